@@ -1,1 +1,3 @@
+//! One change in, every client told: an actor-based event bus for the Model Context Protocol.
 
+pub use tidings_actors::*;

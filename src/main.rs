@@ -1,1 +1,3 @@
+//! The service.
+
 fn main() {}

@@ -1,0 +1,629 @@
+//! The pure core of the Registry actor: what exists, and whether a change is one.
+//!
+//! Owns: resources with their bodies and digests, templates, tools, prompts, and the three list hashes, kept
+//! incrementally. Never: knows versions, subscribers, actors or clocks; times are handed in.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::change::{Change, Condition, ListChange};
+use crate::error::{PublishError, SubscribeError};
+use crate::message::Known;
+use crate::uri_template::Variables;
+use crate::{
+    Content, Digest, Limits, ListHash, ListKind, Prompt, Resource, ResourceTemplate, ResourceUri, Tool,
+};
+
+/// What a change does to the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing: same content.
+    Unchanged,
+    /// The URI has content with this digest (none: cannot be known).
+    Stored(Option<Digest>),
+    /// A member of a template registered at this time was touched.
+    Member(u64),
+    /// The URI is gone.
+    Removed,
+}
+
+/// What the catalog made of a change.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) uri: ResourceUri,
+    pub(crate) effect: Effect,
+    pub(crate) created: bool,
+    /// The new hash of the resource list, when it is another one.
+    pub(crate) list: Option<(ListKind, ListHash)>,
+}
+
+struct Entry {
+    resource: Arc<Resource>,
+    content: Option<Digest>,
+    item: Digest,
+    revision: u64,
+}
+
+struct Family {
+    template: Arc<ResourceTemplate>,
+    item: Digest,
+    listed: Option<Digest>,
+    since: u64,
+}
+
+/// What a URI stands for.
+pub(crate) enum Found {
+    /// A registered resource at a revision.
+    Resource(Arc<Resource>, u64),
+    /// A member of a template that was registered at that time.
+    Member(Arc<ResourceTemplate>, Variables, u64),
+}
+
+impl Found {
+    /// What the ledger has to know of it.
+    pub(crate) fn known(&self) -> Known {
+        match self {
+            Found::Resource(..) => Known::Registered,
+            Found::Member(_, _, since) => Known::Member(*since),
+        }
+    }
+}
+
+/// What exists.
+pub(crate) struct Catalog {
+    resources: BTreeMap<ResourceUri, Entry>,
+    templates: BTreeMap<String, Family>,
+    tools: BTreeMap<String, (Arc<Tool>, Digest)>,
+    prompts: BTreeMap<String, (Arc<Prompt>, Digest)>,
+    hashes: [ListHash; 3],
+    revision: u64,
+    limits: Arc<Limits>,
+}
+
+impl Catalog {
+    pub(crate) fn new(limits: Arc<Limits>) -> Catalog {
+        Catalog {
+            resources: BTreeMap::new(),
+            templates: BTreeMap::new(),
+            tools: BTreeMap::new(),
+            prompts: BTreeMap::new(),
+            hashes: [ListHash::EMPTY; 3],
+            revision: 0,
+            limits,
+        }
+    }
+
+    /// Makes a change, or refuses it and changes nothing.
+    pub(crate) fn apply(&mut self, change: Change, condition: Condition) -> Result<Decision, PublishError> {
+        let held = self.resources.get(change.uri());
+        if let Condition::Revision(revision) = condition
+            && held.map(|entry| entry.revision) != Some(revision)
+        {
+            return Err(PublishError::Conflict(change.uri().clone()));
+        }
+        let exists = held.is_some();
+        match change {
+            Change::Register(resource) if exists => Err(PublishError::AlreadyExists(resource.uri().clone())),
+            Change::Update(resource) if !exists => Err(PublishError::NotFound(resource.uri().clone())),
+            Change::Register(resource) | Change::Update(resource) | Change::Upsert(resource) => {
+                self.store(resource)
+            }
+            Change::Touch(uri) => self.touch(uri),
+            Change::Remove(uri) => self.remove(uri),
+        }
+    }
+
+    fn store(&mut self, resource: Resource) -> Result<Decision, PublishError> {
+        let uri = resource.uri().clone();
+        let (len, max) = (resource.held_len(), self.limits.body_bytes_max);
+        if len > max {
+            return Err(PublishError::BodyTooLarge { uri, len, max });
+        }
+        let content = content_digest(&resource);
+        let item = resource.descriptor().digest();
+        let before = self.hashes[ListKind::Resources.index()];
+        let mut after = before.with(item);
+        let full = self.resources.len() >= self.limits.resources_max;
+        let created = match self.resources.get_mut(&uri) {
+            None if full => {
+                return Err(PublishError::TooMany {
+                    what: "resources",
+                    max: self.limits.resources_max,
+                });
+            }
+            None => true,
+            Some(held) => {
+                after = after.without(held.item);
+                let same_content = same_content(held, &resource, content);
+                if same_content && held.item == item {
+                    // Only what clients do not see may differ: whether they may subscribe.
+                    held.resource = Arc::new(resource);
+                    return Ok(Decision {
+                        uri,
+                        effect: Effect::Unchanged,
+                        created: false,
+                        list: None,
+                    });
+                }
+                if same_content {
+                    (held.item, held.resource) = (item, Arc::new(resource));
+                    let list = self.set_hash(ListKind::Resources, after);
+                    return Ok(Decision {
+                        uri,
+                        effect: Effect::Unchanged,
+                        created: false,
+                        list,
+                    });
+                }
+                false
+            }
+        };
+        self.revision += 1;
+        let entry = Entry {
+            resource: Arc::new(resource),
+            content,
+            item,
+            revision: self.revision,
+        };
+        self.resources.insert(uri.clone(), entry);
+        let list = self.set_hash(ListKind::Resources, after);
+        Ok(Decision {
+            uri,
+            effect: Effect::Stored(content),
+            created,
+            list,
+        })
+    }
+
+    fn touch(&mut self, uri: ResourceUri) -> Result<Decision, PublishError> {
+        let effect = if let Some(entry) = self.resources.get_mut(&uri) {
+            self.revision += 1;
+            entry.revision = self.revision;
+            Effect::Stored(None)
+        } else if let Some((family, _)) = self.family_of(&uri) {
+            Effect::Member(family.since)
+        } else {
+            return Err(PublishError::NotFound(uri));
+        };
+        Ok(Decision {
+            uri,
+            effect,
+            created: false,
+            list: None,
+        })
+    }
+
+    fn remove(&mut self, uri: ResourceUri) -> Result<Decision, PublishError> {
+        let Some(entry) = self.resources.remove(&uri) else {
+            return Err(PublishError::NotFound(uri));
+        };
+        let hash = self.hashes[ListKind::Resources.index()].without(entry.item);
+        let list = self.set_hash(ListKind::Resources, hash);
+        Ok(Decision {
+            uri,
+            effect: Effect::Removed,
+            created: false,
+            list,
+        })
+    }
+
+    fn set_hash(&mut self, kind: ListKind, hash: ListHash) -> Option<(ListKind, ListHash)> {
+        let held = &mut self.hashes[kind.index()];
+        (*held != hash).then(|| {
+            *held = hash;
+            (kind, hash)
+        })
+    }
+
+    /// Makes a change to a list; answers the new hash when it is another one.
+    pub(crate) fn apply_list(
+        &mut self,
+        change: ListChange,
+        now: u64,
+    ) -> Result<Option<(ListKind, ListHash)>, PublishError> {
+        let max = self.limits.list_items_max;
+        let [mut resources, mut tools, mut prompts] = self.hashes;
+        match change {
+            ListChange::PutTool(tool) => {
+                let digest = tool.digest();
+                put(
+                    &mut self.tools,
+                    tool.name().to_owned(),
+                    (tool, digest),
+                    &mut tools,
+                    "tools",
+                    max,
+                )?;
+            }
+            ListChange::ReplaceTools(all) => {
+                let all = all.into_iter().map(|tool| {
+                    (tool.name().to_owned(), {
+                        let d = tool.digest();
+                        (tool, d)
+                    })
+                });
+                replace(&mut self.tools, all.collect(), &mut tools, "tools", max)?;
+            }
+            ListChange::RemoveTool(name) => drop(take(&mut self.tools, &name, &mut tools)),
+            ListChange::PutPrompt(prompt) => {
+                let digest = prompt.digest();
+                put(
+                    &mut self.prompts,
+                    prompt.name().to_owned(),
+                    (prompt, digest),
+                    &mut prompts,
+                    "prompts",
+                    max,
+                )?;
+            }
+            ListChange::ReplacePrompts(all) => {
+                let all = all.into_iter().map(|p| {
+                    (p.name().to_owned(), {
+                        let d = p.digest();
+                        (p, d)
+                    })
+                });
+                replace(&mut self.prompts, all.collect(), &mut prompts, "prompts", max)?;
+            }
+            ListChange::RemovePrompt(name) => drop(take(&mut self.prompts, &name, &mut prompts)),
+            ListChange::PutTemplate(template, listed) => {
+                let item = template.digest();
+                let name = template.uri_template().as_str().to_owned();
+                let since = self.templates.get(&name).map_or(now, |held| held.since);
+                let family = Family {
+                    template,
+                    item,
+                    listed,
+                    since,
+                };
+                put(
+                    &mut self.templates,
+                    name,
+                    family,
+                    &mut resources,
+                    "resource templates",
+                    max,
+                )?;
+            }
+            ListChange::RemoveTemplate(name) => drop(take(&mut self.templates, &name, &mut resources)),
+            ListChange::Listed(name, digest) => {
+                if let Some(family) = self.templates.get_mut(&name) {
+                    resources = family.weigh_out(resources);
+                    family.listed = Some(digest);
+                    resources = family.weigh_in(resources);
+                }
+            }
+        }
+        let new = [
+            (ListKind::Resources, resources),
+            (ListKind::Tools, tools),
+            (ListKind::Prompts, prompts),
+        ];
+        let changed = new
+            .into_iter()
+            .filter_map(|(kind, hash)| self.set_hash(kind, hash))
+            .next();
+        Ok(changed)
+    }
+
+    /// What `uri` stands for.
+    pub(crate) fn find(&self, uri: &ResourceUri) -> Option<Found> {
+        if let Some(entry) = self.resources.get(uri) {
+            return Some(Found::Resource(entry.resource.clone(), entry.revision));
+        }
+        let (family, variables) = self.family_of(uri)?;
+        Some(Found::Member(family.template.clone(), variables, family.since))
+    }
+
+    fn family_of(&self, uri: &ResourceUri) -> Option<(&Family, Variables)> {
+        self.templates.values().find_map(|family| {
+            let variables = family.template.uri_template().matches(uri.as_str())?;
+            Some((family, variables))
+        })
+    }
+
+    /// Whether clients may subscribe to `uri`; answers when its template was registered, if it is a member of one.
+    pub(crate) fn subscribable(&self, uri: &ResourceUri) -> Result<Option<u64>, SubscribeError> {
+        let (subscribable, since) = match self.find(uri) {
+            None => return Err(SubscribeError::NotFound(uri.clone())),
+            Some(Found::Resource(resource, _)) => (resource.descriptor().subscribable, None),
+            Some(Found::Member(template, _, since)) => (template.subscribable, Some(since)),
+        };
+        if subscribable {
+            Ok(since)
+        } else {
+            Err(SubscribeError::NotSubscribable(uri.clone()))
+        }
+    }
+
+    /// At most `limit` resources whose URI comes after `after`, in the order of their URIs.
+    pub(crate) fn resources_after(&self, after: Option<&str>, limit: usize) -> Vec<Arc<Resource>> {
+        let from = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        self.resources
+            .range::<str, _>(from)
+            .take(limit)
+            .map(|(_, entry)| entry.resource.clone())
+            .collect()
+    }
+
+    /// Every template, in the order of their texts.
+    pub(crate) fn templates(&self) -> Vec<Arc<ResourceTemplate>> {
+        self.templates
+            .values()
+            .map(|family| family.template.clone())
+            .collect()
+    }
+
+    /// At most `limit` tools whose name comes after `after`, in the order of their names.
+    pub(crate) fn tools_after(&self, after: Option<&str>, limit: usize) -> Vec<Arc<Tool>> {
+        values_after(&self.tools, after, limit)
+    }
+
+    /// At most `limit` prompts whose name comes after `after`, in the order of their names.
+    pub(crate) fn prompts_after(&self, after: Option<&str>, limit: usize) -> Vec<Arc<Prompt>> {
+        values_after(&self.prompts, after, limit)
+    }
+
+    pub(crate) fn tool(&self, name: &str) -> Option<Arc<Tool>> {
+        self.tools.get(name).map(|(tool, _)| tool.clone())
+    }
+
+    pub(crate) fn prompt(&self, name: &str) -> Option<Arc<Prompt>> {
+        self.prompts.get(name).map(|(prompt, _)| prompt.clone())
+    }
+
+    pub(crate) fn hashes(&self) -> [ListHash; 3] {
+        self.hashes
+    }
+
+    /// How many resources, templates, tools and prompts there are.
+    pub(crate) fn counts(&self) -> [usize; 4] {
+        [
+            self.resources.len(),
+            self.templates.len(),
+            self.tools.len(),
+            self.prompts.len(),
+        ]
+    }
+}
+
+fn content_digest(resource: &Resource) -> Option<Digest> {
+    match resource.content() {
+        Content::Held(body) => Some(body.digest(resource.descriptor().media_type.as_deref())),
+        Content::Lazy(_) => None,
+    }
+}
+
+fn same_content(held: &Entry, resource: &Resource, content: Option<Digest>) -> bool {
+    match (held.resource.content(), resource.content()) {
+        (Content::Held(_), Content::Held(_)) => held.content == content,
+        // Readers cannot be compared by what they would answer; the same reader is no change.
+        (Content::Lazy(old), Content::Lazy(new)) => Arc::ptr_eq(old, new),
+        _ => false,
+    }
+}
+
+/// An item that has a share in its list's hash.
+trait Weighed {
+    fn weigh_in(&self, hash: ListHash) -> ListHash;
+    fn weigh_out(&self, hash: ListHash) -> ListHash;
+}
+
+impl<T> Weighed for (Arc<T>, Digest) {
+    fn weigh_in(&self, hash: ListHash) -> ListHash {
+        hash.with(self.1)
+    }
+
+    fn weigh_out(&self, hash: ListHash) -> ListHash {
+        hash.without(self.1)
+    }
+}
+
+impl Weighed for Family {
+    fn weigh_in(&self, hash: ListHash) -> ListHash {
+        self.listed.into_iter().fold(hash.with(self.item), ListHash::with)
+    }
+
+    fn weigh_out(&self, hash: ListHash) -> ListHash {
+        self.listed
+            .into_iter()
+            .fold(hash.without(self.item), ListHash::without)
+    }
+}
+
+fn put<V: Weighed>(
+    map: &mut BTreeMap<String, V>,
+    name: String,
+    item: V,
+    hash: &mut ListHash,
+    what: &'static str,
+    max: usize,
+) -> Result<(), PublishError> {
+    if map.len() >= max && !map.contains_key(&name) {
+        return Err(PublishError::TooMany { what, max });
+    }
+    *hash = item.weigh_in(*hash);
+    if let Some(old) = map.insert(name, item) {
+        *hash = old.weigh_out(*hash);
+    }
+    Ok(())
+}
+
+fn replace<V: Weighed>(
+    map: &mut BTreeMap<String, V>,
+    all: BTreeMap<String, V>,
+    hash: &mut ListHash,
+    what: &'static str,
+    max: usize,
+) -> Result<(), PublishError> {
+    if all.len() > max {
+        return Err(PublishError::TooMany { what, max });
+    }
+    *hash = all
+        .values()
+        .fold(ListHash::EMPTY, |hash, item| item.weigh_in(hash));
+    *map = all;
+    Ok(())
+}
+
+fn take<V: Weighed>(map: &mut BTreeMap<String, V>, name: &str, hash: &mut ListHash) -> Option<V> {
+    let old = map.remove(name)?;
+    *hash = old.weigh_out(*hash);
+    Some(old)
+}
+
+fn values_after<T>(
+    map: &BTreeMap<String, (Arc<T>, Digest)>,
+    after: Option<&str>,
+    limit: usize,
+) -> Vec<Arc<T>> {
+    let from = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+    map.range::<str, _>(from)
+        .take(limit)
+        .map(|(_, (item, _))| item.clone())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Body;
+
+    fn catalog() -> Catalog {
+        Catalog::new(Arc::new(Limits {
+            resources_max: 3,
+            body_bytes_max: 10,
+            ..Limits::default()
+        }))
+    }
+
+    fn text(uri: &str, text: &str) -> Resource {
+        Resource::text(uri, text).unwrap()
+    }
+
+    fn apply(catalog: &mut Catalog, change: Change) -> Result<Decision, PublishError> {
+        catalog.apply(change, Condition::Always)
+    }
+
+    #[test]
+    fn register_creates_and_fails_on_an_existing_uri_and_update_the_reverse() {
+        let mut catalog = catalog();
+        let update = Change::Update(text("demo://a", "1"));
+        assert!(matches!(
+            apply(&mut catalog, update),
+            Err(PublishError::NotFound(_))
+        ));
+        let decision = apply(&mut catalog, Change::Register(text("demo://a", "1"))).unwrap();
+        assert!(decision.created && decision.list.is_some());
+        let again = Change::Register(text("demo://a", "2"));
+        assert!(matches!(
+            apply(&mut catalog, again),
+            Err(PublishError::AlreadyExists(_))
+        ));
+        let decision = apply(&mut catalog, Change::Upsert(text("demo://a", "2"))).unwrap();
+        assert!(matches!(
+            decision,
+            Decision {
+                effect: Effect::Stored(_),
+                created: false,
+                list: None,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn the_same_bytes_and_media_type_are_no_change() {
+        let mut catalog = catalog();
+        apply(&mut catalog, Change::Register(text("demo://a", "1"))).unwrap();
+        let same = apply(&mut catalog, Change::Update(text("demo://a", "1"))).unwrap();
+        assert_eq!((same.effect, same.list), (Effect::Unchanged, None));
+        let titled = apply(&mut catalog, Change::Update(text("demo://a", "1").title("A"))).unwrap();
+        assert_eq!(titled.effect, Effect::Unchanged);
+        assert!(
+            titled.list.is_some(),
+            "a title is part of the list, not of the content"
+        );
+        let typed = apply(
+            &mut catalog,
+            Change::Update(text("demo://a", "1").title("A").media_type("text/x")),
+        )
+        .unwrap();
+        assert!(matches!(typed.effect, Effect::Stored(_)));
+    }
+
+    #[test]
+    fn removal_takes_exactly_its_own_share_out_of_the_hash() {
+        let mut catalog = catalog();
+        apply(&mut catalog, Change::Register(text("demo://a", "1"))).unwrap();
+        let before = catalog.hashes();
+        apply(&mut catalog, Change::Register(text("demo://b", "1"))).unwrap();
+        assert_ne!(catalog.hashes(), before);
+        let uri = ResourceUri::new("demo://b").unwrap();
+        apply(&mut catalog, Change::Remove(uri.clone())).unwrap();
+        assert_eq!(catalog.hashes(), before);
+        assert!(matches!(
+            apply(&mut catalog, Change::Remove(uri)),
+            Err(PublishError::NotFound(_))
+        ));
+    }
+
+    #[test]
+    fn limits_refuse_and_change_nothing() {
+        let mut catalog = catalog();
+        for name in ["demo://a", "demo://b", "demo://c"] {
+            apply(&mut catalog, Change::Register(text(name, ""))).unwrap();
+        }
+        let before = catalog.hashes();
+        let fourth = Change::Upsert(text("demo://d", ""));
+        assert!(matches!(
+            apply(&mut catalog, fourth),
+            Err(PublishError::TooMany { max: 3, .. })
+        ));
+        let long = Change::Upsert(text("demo://a", "12345678901"));
+        assert!(matches!(
+            apply(&mut catalog, long),
+            Err(PublishError::BodyTooLarge { len: 11, max: 10, .. })
+        ));
+        assert_eq!(catalog.hashes(), before);
+    }
+
+    #[test]
+    fn a_revision_that_has_passed_is_a_conflict() {
+        let mut catalog = catalog();
+        apply(&mut catalog, Change::Register(text("demo://a", "1"))).unwrap();
+        let uri = ResourceUri::new("demo://a").unwrap();
+        let Some(Found::Resource(_, revision)) = catalog.find(&uri) else {
+            panic!("registered")
+        };
+        let change = || Change::Update(text("demo://a", "2"));
+        assert!(catalog.apply(change(), Condition::Revision(revision)).is_ok());
+        let late = catalog.apply(change(), Condition::Revision(revision));
+        assert!(matches!(late, Err(PublishError::Conflict(_))));
+    }
+
+    #[test]
+    fn a_template_answers_for_its_members_unless_one_is_registered() {
+        let mut catalog = catalog();
+        let read = |_: ResourceUri, _: Variables| async { Ok(Some(Body::text("m"))) };
+        let template = ResourceTemplate::new("demo://m/{id}", read)
+            .unwrap()
+            .subscribable(false);
+        let put = ListChange::PutTemplate(Arc::new(template), None);
+        assert!(catalog.apply_list(put.clone(), 5).unwrap().is_some());
+        assert_eq!(
+            catalog.apply_list(put, 6).unwrap(),
+            None,
+            "the same again is no change"
+        );
+        let uri = ResourceUri::new("demo://m/7").unwrap();
+        assert!(matches!(catalog.find(&uri), Some(Found::Member(_, _, 5))));
+        assert!(matches!(
+            catalog.subscribable(&uri),
+            Err(SubscribeError::NotSubscribable(_))
+        ));
+        apply(&mut catalog, Change::Register(text("demo://m/7", ""))).unwrap();
+        assert_eq!(catalog.subscribable(&uri), Ok(None));
+    }
+}

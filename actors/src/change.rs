@@ -1,0 +1,91 @@
+//! What publishers say, and what they are answered.
+//!
+//! Owns: [`Change`], [`Condition`], [`Outcome`] and their twins for lists. Never: decides whether a change is one
+//! (the catalog does).
+
+use std::sync::Arc;
+
+use crate::{Etag, Prompt, Resource, ResourceTemplate, ResourceUri, Tool};
+
+/// Something a publisher says about a resource.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// It exists from now on; fails when it does already.
+    Register(Resource),
+    /// It is now this; fails when it does not exist.
+    Update(Resource),
+    /// It is now this, whether or not it existed.
+    Upsert(Resource),
+    /// It changed, though the bus cannot see how: its reader would answer something else, or the publisher says so.
+    /// The one change that is believed rather than decided by digest.
+    Touch(ResourceUri),
+    /// It is gone.
+    Remove(ResourceUri),
+}
+
+impl Change {
+    /// The resource it speaks of.
+    pub fn uri(&self) -> &ResourceUri {
+        match self {
+            Change::Register(resource) | Change::Update(resource) | Change::Upsert(resource) => {
+                resource.uri()
+            }
+            Change::Touch(uri) | Change::Remove(uri) => uri,
+        }
+    }
+}
+
+/// What must hold for a change to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Condition {
+    /// Nothing.
+    #[default]
+    Always,
+    /// The resource is at this revision, as a [`Snapshot`](crate::Snapshot) told it.
+    Revision(u64),
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// The etag the resource has now.
+    pub etag: Etag,
+    /// Whether anything changed: the content, the description, or that it exists at all.
+    pub changed: bool,
+    /// Whether it did not exist before.
+    pub created: bool,
+    /// How many subscribers to this URI were told; those who had an older notice pending included.
+    pub told: usize,
+}
+
+/// Something a publisher says about a list other than that of resources.
+#[derive(Debug, Clone)]
+pub(crate) enum ListChange {
+    /// This tool exists from now on, in place of one of the same name.
+    PutTool(Arc<Tool>),
+    /// These are all the tools.
+    ReplaceTools(Vec<Arc<Tool>>),
+    /// There is no such tool any more.
+    RemoveTool(String),
+    /// This prompt exists from now on, in place of one of the same name.
+    PutPrompt(Arc<Prompt>),
+    /// These are all the prompts.
+    ReplacePrompts(Vec<Arc<Prompt>>),
+    /// There is no such prompt any more.
+    RemovePrompt(String),
+    /// This template exists from now on, in place of the same one; its members listed now have this digest.
+    PutTemplate(Arc<ResourceTemplate>, Option<crate::Digest>),
+    /// There is no such template any more.
+    RemoveTemplate(String),
+    /// The members that this template lists now have this digest.
+    Listed(String, crate::Digest),
+}
+
+/// What became of a change to a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListOutcome {
+    /// Whether the list is another one now.
+    pub changed: bool,
+    /// How many subscribers were told, or will be when they next can be.
+    pub told: usize,
+}

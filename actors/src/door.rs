@@ -1,0 +1,123 @@
+//! The one bounded door: how many requests may be behind it at once.
+//!
+//! Owns: the permits, and the ticket that carries one together with the way back to the caller. Never: queues
+//! anything itself; callers wait in the order in which they came. A ticket travels inside the message until the last
+//! actor has answered, so whatever is queued in a mailbox has a permit.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
+
+use crate::Closed;
+
+/// Admits requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Door {
+    permits: Arc<Semaphore>,
+    max: usize,
+}
+
+/// Proof of admission; being dropped lets the next one in.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    _permit: OwnedSemaphorePermit,
+    /// When the request passed the door.
+    pub(crate) at: Instant,
+}
+
+/// A permit and the way back to whoever waits.
+#[derive(Debug)]
+pub(crate) struct Ticket<T> {
+    reply: oneshot::Sender<T>,
+    permit: Permit,
+}
+
+impl Door {
+    pub(crate) fn new(max: usize) -> Door {
+        Door {
+            permits: Arc::new(Semaphore::new(max)),
+            max,
+        }
+    }
+
+    /// Waits for admission.
+    pub(crate) async fn enter(&self) -> Result<Permit, Closed> {
+        let permit = self
+            .permits
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(|_closed| Closed)?;
+        Ok(Permit {
+            _permit: permit,
+            at: Instant::now(),
+        })
+    }
+
+    /// Admission now, or `None` when as many as allowed are in.
+    pub(crate) fn try_enter(&self) -> Result<Option<Permit>, Closed> {
+        match self.permits.clone().try_acquire_owned() {
+            Ok(permit) => Ok(Some(Permit {
+                _permit: permit,
+                at: Instant::now(),
+            })),
+            Err(TryAcquireError::NoPermits) => Ok(None),
+            Err(TryAcquireError::Closed) => Err(Closed),
+        }
+    }
+
+    /// Lets nobody in any more; those inside finish.
+    pub(crate) fn close(&self) {
+        self.permits.close();
+    }
+
+    /// How many are inside.
+    pub(crate) fn inside(&self) -> usize {
+        self.max - self.permits.available_permits()
+    }
+}
+
+impl Permit {
+    /// A ticket with this permit, and the end at which its reply arrives.
+    pub(crate) fn ticket<T>(self) -> (Ticket<T>, oneshot::Receiver<T>) {
+        let (reply, answer) = oneshot::channel();
+        (Ticket { reply, permit: self }, answer)
+    }
+}
+
+impl<T> Ticket<T> {
+    /// When the request passed the door.
+    pub(crate) fn at(&self) -> Instant {
+        self.permit.at
+    }
+
+    /// Answers, and lets the next request in.
+    pub(crate) fn answer(self, value: T) {
+        // Let the next one in first: whoever gets the answer may ask again at once.
+        drop(self.permit);
+        // A caller that has gone away needs no answer; what it asked for is done all the same.
+        drop(self.reply.send(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_more_than_max_are_inside_until_one_is_answered() {
+        let door = Door::new(2);
+        let (first, answer) = door.enter().await.unwrap().ticket::<u8>();
+        let second = door.try_enter().unwrap().unwrap();
+        assert!(door.try_enter().unwrap().is_none());
+        assert_eq!(door.inside(), 2);
+        first.answer(7);
+        assert_eq!(answer.await, Ok(7));
+        assert!(door.try_enter().unwrap().is_some());
+        drop(second);
+        door.close();
+        assert_eq!(door.enter().await.unwrap_err(), Closed);
+        assert_eq!(door.inside(), 0);
+    }
+}

@@ -1,0 +1,355 @@
+//! The Etag actor: which version each URI has, and the one order of all notices. Second on the way.
+//!
+//! Owns: the [`Ledger`] and its store. Never: knows bodies or who is subscribed, and never waits: with a store, what
+//! depends on a record is held back until the store's thread reports it durable, in the order in which it came.
+//! Receives from the Registry and the store's thread; sends to every Publisher shard.
+
+use std::sync::Arc;
+
+use actix::{Actor, Addr, Context, Handler};
+
+use crate::catalog::{Decision, Effect};
+use crate::change::{ListOutcome, Outcome};
+use crate::ledger::Ledger;
+use crate::message::{
+    BatchStored, Enlist, EnlistLists, Fan, Known, Request, Route, Stamp, StampList, StampLook, StampPage,
+    StampRead, StampSubscribe, StampWatchLists,
+};
+use crate::metric::Metrics;
+use crate::post::{Guard, post};
+use crate::publisher::{Completion, Finish, Publisher};
+use crate::store::{Record, StoreThread};
+use crate::{Cause, Etag, Notice, ResourceUri};
+
+/// The publisher shards, as the Etag actor sends to them.
+pub(crate) struct Shards {
+    pub(crate) addrs: Vec<Addr<Publisher>>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What is done once the ledger's records so far are durable.
+type Release = Box<dyn FnOnce(&Shards) + Send>;
+
+/// Which version each URI has.
+pub(crate) struct EtagActor {
+    /// All the truth this actor has.
+    pub(crate) ledger: Ledger,
+    /// Next on the way.
+    pub(crate) shards: Shards,
+    /// Where records become durable; without one they need not.
+    pub(crate) store: Option<StoreThread>,
+    /// What waits for the batch that the store is writing; none when it writes none.
+    pub(crate) in_flight: Option<Vec<Release>>,
+    /// What came since, for the next batch.
+    pub(crate) waiting: Vec<(Option<Record>, Release)>,
+    /// Makes this actor's death the bus's.
+    pub(crate) guard: Guard,
+}
+
+impl Actor for EtagActor {
+    type Context = Context<Self>;
+}
+
+impl EtagActor {
+    /// Does `release` when `record` and everything before it is durable.
+    fn after(&mut self, record: Option<Record>, release: impl FnOnce(&Shards) + Send + 'static) {
+        if self.store.is_none() {
+            return release(&self.shards);
+        }
+        if self.in_flight.is_none() && record.is_none() {
+            return release(&self.shards);
+        }
+        self.waiting.push((record, Box::new(release)));
+        if self.in_flight.is_none() {
+            self.write_batch();
+        }
+    }
+
+    fn write_batch(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (records, releases): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
+        let records: Vec<Record> = records.into_iter().flatten().collect();
+        if records.is_empty() {
+            releases.into_iter().for_each(|release| release(&self.shards));
+        } else if self.store.as_ref().is_some_and(|store| store.append(records)) {
+            self.in_flight = Some(releases);
+        } else {
+            self.guard.fail("the store's thread ended");
+        }
+    }
+
+    fn etag_of(&self, uri: &ResourceUri, known: Known) -> Option<Etag> {
+        let line = self.ledger.line(uri).map(|line| line.etag);
+        match known {
+            Known::Nothing => None,
+            Known::Registered => Some(line.unwrap_or(Etag::UNKNOWN)),
+            Known::Member(since) => Some(line.unwrap_or_else(|| self.ledger.untouched(since))),
+        }
+    }
+
+    /// Stamps what the Registry decided. Answers the etag, and why subscribers are told, if they are.
+    fn stamp(&mut self, decision: &Decision, now: u64) -> (Etag, Option<Cause>) {
+        let uri = &decision.uri;
+        match decision.effect {
+            Effect::Unchanged => (
+                self.etag_of(uri, Known::Registered).unwrap_or(Etag::UNKNOWN),
+                None,
+            ),
+            Effect::Stored(digest) => {
+                let stamped = self.ledger.stamp(uri, digest, now);
+                (stamped.etag, stamped.changed.then_some(Cause::Updated))
+            }
+            Effect::Member(since) => (self.ledger.touch_member(uri, now, since), Some(Cause::Updated)),
+            Effect::Removed => (self.ledger.remove(uri, now), Some(Cause::Removed)),
+        }
+    }
+}
+
+impl Handler<Stamp> for EtagActor {
+    type Result = ();
+
+    fn handle(
+        &mut self,
+        Stamp {
+            decision,
+            now,
+            ticket,
+        }: Stamp,
+        _: &mut Context<Self>,
+    ) {
+        let (etag, cause) = self.stamp(&decision, now);
+        let changed = cause.is_some() || decision.list.is_some();
+        let outcome = Outcome {
+            etag,
+            changed,
+            created: decision.created,
+            told: 0,
+        };
+        let metrics = &self.shards.metrics;
+        if !changed {
+            metrics.unchanged.add(1);
+            return self.after(None, move |_| ticket.answer(Ok(outcome)));
+        }
+        metrics.changes.add(1);
+        let uri = decision.uri;
+        let notice = cause.map(|cause| {
+            metrics.notices.add(1);
+            let position = self.ledger.advance();
+            Arc::new(Notice::new(uri.clone(), etag, cause, position, ticket.at()))
+        });
+        let list = decision.list.map(|(kind, hash)| {
+            metrics.list_changes.add(1);
+            (kind, hash, self.ledger.advance())
+        });
+        let line = self.ledger.line(&uri).map(|line| (uri, *line));
+        let record = Record {
+            offset: self.ledger.position().offset,
+            line,
+        };
+        self.after(Some(record), move |shards| {
+            let completion = Completion::new(Finish::Change(ticket, outcome), shards.metrics.clone());
+            shards.fan(&Fan {
+                notice,
+                list,
+                completion: Arc::new(completion),
+            });
+        });
+    }
+}
+
+impl Handler<StampList> for EtagActor {
+    type Result = ();
+
+    fn handle(
+        &mut self,
+        StampList {
+            list: (kind, hash),
+            ticket,
+        }: StampList,
+        _: &mut Context<Self>,
+    ) {
+        self.shards.metrics.list_changes.add(1);
+        let position = self.ledger.advance();
+        self.after(
+            Some(Record {
+                offset: position.offset,
+                line: None,
+            }),
+            move |shards| {
+                let outcome = ListOutcome {
+                    changed: true,
+                    told: 0,
+                };
+                let completion = Completion::new(Finish::List(ticket, outcome), shards.metrics.clone());
+                let list = Some((kind, hash, position));
+                shards.fan(&Fan {
+                    notice: None,
+                    list,
+                    completion: Arc::new(completion),
+                });
+            },
+        );
+    }
+}
+
+impl Handler<StampRead> for EtagActor {
+    type Result = ();
+
+    fn handle(&mut self, StampRead { uri, found, ticket }: StampRead, _: &mut Context<Self>) {
+        let answer = found.and_then(|found| {
+            let etag = self.etag_of(&uri, found.known())?;
+            Some((found, etag))
+        });
+        self.after(None, move |_| ticket.answer(answer));
+    }
+}
+
+impl Handler<StampLook> for EtagActor {
+    type Result = ();
+
+    fn handle(&mut self, StampLook { uris, ticket }: StampLook, _: &mut Context<Self>) {
+        let etags = uris
+            .iter()
+            .map(|(uri, known)| self.etag_of(uri, *known))
+            .collect();
+        self.after(None, move |_| ticket.answer(etags));
+    }
+}
+
+impl Handler<StampPage> for EtagActor {
+    type Result = ();
+
+    fn handle(&mut self, StampPage { resources, ticket }: StampPage, _: &mut Context<Self>) {
+        let with_etag = |resource: Arc<crate::Resource>| {
+            let etag = self
+                .etag_of(resource.uri(), Known::Registered)
+                .unwrap_or(Etag::UNKNOWN);
+            (resource, etag)
+        };
+        let page = resources.into_iter().map(with_etag).collect();
+        self.after(None, move |_| ticket.answer(page));
+    }
+}
+
+impl Handler<StampSubscribe> for EtagActor {
+    type Result = ();
+
+    fn handle(&mut self, subscribe: StampSubscribe, _: &mut Context<Self>) {
+        let stamp = |(uri, known): (ResourceUri, Known)| {
+            let etag = self.etag_of(&uri, known).unwrap_or(Etag::UNKNOWN);
+            (uri, etag)
+        };
+        let verdicts = subscribe
+            .verdicts
+            .into_iter()
+            .map(|verdict| verdict.map(stamp))
+            .collect();
+        let StampSubscribe {
+            outbox, max, ticket, ..
+        } = subscribe;
+        let at = self.ledger.position();
+        self.after(None, move |shards| {
+            shards.send(
+                outbox.shard(),
+                Enlist {
+                    outbox,
+                    verdicts,
+                    at,
+                    max,
+                    ticket,
+                },
+            );
+        });
+    }
+}
+
+impl Handler<StampWatchLists> for EtagActor {
+    type Result = ();
+
+    fn handle(&mut self, watch: StampWatchLists, _: &mut Context<Self>) {
+        let StampWatchLists {
+            outbox,
+            lists,
+            announce,
+            ticket,
+        } = watch;
+        let at = self.ledger.position();
+        self.after(None, move |shards| {
+            shards.send(
+                outbox.shard(),
+                EnlistLists {
+                    outbox,
+                    lists,
+                    announce,
+                    at,
+                    ticket,
+                },
+            );
+        });
+    }
+}
+
+impl Handler<Route> for EtagActor {
+    type Result = ();
+
+    fn handle(&mut self, Route { outbox, request }: Route, _: &mut Context<Self>) {
+        self.after(None, move |shards| match request {
+            Request::Move(to) => {
+                let from = outbox.shard();
+                if from != to && to < shards.addrs.len() {
+                    // Both at this one point of the order: every notice is marked by exactly one of the two.
+                    shards.send(
+                        from,
+                        Route {
+                            outbox: outbox.clone(),
+                            request: Request::Release,
+                        },
+                    );
+                    outbox.set_shard(to);
+                    shards.send(
+                        to,
+                        Route {
+                            outbox,
+                            request: Request::Adopt,
+                        },
+                    );
+                }
+            }
+            request => shards.send(outbox.shard(), Route { outbox, request }),
+        });
+    }
+}
+
+impl Handler<BatchStored> for EtagActor {
+    type Result = ();
+
+    fn handle(&mut self, BatchStored(result): BatchStored, _: &mut Context<Self>) {
+        if let Err(error) = result {
+            // Nobody may be told of a version that a restart could take back.
+            self.guard.fail(&error.to_string());
+            return;
+        }
+        for release in self.in_flight.take().unwrap_or_default() {
+            release(&self.shards);
+        }
+        self.write_batch();
+    }
+}
+
+impl Shards {
+    fn fan(&self, fan: &Fan) {
+        for addr in &self.addrs {
+            post(addr, fan.clone(), &self.metrics);
+        }
+    }
+
+    fn send<M>(&self, shard: usize, message: M)
+    where
+        Publisher: Handler<M>,
+        M: actix::Message<Result = ()> + Send + 'static,
+    {
+        if let Some(addr) = self.addrs.get(shard) {
+            post(addr, message, &self.metrics);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Every bound of the bus in one place.
+//!
+//! Owns: the numbers, their defaults and what happens at each. Never: enforces them; the actor that owns the thing
+//! does.
+
+use std::time::Duration;
+
+/// What the bus holds at most. Defaults suit one service on one machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Requests behind the door at once (default 1,024). At the limit `publish` and the other calls wait,
+    /// `try_publish` answers `Busy`.
+    pub in_flight_max: usize,
+    /// Registered resources (default 100,000). At the limit `register` and `upsert` answer `TooMany`.
+    pub resources_max: usize,
+    /// Tools, prompts and templates, each (default 10,000). At the limit adding one answers `TooMany`.
+    pub list_items_max: usize,
+    /// Bytes of one held body (default 16 MiB). A larger one is refused with `BodyTooLarge`.
+    pub body_bytes_max: usize,
+    /// Removed URIs that keep a version of their own (default 100,000). Beyond it the oldest are folded into one
+    /// floor that every later registration starts above, so versions still never go backward.
+    pub removed_max: usize,
+    /// Sessions and streams attached at once (default 40,000). At the limit opening one answers `TooMany`.
+    pub sessions_max: usize,
+    /// Subscriptions of one session, unless the session asks for fewer (default 1,000). At the limit subscribing
+    /// answers `TooMany`.
+    pub subscriptions_max: usize,
+    /// Notices that one drain hands out (default 256): what one write can carry.
+    pub drain_max: usize,
+    /// Publisher shards, each a thread (default 0: one per core, at most 64).
+    pub shards: usize,
+    /// How long an open stream stays silent before its reader is asked for a sign of life (default 15 s).
+    pub keep_alive: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            in_flight_max: 1_024,
+            resources_max: 100_000,
+            list_items_max: 10_000,
+            body_bytes_max: 16 << 20,
+            removed_max: 100_000,
+            sessions_max: 40_000,
+            subscriptions_max: 1_000,
+            drain_max: 256,
+            shards: 0,
+            keep_alive: Duration::from_secs(15),
+        }
+    }
+}
+
+impl Limits {
+    pub(crate) fn shard_count(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let wanted = if self.shards == 0 { cores } else { self.shards };
+        wanted.clamp(1, 64)
+    }
+}

@@ -1,0 +1,289 @@
+//! The protocol between the actors, on one page, grouped by receiver.
+//!
+//! Owns: the messages. Never: behaviour. Every request walks one way, Registry → Etag → Publisher, and the last actor
+//! that adds to it answers the ticket it carries. Requests of subscribers walk the same way, so a subscription and a
+//! change are in the same order everywhere. Commands are imperatives; facts are in the past tense.
+
+use std::sync::Arc;
+
+use actix::Message;
+
+use crate::catalog::Found;
+use crate::change::{Change, Condition, ListChange, ListOutcome, Outcome};
+use crate::door::Ticket;
+use crate::error::{PublishError, SubscribeError};
+use crate::outbox::{EndReason, Outbox, Pending, SubscriberId};
+use crate::publisher::Completion;
+use crate::session::SubscriberKind;
+use crate::{
+    Etag, ListHash, ListKind, Notice, Position, Prompt, Resource, ResourceTemplate, ResourceUri, Tool,
+};
+
+macro_rules! messages {
+    ($($name:ty),* $(,)?) => { $(impl Message for $name { type Result = (); })* };
+}
+
+// ── Registry ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// From the bus: make this change. Goes on as [`Stamp`].
+pub(crate) struct Publish {
+    pub(crate) change: Change,
+    pub(crate) condition: Condition,
+    /// Seconds since 1970, for the etag.
+    pub(crate) now: u64,
+    pub(crate) ticket: Ticket<Result<Outcome, PublishError>>,
+}
+
+/// From the bus: make this change to a list. Goes on as [`StampList`].
+pub(crate) struct PublishList {
+    pub(crate) change: ListChange,
+    pub(crate) now: u64,
+    pub(crate) ticket: Ticket<Result<ListOutcome, PublishError>>,
+}
+
+/// From the bus: what does `uri` stand for, and at which version? Goes on as [`StampRead`].
+pub(crate) struct Read {
+    pub(crate) uri: ResourceUri,
+    pub(crate) ticket: Ticket<Option<(Found, Etag)>>,
+}
+
+/// From the bus: which versions do these have? Goes on as [`StampLook`].
+pub(crate) struct Look {
+    pub(crate) uris: Vec<ResourceUri>,
+    pub(crate) ticket: Ticket<Vec<Option<Etag>>>,
+}
+
+/// From the bus: the resources after `after`. Goes on as [`StampPage`].
+pub(crate) struct PageResources {
+    pub(crate) after: Option<String>,
+    pub(crate) limit: usize,
+    pub(crate) ticket: Ticket<Vec<(Arc<Resource>, Etag)>>,
+}
+
+/// From the bus: the items of a list that has no versions. Answered by the Registry.
+pub(crate) enum Find {
+    Tools {
+        after: Option<String>,
+        limit: usize,
+        ticket: Ticket<Vec<Arc<Tool>>>,
+    },
+    Prompts {
+        after: Option<String>,
+        limit: usize,
+        ticket: Ticket<Vec<Arc<Prompt>>>,
+    },
+    Templates(Ticket<Vec<Arc<ResourceTemplate>>>),
+    Tool(String, Ticket<Option<Arc<Tool>>>),
+    Prompt(String, Ticket<Option<Arc<Prompt>>>),
+    Counts(Ticket<[usize; 4]>),
+}
+
+/// From a session: subscribe to these. Goes on as [`StampSubscribe`].
+pub(crate) struct Subscribe {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) uris: Vec<ResourceUri>,
+    /// How many subscriptions the subscriber may have.
+    pub(crate) max: usize,
+    pub(crate) ticket: Ticket<Vec<Result<Etag, SubscribeError>>>,
+}
+
+/// From a session: tell this subscriber when one of these lists changes. Goes on as [`StampWatchLists`].
+pub(crate) struct WatchLists {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) kinds: Vec<ListKind>,
+    /// Whether it counts as told of nothing yet, so that every list that is not empty is due at once.
+    pub(crate) announce: bool,
+    pub(crate) ticket: Ticket<()>,
+}
+
+// ── Registry and Etag, unchanged on its way to the Publisher ────────────────────────────────────────────────────
+
+/// From a session to its shard: what needs no decision, only its place in the order.
+pub(crate) struct Route {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) request: Request,
+}
+
+pub(crate) enum Request {
+    /// This subscriber is there.
+    Attach,
+    /// Tell it about every resource.
+    WatchAll(Ticket<()>),
+    /// End this subscription; answers whether there was one.
+    Unsubscribe(ResourceUri, Ticket<bool>),
+    /// Its stream is carried by this shard from now on. The Etag actor turns it into Release and Adopt.
+    Move(usize),
+    /// From the Etag actor: another shard tells it from now on.
+    Release,
+    /// From the Etag actor: you tell it from now on, with the subscriptions it has.
+    Adopt,
+    /// It is gone.
+    Detach,
+}
+
+// ── Etag ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// From the Registry: this was decided. Goes on as [`Fan`] when anybody is to be told.
+pub(crate) struct Stamp {
+    pub(crate) decision: crate::catalog::Decision,
+    pub(crate) now: u64,
+    pub(crate) ticket: Ticket<Result<Outcome, PublishError>>,
+}
+
+/// From the Registry: this list has this hash now. Goes on as [`Fan`].
+pub(crate) struct StampList {
+    pub(crate) list: (ListKind, ListHash),
+    pub(crate) ticket: Ticket<Result<ListOutcome, PublishError>>,
+}
+
+/// From the Registry: add the version and answer.
+pub(crate) struct StampRead {
+    pub(crate) uri: ResourceUri,
+    pub(crate) found: Option<Found>,
+    pub(crate) ticket: Ticket<Option<(Found, Etag)>>,
+}
+
+/// What the Registry knows of a URI, for the Etag actor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Known {
+    Nothing,
+    Registered,
+    /// A member of a template that was registered at this time.
+    Member(u64),
+}
+
+/// From the Registry: add the versions and answer.
+pub(crate) struct StampLook {
+    pub(crate) uris: Vec<(ResourceUri, Known)>,
+    pub(crate) ticket: Ticket<Vec<Option<Etag>>>,
+}
+
+/// From the Registry: add the versions and answer.
+pub(crate) struct StampPage {
+    pub(crate) resources: Vec<Arc<Resource>>,
+    pub(crate) ticket: Ticket<Vec<(Arc<Resource>, Etag)>>,
+}
+
+/// From the Registry: these may be subscribed to. Goes on as [`Enlist`].
+pub(crate) struct StampSubscribe {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) verdicts: Vec<Result<(ResourceUri, Known), SubscribeError>>,
+    pub(crate) max: usize,
+    pub(crate) ticket: Ticket<Vec<Result<Etag, SubscribeError>>>,
+}
+
+/// From the Registry: the lists stand at these hashes. Goes on as [`EnlistLists`].
+pub(crate) struct StampWatchLists {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) lists: Vec<(ListKind, ListHash)>,
+    pub(crate) announce: bool,
+    pub(crate) ticket: Ticket<()>,
+}
+
+/// From the store's thread: the batch in flight is durable, or the store failed.
+pub(crate) struct BatchStored(pub(crate) Result<(), crate::StoreError>);
+
+// ── Publisher ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// From the Etag actor to every shard: tell your share of the subscribers.
+#[derive(Clone)]
+pub(crate) struct Fan {
+    pub(crate) notice: Option<Arc<Notice>>,
+    pub(crate) list: Option<(ListKind, ListHash, Position)>,
+    /// Answers the caller when the last shard is done.
+    pub(crate) completion: Arc<Completion>,
+}
+
+/// From the Etag actor: these subscriptions begin here, at these versions.
+pub(crate) struct Enlist {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) verdicts: Vec<Result<(ResourceUri, Etag), SubscribeError>>,
+    pub(crate) at: Position,
+    pub(crate) max: usize,
+    pub(crate) ticket: Ticket<Vec<Result<Etag, SubscribeError>>>,
+}
+
+/// From the Etag actor: this subscriber watches these lists from here on.
+pub(crate) struct EnlistLists {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) lists: Vec<(ListKind, ListHash)>,
+    pub(crate) announce: bool,
+    pub(crate) at: Position,
+    pub(crate) ticket: Ticket<()>,
+}
+
+/// From the bus: who is there (with a URI: who is subscribed to it), and what have they not been told?
+pub(crate) struct Survey {
+    pub(crate) uri: Option<ResourceUri>,
+    pub(crate) ticket: Ticket<Vec<SubscriberInfo>>,
+}
+
+/// From the bus: the end; hand out what is pending, then say so.
+pub(crate) struct EndAll(pub(crate) EndReason);
+
+/// One subscriber, as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubscriberInfo {
+    /// Its name for the life of the bus.
+    pub id: SubscriberId,
+    /// What it is.
+    pub kind: SubscriberKind,
+    /// What its opener called it: revision and transport of a session, for example.
+    pub label: Arc<str>,
+    /// What it has not been told yet.
+    pub pending: Pending,
+}
+
+// ── Session ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// From the session's handle: subscribe to these. Goes on as [`Subscribe`].
+pub(crate) struct SubscribeUris(
+    pub(crate) Vec<ResourceUri>,
+    pub(crate) Ticket<Vec<Result<Etag, SubscribeError>>>,
+);
+
+/// From the session's handle. Goes on as [`Request::Unsubscribe`].
+pub(crate) struct UnsubscribeUri(pub(crate) ResourceUri, pub(crate) Ticket<bool>);
+
+/// From the session's handle: the client can be told things from now on. Goes on as [`WatchLists`].
+pub(crate) struct ClientReady(pub(crate) Ticket<()>);
+
+/// From the session's handle. Goes on as [`Request::WatchAll`].
+pub(crate) struct WatchEverything(pub(crate) Ticket<()>);
+
+/// From the session's handle: its stream is carried by this shard.
+pub(crate) struct StreamMoved(pub(crate) usize);
+
+/// From the session's handle, or its being dropped.
+pub(crate) struct EndSession(pub(crate) EndReason);
+
+messages!(
+    Publish,
+    PublishList,
+    Read,
+    Look,
+    PageResources,
+    Find,
+    Subscribe,
+    WatchLists,
+    Route
+);
+messages!(
+    Stamp,
+    StampList,
+    StampRead,
+    StampLook,
+    StampPage,
+    StampSubscribe,
+    StampWatchLists,
+    BatchStored
+);
+messages!(Fan, Enlist, EnlistLists, Survey, EndAll);
+messages!(
+    SubscribeUris,
+    UnsubscribeUri,
+    ClientReady,
+    WatchEverything,
+    StreamMoved,
+    EndSession
+);

@@ -1,0 +1,516 @@
+//! The pure core of an outbox: what one subscriber has not been told yet.
+//!
+//! Owns: one slot per subscription and one per list kind, and the order in which they were marked. Never: waits,
+//! wakes, encodes or knows who reads it.
+//!
+//! Marking a slot that is already pending replaces its notice and keeps its place: the newest wins, repeats cost
+//! nothing, and the set never holds more than one entry per slot. Each pending entry remembers the *first* offset
+//! not yet told, which is what makes [`OutboxSet::safe_offset`] safe to resume from.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::table::SlotId;
+use crate::{Cause, Etag, ListHash, ListKind, Notice, ResourceUri};
+
+/// Slots beyond which URIs are found through a map instead of a walk.
+const WALK_MAX: usize = 16;
+
+/// One thing to tell.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// This resource changed.
+    Updated(Arc<Notice>),
+    /// This list changed.
+    ListChanged(ListKind),
+}
+
+/// What marking did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Marked {
+    /// The entry is newly pending.
+    New,
+    /// The entry was pending already; it now holds the newer state.
+    Conflated,
+    /// Nothing to tell: unknown slot, an older version, or the hash the subscriber knows.
+    Ignored,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    Slot(SlotId),
+    List(ListKind),
+}
+
+#[derive(Debug)]
+struct Slot {
+    uri: ResourceUri,
+    /// The version this subscriber knows or will know: what it was told, or what stood when it subscribed.
+    version: u64,
+    latest: Option<Arc<Notice>>,
+    /// The oldest offset not yet told; none when nothing is pending.
+    first: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ListSlot {
+    /// The hash the subscriber was last told of; none when it is unsure whether that reached it.
+    told: Option<ListHash>,
+    /// The offset of the notice that told it.
+    told_offset: u64,
+    current: ListHash,
+    current_offset: u64,
+    first: Option<u64>,
+}
+
+/// What one subscriber has not been told yet.
+#[derive(Debug, Default)]
+pub struct OutboxSet {
+    slots: Vec<Option<Slot>>,
+    by_uri: HashMap<ResourceUri, SlotId>,
+    len: usize,
+    lists: [Option<ListSlot>; 3],
+    queue: VecDeque<Key>,
+    /// The highest offset of any notice taken in.
+    seen: u64,
+    /// Whether it wants every URI: marking an unknown one subscribes to it, telling of a removal ends that.
+    open: bool,
+}
+
+impl OutboxSet {
+    /// Adds a subscription that knows `etag`, at offset `at`. Answers its slot, and whether it is new: subscribing
+    /// twice is one subscription.
+    pub fn subscribe(&mut self, uri: &ResourceUri, etag: Etag, at: u64) -> (SlotId, bool) {
+        if let Some(slot) = self.find(uri) {
+            return (slot, false);
+        }
+        self.seen = self.seen.max(at);
+        let slot = Slot {
+            uri: uri.clone(),
+            version: etag.version,
+            latest: None,
+            first: None,
+        };
+        let free = if self.len < self.slots.len() {
+            self.slots.iter().position(Option::is_none)
+        } else {
+            None
+        };
+        let index = free.unwrap_or_else(|| {
+            self.slots.reserve_exact(usize::from(self.slots.len() < 4));
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[index] = Some(slot);
+        self.len += 1;
+        if self.slots.len() > WALK_MAX {
+            self.index_all(index as SlotId, uri);
+        }
+        (index as SlotId, true)
+    }
+
+    fn index_all(&mut self, slot: SlotId, uri: &ResourceUri) {
+        if self.by_uri.is_empty() {
+            let known = self.slots.iter().enumerate();
+            self.by_uri = known
+                .filter_map(|(i, s)| Some((s.as_ref()?.uri.clone(), i as SlotId)))
+                .collect();
+        }
+        self.by_uri.insert(uri.clone(), slot);
+    }
+
+    /// Ends a subscription, pending notice included. Answers its slot.
+    pub fn unsubscribe(&mut self, uri: &ResourceUri) -> Option<SlotId> {
+        let slot = self.find(uri)?;
+        let removed = self.slots[slot as usize].take()?;
+        if removed.first.is_some() {
+            self.queue.retain(|key| *key != Key::Slot(slot));
+        }
+        self.by_uri.remove(uri);
+        self.len -= 1;
+        Some(slot)
+    }
+
+    /// The slot of a subscription.
+    pub fn find(&self, uri: &ResourceUri) -> Option<SlotId> {
+        if self.slots.len() > WALK_MAX && !self.by_uri.is_empty() {
+            return self.by_uri.get(uri).copied();
+        }
+        let same = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.uri == *uri);
+        self.slots.iter().position(same).map(|index| index as SlotId)
+    }
+
+    /// Notes that the resource behind `slot` changed.
+    pub fn mark(&mut self, slot: SlotId, notice: &Arc<Notice>) -> Marked {
+        let offset = notice.position.offset;
+        self.seen = self.seen.max(offset);
+        let Some(Some(held)) = self.slots.get_mut(slot as usize) else {
+            return Marked::Ignored;
+        };
+        if notice.etag.version <= held.version {
+            return Marked::Ignored;
+        }
+        held.version = notice.etag.version;
+        held.latest = Some(notice.clone());
+        if held.first.is_some() {
+            return Marked::Conflated;
+        }
+        held.first = Some(offset);
+        self.queue.push_back(Key::Slot(slot));
+        Marked::New
+    }
+
+    /// Makes the set take notices of every URI, one slot for each that exists.
+    pub fn open(&mut self) {
+        self.open = true;
+    }
+
+    /// Whether it takes notices of every URI.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Notes that a resource changed, whichever it is; for a set made [`open`](Self::open).
+    pub fn mark_any(&mut self, notice: &Arc<Notice>) -> Marked {
+        if !self.open {
+            return Marked::Ignored;
+        }
+        let (slot, _) = self.subscribe(&notice.uri, Etag::UNKNOWN, notice.position.offset - 1);
+        self.mark(slot, notice)
+    }
+
+    /// Begins to watch a list whose last told hash is `told`.
+    pub fn watch_list(&mut self, kind: ListKind, told: ListHash, at: u64) {
+        let slot = ListSlot {
+            told: Some(told),
+            told_offset: at,
+            current: told,
+            current_offset: at,
+            first: None,
+        };
+        self.lists[kind.index()].get_or_insert(slot);
+        self.seen = self.seen.max(at);
+    }
+
+    /// Notes that a list has the hash `hash` since `offset`. A list that is back at what the subscriber was told is
+    /// no longer pending.
+    pub fn mark_list(&mut self, kind: ListKind, hash: ListHash, offset: u64) -> Marked {
+        self.seen = self.seen.max(offset);
+        let Some(list) = &mut self.lists[kind.index()] else {
+            return Marked::Ignored;
+        };
+        (list.current, list.current_offset) = (hash, offset);
+        if Some(hash) == list.told {
+            if list.first.take().is_some() {
+                self.queue.retain(|key| *key != Key::List(kind));
+            }
+            return Marked::Ignored;
+        }
+        if list.first.is_some() {
+            return Marked::Conflated;
+        }
+        list.first = Some(offset);
+        self.queue.push_back(Key::List(kind));
+        Marked::New
+    }
+
+    /// Takes the entry that has been pending longest. From here on it counts as told.
+    pub fn pop(&mut self) -> Option<Entry> {
+        while let Some(key) = self.queue.pop_front() {
+            match key {
+                Key::Slot(slot) => {
+                    let Some(Some(held)) = self.slots.get_mut(slot as usize) else {
+                        continue;
+                    };
+                    held.first = None;
+                    let Some(notice) = held.latest.clone() else {
+                        continue;
+                    };
+                    if self.open && notice.cause == Cause::Removed {
+                        self.unsubscribe(&notice.uri);
+                    }
+                    return Some(Entry::Updated(notice));
+                }
+                Key::List(kind) => {
+                    let Some(list) = &mut self.lists[kind.index()] else {
+                        continue;
+                    };
+                    list.first = None;
+                    (list.told, list.told_offset) = (Some(list.current), list.current_offset);
+                    return Some(Entry::ListChanged(kind));
+                }
+            }
+        }
+        None
+    }
+
+    /// The offset up to which this subscriber has been told everything it asked for.
+    pub fn safe_offset(&self) -> u64 {
+        // The queue is in the order of `first`, so its head is the oldest entry.
+        let first = self.queue.front().and_then(|key| self.first_of(*key));
+        first.map_or(self.seen, |first| first - 1)
+    }
+
+    /// Marks again everything that was told after `offset`: the reader says it got no further. Keeps the order.
+    pub fn rewind(&mut self, offset: u64) {
+        for slot in self.slots.iter_mut().flatten() {
+            if let Some(notice) = slot
+                .latest
+                .as_ref()
+                .filter(|notice| notice.position.offset > offset)
+            {
+                slot.first.get_or_insert(notice.position.offset);
+            }
+        }
+        for list in self.lists.iter_mut().flatten() {
+            if list.told_offset > offset {
+                list.first.get_or_insert(list.told_offset);
+                list.told = None;
+            }
+        }
+        let slots = (0..self.slots.len()).map(|slot| Key::Slot(slot as SlotId));
+        let keys = slots.chain(ListKind::ALL.map(Key::List));
+        let mut pending: Vec<_> = keys.filter_map(|key| Some((self.first_of(key)?, key))).collect();
+        pending.sort_by_key(|(first, _)| *first);
+        self.queue = pending.into_iter().map(|(_, key)| key).collect();
+    }
+
+    fn first_of(&self, key: Key) -> Option<u64> {
+        match key {
+            Key::Slot(slot) => self.slots.get(slot as usize)?.as_ref()?.first,
+            Key::List(kind) => self.lists[kind.index()]?.first,
+        }
+    }
+
+    /// How many entries are pending.
+    pub fn pending(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The URIs of the pending resource entries, oldest first.
+    pub fn pending_uris(&self) -> impl Iterator<Item = &ResourceUri> {
+        self.queue.iter().filter_map(|key| match key {
+            Key::Slot(slot) => Some(&self.slots.get(*slot as usize)?.as_ref()?.uri),
+            Key::List(_) => None,
+        })
+    }
+
+    /// The notice that has been pending longest.
+    pub fn oldest(&self) -> Option<&Arc<Notice>> {
+        self.queue.iter().find_map(|key| match key {
+            Key::Slot(slot) => self.slots.get(*slot as usize)?.as_ref()?.latest.as_ref(),
+            Key::List(_) => None,
+        })
+    }
+
+    /// How many subscriptions there are.
+    pub fn subscriptions(&self) -> usize {
+        self.len
+    }
+
+    /// Every subscription with its slot.
+    pub fn slots(&self) -> impl Iterator<Item = (SlotId, &ResourceUri)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(index, slot)| Some((index as SlotId, &slot.as_ref()?.uri)))
+    }
+
+    /// The hash of `kind` that the subscriber was last told of; none when it does not watch that list or may have
+    /// missed the telling.
+    pub fn list_told(&self, kind: ListKind) -> Option<ListHash> {
+        self.lists[kind.index()].and_then(|list| list.told)
+    }
+
+    /// The kinds it watches.
+    pub fn lists(&self) -> impl Iterator<Item = ListKind> {
+        ListKind::ALL
+            .into_iter()
+            .filter(|kind| self.lists[kind.index()].is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Digest, Position};
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Instant;
+
+    fn uri(name: u8) -> ResourceUri {
+        ResourceUri::new(&format!("demo://{name}")).unwrap()
+    }
+
+    fn notice(name: u8, version: u64, offset: u64) -> Arc<Notice> {
+        let etag = Etag {
+            version,
+            updated_at: 0,
+        };
+        Arc::new(Notice::new(
+            uri(name),
+            etag,
+            Cause::Updated,
+            Position { epoch: 1, offset },
+            Instant::now(),
+        ))
+    }
+
+    fn told(set: &mut OutboxSet) -> Vec<String> {
+        std::iter::from_fn(|| set.pop())
+            .map(|entry| match entry {
+                Entry::Updated(notice) => format!("{}@{}", notice.uri, notice.position.offset),
+                Entry::ListChanged(kind) => kind.name().to_owned(),
+            })
+            .collect()
+    }
+
+    fn hash(n: u128) -> ListHash {
+        ListHash::EMPTY.with(Digest(n))
+    }
+
+    #[test]
+    fn a_drain_of_a5_b6_a7_as_a7_is_safe_only_when_b6_is_told_too() {
+        let mut set = OutboxSet::default();
+        let (a, _) = set.subscribe(&uri(1), Etag::UNKNOWN, 4);
+        let (b, _) = set.subscribe(&uri(2), Etag::UNKNOWN, 4);
+        assert_eq!(set.safe_offset(), 4);
+        assert_eq!(set.mark(a, &notice(1, 1, 5)), Marked::New);
+        assert_eq!(set.mark(b, &notice(2, 1, 6)), Marked::New);
+        assert_eq!(set.mark(a, &notice(1, 2, 7)), Marked::Conflated);
+        assert_eq!(set.safe_offset(), 4);
+        assert!(matches!(set.pop(), Some(Entry::Updated(n)) if n.position.offset == 7));
+        assert_eq!(set.safe_offset(), 5);
+        assert!(matches!(set.pop(), Some(Entry::Updated(n)) if n.position.offset == 6));
+        assert_eq!(set.safe_offset(), 7);
+    }
+
+    #[test]
+    fn rewinding_repeats_what_came_after_and_nothing_else() {
+        let mut set = OutboxSet::default();
+        for name in 1..4 {
+            let (slot, _) = set.subscribe(&uri(name), Etag::UNKNOWN, 0);
+            set.mark(slot, &notice(name, 1, u64::from(name)));
+        }
+        assert_eq!(told(&mut set), ["demo://1@1", "demo://2@2", "demo://3@3"]);
+        set.rewind(2);
+        assert_eq!(told(&mut set), ["demo://3@3"]);
+        set.rewind(0);
+        assert_eq!(set.safe_offset(), 0);
+        assert_eq!(told(&mut set), ["demo://1@1", "demo://2@2", "demo://3@3"]);
+    }
+
+    #[test]
+    fn a_list_is_due_only_when_it_differs_from_what_was_told() {
+        let mut set = OutboxSet::default();
+        assert_eq!(
+            set.mark_list(ListKind::Tools, hash(1), 1),
+            Marked::Ignored,
+            "not watched"
+        );
+        set.watch_list(ListKind::Tools, ListHash::EMPTY, 0);
+        assert_eq!(
+            set.mark_list(ListKind::Tools, ListHash::EMPTY, 1),
+            Marked::Ignored
+        );
+        assert_eq!(set.mark_list(ListKind::Tools, hash(1), 2), Marked::New);
+        assert_eq!(set.mark_list(ListKind::Tools, hash(2), 3), Marked::Conflated);
+        assert_eq!(told(&mut set), ["tools"]);
+        assert_eq!(set.mark_list(ListKind::Tools, hash(2), 4), Marked::Ignored);
+        // There and back again before anybody read: nothing to tell.
+        assert_eq!(set.mark_list(ListKind::Tools, hash(3), 5), Marked::New);
+        assert_eq!(set.mark_list(ListKind::Tools, hash(2), 6), Marked::Ignored);
+        assert_eq!(told(&mut set), [""; 0]);
+        assert_eq!(set.list_told(ListKind::Tools), Some(hash(2)));
+        assert_eq!(set.safe_offset(), 6);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Subscribe(u8),
+        Unsubscribe(u8),
+        Mark(u8),
+        MarkList(u8),
+        Pop,
+        Rewind(u64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (0..24u8).prop_map(Step::Subscribe),
+            1 => (0..24u8).prop_map(Step::Unsubscribe),
+            6 => (0..24u8).prop_map(Step::Mark),
+            2 => (0..3u8).prop_map(Step::MarkList),
+            4 => Just(Step::Pop),
+            1 => (0..40u64).prop_map(Step::Rewind),
+        ];
+        prop::collection::vec(step, 0..250)
+    }
+
+    proptest! {
+        /// The newest of each key is never lost, there is never more than one entry per key, versions never go
+        /// backward, and everything at or before the safe offset has been told.
+        #[test]
+        fn never_loses_the_newest_and_never_exceeds_its_keys(steps in steps()) {
+            let mut set = OutboxSet::default();
+            set.watch_list(ListKind::Tools, ListHash::EMPTY, 0);
+            let mut subscribed: BTreeSet<u8> = BTreeSet::new();
+            let mut newest: BTreeMap<u8, u64> = BTreeMap::new();
+            let mut known: BTreeMap<u8, u64> = BTreeMap::new();
+            // Offsets at which a subscribed key changed, per key, while not told.
+            let mut untold: BTreeMap<u8, u64> = BTreeMap::new();
+            let (mut list_now, mut list_known, mut offset) = (ListHash::EMPTY, ListHash::EMPTY, 0u64);
+            for step in steps {
+                match step {
+                    Step::Subscribe(name) => {
+                        let version = newest.get(&name).copied().unwrap_or(0);
+                        let (_, new) = set.subscribe(&uri(name), Etag { version, updated_at: 0 }, offset);
+                        prop_assert_eq!(new, subscribed.insert(name));
+                        if new {
+                            known.insert(name, version);
+                        }
+                    }
+                    Step::Unsubscribe(name) => {
+                        prop_assert_eq!(set.unsubscribe(&uri(name)).is_some(), subscribed.remove(&name));
+                        known.remove(&name);
+                        untold.remove(&name);
+                    }
+                    Step::Mark(name) => {
+                        offset += 1;
+                        let version = newest.entry(name).or_default();
+                        *version += 1;
+                        if let Some(slot) = set.find(&uri(name)) {
+                            prop_assert_ne!(set.mark(slot, &notice(name, *version, offset)), Marked::Ignored);
+                            untold.entry(name).or_insert(offset);
+                        }
+                    }
+                    Step::MarkList(n) => {
+                        offset += 1;
+                        list_now = hash(u128::from(n));
+                        set.mark_list(ListKind::Tools, list_now, offset);
+                    }
+                    Step::Pop => match set.pop() {
+                        Some(Entry::Updated(notice)) => {
+                            let name: u8 = notice.uri.as_str()["demo://".len()..].parse().unwrap();
+                            prop_assert_eq!(notice.etag.version, newest[&name]);
+                            prop_assert!(notice.etag.version >= known[&name]);
+                            known.insert(name, notice.etag.version);
+                            untold.remove(&name);
+                        }
+                        Some(Entry::ListChanged(_)) => list_known = list_now,
+                        None => {
+                            prop_assert_eq!(list_known, list_now);
+                            prop_assert!(subscribed.iter().all(|n| known[n] == newest.get(n).copied().unwrap_or(0)));
+                        }
+                    },
+                    Step::Rewind(to) => {
+                        let before = set.pending();
+                        set.rewind(to.min(offset));
+                        prop_assert!(set.pending() >= before);
+                    }
+                }
+                prop_assert_eq!(set.subscriptions(), subscribed.len());
+                prop_assert!(set.pending() <= subscribed.len() + 1);
+                prop_assert!(untold.values().all(|first| *first > set.safe_offset()));
+            }
+        }
+    }
+}

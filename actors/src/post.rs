@@ -1,0 +1,77 @@
+//! Sending between actors: `try_send`, whose refusal is a bug that is counted.
+//!
+//! Owns: the one way in which actors send, and the guard that makes the death of a core actor loud. Never: waits.
+
+use actix::dev::{MessageResponse, ToEnvelope};
+use actix::prelude::SendError;
+use actix::{Actor, Addr, Handler, Message};
+use tokio::sync::watch;
+
+use crate::door::Door;
+use crate::metric::Metrics;
+
+/// Sends `message`. Everything queued has a permit of the door or is one of a session's few, and mailboxes are
+/// larger than both together, so a full one is a bug: counted, and asserted in debug builds. A closed one means that
+/// its actor died, which its [`Guard`] says; the ticket in the message then answers its caller by being dropped.
+pub(crate) fn post<A, M>(to: &Addr<A>, message: M, metrics: &Metrics)
+where
+    A: Actor + Handler<M>,
+    A::Context: ToEnvelope<A, M>,
+    M: Message + Send + 'static,
+    M::Result: MessageResponse<A, M> + Send,
+{
+    if let Err(SendError::Full(_)) = to.try_send(message) {
+        metrics.mailbox_refused.add(1);
+        debug_assert!(false, "a mailbox behind the door was full");
+    }
+}
+
+/// Whether the bus lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// It does.
+    Running,
+    /// It was asked to stop.
+    Stopping,
+    /// This actor died, and the bus with it.
+    Dead(&'static str),
+}
+
+/// Held by every core actor: when it is dropped though nobody asked the bus to stop, the bus is dead.
+pub(crate) struct Guard {
+    pub(crate) actor: &'static str,
+    pub(crate) life: watch::Sender<Life>,
+    pub(crate) door: Door,
+}
+
+impl Guard {
+    /// Whether the bus was asked to stop.
+    pub(crate) fn stopping(&self) -> bool {
+        *self.life.borrow() != Life::Running
+    }
+
+    /// Ends the bus because of `reason`.
+    pub(crate) fn fail(&self, reason: &str) {
+        let first = self.life.send_if_modified(|life| {
+            let first = *life == Life::Running;
+            if first {
+                *life = Life::Dead(self.actor);
+            }
+            first
+        });
+        if first {
+            tracing::error!(
+                actor = self.actor,
+                reason,
+                "a core actor died; the bus has stopped"
+            );
+            self.door.close();
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.fail("it panicked or its thread ended");
+    }
+}

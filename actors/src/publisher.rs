@@ -1,0 +1,350 @@
+//! The Publisher actor: who wants what, one shard of it per core. Last on the way.
+//!
+//! Owns: the subscription table of its share of the subscribers. Never: waits, encodes, touches a socket, or sends
+//! one message per subscriber; it marks outboxes, and each reader is woken on the thread that carries its stream.
+//! Receives from the Etag actor (and surveys from the bus); answers the tickets it is handed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use actix::{Actor, AsyncContext, Context, Handler};
+
+use crate::change::{ListOutcome, Outcome};
+use crate::door::Ticket;
+use crate::error::{PublishError, SubscribeError};
+use crate::message::{EndAll, Enlist, EnlistLists, Fan, Request, Route, SubscriberInfo, Survey};
+use crate::metric::Metrics;
+use crate::outbox::{EndReason, Outbox, SubscriberId};
+use crate::outbox_set::Marked;
+use crate::post::Guard;
+use crate::table::{Member, SubscriptionTable};
+use crate::{Etag, ListHash, ResourceUri};
+
+/// Keep-alives of one shard are spread over this many ticks, so that not all streams write at once.
+const KEEP_ALIVE_TICKS: u32 = 8;
+
+/// Who is answered when the last shard has marked its share.
+pub(crate) enum Finish {
+    Change(Ticket<Result<Outcome, PublishError>>, Outcome),
+    List(Ticket<Result<ListOutcome, PublishError>>, ListOutcome),
+}
+
+/// Shared by the shards that work on one change. Dropping the last share answers the caller.
+pub(crate) struct Completion {
+    told: AtomicUsize,
+    listed: AtomicUsize,
+    finish: Mutex<Option<Finish>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Completion {
+    pub(crate) fn new(finish: Finish, metrics: Arc<Metrics>) -> Completion {
+        Completion {
+            told: AtomicUsize::new(0),
+            listed: AtomicUsize::new(0),
+            finish: Mutex::new(Some(finish)),
+            metrics,
+        }
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        let finish = self
+            .finish
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match finish {
+            Some(Finish::Change(ticket, outcome)) => {
+                self.metrics.fan_out.record(ticket.at().elapsed());
+                ticket.answer(Ok(Outcome {
+                    told: *self.told.get_mut(),
+                    ..outcome
+                }));
+            }
+            Some(Finish::List(ticket, outcome)) => {
+                self.metrics.fan_out.record(ticket.at().elapsed());
+                ticket.answer(Ok(ListOutcome {
+                    told: *self.listed.get_mut(),
+                    ..outcome
+                }));
+            }
+            None => {}
+        }
+    }
+}
+
+/// One shard of who wants what.
+pub(crate) struct Publisher {
+    /// URI → outboxes.
+    table: SubscriptionTable<Arc<Outbox>>,
+    members: HashMap<SubscriberId, Member>,
+    /// Per list kind, who watches it.
+    lists: [BTreeSet<Member>; 3],
+    /// Who wants every resource.
+    everything: BTreeSet<Member>,
+    /// Set when the bus drains: whoever comes later is ended at once.
+    ended: Option<EndReason>,
+    keep_alive: Duration,
+    tick: u32,
+    metrics: Arc<Metrics>,
+    /// Makes this actor's death the bus's.
+    guard: Guard,
+}
+
+impl Publisher {
+    pub(crate) fn new(keep_alive: Duration, metrics: Arc<Metrics>, guard: Guard) -> Publisher {
+        Publisher {
+            table: SubscriptionTable::default(),
+            members: HashMap::new(),
+            lists: Default::default(),
+            everything: BTreeSet::new(),
+            ended: None,
+            keep_alive,
+            tick: 0,
+            metrics,
+            guard,
+        }
+    }
+
+    /// The place of `outbox` in the table; an outbox comes first with its Attach or Adopt.
+    fn member(&self, outbox: &Outbox) -> Option<Member> {
+        self.members.get(&outbox.id()).copied()
+    }
+
+    fn attach(&mut self, outbox: &Arc<Outbox>) -> Member {
+        if let Some(reason) = self.ended {
+            outbox.end(reason);
+        }
+        let table = &mut self.table;
+        *self
+            .members
+            .entry(outbox.id())
+            .or_insert_with(|| table.insert(outbox.clone()))
+    }
+
+    fn adopt(&mut self, outbox: &Arc<Outbox>) {
+        let member = self.attach(outbox);
+        outbox.with(|set| {
+            for (slot, uri) in set.slots() {
+                self.table.subscribe(member, slot, uri);
+            }
+            for kind in set.lists() {
+                self.lists[kind.index()].insert(member);
+            }
+            if set.is_open() {
+                self.everything.insert(member);
+            }
+        });
+    }
+
+    fn detach(&mut self, outbox: &Outbox) {
+        if let Some(member) = self.members.remove(&outbox.id()) {
+            self.table.remove(member);
+            for list in &mut self.lists {
+                list.remove(&member);
+            }
+            self.everything.remove(&member);
+        }
+    }
+
+    fn enlist(
+        &mut self,
+        outbox: &Outbox,
+        uri: &ResourceUri,
+        etag: Etag,
+        at: u64,
+        max: usize,
+    ) -> Result<Etag, SubscribeError> {
+        let member = self.member(outbox).ok_or(crate::Closed)?;
+        let (slot, new) = outbox.with(|set| {
+            let full = set.subscriptions() >= max && set.find(uri).is_none();
+            if full {
+                Err(SubscribeError::TooMany(max))
+            } else {
+                Ok(set.subscribe(uri, etag, at))
+            }
+        })?;
+        if new {
+            self.table.subscribe(member, slot, uri);
+        }
+        Ok(etag)
+    }
+
+    fn count(&self, marked: Marked) -> usize {
+        match marked {
+            Marked::New => self.metrics.told.add(1),
+            Marked::Conflated => self.metrics.conflated.add(1),
+            Marked::Ignored => return 0,
+        }
+        1
+    }
+
+    fn ping(&mut self) {
+        self.tick = (self.tick + 1) % KEEP_ALIVE_TICKS;
+        let due = self
+            .table
+            .members()
+            .filter(|(member, _)| *member as u32 % KEEP_ALIVE_TICKS == self.tick);
+        due.for_each(|(_, outbox)| outbox.keep_alive());
+    }
+}
+
+impl Actor for Publisher {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.run_interval(self.keep_alive / KEEP_ALIVE_TICKS, |publisher, _| {
+            publisher.ping();
+        });
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        let reason = if self.guard.stopping() {
+            EndReason::Shutdown
+        } else {
+            EndReason::Failed
+        };
+        self.table.members().for_each(|(_, outbox)| outbox.end(reason));
+    }
+}
+
+impl Handler<Fan> for Publisher {
+    type Result = ();
+
+    fn handle(&mut self, fan: Fan, _: &mut Context<Self>) {
+        if let Some(notice) = &fan.notice {
+            let mut told = 0;
+            for (outbox, slot) in self.table.subscribers(&notice.uri) {
+                told += self.count(outbox.mark(slot, notice));
+            }
+            for outbox in self
+                .everything
+                .iter()
+                .filter_map(|member| self.table.get(*member))
+            {
+                told += self.count(outbox.mark_any(notice));
+            }
+            fan.completion.told.fetch_add(told, Ordering::Relaxed);
+        }
+        if let Some((kind, hash, position)) = fan.list {
+            let watchers = self.lists[kind.index()]
+                .iter()
+                .filter_map(|member| self.table.get(*member));
+            let told: usize = watchers
+                .map(|outbox| self.count(outbox.mark_list(kind, hash, position)))
+                .sum();
+            fan.completion.listed.fetch_add(told, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Handler<Enlist> for Publisher {
+    type Result = ();
+
+    fn handle(&mut self, enlist: Enlist, _: &mut Context<Self>) {
+        let Enlist {
+            outbox,
+            verdicts,
+            at,
+            max,
+            ticket,
+        } = enlist;
+        outbox.set_epoch(at.epoch);
+        let mut answers = Vec::with_capacity(verdicts.len());
+        for verdict in verdicts {
+            let answer = verdict.and_then(|(uri, etag)| self.enlist(&outbox, &uri, etag, at.offset, max));
+            self.metrics.subscriptions_denied.add(u64::from(answer.is_err()));
+            answers.push(answer);
+        }
+        ticket.answer(answers);
+    }
+}
+
+impl Handler<EnlistLists> for Publisher {
+    type Result = ();
+
+    fn handle(&mut self, enlist: EnlistLists, _: &mut Context<Self>) {
+        let EnlistLists {
+            outbox,
+            lists,
+            announce,
+            at,
+            ticket,
+        } = enlist;
+        outbox.set_epoch(at.epoch);
+        if let Some(member) = self.member(&outbox) {
+            for (kind, hash) in lists {
+                let told = if announce { ListHash::EMPTY } else { hash };
+                outbox.with(|set| set.watch_list(kind, told, at.offset));
+                self.lists[kind.index()].insert(member);
+                self.count(outbox.mark_list(kind, hash, at));
+            }
+        }
+        ticket.answer(());
+    }
+}
+
+impl Handler<Route> for Publisher {
+    type Result = ();
+
+    fn handle(&mut self, Route { outbox, request }: Route, _: &mut Context<Self>) {
+        match request {
+            Request::Attach => {
+                self.attach(&outbox);
+            }
+            Request::WatchAll(ticket) => {
+                if let Some(member) = self.member(&outbox) {
+                    outbox.with(crate::outbox_set::OutboxSet::open);
+                    self.everything.insert(member);
+                }
+                ticket.answer(());
+            }
+            Request::Unsubscribe(uri, ticket) => {
+                let slot = outbox.with(|set| set.unsubscribe(&uri));
+                if let Some((member, slot)) = self.member(&outbox).zip(slot) {
+                    self.table.unsubscribe(member, slot);
+                }
+                ticket.answer(slot.is_some());
+            }
+            Request::Adopt => self.adopt(&outbox),
+            Request::Release | Request::Detach => self.detach(&outbox),
+            Request::Move(_) => debug_assert!(false, "the Etag actor resolves moves"),
+        }
+    }
+}
+
+impl Handler<Survey> for Publisher {
+    type Result = ();
+
+    fn handle(&mut self, Survey { uri, ticket }: Survey, _: &mut Context<Self>) {
+        let info = |outbox: &Arc<Outbox>| SubscriberInfo {
+            id: outbox.id(),
+            kind: outbox.kind(),
+            label: outbox.label().clone(),
+            pending: outbox.pending(),
+        };
+        ticket.answer(match uri {
+            None => self.table.members().map(|(_, outbox)| info(outbox)).collect(),
+            Some(uri) => self
+                .table
+                .subscribers(&uri)
+                .map(|(outbox, _)| info(outbox))
+                .collect(),
+        });
+    }
+}
+
+impl Handler<EndAll> for Publisher {
+    type Result = ();
+
+    fn handle(&mut self, EndAll(reason): EndAll, _: &mut Context<Self>) {
+        self.ended = Some(reason);
+        self.table.members().for_each(|(_, outbox)| outbox.end(reason));
+    }
+}

@@ -1,0 +1,325 @@
+//! The Session actor: the life of one subscriber that converses, and the handle by which it is steered.
+//!
+//! Owns: a session's limits, its lists, its idle timer and its end. Control plane only: what the session is told goes
+//! from the Publisher to its outbox and from there to its stream, never through this mailbox. Receives from its
+//! [`Session`] handle; sends to the Registry, so that its requests are in one order with all changes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::door::Door;
+use crate::error::SubscribeError;
+use crate::message::{
+    ClientReady, EndSession, Request, Route, StreamMoved, Subscribe, SubscribeUris, UnsubscribeUri,
+    WatchEverything, WatchLists,
+};
+use crate::metric::Metrics;
+use crate::outbox::{EndReason, Outbox, OutboxReader, SubscriberId};
+use crate::post::post;
+use crate::registry::Registry;
+use crate::system::current_shard;
+use crate::{Closed, Etag, ListKind, ResourceUri};
+
+/// What a subscriber is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SubscriberKind {
+    /// One connected client.
+    Session,
+    /// One stream whose subscriptions end with it.
+    Stream,
+    /// Code of this process.
+    Local,
+}
+
+impl SubscriberKind {
+    /// The kind as it is written in labels and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            SubscriberKind::Session => "session",
+            SubscriberKind::Stream => "stream",
+            SubscriberKind::Local => "local",
+        }
+    }
+}
+
+/// How a session is opened.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// What it is.
+    pub kind: SubscriberKind,
+    /// What surveys call it, such as its revision and transport; no secrets.
+    pub label: Arc<str>,
+    /// Which lists it is told of once it is [`ready`](Session::ready). Lists left out keep no memory.
+    pub lists: Vec<ListKind>,
+    /// Whether every list that is not empty is due as soon as it is ready.
+    pub announce: bool,
+    /// How many subscriptions it may have (default: as many as the bus allows). Beyond, subscribing answers `TooMany`.
+    pub subscriptions_max: usize,
+    /// How long it may have neither a reader nor [activity](Session::active) before it is ended; none: for ever.
+    pub idle_timeout: Option<Duration>,
+}
+
+impl SessionOptions {
+    /// A session called `label` that is told of no lists and never idles out.
+    pub fn new(kind: SubscriberKind, label: impl Into<Arc<str>>) -> SessionOptions {
+        SessionOptions {
+            kind,
+            label: label.into(),
+            lists: Vec::new(),
+            announce: false,
+            subscriptions_max: usize::MAX,
+            idle_timeout: None,
+        }
+    }
+}
+
+/// The life of one session.
+pub(crate) struct SessionActor {
+    /// What it has not been told.
+    pub(crate) outbox: Arc<Outbox>,
+    /// First on the way of its requests.
+    pub(crate) registry: Addr<Registry>,
+    /// Its limits and lists.
+    pub(crate) options: SessionOptions,
+    /// When it was last active, in milliseconds since `opened`.
+    pub(crate) active: Arc<AtomicU64>,
+    pub(crate) opened: Instant,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Its place among the sessions the bus allows.
+    pub(crate) _place: OwnedSemaphorePermit,
+}
+
+impl SessionActor {
+    fn route(&self, request: Request) {
+        post(
+            &self.registry,
+            Route {
+                outbox: self.outbox.clone(),
+                request,
+            },
+            &self.metrics,
+        );
+    }
+
+    /// Ends the session when it has been idle too long, else looks again when it could be.
+    fn watch_idle(&mut self, ctx: &mut Context<Self>) {
+        let Some(timeout) = self.options.idle_timeout else {
+            return;
+        };
+        let active = Duration::from_millis(self.active.load(Ordering::Relaxed));
+        let idle = self.opened.elapsed().saturating_sub(active);
+        if idle >= timeout && self.outbox.readers() == 0 {
+            self.outbox.end(EndReason::Idle);
+            return ctx.stop();
+        }
+        let wait = timeout.saturating_sub(idle).max(timeout / 8);
+        ctx.run_later(wait, Self::watch_idle);
+    }
+}
+
+impl Actor for SessionActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.metrics.sessions_opened.add(1);
+        self.route(Request::Attach);
+        self.watch_idle(ctx);
+    }
+}
+
+impl Drop for SessionActor {
+    /// Also when a handler panicked: the end of a session leaves nothing behind.
+    fn drop(&mut self) {
+        self.outbox.end(EndReason::Failed);
+        self.metrics.sessions_ended.add(1);
+        self.route(Request::Detach);
+    }
+}
+
+impl Handler<SubscribeUris> for SessionActor {
+    type Result = ();
+
+    fn handle(&mut self, SubscribeUris(uris, ticket): SubscribeUris, _: &mut Context<Self>) {
+        let (outbox, max) = (self.outbox.clone(), self.options.subscriptions_max);
+        post(
+            &self.registry,
+            Subscribe {
+                outbox,
+                uris,
+                max,
+                ticket,
+            },
+            &self.metrics,
+        );
+    }
+}
+
+impl Handler<UnsubscribeUri> for SessionActor {
+    type Result = ();
+
+    fn handle(&mut self, UnsubscribeUri(uri, ticket): UnsubscribeUri, _: &mut Context<Self>) {
+        self.route(Request::Unsubscribe(uri, ticket));
+    }
+}
+
+impl Handler<ClientReady> for SessionActor {
+    type Result = ();
+
+    fn handle(&mut self, ClientReady(ticket): ClientReady, _: &mut Context<Self>) {
+        let (outbox, announce) = (self.outbox.clone(), self.options.announce);
+        let kinds = self.options.lists.clone();
+        post(
+            &self.registry,
+            WatchLists {
+                outbox,
+                kinds,
+                announce,
+                ticket,
+            },
+            &self.metrics,
+        );
+    }
+}
+
+impl Handler<WatchEverything> for SessionActor {
+    type Result = ();
+
+    fn handle(&mut self, WatchEverything(ticket): WatchEverything, _: &mut Context<Self>) {
+        self.route(Request::WatchAll(ticket));
+    }
+}
+
+impl Handler<StreamMoved> for SessionActor {
+    type Result = ();
+
+    fn handle(&mut self, StreamMoved(shard): StreamMoved, _: &mut Context<Self>) {
+        self.route(Request::Move(shard));
+    }
+}
+
+impl Handler<EndSession> for SessionActor {
+    type Result = ();
+
+    fn handle(&mut self, EndSession(reason): EndSession, ctx: &mut Context<Self>) {
+        self.outbox.end(reason);
+        ctx.stop();
+    }
+}
+
+/// The handle of one session. Dropping it ends the session and everything it subscribed to.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) actor: Addr<SessionActor>,
+    pub(crate) door: Door,
+    pub(crate) active: Arc<AtomicU64>,
+    pub(crate) opened: Instant,
+    pub(crate) drain_max: usize,
+}
+
+impl Session {
+    /// Its name for the life of the bus.
+    pub fn id(&self) -> SubscriberId {
+        self.outbox.id()
+    }
+
+    /// Subscribes to each of `uris`; subscribing twice is one subscription. Answers, in order, the etag from which on
+    /// changes will be told, or why not. Waits at the door.
+    ///
+    /// # Errors
+    /// [`Closed`] when the session or the bus has ended.
+    pub async fn subscribe(
+        &self,
+        uris: Vec<ResourceUri>,
+    ) -> Result<Vec<Result<Etag, SubscribeError>>, Closed> {
+        self.ask(|ticket| SubscribeUris(uris, ticket)).await
+    }
+
+    /// Ends a subscription; answers whether there was one. Nothing is told of it afterwards.
+    ///
+    /// # Errors
+    /// [`Closed`] when the session or the bus has ended.
+    pub async fn unsubscribe(&self, uri: ResourceUri) -> Result<bool, Closed> {
+        self.ask(|ticket| UnsubscribeUri(uri, ticket)).await
+    }
+
+    /// Says that the client can be told things: from now on it is told of the lists it was opened with.
+    ///
+    /// # Errors
+    /// [`Closed`] when the session or the bus has ended.
+    pub async fn ready(&self) -> Result<(), Closed> {
+        self.ask(ClientReady).await
+    }
+
+    /// Has it told about every resource there is.
+    ///
+    /// # Errors
+    /// [`Closed`] when the session or the bus has ended.
+    pub async fn watch_all(&self) -> Result<(), Closed> {
+        self.ask(WatchEverything).await
+    }
+
+    /// Opens a reader of what it is told. When called on a shard's thread (see [`Shard`](crate::Shard)), that shard
+    /// marks the session's outbox from now on, so that a mark and its wake-up stay on one thread.
+    pub fn reader(&self) -> OutboxReader {
+        if let Some(shard) = current_shard().filter(|shard| *shard != self.outbox.shard()) {
+            self.tell(StreamMoved(shard));
+        }
+        OutboxReader::open(self.outbox.clone(), self.drain_max)
+    }
+
+    /// Notes that the client did something, for the idle timer.
+    pub fn active(&self) {
+        self.active
+            .store(self.opened.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Why it ended, if it did.
+    pub fn ended(&self) -> Option<EndReason> {
+        self.outbox.ended()
+    }
+
+    /// How many readers are open.
+    pub fn readers(&self) -> usize {
+        self.outbox.readers()
+    }
+
+    /// Ends it: readers are handed what is pending, then told the reason.
+    pub fn end(&self) {
+        self.tell(EndSession(EndReason::Closed));
+    }
+
+    fn tell<M>(&self, message: M)
+    where
+        M: actix::Message<Result = ()> + Send + 'static,
+        SessionActor: Handler<M>,
+    {
+        // A mailbox that is closed belongs to a session that has ended already; one that is full belongs to a client
+        // with more requests at once than the door lets in, so it cannot be.
+        if let Err(actix::prelude::SendError::Full(_)) = self.actor.try_send(message) {
+            tracing::error!(session = %self.id(), "a session's mailbox was full");
+        }
+    }
+
+    async fn ask<T, M>(&self, message: impl FnOnce(crate::door::Ticket<T>) -> M) -> Result<T, Closed>
+    where
+        M: actix::Message<Result = ()> + Send + 'static,
+        SessionActor: Handler<M>,
+    {
+        let (ticket, answer) = self.door.enter().await?.ticket();
+        self.active();
+        self.tell(message(ticket));
+        answer.await.map_err(|_dropped| Closed)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.tell(EndSession(EndReason::Closed));
+    }
+}
