@@ -1,3 +1,5 @@
 //! One change in, every client told: an actor-based event bus for the Model Context Protocol.
 
+pub mod config;
+
 pub use tidings_actors::*;
