@@ -5,13 +5,15 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 export CARGO_TERM_COLOR=never NO_COLOR=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# Every service under test is on loopback, where a proxy of the machine has no business.
+export NO_PROXY="${NO_PROXY:+$NO_PROXY,}127.0.0.1,localhost"
+export no_proxy=$NO_PROXY
 
 target=${CARGO_TARGET_DIR:-target}
 [[ $target = /* ]] || target=$PWD/$target
 tools=$target/tools
 mkdir -p "$tools/log"
 
-conformance_version=0.2.0-alpha.12
 node_version=22.23.3
 node_major_min=22
 wait_seconds=10
@@ -120,11 +122,12 @@ wait_gone() { # pid
   done
 }
 
-# Asks the service to drain; it must leave by itself with exit code 0 and have printed nothing but its one line.
-stop_http() { # dir
+# Asks the service to drain, unless it was asked already: a second signal may mean haste. It must leave by itself with
+# exit code 0 and have printed nothing but its one line.
+stop_http() { # dir [asked]
   local pid=$server_pid code=0
   server_pid=
-  kill -TERM "$pid" 2>/dev/null
+  [[ ${2:-} = asked ]] || kill -TERM "$pid" 2>/dev/null
   if ! wait_gone "$pid"; then
     kill -KILL "$pid" 2>/dev/null
     reason="the service did not end within $wait_seconds s after SIGTERM"
