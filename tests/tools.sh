@@ -108,8 +108,16 @@ start_http() { # dir
     kill -0 "$server_pid" 2>/dev/null || break
     sleep 0.05
   done
+  local code=0
   reason="the service printed no 'tidings listening on http://127.0.0.1:PORT/mcp' within $wait_seconds s"
-  kill -0 "$server_pid" 2>/dev/null || reason="the service ended before it was ready"
+  if kill -0 "$server_pid" 2>/dev/null; then
+    kill -KILL "$server_pid"
+    wait "$server_pid" 2>/dev/null
+  else
+    wait "$server_pid" || code=$?
+    reason="the service ended with code $code before it was ready; its stdout begins '$(head -c 200 "$1.out")'"
+  fi
+  server_pid=
   return 1
 }
 
