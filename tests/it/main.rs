@@ -1,0 +1,1 @@
+//! Every promise, tested on the real bus and the real binary; one module per promise.
