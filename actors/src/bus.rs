@@ -4,8 +4,8 @@
 //! holds truth of its own; every answer comes from the actors. `Clone`, `Send`, usable from any tokio task; no type
 //! of the actor framework shows.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use actix::{Actor, Addr, Handler, Message};
@@ -229,6 +229,13 @@ impl Bus {
     /// What it holds at most.
     pub fn limits(&self) -> &Limits {
         &self.inner.limits
+    }
+
+    /// A handle that does not keep it running.
+    pub fn downgrade(&self) -> WeakBus {
+        WeakBus {
+            inner: Arc::downgrade(&self.inner),
+        }
     }
 
     // ── Resources ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -788,6 +795,28 @@ impl Bus {
         let (ticket, answer): (_, oneshot::Receiver<T>) = self.inner.door.enter().await?.ticket();
         post(to, message(ticket), &self.inner.metrics);
         answer.await.map_err(|_dropped| Closed)
+    }
+}
+
+/// A handle that does not keep the bus running: for tools and readers that the bus itself holds.
+#[derive(Clone)]
+pub struct WeakBus {
+    inner: Weak<Inner>,
+}
+
+impl WeakBus {
+    /// The bus, while somebody else keeps it running.
+    ///
+    /// # Errors
+    /// [`Closed`] when nobody does any more.
+    pub fn upgrade(&self) -> Result<Bus, Closed> {
+        self.inner.upgrade().map(|inner| Bus { inner }).ok_or(Closed)
+    }
+}
+
+impl std::fmt::Debug for WeakBus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WeakBus")
     }
 }
 

@@ -323,14 +323,18 @@ impl Catalog {
         })
     }
 
-    /// Whether clients may subscribe to `uri`; answers when its template was registered, if it is a member of one.
-    pub(crate) fn subscribable(&self, uri: &ResourceUri) -> Result<Option<u64>, SubscribeError> {
+    /// Whether clients (or who is trusted) may subscribe to `uri`; answers when its template was registered, if it is a member of one.
+    pub(crate) fn subscribable(
+        &self,
+        uri: &ResourceUri,
+        trusted: bool,
+    ) -> Result<Option<u64>, SubscribeError> {
         let (subscribable, since) = match self.find(uri) {
             None => return Err(SubscribeError::NotFound(uri.clone())),
             Some(Found::Resource(resource, _)) => (resource.descriptor().subscribable, None),
             Some(Found::Member(template, _, since)) => (template.subscribable, Some(since)),
         };
-        if subscribable {
+        if subscribable || trusted {
             Ok(since)
         } else {
             Err(SubscribeError::NotSubscribable(uri.clone()))
@@ -620,10 +624,10 @@ mod tests {
         let uri = ResourceUri::new("demo://m/7").unwrap();
         assert!(matches!(catalog.find(&uri), Some(Found::Member(_, _, 5))));
         assert!(matches!(
-            catalog.subscribable(&uri),
+            catalog.subscribable(&uri, false),
             Err(SubscribeError::NotSubscribable(_))
         ));
         apply(&mut catalog, Change::Register(text("demo://m/7", ""))).unwrap();
-        assert_eq!(catalog.subscribable(&uri), Ok(None));
+        assert_eq!(catalog.subscribable(&uri, false), Ok(None));
     }
 }

@@ -39,7 +39,7 @@ mod tool;
 mod prompt;
 mod callback;
 
-pub use bus::{Builder, Bus, Clock, DrainReport, Page, Snapshot, Stats};
+pub use bus::{Builder, Bus, Clock, DrainReport, Page, Snapshot, Stats, WeakBus};
 pub use callback::{BoxFuture, CallbackError};
 pub use change::{Change, Condition, ListOutcome, Outcome};
 pub use digest::Digest;

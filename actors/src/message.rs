@@ -84,6 +84,8 @@ pub(crate) struct Subscribe {
     pub(crate) uris: Vec<ResourceUri>,
     /// How many subscriptions the subscriber may have.
     pub(crate) max: usize,
+    /// Whether it may subscribe to what clients may not.
+    pub(crate) trusted: bool,
     pub(crate) ticket: Ticket<Vec<Result<Etag, SubscribeError>>>,
 }
 

@@ -146,7 +146,7 @@ impl Handler<Subscribe> for Registry {
 
     fn handle(&mut self, subscribe: Subscribe, _: &mut Context<Self>) {
         let verdict = |uri: crate::ResourceUri| {
-            let since = self.catalog.subscribable(&uri)?;
+            let since = self.catalog.subscribable(&uri, subscribe.trusted)?;
             Ok((uri, since.map_or(Known::Registered, Known::Member)))
         };
         let verdicts = subscribe.uris.into_iter().map(verdict).collect();

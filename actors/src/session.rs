@@ -60,6 +60,8 @@ pub struct SessionOptions {
     pub announce: bool,
     /// How many subscriptions it may have (default: as many as the bus allows). Beyond, subscribing answers `TooMany`.
     pub subscriptions_max: usize,
+    /// Whether it may subscribe to what clients may not (default: no).
+    pub trusted: bool,
     /// How long it may have neither a reader nor [activity](Session::active) before it is ended; none: for ever.
     pub idle_timeout: Option<Duration>,
 }
@@ -73,6 +75,7 @@ impl SessionOptions {
             lists: Vec::new(),
             announce: false,
             subscriptions_max: usize::MAX,
+            trusted: false,
             idle_timeout: None,
         }
     }
@@ -145,13 +148,19 @@ impl Handler<SubscribeUris> for SessionActor {
     type Result = ();
 
     fn handle(&mut self, SubscribeUris(uris, ticket): SubscribeUris, _: &mut Context<Self>) {
-        let (outbox, max) = (self.outbox.clone(), self.options.subscriptions_max);
+        let SessionOptions {
+            subscriptions_max: max,
+            trusted,
+            ..
+        } = self.options;
+        let outbox = self.outbox.clone();
         post(
             &self.registry,
             Subscribe {
                 outbox,
                 uris,
                 max,
+                trusted,
                 ticket,
             },
             &self.metrics,

@@ -171,6 +171,15 @@ impl Tool {
         self
     }
 
+    /// The same tool, its calls answered by `handler`.
+    #[must_use]
+    pub fn with_handler(&self, handler: impl CallTool) -> Tool {
+        Tool {
+            handler: Arc::new(handler),
+            ..self.clone()
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

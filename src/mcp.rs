@@ -1,0 +1,20 @@
+//! The Model Context Protocol over the bus: streamable HTTP and stdio, all five revisions at once.
+//!
+//! Owns: everything that names rmcp on the serving side. rmcp parses, validates, negotiates and answers; sessions of
+//! the older revisions and all open streams are ours and are drawn from the bus's outboxes. Never: holds truth about
+//! resources, versions or subscribers. Receives from HTTP connections and from stdin; asks the [`Bus`](crate::Bus).
+
+mod options;
+mod wire;
+mod cursor;
+mod convert;
+mod error;
+mod handler;
+mod listen;
+mod http;
+mod stdio;
+
+pub use http::{Endpoint, EndpointBody};
+pub use options::{CacheHint, McpOptions};
+pub use stdio::serve_stdio;
+pub use wire::{ETAG_META_KEY, Revision};

@@ -1,0 +1,124 @@
+//! Between the bus's words and rmcp's types.
+//!
+//! Owns: conversions without decisions. Never: asks the bus.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rmcp::model::{
+    CallToolResult, ContentBlock, GetPromptResult, MetaObject, Prompt as RmcpPrompt,
+    PromptMessage as RmcpMessage, Resource as RmcpResource, ResourceContents,
+    ResourceTemplate as RmcpTemplate, Role as RmcpRole, Tool as RmcpTool,
+};
+use serde_json::json;
+
+use super::wire::ETAG_META_KEY;
+use crate::{
+    Block, Body, CallbackError, Descriptor, Etag, Prompt, PromptMessage, ResourceTemplate, Role, Snapshot,
+    Tool, ToolOutput,
+};
+
+/// `_meta` with an etag.
+pub(crate) fn etag_meta(etag: Etag) -> MetaObject {
+    let mut meta = MetaObject::default();
+    meta.0.insert(ETAG_META_KEY.to_owned(), json!(etag.to_string()));
+    meta
+}
+
+pub(crate) fn resource(descriptor: &Descriptor, etag: Etag) -> RmcpResource {
+    let mut item = RmcpResource::new(descriptor.uri.as_str(), descriptor.name.as_str());
+    item.title.clone_from(&descriptor.title);
+    item.description.clone_from(&descriptor.description);
+    item.mime_type.clone_from(&descriptor.media_type);
+    item.meta = Some(etag_meta(etag));
+    item
+}
+
+pub(crate) fn template(template: &ResourceTemplate) -> RmcpTemplate {
+    let mut item = RmcpTemplate::new(template.uri_template().as_str(), template.program_name());
+    item.title = template.human_title().map(str::to_owned);
+    item.description = template.human_description().map(str::to_owned);
+    item.mime_type = template.body_media_type().map(str::to_owned);
+    item
+}
+
+/// A tool as a list item; none when its publisher gave it a shape that the protocol does not have.
+pub(crate) fn tool(tool: &Tool) -> Option<RmcpTool> {
+    serde_json::from_value(tool.item())
+        .inspect_err(
+            |error| tracing::warn!(tool = tool.name(), %error, "a tool that is no valid item is not listed"),
+        )
+        .ok()
+}
+
+pub(crate) fn prompt(prompt: &Prompt) -> Option<RmcpPrompt> {
+    serde_json::from_value(prompt.item())
+        .inspect_err(|error| tracing::warn!(prompt = prompt.name(), %error, "a prompt that is no valid item"))
+        .ok()
+}
+
+pub(crate) fn contents(snapshot: Snapshot) -> ResourceContents {
+    let meta = Some(etag_meta(snapshot.etag));
+    body(
+        snapshot.descriptor.uri.as_str(),
+        snapshot.descriptor.media_type,
+        &snapshot.body,
+        meta,
+    )
+}
+
+fn body(uri: &str, mime_type: Option<String>, body: &Body, meta: Option<MetaObject>) -> ResourceContents {
+    let uri = uri.to_owned();
+    match body {
+        Body::Text(text) => ResourceContents::TextResourceContents {
+            uri,
+            mime_type,
+            text: text.to_string(),
+            meta,
+        },
+        Body::Blob(bytes) => ResourceContents::BlobResourceContents {
+            uri,
+            mime_type,
+            blob: STANDARD.encode(bytes),
+            meta,
+        },
+    }
+}
+
+fn block(block: Block) -> ContentBlock {
+    match block {
+        Block::Text(text) => ContentBlock::text(text),
+        Block::Image { data, media_type } => ContentBlock::image(STANDARD.encode(data), media_type),
+        Block::Audio { data, media_type } => ContentBlock::audio(STANDARD.encode(data), media_type),
+        Block::Resource {
+            uri,
+            media_type,
+            body: held,
+        } => ContentBlock::resource(body(uri.as_str(), media_type, &held, None)),
+        other => ContentBlock::text(format!("{other:?}")),
+    }
+}
+
+/// What a tool answered, or failed with: a failure is a result that the model sees, not a protocol error.
+pub(crate) fn tool_result(answer: Result<ToolOutput, CallbackError>) -> CallToolResult {
+    match answer {
+        Ok(output) => {
+            let mut result = CallToolResult::success(output.blocks.into_iter().map(block).collect());
+            result.structured_content = output.structured;
+            result
+        }
+        Err(error) => CallToolResult::error(vec![ContentBlock::text(error.to_string())]),
+    }
+}
+
+pub(crate) fn prompt_result(prompt: &Prompt, messages: Vec<PromptMessage>) -> GetPromptResult {
+    let message = |message: PromptMessage| {
+        let role = match message.role {
+            Role::User => RmcpRole::User,
+            Role::Assistant => RmcpRole::Assistant,
+        };
+        RmcpMessage::new(role, block(message.block))
+    };
+    let mut result = GetPromptResult::new(messages.into_iter().map(message).collect());
+    result.description = prompt.human_description().map(str::to_owned);
+    result
+}

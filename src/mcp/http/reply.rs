@@ -1,0 +1,149 @@
+//! The answers that are ours: errors of the HTTP layer, and streams.
+//!
+//! Owns: status, headers and bodies. Every refusal of a POST is a JSON-RPC error that says what to do. Never: decides.
+
+use ::http::{HeaderValue, Response, StatusCode, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Full};
+use rmcp::ErrorData;
+use rmcp::model::ErrorCode;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::Answer;
+use super::stream::EventStream;
+
+fn plain(status: StatusCode) -> Answer {
+    let mut answer = Response::new(Empty::new().boxed());
+    *answer.status_mut() = status;
+    answer
+}
+
+fn with_header(mut answer: Answer, name: header::HeaderName, value: &'static str) -> Answer {
+    answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    answer
+}
+
+/// JSON in full.
+pub(super) fn json(status: StatusCode, body: String) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body)).boxed());
+    *answer.status_mut() = status;
+    with_header(answer, header::CONTENT_TYPE, "application/json")
+}
+
+/// A JSON-RPC error.
+pub(super) fn error(id: Option<&RawValue>, status: StatusCode, error: &ErrorData) -> Answer {
+    json(
+        status,
+        json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string(),
+    )
+}
+
+fn invalid_request(id: Option<&RawValue>, status: StatusCode, text: &str) -> Answer {
+    error(id, status, &ErrorData::invalid_request(text.to_owned(), None))
+}
+
+pub(super) fn bad_request(id: Option<&RawValue>, text: &str) -> Answer {
+    invalid_request(id, StatusCode::BAD_REQUEST, text)
+}
+
+pub(super) fn invalid_params(id: Option<&RawValue>, text: &str) -> Answer {
+    error(
+        id,
+        StatusCode::BAD_REQUEST,
+        &ErrorData::invalid_params(text.to_owned(), None),
+    )
+}
+
+pub(super) fn parse_error(cause: &serde_json::Error) -> Answer {
+    let text = format!("Parse error: the body is no JSON-RPC message: {cause}");
+    error(
+        None,
+        StatusCode::BAD_REQUEST,
+        &ErrorData::new(ErrorCode::PARSE_ERROR, text, None),
+    )
+}
+
+pub(super) fn internal_error(text: &str) -> Answer {
+    error(
+        None,
+        StatusCode::INTERNAL_SERVER_ERROR,
+        &ErrorData::internal_error(text.to_owned(), None),
+    )
+}
+
+pub(super) fn too_large(limit: usize) -> Answer {
+    let text = format!("the body is larger than {limit} bytes; send less or raise the limit");
+    invalid_request(None, StatusCode::PAYLOAD_TOO_LARGE, &text)
+}
+
+pub(super) fn session_not_found(id: Option<&RawValue>) -> Answer {
+    invalid_request(
+        id,
+        StatusCode::NOT_FOUND,
+        "the session has ended or never was; send initialize again",
+    )
+}
+
+pub(super) fn too_many_streams(id: Option<&RawValue>, max: usize) -> Answer {
+    let text = format!("too many open streams: the limit is {max}; try again later");
+    let answer = error(
+        id,
+        StatusCode::SERVICE_UNAVAILABLE,
+        &ErrorData::internal_error(text, None),
+    );
+    with_header(answer, header::RETRY_AFTER, "5")
+}
+
+pub(super) fn too_many_streams_of_session(max: usize) -> Answer {
+    let text = format!("the session has {max} streams open, which is the limit; close one");
+    invalid_request(None, StatusCode::CONFLICT, &text)
+}
+
+pub(super) fn accepted() -> Answer {
+    plain(StatusCode::ACCEPTED)
+}
+
+pub(super) fn no_content() -> Answer {
+    plain(StatusCode::NO_CONTENT)
+}
+
+pub(super) fn not_acceptable() -> Answer {
+    invalid_request(
+        None,
+        StatusCode::NOT_ACCEPTABLE,
+        "a stream is text/event-stream; say so in the Accept header",
+    )
+}
+
+pub(super) fn method_not_allowed() -> Answer {
+    with_header(
+        plain(StatusCode::METHOD_NOT_ALLOWED),
+        header::ALLOW,
+        "GET, POST, DELETE",
+    )
+}
+
+/// 2026-07-28 has neither GET nor DELETE.
+pub(super) fn post_only() -> Answer {
+    with_header(plain(StatusCode::METHOD_NOT_ALLOWED), header::ALLOW, "POST")
+}
+
+/// An open stream.
+pub(super) fn events(stream: EventStream) -> Answer {
+    as_events(Response::new(stream.boxed()))
+}
+
+/// A stream that ends with its second message.
+pub(super) fn finished(first: Bytes, last: Bytes) -> Answer {
+    as_events(Response::new(
+        Full::new(Bytes::from([first, last].concat())).boxed(),
+    ))
+}
+
+fn as_events(answer: Answer) -> Answer {
+    let answer = with_header(answer, header::CONTENT_TYPE, "text/event-stream");
+    let answer = with_header(answer, header::CACHE_CONTROL, "no-cache, no-transform");
+    // Asks reverse proxies not to hold events back (2026-07-28, basic/transports/streamable-http).
+    with_header(answer, header::HeaderName::from_static("x-accel-buffering"), "no")
+}

@@ -1,0 +1,176 @@
+//! The body of an open stream: drained from an outbox, one frame per write.
+//!
+//! Owns: the reader, the place among the streams allowed, and what the stream keeps alive. Never: holds a timer (its
+//! shard asks for keep-alives) or a task of rmcp's. Dropped by the connection when the client goes away, and with it
+//! everything that was subscribed for it.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+
+use super::EndpointBody;
+use crate::mcp::handler::McpSession;
+use crate::mcp::listen::Listening;
+use crate::mcp::wire::{KEEP_ALIVE, Wire};
+use crate::{Drained, EndReason, Entry, OutboxReader};
+
+/// How long rmcp may take to make the two messages of a listen stream.
+const FIRST_AND_LAST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One of the streams allowed; given back when dropped.
+pub(super) struct StreamPlace {
+    open: Arc<AtomicUsize>,
+}
+
+impl StreamPlace {
+    pub(super) fn take(open: &Arc<AtomicUsize>, max: usize) -> Option<StreamPlace> {
+        let taken = open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
+            (open < max).then_some(open + 1)
+        });
+        taken.is_ok().then(|| StreamPlace { open: open.clone() })
+    }
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a stream keeps alive.
+pub(super) enum Held {
+    /// A session, which outlives its stream.
+    Session(Arc<McpSession>),
+    /// A listen stream's own session, and the result that says its end is graceful.
+    Listening { _listening: Arc<Listening>, result: Bytes },
+}
+
+/// The body of an open stream.
+pub(super) struct EventStream {
+    reader: OutboxReader,
+    wire: Wire,
+    hello: Option<Bytes>,
+    held: Held,
+    ended: bool,
+    _place: StreamPlace,
+}
+
+impl EventStream {
+    /// A stream that begins with `hello`.
+    pub(super) fn new(
+        reader: OutboxReader,
+        wire: Wire,
+        hello: Bytes,
+        held: Held,
+        place: StreamPlace,
+    ) -> EventStream {
+        EventStream {
+            reader,
+            wire,
+            hello: Some(hello),
+            held,
+            ended: false,
+            _place: place,
+        }
+    }
+
+    /// What is written when nothing more will come: the result of a listen request, if the end is graceful.
+    fn goodbye(&self, reason: EndReason) -> Option<Bytes> {
+        match &self.held {
+            Held::Listening { result, .. } if reason != EndReason::Failed => Some(result.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Body for EventStream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let stream = self.get_mut();
+        let frame = |bytes| Poll::Ready(Some(Ok(Frame::data(bytes))));
+        if let Some(hello) = stream.hello.take() {
+            return frame(hello);
+        }
+        if stream.ended {
+            return Poll::Ready(None);
+        }
+        let mut entries: Vec<Entry> = Vec::new();
+        match std::task::ready!(stream.reader.poll_drain(cx, |entry| entries.push(entry))) {
+            Drained::Entries(position) => frame(stream.wire.encode(&entries, position)),
+            Drained::KeepAlive => frame(KEEP_ALIVE),
+            Drained::Ended(reason) => {
+                stream.ended = true;
+                stream.goodbye(reason).map_or(Poll::Ready(None), frame)
+            }
+        }
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        if let Held::Session(session) = &self.held {
+            // Its idle time begins now.
+            session.session.active();
+        }
+    }
+}
+
+/// The two events that rmcp makes for a listen request whose handler returned at once: the acknowledgement and the
+/// result.
+pub(super) async fn first_and_last(body: EndpointBody) -> Option<(Bytes, Bytes)> {
+    let whole = tokio::time::timeout(FIRST_AND_LAST_TIMEOUT, body.collect())
+        .await
+        .ok()?
+        .ok()?
+        .to_bytes();
+    let mut events = Vec::new();
+    let mut rest = whole;
+    while let Some(end) = rest.windows(2).position(|two| two == b"\n\n") {
+        let event = rest.split_to(end + 2);
+        if event.windows(5).any(|five| five == b"data:") {
+            events.push(event);
+        }
+    }
+    let [first, last] = <[Bytes; 2]>::try_from(events).ok()?;
+    Some((first, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::Full;
+
+    #[tokio::test]
+    async fn the_first_and_last_event_are_found_whatever_comments_stand_between() {
+        let body = |text: &'static str| Full::new(Bytes::from_static(text.as_bytes())).boxed();
+        let (first, last) = first_and_last(body("data: a\n\n:\n\ndata: b\n\n")).await.unwrap();
+        assert_eq!(
+            (&first[..], &last[..]),
+            (&b"data: a\n\n"[..], &b"data: b\n\n"[..])
+        );
+        for wrong in ["", "data: a\n\n", "data: a\n\ndata: b\n\ndata: c\n\n"] {
+            assert_eq!(first_and_last(body(wrong)).await, None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_more_streams_than_allowed() {
+        let open = Arc::new(AtomicUsize::new(0));
+        let one = StreamPlace::take(&open, 1);
+        assert!(one.is_some() && StreamPlace::take(&open, 1).is_none());
+        drop(one);
+        assert!(StreamPlace::take(&open, 1).is_some());
+    }
+}

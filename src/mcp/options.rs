@@ -1,0 +1,61 @@
+//! What the MCP side of a server is told.
+//!
+//! Owns: names, page sizes, limits and hints, with their defaults. Never: reads files or the environment.
+
+use std::time::Duration;
+
+/// Who may keep an answer, as told to clients of 2026-07-28 (SEP-2549).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheHint {
+    /// How long an answer may be taken for fresh, and so how stale a client that lost its stream can be.
+    pub ttl: Duration,
+    /// Whether it may be kept for other users too.
+    pub public: bool,
+}
+
+/// How a server presents itself and what it allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct McpOptions {
+    /// The server's name, as clients show it (default `tidings`).
+    pub name: String,
+    /// What a model should know before it uses the server (default: nothing).
+    pub instructions: Option<String>,
+    /// Items of one page of a list (default 100). A list that is longer has a cursor.
+    pub page_size: usize,
+    /// What clients may keep (default: nothing, for themselves alone).
+    pub cache: CacheHint,
+    /// Whether a session that begins is told of every list that is not empty (default true).
+    pub announce_on_connect: bool,
+    /// Subscriptions of one session or stream (default 1,000). At the limit: error -32602 naming it.
+    pub subscriptions_max: usize,
+    /// Open streams (default 20,000). At the limit: HTTP 503.
+    pub streams_max: usize,
+    /// How long a session may have neither stream nor request (default 5 minutes). Then it ends; the next request
+    /// is answered 404 and the client initialises anew.
+    pub idle_timeout: Duration,
+    /// Bytes of one POST body (default 4 MiB). Larger ones are answered 413.
+    pub body_bytes_max: usize,
+    /// Messages of one batch of 2025-03-26 (default 100). Larger ones are answered 400.
+    pub batch_max: usize,
+}
+
+impl Default for McpOptions {
+    fn default() -> McpOptions {
+        McpOptions {
+            name: "tidings".into(),
+            instructions: None,
+            page_size: 100,
+            cache: CacheHint {
+                ttl: Duration::ZERO,
+                public: false,
+            },
+            announce_on_connect: true,
+            subscriptions_max: 1_000,
+            streams_max: 20_000,
+            idle_timeout: Duration::from_secs(300),
+            body_bytes_max: 4 << 20,
+            batch_max: 100,
+        }
+    }
+}

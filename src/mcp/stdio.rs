@@ -1,0 +1,162 @@
+//! MCP over stdin and stdout, or any pair of byte streams: rmcp carries every message, a pump feeds it from the outbox.
+//!
+//! Owns: the pump (one per session, one message in flight, so that conflation happens while stdout is blocked) and the
+//! transport that narrows `subscriptions/listen` on its way in. Never: writes anything but MCP to the output.
+
+use std::sync::{Arc, OnceLock};
+
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, GetExtensions, NotificationMetaObject,
+    PromptListChangedNotification, ResourceListChangedNotification, ResourceUpdatedNotification,
+    ResourceUpdatedNotificationParam, ServerJsonRpcMessage, ServerNotification, ToolListChangedNotification,
+};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::{Peer, RoleServer, ServiceExt};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::convert::etag_meta;
+use super::handler::{Handler, McpSession};
+use super::listen::Listening;
+use super::options::McpOptions;
+use crate::{Bus, Drained, Entry, ListKind};
+
+/// Serves one client on `input` and `output` until the input ends or the bus stops; the service's stdin and stdout,
+/// or any other pair. Lines longer than [`McpOptions::body_bytes_max`] are dropped and reported.
+///
+/// # Errors
+/// A connection that broke before it was initialised.
+pub async fn serve_stdio<R, W>(bus: Bus, options: McpOptions, input: R, output: W) -> std::io::Result<()>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let line_max = options.body_bytes_max;
+    let opened = Arc::new(OnceLock::new());
+    let handler = Handler {
+        bus,
+        options: Arc::new(options),
+        transport: "stdio",
+        opened: Some(opened),
+    };
+    let inner = AsyncRwTransport::new(input, output).with_max_line_length(line_max);
+    let transport = Narrowing {
+        inner,
+        handler: handler.clone(),
+        narrowing: None,
+    };
+    match handler.serve(transport).await {
+        Ok(running) => running.waiting().await.map(drop).map_err(std::io::Error::other),
+        // A client that goes away before it says anything is no failure of ours.
+        Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+        Err(failure) => Err(std::io::Error::other(failure)),
+    }
+}
+
+/// Tells a session's client what its outbox holds, until one of them ends.
+pub(crate) async fn pump_session(session: Arc<McpSession>, peer: Peer<RoleServer>) {
+    // The reader first: what `ready` marks is then waiting for it.
+    let mut reader = session.session.reader();
+    if session.session.ready().await.is_err() {
+        return;
+    }
+    let mut entries = Vec::new();
+    loop {
+        let drained = reader.drain(&mut entries).await;
+        for entry in entries.drain(..) {
+            if peer.send_notification(notification(&entry)).await.is_err() {
+                return;
+            }
+        }
+        if let Drained::Ended(_) = drained {
+            return;
+        }
+    }
+}
+
+/// An entry as rmcp's notification, for transports whose bytes are not ours.
+pub(crate) fn notification(entry: &Entry) -> ServerNotification {
+    match entry {
+        Entry::Updated(notice) => {
+            let mut params = ResourceUpdatedNotificationParam::new(notice.uri.as_str());
+            params.meta = Some(NotificationMetaObject(etag_meta(notice.etag)));
+            ServerNotification::ResourceUpdatedNotification(ResourceUpdatedNotification::new(params))
+        }
+        Entry::ListChanged(ListKind::Resources) => {
+            ServerNotification::ResourceListChangedNotification(ResourceListChangedNotification::default())
+        }
+        Entry::ListChanged(ListKind::Tools) => {
+            ServerNotification::ToolListChangedNotification(ToolListChangedNotification::default())
+        }
+        Entry::ListChanged(ListKind::Prompts) => {
+            ServerNotification::PromptListChangedNotification(PromptListChangedNotification::default())
+        }
+    }
+}
+
+type Narrowed =
+    std::pin::Pin<Box<dyn Future<Output = Result<ClientJsonRpcMessage, ServerJsonRpcMessage>> + Send>>;
+
+/// A transport whose listen requests arrive narrowed to what the bus honours.
+struct Narrowing<T> {
+    inner: T,
+    handler: Handler,
+    /// A listen request on its way in; kept here because rmcp may drop the future of `receive` and call again.
+    narrowing: Option<Narrowed>,
+}
+
+impl<T: Transport<RoleServer>> Transport<RoleServer> for Narrowing<T> {
+    type Error = T::Error;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.inner.send(item)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        loop {
+            if let Some(narrowing) = &mut self.narrowing {
+                let narrowed = narrowing.await;
+                self.narrowing = None;
+                match narrowed {
+                    Ok(message) => return Some(message),
+                    Err(refusal) => self.inner.send(refusal).await.ok()?,
+                }
+            }
+            let message = self.inner.receive().await?;
+            if !is_listen(&message) {
+                return Some(message);
+            }
+            self.narrowing = Some(Box::pin(narrow(self.handler.clone(), message)));
+        }
+    }
+
+    fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        self.inner.close()
+    }
+}
+
+fn is_listen(message: &ClientJsonRpcMessage) -> bool {
+    let ClientJsonRpcMessage::Request(request) = message else {
+        return false;
+    };
+    matches!(request.request, ClientRequest::SubscriptionsListenRequest(_))
+}
+
+async fn narrow(
+    handler: Handler,
+    mut message: ClientJsonRpcMessage,
+) -> Result<ClientJsonRpcMessage, ServerJsonRpcMessage> {
+    if let ClientJsonRpcMessage::Request(request) = &mut message
+        && let ClientRequest::SubscriptionsListenRequest(listen) = &mut request.request
+    {
+        let opened = Listening::open(&handler, &mut listen.params.notifications, false).await;
+        let listening =
+            opened.map_err(|refusal| ServerJsonRpcMessage::error(refusal, Some(request.id.clone())))?;
+        request.request.extensions_mut().insert(listening);
+    }
+    Ok(message)
+}

@@ -1,0 +1,304 @@
+//! The five revisions, and what each of them looks like on the wire. Everything else is blind to revisions.
+//!
+//! Owns: [`Revision`], the `_meta` keys, and the frames of streams. Never: decides who is told (the bus does) or
+//! writes to a socket. A frame that is the same for many streams is encoded once and kept with its notice.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use rmcp::model::ProtocolVersion;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::{Entry, ListKind, Notice, Position};
+
+/// The `_meta` key of an etag (key rules: basic/index, section `_meta`; the prefix is a domain we may use).
+pub const ETAG_META_KEY: &str = "io.github.tidings/etag";
+
+/// The `_meta` key that tags what belongs to a listen stream (2026-07-28, basic/patterns/subscriptions).
+const SUBSCRIPTION_ID_META_KEY: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// A revision of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Revision {
+    /// 2024-11-05.
+    R2024_11_05,
+    /// 2025-03-26: may send batches; is never told of list changes.
+    R2025_03_26,
+    /// 2025-06-18.
+    R2025_06_18,
+    /// 2025-11-25: streams begin with a priming event.
+    R2025_11_25,
+    /// 2026-07-28: no sessions; streams are opened by `subscriptions/listen`.
+    R2026_07_28,
+}
+
+impl Revision {
+    /// All revisions, oldest first.
+    pub const ALL: [Revision; 5] = [
+        Revision::R2024_11_05,
+        Revision::R2025_03_26,
+        Revision::R2025_06_18,
+        Revision::R2025_11_25,
+        Revision::R2026_07_28,
+    ];
+
+    /// The revision of that date.
+    pub fn parse(date: &str) -> Option<Revision> {
+        Revision::ALL
+            .into_iter()
+            .find(|revision| revision.as_str() == date)
+    }
+
+    /// Its date, as it is written on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Revision::R2024_11_05 => "2024-11-05",
+            Revision::R2025_03_26 => "2025-03-26",
+            Revision::R2025_06_18 => "2025-06-18",
+            Revision::R2025_11_25 => "2025-11-25",
+            Revision::R2026_07_28 => "2026-07-28",
+        }
+    }
+
+    /// Whether every request stands for itself (2026-07-28) rather than in a session.
+    pub fn is_stateless(self) -> bool {
+        self >= Revision::R2026_07_28
+    }
+
+    /// Whether a session of this revision is told of list changes without asking.
+    pub(crate) fn tells_lists(self) -> bool {
+        !self.is_stateless() && self != Revision::R2025_03_26
+    }
+
+    /// Whether a POST body may be a JSON array of messages.
+    pub(crate) fn takes_batches(self) -> bool {
+        self == Revision::R2025_03_26
+    }
+
+    /// Whether a stream begins with an event without data that gives the client an id to resume from.
+    pub(crate) fn primes_streams(self) -> bool {
+        self == Revision::R2025_11_25
+    }
+
+    pub(crate) fn of(version: Option<&ProtocolVersion>) -> Revision {
+        // A request without a version is one of a client that had no way to say it.
+        version
+            .and_then(|version| Revision::parse(version.as_str()))
+            .unwrap_or(Revision::R2025_03_26)
+    }
+}
+
+/// The slots of a notice's shared frames.
+mod slot {
+    pub(super) const SESSION: usize = 0;
+    pub(super) const SESSION_WITH_ID: usize = 1;
+    pub(super) const LISTEN: usize = 2;
+}
+
+/// A comment that keeps a silent stream open.
+pub(crate) const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
+
+/// What a stream speaks.
+#[derive(Debug)]
+pub(crate) enum Wire {
+    /// The GET stream of a session. Its events carry positions as ids, for `Last-Event-ID`.
+    Session(Revision),
+    /// A listen stream: every message is tagged with the subscription id, in its own JSON type.
+    Listen(Box<RawValue>),
+}
+
+impl Wire {
+    /// What the stream begins with.
+    pub(crate) fn hello(&self, position: Position) -> Bytes {
+        match self {
+            Wire::Session(revision) if revision.primes_streams() => {
+                Bytes::from(format!("id: {position}\nretry: 3000\ndata: \n\n"))
+            }
+            // Something must be written for the client to see the headers.
+            _ => KEEP_ALIVE,
+        }
+    }
+
+    /// One write for all of `entries`; a client that has read it has everything up to `position`.
+    pub(crate) fn encode(&self, entries: &[Entry], position: Position) -> Bytes {
+        if let (Wire::Session(_), [Entry::Updated(notice)]) = (self, entries)
+            && notice.position == position
+        {
+            return notice.frame(slot::SESSION_WITH_ID, |notice| {
+                let mut frame = BytesMut::from(&session_frame(notice)[..]);
+                put_id(&mut frame, position);
+                frame.freeze()
+            });
+        }
+        let mut frames = BytesMut::with_capacity(256 * entries.len());
+        let last = entries.len().saturating_sub(1);
+        for (index, entry) in entries.iter().enumerate() {
+            match self {
+                Wire::Session(_) => {
+                    match entry {
+                        Entry::Updated(notice) => frames.put(notice.frame(slot::SESSION, session_frame)),
+                        Entry::ListChanged(kind) => put_data(&mut frames, &list_changed(*kind, None)),
+                    }
+                    // Only the last event may carry an id: before it, not everything up to the position was sent.
+                    if index == last {
+                        put_id(&mut frames, position)
+                    } else {
+                        frames.put_u8(b'\n')
+                    }
+                }
+                Wire::Listen(id) => {
+                    match entry {
+                        Entry::Updated(notice) => {
+                            frames.put(notice.frame(slot::LISTEN, listen_frame));
+                            frames.put_slice(id.get().as_bytes());
+                            frames.put_slice(b"}}}\n");
+                        }
+                        Entry::ListChanged(kind) => put_data(&mut frames, &list_changed(*kind, Some(id))),
+                    }
+                    frames.put_u8(b'\n');
+                }
+            }
+        }
+        frames.freeze()
+    }
+}
+
+fn put_data(frames: &mut BytesMut, json: &str) {
+    frames.put_slice(b"data: ");
+    frames.put_slice(json.as_bytes());
+    frames.put_u8(b'\n');
+}
+
+fn put_id(frames: &mut BytesMut, position: Position) {
+    frames.put_slice(format!("id: {position}\n\n").as_bytes());
+}
+
+/// The event of a session, without id and final empty line.
+fn session_frame(notice: &Notice) -> Bytes {
+    let (uri, etag) = (json!(notice.uri.as_str()), notice.etag);
+    Bytes::from(format!(
+        "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\",\
+         \"params\":{{\"uri\":{uri},\"_meta\":{{\"{ETAG_META_KEY}\":\"{etag}\"}}}}}}\n"
+    ))
+}
+
+/// The event of a listen stream up to where the subscription id follows.
+fn listen_frame(notice: &Notice) -> Bytes {
+    let (uri, etag) = (json!(notice.uri.as_str()), notice.etag);
+    Bytes::from(format!(
+        "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\",\
+         \"params\":{{\"uri\":{uri},\"_meta\":{{\"{ETAG_META_KEY}\":\"{etag}\",\"{SUBSCRIPTION_ID_META_KEY}\":"
+    ))
+}
+
+fn list_changed(kind: ListKind, subscription: Option<&RawValue>) -> String {
+    let method = format!("notifications/{}/list_changed", kind.name());
+    match subscription {
+        None => format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\"}}"),
+        Some(id) => format!(
+            "{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\",\
+             \"params\":{{\"_meta\":{{\"{SUBSCRIPTION_ID_META_KEY}\":{}}}}}}}",
+            id.get()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cause, Etag, ResourceUri};
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    fn updated(uri: &str, offset: u64) -> Entry {
+        let (uri, etag) = (
+            ResourceUri::new(uri).unwrap(),
+            Etag {
+                version: 2,
+                updated_at: 7,
+            },
+        );
+        let position = Position { epoch: 10, offset };
+        Entry::Updated(Arc::new(Notice::new(
+            uri,
+            etag,
+            Cause::Updated,
+            position,
+            Instant::now(),
+        )))
+    }
+
+    fn at(offset: u64) -> Position {
+        Position { epoch: 10, offset }
+    }
+
+    fn text(bytes: &Bytes) -> &str {
+        std::str::from_utf8(bytes).unwrap()
+    }
+
+    const UPDATED: &str = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"demo://a","_meta":{"io.github.tidings/etag":"v2-7"}}}"#;
+
+    #[test]
+    fn a_sessions_event_carries_the_position_it_is_safe_to_resume_from() {
+        let wire = Wire::Session(Revision::R2025_06_18);
+        assert_eq!(
+            text(&wire.encode(&[updated("demo://a", 3)], at(3))),
+            format!("data: {UPDATED}\nid: a-3\n\n")
+        );
+        assert_eq!(
+            text(&wire.encode(&[updated("demo://a", 3)], at(2))),
+            format!("data: {UPDATED}\nid: a-2\n\n")
+        );
+    }
+
+    #[test]
+    fn of_several_events_only_the_last_has_an_id() {
+        let wire = Wire::Session(Revision::R2025_11_25);
+        let entries = [Entry::ListChanged(ListKind::Tools), updated("demo://a", 3)];
+        let list = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+        assert_eq!(
+            text(&wire.encode(&entries, at(3))),
+            format!("data: {list}\n\ndata: {UPDATED}\nid: a-3\n\n")
+        );
+    }
+
+    #[test]
+    fn a_listen_streams_event_is_tagged_with_the_id_in_its_own_type() {
+        for id in ["7", "\"listen:0\"", "\"quo\\\"te\""] {
+            let wire = Wire::Listen(RawValue::from_string(id.into()).unwrap());
+            let frames = wire.encode(
+                &[updated("demo://\"q", 3), Entry::ListChanged(ListKind::Prompts)],
+                at(3),
+            );
+            let events: Vec<serde_json::Value> = text(&frames)
+                .split_terminator("\n\n")
+                .map(|event| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap())
+                .collect();
+            let expected: serde_json::Value = serde_json::from_str(id).unwrap();
+            for event in &events {
+                assert_eq!(event["params"]["_meta"][SUBSCRIPTION_ID_META_KEY], expected);
+            }
+            assert_eq!(events[0]["params"]["uri"], "demo://\"q");
+            assert_eq!(events[0]["params"]["_meta"][ETAG_META_KEY], "v2-7");
+            assert_eq!(events[1]["method"], "notifications/prompts/list_changed");
+        }
+    }
+
+    #[test]
+    fn only_2025_11_25_is_primed_and_only_2025_03_26_is_silent_and_batched() {
+        let primed = |revision| text(&Wire::Session(revision).hello(at(5))).starts_with("id: a-5");
+        assert_eq!(Revision::ALL.map(primed), [false, false, false, true, false]);
+        assert_eq!(
+            Revision::ALL.map(Revision::tells_lists),
+            [true, false, true, true, false]
+        );
+        assert_eq!(
+            Revision::ALL.map(Revision::takes_batches),
+            [false, true, false, false, false]
+        );
+        assert!(
+            Revision::ALL
+                .iter()
+                .all(|revision| Revision::parse(revision.as_str()) == Some(*revision))
+        );
+    }
+}

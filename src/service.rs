@@ -1,0 +1,156 @@
+//! The service: configuration in, a running bus with its sources and listeners out.
+//!
+//! Owns: the order of starting (bus, store, tools, workspace, then listeners) and of ending (door, drain, actors).
+//! Never: parses arguments or knows what a message means. Called by the command line.
+
+mod listener;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, anyhow};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{info, warn};
+
+use crate::config::{CacheScope, Config};
+use crate::etag_tools::{self, EtagToolLimits};
+use crate::mcp::{CacheHint, Endpoint, McpOptions, serve_stdio};
+use crate::source::http_api;
+use crate::source::workspace::Workspace;
+use crate::store::RedbStore;
+use crate::{Bus, Limits};
+
+/// What the service runs.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// Everything that is configured.
+    pub config: Config,
+    /// Whether to speak MCP on stdin and stdout; the service then ends with its input.
+    pub stdio: bool,
+    /// Whether to listen on HTTP.
+    pub http: bool,
+}
+
+/// Runs the service until it is told to stop (SIGTERM, SIGINT, the end of stdin with `stdio`) and has drained.
+///
+/// # Errors
+/// A store or folder that cannot be used, an address that cannot be bound, an actor that died.
+pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
+    let ServeOptions { config, stdio, http } = options;
+    let bus = start_bus(&config)?;
+    let limits = EtagToolLimits { items_max: config.mcp.items_max, wait_max: config.mcp.wait_max };
+    etag_tools::install(&bus, limits).await?;
+    let ready = Arc::new(AtomicBool::new(false));
+
+    let listener = if http { Some(bind(&config, &bus, &ready).await?) } else { None };
+    let workspace = match &config.workspace.dir {
+        Some(_) => Some(Workspace::start(bus.clone(), &config.workspace).await?),
+        None => None,
+    };
+    ready.store(true, Ordering::Release);
+    if let Some(listener) = &listener {
+        listener.announce();
+    }
+    let ended = tokio::select! {
+        reason = told_to_stop() => reason,
+        died = bus.stopped() => Err(anyhow!("the actor {} died", died.unwrap_or("of the bus"))),
+        served = serve_stdio_if(stdio, &config, &bus) => served.map(|()| "stdin ended"),
+    };
+    ready.store(false, Ordering::Release);
+    match &ended {
+        Ok(reason) => info!(reason, "stopping"),
+        Err(error) => warn!(%error, "stopping"),
+    }
+    if let Some(workspace) = workspace {
+        workspace.stop().await;
+    }
+    if let Some(listener) = &listener {
+        listener.close();
+    }
+    let report = bus.shutdown(config.shutdown.drain_timeout).await;
+    info!(streams_cut = report.streams_cut, "stopped");
+    ended.map(drop)
+}
+
+/// Answers when a signal asks the service to stop.
+async fn told_to_stop() -> anyhow::Result<&'static str> {
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
+    tokio::select! {
+        _ = terminate.recv() => Ok("SIGTERM"),
+        _ = interrupt.recv() => Ok("SIGINT"),
+    }
+}
+
+/// Serves stdin and stdout until they end; without them, for ever.
+async fn serve_stdio_if(stdio: bool, config: &Config, bus: &Bus) -> anyhow::Result<()> {
+    if !stdio {
+        return std::future::pending().await;
+    }
+    let (input, output) = rmcp_stdio();
+    serve_stdio(bus.clone(), mcp_options(config), input, output).await.context("MCP on stdin and stdout failed")
+}
+
+fn rmcp_stdio() -> (tokio::io::Stdin, tokio::io::Stdout) {
+    (tokio::io::stdin(), tokio::io::stdout())
+}
+
+fn start_bus(config: &Config) -> anyhow::Result<Bus> {
+    let mut builder = Bus::builder().limits(limits(config));
+    if let Some(dir) = &config.store.dir {
+        let store = RedbStore::open(dir).with_context(|| format!("the store in {} cannot be used", dir.display()))?;
+        builder = builder.store(store);
+    }
+    builder.start().context("the bus could not be started")
+}
+
+/// The bus's limits as configured.
+fn limits(config: &Config) -> Limits {
+    let mut limits = Limits::default();
+    limits.in_flight_max = config.bus.in_flight_max;
+    limits.resources_max = config.bus.resources_max;
+    limits.list_items_max = config.bus.list_items_max;
+    limits.body_bytes_max = config.bus.body_bytes_max;
+    limits.removed_max = config.bus.removed_max;
+    limits.sessions_max = config.session.max;
+    limits.subscriptions_max = config.session.subscriptions_max;
+    limits.shards = config.bus.shards;
+    limits.keep_alive = config.http.keep_alive;
+    limits
+}
+
+/// The MCP side as configured.
+fn mcp_options(config: &Config) -> McpOptions {
+    let mut options = McpOptions::default();
+    options.name.clone_from(&config.mcp.name);
+    options.instructions = Some(config.mcp.instructions.clone()).filter(|text| !text.is_empty());
+    options.page_size = config.mcp.page_size;
+    options.cache = CacheHint { ttl: config.mcp.ttl, public: config.mcp.cache_scope == CacheScope::Public };
+    options.announce_on_connect = config.session.announce_on_connect;
+    options.subscriptions_max = config.session.subscriptions_max;
+    options.streams_max = config.session.streams_max;
+    options.idle_timeout = config.session.idle_timeout;
+    options.body_bytes_max = config.http.body_bytes_max;
+    options
+}
+
+/// Binds the HTTP listener; it accepts at once and says it is not ready until it is.
+async fn bind(config: &Config, bus: &Bus, ready: &Arc<AtomicBool>) -> anyhow::Result<listener::Listener> {
+    let http = &config.http;
+    let socket = TcpListener::bind(http.listen).await.with_context(|| format!("cannot listen on {}", http.listen))?;
+    if !http.listen.ip().is_loopback() {
+        warn!(listen = %http.listen, "listening beyond this machine; there is no authentication");
+    }
+    let endpoint = Endpoint::with_hosts(bus.clone(), mcp_options(config), &http.allowed_hosts, &http.allowed_origins);
+    let api = http_api::router(
+        bus.clone(),
+        http_api::Options {
+            body_bytes_max: config.bus.body_bytes_max,
+            allowed_hosts: http.allowed_hosts.clone(),
+            allowed_origins: http.allowed_origins.clone(),
+            ready: ready.clone(),
+        },
+    );
+    listener::Listener::start(socket, bus, endpoint, api, http).context("the listener could not be started")
+}
