@@ -10,7 +10,7 @@ use tidings::{Bus, Prompt, PromptMessage, Resource, Tool, ToolOutput, etag_tools
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bus = Bus::builder().start()?;
-    bus.register(Resource::text("demo://clock", "0 s")?.title("Seconds since the start")).await?;
+    bus.register(clock(0)?).await?;
     bus.add_tool(
         Tool::new("greet", |arguments: Map<String, Value>| async move {
             let name = arguments.get("name").and_then(Value::as_str).ok_or("name is missing")?;
@@ -33,8 +33,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     for seconds in 1.. {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let outcome = bus.update(Resource::text("demo://clock", format!("{seconds} s"))?).await?;
-        eprintln!("{} {} told {}", "demo://clock", outcome.etag, outcome.told);
+        let outcome = bus.update(clock(seconds)?).await?;
+        eprintln!("demo://clock {} told {}", outcome.etag, outcome.told);
     }
     Ok(())
+}
+
+fn clock(seconds: u64) -> Result<Resource, tidings::InvalidUri> {
+    Ok(Resource::text("demo://clock", format!("{seconds} s"))?.title("Seconds since the start"))
 }
