@@ -1,7 +1,9 @@
-//! One change in, every client told: an actor-based event bus for the Model Context Protocol.
+#![doc = include_str!("../README.md")]
 
 pub mod config;
 pub mod etag_tools;
 pub mod mcp;
+pub mod source;
+pub mod store;
 
 pub use tidings_actors::*;
