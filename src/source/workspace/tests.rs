@@ -308,6 +308,20 @@ async fn a_resources_folder_that_is_a_link_to_elsewhere_is_refused() {
 }
 
 #[tokio::test]
+async fn a_resources_folder_that_is_a_link_within_the_folder_is_served_and_watched() {
+    let mut fixture = Fixture::new();
+    fs::rename(fixture.path(""), fixture.dir.path().join("data")).unwrap();
+    symlink("data", fixture.dir.path().join("resources")).unwrap();
+    fixture.write("sub/a.md", "1");
+    fixture.start().await;
+    assert_eq!(fixture.text("sub/a.md").await.as_deref(), Some("1"));
+    fixture.write("sub/a.md", "2");
+    fixture.wait_text("sub/a.md", "2").await;
+    fixture.write("b.md", "b");
+    fixture.wait_text("b.md", "b").await;
+}
+
+#[tokio::test]
 async fn a_link_inside_is_followed_and_a_link_to_a_folder_is_not() {
     let fixture = Fixture::started().await;
     symlink("real/a.md", fixture.path("link.md")).unwrap();
@@ -454,6 +468,23 @@ async fn a_rescan_happens_by_itself() {
     fs::remove_file(fixture.path("a.md")).unwrap();
     fixture.wait_gone("a.md").await;
     assert!(fixture.source().stats().rescans >= 2);
+}
+
+#[tokio::test]
+async fn settled_files_are_not_read_again_but_by_a_thorough_rescan() {
+    let mut fixture = Fixture::new();
+    fixture.config.rescan = Duration::from_millis(20);
+    fixture.write("a.md", "of the file");
+    fixture.start_blind().await;
+    let reads_nothing = async || {
+        let before = fixture.source().stats().reads;
+        fixture.source().rescan().await;
+        fixture.source().stats().reads == before
+    };
+    fixture.wait("a rescan that reads nothing", reads_nothing).await;
+    let other = Resource::text(uri("a.md"), "by somebody else").unwrap();
+    fixture.bus.update(other).await.unwrap();
+    fixture.wait_text("a.md", "of the file").await;
 }
 
 #[tokio::test]

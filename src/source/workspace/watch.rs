@@ -73,7 +73,8 @@ impl FolderWatch {
         let Place::Here(_) = folder.place() else {
             return Ok(());
         };
-        match watcher.watch(&folder.root, RecursiveMode::Recursive) {
+        // The watcher follows no links, and the folder may be one; the dot steps through it.
+        match watcher.watch(&folder.root.join("."), RecursiveMode::Recursive) {
             // What vanishes meanwhile needs no watch, but the rest behind it was left out.
             Err(error) if matches!(error.kind, notify::ErrorKind::PathNotFound) => {
                 self.marks.lost.notify_one();
