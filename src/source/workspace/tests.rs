@@ -167,8 +167,15 @@ async fn creating_editing_and_deleting_a_file_is_told() {
     fixture.write("a.md", "2");
     fixture.wait_text("a.md", "2").await;
     assert_eq!(fixture.etag("a.md").await.version, 2);
+    fixture.wait_stats("two looks", |stats| stats.looks == 3).await;
     fs::remove_file(fixture.path("a.md")).unwrap();
     fixture.wait_gone("a.md").await;
+    fixture.wait_stats("a look more", |stats| stats.looks > 3).await;
+    assert_eq!(
+        fixture.source().stats().looks,
+        4,
+        "after a quiet time one look is enough"
+    );
 }
 
 #[tokio::test]

@@ -206,4 +206,25 @@ mod tests {
         marks.lost.notified().await;
         assert!(folder().root.starts_with(Path::new("/d")));
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_a_link_leads_to_is_not_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        let folder = Folder {
+            root: base.join("resources"),
+            base,
+            ..folder()
+        };
+        std::fs::create_dir(&folder.root).unwrap();
+        std::fs::create_dir(folder.base.join("outside")).unwrap();
+        std::os::unix::fs::symlink("../outside", folder.root.join("link")).unwrap();
+        let (marks, mut heard) = marks(64);
+        let mut watch = FolderWatch::new(marks, true);
+        watch.cover(&folder);
+        std::fs::write(folder.base.join("outside/a"), "").unwrap();
+        std::fs::write(folder.root.join("sentinel"), "").unwrap();
+        assert_eq!(heard.blocking_recv(), Some(FilePath::root().join("sentinel")));
+    }
 }
