@@ -5,6 +5,8 @@
 
 use std::error::Error;
 
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -66,13 +68,11 @@ pub enum WatchError {
 /// The innermost causes of `error` on one line, without those that only repeat.
 pub(super) fn reason(error: &(dyn Error + 'static)) -> String {
     let mut texts: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
+    for error in causes(error) {
         let text = error.to_string();
         // Many errors print their source themselves.
         texts.retain(|outer| !outer.ends_with(&text));
         texts.push(text);
-        next = error.source();
     }
     // The outer ones speak of our own machinery, the inner ones of what happened.
     let inner = texts.split_off(texts.len().saturating_sub(2));
@@ -81,17 +81,23 @@ pub(super) fn reason(error: &(dyn Error + 'static)) -> String {
 
 /// Whether `error` was caused by nobody answering.
 pub(super) fn is_unreachable(error: &(dyn Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if error
+    causes(error).any(|error| {
+        error
             .downcast_ref::<reqwest::Error>()
             .is_some_and(reqwest::Error::is_connect)
-        {
-            return true;
+    })
+}
+
+/// `error` and what is behind it.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| {
+        let error: &'e (dyn Error + 'static) = *error;
+        match error.downcast_ref() {
+            // rmcp prints this one, but does not tell it as the source.
+            Some(StreamableHttpError::<reqwest::Error>::Client(error)) => Some(error),
+            _ => error.source(),
         }
-        next = error.source();
-    }
-    false
+    })
 }
 
 #[cfg(test)]

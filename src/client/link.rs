@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
-    ClientConfig, ClientRequest, GetMeta, Implementation, MetaObject, PingRequest, ProtocolVersion,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceContents,
+    ClientConfig, ClientRequest, GetMeta, Implementation, MetaObject, NotificationMetaObject, PingRequest,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceContents,
     ResourceUpdatedNotificationParam, ServerNotification, SubscribeRequestParams, SubscriptionFilter,
     UnsubscribeRequestParams,
 };
@@ -82,6 +82,7 @@ impl From<ServiceError> for LinkError {
     fn from(error: ServiceError) -> LinkError {
         match error {
             ServiceError::McpError(error) => LinkError::Refused(error.message.into_owned()),
+            ServiceError::TransportSend(error) => LinkError::Lost(reason(error.error.as_ref())),
             other => LinkError::Lost(reason(&other)),
         }
     }
@@ -416,11 +417,21 @@ async fn await_stream(
 }
 
 fn unmade(target: &Target, error: &ClientInitializeError) -> ConnectError {
-    let (target, reason) = (target.to_string(), reason(error));
-    if is_unreachable(error) {
+    let (target, cause) = (target.to_string(), cause(error));
+    let reason = reason(cause);
+    if is_unreachable(cause) {
         ConnectError::Unreachable { target, reason }
     } else {
         ConnectError::Handshake { target, reason }
+    }
+}
+
+/// What is behind a failed handshake; rmcp does not tell it as the source of its error.
+fn cause(error: &ClientInitializeError) -> &(dyn std::error::Error + 'static) {
+    match error {
+        ClientInitializeError::TransportError { error, .. } => error.error.as_ref(),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => cause(fallback),
+        other => other,
     }
 }
 
@@ -471,7 +482,12 @@ impl ClientHandler for Ears {
         params: ResourceUpdatedNotificationParam,
         context: NotificationContext<RoleClient>,
     ) {
-        self.inbox.updated(&params.uri, etag_of(&context.meta));
+        // rmcp takes the extensions out first and finds no metadata in what is left, so it is among the extensions.
+        let meta = context
+            .extensions
+            .get::<NotificationMetaObject>()
+            .unwrap_or(&context.meta);
+        self.inbox.updated(&params.uri, etag_of(meta));
     }
 
     fn get_info(&self) -> ClientConfig {
