@@ -8,7 +8,10 @@
 //! queue that holds the newest word per resource, so a slow reader costs one entry per resource and loses none.
 
 mod keeper;
+mod watched;
+mod handshake;
 mod link;
+mod version;
 mod observed;
 mod inbox;
 mod conflated;
@@ -29,7 +32,6 @@ pub use backoff::Backoff;
 use conflated::Conflated;
 pub use error::{ConnectError, WatchError};
 use keeper::{Command, Keeper};
-use link::Link;
 pub use target::{Era, Road, Target};
 
 /// How many commands may wait; a watcher sends one at a time.
@@ -117,7 +119,7 @@ impl Watcher {
     /// # Errors
     /// As `connect`.
     pub async fn connect_with(target: Target, era: Era, backoff: Backoff) -> Result<Watcher, ConnectError> {
-        let link = Link::open(&target, era).await?;
+        let link = handshake::open(&target, era).await?;
         let (revision, road) = (link.revision.clone(), link.road);
         let (commands, received) = mpsc::channel(COMMANDS);
         let feed = Arc::new(Conflated::new());

@@ -41,9 +41,9 @@ impl Backoff {
             .min(ceiling)
     }
 
-    /// Begins anew, after a connection that held.
-    pub(super) fn reset(&mut self) {
-        self.attempts = 0;
+    /// The same waits from the first on, as after a connection that held.
+    pub(super) fn anew(self) -> Backoff {
+        Backoff::new(self.first, self.max)
     }
 
     /// How long a connection must hold for the next wait to be a first one again; otherwise a server that lets
@@ -70,8 +70,7 @@ mod tests {
         let mut backoff = Backoff::default();
         let waits: Vec<u64> = (0..8).map(|_| backoff.next(u32::MAX).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30]);
-        backoff.reset();
-        assert_eq!(backoff.next(u32::MAX).as_secs(), 1);
+        assert_eq!(backoff.anew().next(u32::MAX).as_secs(), 1);
     }
 
     proptest! {

@@ -1,11 +1,11 @@
 //! The task behind a watcher: it keeps a connection, makes another one when that is lost, and finds out what was
 //! missed meanwhile.
 //!
-//! Owns what is watched, which version of it was last reported, and the waits between attempts. Receives commands from
+//! Owns the waits between attempts and the order of things; what is news is decided in `watched`. Receives commands from
 //! the watcher and signals from the link; puts events into the feed, which the watcher reads. It never waits for
 //! whoever reads the feed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +15,12 @@ use tokio::time::Instant;
 use super::backoff::Backoff;
 use super::conflated::Conflated;
 use super::error::WatchError;
-use super::inbox::{Signal, is_older};
-use super::link::{Link, LinkError, Refusal, Version};
+use super::handshake;
+use super::inbox::Signal;
+use super::link::{Link, LinkError, Refusal};
 use super::target::{Era, Road, Target};
+use super::version::Version;
+use super::watched::Watched;
 use super::{Event, ResourceChanged};
 
 /// How often a session of an older revision is used, so that no server ends it as idle: half the shortest limit seen.
@@ -26,13 +29,13 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// Not the URI of anything.
 const CONNECTION: &str = "\0connection";
 
+/// The etags that resources have, or why they are not watched.
+type Subscribed = Result<Vec<Option<String>>, WatchError>;
+
 /// What the watcher asks of its keeper.
 pub(super) enum Command {
     /// Watch these too; answers the etags they have now, in order.
-    Subscribe(
-        Vec<String>,
-        oneshot::Sender<Result<Vec<Option<String>>, WatchError>>,
-    ),
+    Subscribe(Vec<String>, oneshot::Sender<Subscribed>),
     /// Watch this no longer.
     Unsubscribe(String, oneshot::Sender<Result<(), WatchError>>),
 }
@@ -44,15 +47,6 @@ impl From<String> for Lost {
     fn from(reason: String) -> Lost {
         Lost(reason)
     }
-}
-
-/// One watched resource.
-#[derive(Debug, Default)]
-struct Held {
-    /// The version last reported; none when that is not known.
-    version: Option<Version>,
-    /// Whether the server would not let it be watched when it was last asked.
-    missing: bool,
 }
 
 /// What happened first.
@@ -69,7 +63,7 @@ pub(super) struct Keeper {
     pub(super) backoff: Backoff,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) feed: Arc<Conflated<Event>>,
-    watched: BTreeMap<String, Held>,
+    watched: Watched,
     /// When resources that are missing are asked for again, and how long to wait after that.
     retry: Option<(Instant, Backoff)>,
     ping_at: Instant,
@@ -89,7 +83,7 @@ impl Keeper {
             backoff,
             commands,
             feed,
-            watched: BTreeMap::new(),
+            watched: Watched::default(),
             retry: None,
             ping_at: Instant::now() + PING_EVERY,
         }
@@ -102,7 +96,7 @@ impl Keeper {
             let lost = self.follow(&mut link).await;
             let Err(Lost(reason)) = lost else { break };
             if since.elapsed() >= self.backoff.holds_after() {
-                self.backoff.reset();
+                self.backoff = self.backoff.anew();
             }
             // The farewell to a server that may be gone takes its time.
             tokio::spawn(link.close());
@@ -112,7 +106,7 @@ impl Keeper {
             };
         }
         self.feed.close();
-        let held: Vec<String> = self.watched.into_keys().collect();
+        let held = self.watched.present();
         if link.road == Road::Subscribe
             && let Err(reason) = link.unwatch(&[], &held).await
         {
@@ -128,7 +122,7 @@ impl Keeper {
                 Turn::Command(None) => return Ok(()),
                 Turn::Command(Some(command)) => self.obey(link, command).await?,
                 Turn::Signal(Signal::Updated(uri, etag)) => self.updated(&uri, etag, link.road),
-                Turn::Signal(Signal::Gap) => self.compare(link).await?,
+                Turn::Signal(Signal::Gap) => self.compare(link, self.watched.present()).await?,
                 Turn::Signal(Signal::Lost(reason)) => return Err(Lost(reason)),
                 Turn::Ping => {
                     self.ping_at = Instant::now() + PING_EVERY;
@@ -153,20 +147,9 @@ impl Keeper {
 
     /// Reports a notification, unless what it tells of was reported already.
     fn updated(&mut self, uri: &str, etag: Option<String>, road: Road) {
-        let Some(held) = self.watched.get_mut(uri) else {
-            return;
-        };
-        let known = held.version.as_ref().and_then(|version| version.etag.as_deref());
-        if let (Some(new), Some(known)) = (&etag, known)
-            && (new == known || is_older(new, known))
-        {
-            return;
+        if self.watched.updated(uri, etag.as_deref()) {
+            self.report(uri, etag, road);
         }
-        held.version = etag.clone().map(|etag| Version {
-            etag: Some(etag),
-            digest: None,
-        });
-        self.report(uri, etag, road);
     }
 
     fn report(&self, uri: &str, etag: Option<String>, road: Road) {
@@ -192,7 +175,7 @@ impl Keeper {
             },
             Command::Unsubscribe(uri, answer) => {
                 self.watched.remove(&uri);
-                let held = self.present();
+                let held = self.watched.present();
                 let outcome = link.unwatch(&held, &[uri]).await;
                 drop(answer.send(Ok(())));
                 outcome?;
@@ -201,55 +184,30 @@ impl Keeper {
         Ok(())
     }
 
-    async fn subscribe(
-        &mut self,
-        link: &mut Link,
-        uris: &[String],
-    ) -> Result<Result<Vec<Option<String>>, WatchError>, Lost> {
-        let unknown = |uri: &&String| !self.watched.contains_key(*uri);
-        let new: BTreeSet<String> = uris.iter().filter(unknown).cloned().collect();
-        let new: Vec<String> = new.into_iter().collect();
-        let held = self.present();
-        let mut refusals = link.watch(&held, &new).await?;
-        let mut etags = Vec::new();
-        let mut versions = BTreeMap::new();
-        for uri in uris.iter().filter(|_| refusals.is_empty()).collect::<Vec<_>>() {
-            match link.read(uri).await {
-                Ok(version) => {
-                    etags.push(version.etag.clone());
-                    versions.insert(uri.clone(), version);
+    async fn subscribe(&mut self, link: &mut Link, uris: &[String]) -> Result<Subscribed, Lost> {
+        let unknown = uris.iter().filter(|uri| !self.watched.contains(uri));
+        let new: Vec<String> = unknown.collect::<BTreeSet<_>>().into_iter().cloned().collect();
+        let held = self.watched.present();
+        let refusals = link.watch(&held, &new).await?;
+        let read = match refusals.into_iter().next() {
+            Some(refusal) => Err(refusal),
+            None => read_all(link, uris).await?,
+        };
+        match read {
+            Ok(versions) => {
+                let etags = versions.iter().map(|version| version.etag.clone()).collect();
+                for (uri, version) in uris.iter().zip(versions) {
+                    if new.contains(uri) {
+                        self.watched.add(uri.clone(), version);
+                    }
                 }
-                Err(LinkError::Lost(reason)) => return Err(Lost(reason)),
-                Err(LinkError::Refused(reason)) => {
-                    refusals.push(Refusal {
-                        uri: uri.clone(),
-                        reason,
-                    });
-                    break;
-                }
+                Ok(Ok(etags))
+            }
+            Err(Refusal { uri, reason }) => {
+                link.unwatch(&held, &new).await?;
+                Ok(Err(WatchError::Refused { uri, reason }))
             }
         }
-        if let Some(Refusal { uri, reason }) = refusals.into_iter().next() {
-            link.unwatch(&held, &new).await?;
-            return Ok(Err(WatchError::Refused { uri, reason }));
-        }
-        for uri in new {
-            let version = versions.remove(&uri);
-            self.watched.insert(
-                uri,
-                Held {
-                    version,
-                    missing: false,
-                },
-            );
-        }
-        Ok(Ok(etags))
-    }
-
-    /// What the server lets us watch.
-    fn present(&self) -> Vec<String> {
-        let present = self.watched.iter().filter(|(_, held)| !held.missing);
-        present.map(|(uri, _)| uri.clone()).collect()
     }
 
     // ── After a loss ────────────────────────────────────────────────────────────────────────────────────────────
@@ -296,11 +254,11 @@ impl Keeper {
     }
 
     async fn connect(&mut self) -> Result<Link, Lost> {
-        let opened = Link::open(&self.target, self.era).await;
+        let opened = handshake::open(&self.target, self.era).await;
         let mut link = opened.map_err(|error| Lost(error.to_string()))?;
         self.ping_at = Instant::now() + PING_EVERY;
         self.retry = None;
-        self.watched.values_mut().for_each(|held| held.missing = true);
+        self.watched.reconnected();
         let restored = Event::Restored {
             revision: link.revision.clone(),
             road: link.road,
@@ -317,25 +275,21 @@ impl Keeper {
 
     /// Has the server tell of everything that is watched but missing, and reports what changed meanwhile.
     async fn resubscribe(&mut self, link: &mut Link) -> Result<(), Lost> {
-        let missing = self.watched.iter().filter(|(_, held)| held.missing);
-        let missing: Vec<String> = missing.map(|(uri, _)| uri.clone()).collect();
-        let refusals = link.watch(&self.present(), &missing).await?;
-        for uri in &missing {
-            if !refusals.iter().any(|refusal| refusal.uri == *uri)
-                && let Some(held) = self.watched.get_mut(uri)
-            {
-                held.missing = false;
-            }
-        }
+        let missing = self.watched.absent();
+        let refusals = link.watch(&self.watched.present(), &missing).await?;
+        let answered = missing
+            .iter()
+            .filter(|uri| !refusals.iter().any(|refusal| refusal.uri == **uri));
+        let answered: Vec<String> = answered.cloned().collect();
         for Refusal { uri, reason } in refusals {
             self.miss(uri, reason);
         }
-        self.compare(link).await
+        self.compare(link, answered).await
     }
 
-    /// Reads what is watched and reports what is not the version last reported.
-    async fn compare(&mut self, link: &mut Link) -> Result<(), Lost> {
-        for uri in self.present() {
+    /// Reads `uris` and reports those that are not at the version last reported.
+    async fn compare(&mut self, link: &mut Link, uris: Vec<String>) -> Result<(), Lost> {
+        for uri in uris {
             match link.read(&uri).await {
                 Ok(version) => self.compared(&uri, version, link.road),
                 Err(LinkError::Lost(reason)) => return Err(Lost(reason)),
@@ -347,24 +301,15 @@ impl Keeper {
     }
 
     fn compared(&mut self, uri: &str, version: Version, road: Road) {
-        let Some(held) = self.watched.get_mut(uri) else {
-            return;
-        };
-        let changed = held
-            .version
-            .as_ref()
-            .is_none_or(|known| known.may_differ(&version));
         let etag = version.etag.clone();
-        held.version = Some(version);
-        if changed {
+        if self.watched.compared(uri, version) {
             self.report(uri, etag, road);
         }
     }
 
-    /// Notes that the server does not have `uri` now, and says so.
+    /// Notes that the server does not have `uri` now, and says so once.
     fn miss(&mut self, uri: String, reason: String) {
-        if let Some(held) = self.watched.get_mut(&uri) {
-            held.missing = true;
+        if self.watched.missed(&uri) {
             let key = format!("\0missing {uri}");
             self.feed.push(&key, Event::Missing { uri, reason });
         }
@@ -372,20 +317,30 @@ impl Keeper {
 
     /// Decides when what is missing is asked for again.
     fn schedule(&mut self) {
-        if self.watched.values().all(|held| !held.missing) {
+        if self.watched.absent().is_empty() {
             self.retry = None;
             return;
         }
-        let (_, mut backoff) = self.retry.unwrap_or((Instant::now(), self.backoff_anew()));
+        let (_, mut backoff) = self.retry.unwrap_or((Instant::now(), self.backoff.anew()));
         let wait = backoff.next(random());
         self.retry = Some((Instant::now() + wait, backoff));
     }
+}
 
-    fn backoff_anew(&self) -> Backoff {
-        let mut backoff = self.backoff;
-        backoff.reset();
-        backoff
+/// The versions of all of `uris`, or the first that cannot be read.
+async fn read_all(link: &Link, uris: &[String]) -> Result<Result<Vec<Version>, Refusal>, Lost> {
+    let mut versions = Vec::new();
+    for uri in uris {
+        match link.read(uri).await {
+            Ok(version) => versions.push(version),
+            Err(LinkError::Lost(reason)) => return Err(Lost(reason)),
+            Err(LinkError::Refused(reason)) => {
+                let uri = uri.clone();
+                return Ok(Err(Refusal { uri, reason }));
+            }
+        }
     }
+    Ok(Ok(versions))
 }
 
 async fn until(at: Option<Instant>) {
