@@ -18,5 +18,5 @@ mod wrap;
 pub use http::{Endpoint, EndpointBody};
 pub use options::{CacheHint, McpOptions};
 pub use stdio::serve_stdio;
-pub use wrap::{Wrap, Wrapped};
 pub use wire::{ETAG_META_KEY, Revision};
+pub use wrap::{Wrap, Wrapped};

@@ -26,8 +26,8 @@ use crate::session::{Session, SessionActor, SessionOptions};
 use crate::store::Store;
 use crate::system::{Actors, Parts, Shard, current_shard};
 use crate::{
-    Body, Closed, Content, Descriptor, Digest, Etag, InvalidUri, ListKind, Prompt, Resource, ResourceTemplate,
-    ResourceUri, Tool,
+    Body, Closed, Content, Descriptor, Digest, Etag, InvalidUri, ListKind, Prompt, Resource,
+    ResourceTemplate, ResourceUri, Tool,
 };
 
 /// How often a lazy body is read again because its resource was touched meanwhile.

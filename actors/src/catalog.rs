@@ -125,8 +125,13 @@ impl Catalog {
             return Err(PublishError::BodyTooLarge { uri, len, max });
         }
         let content = content_digest(&resource);
-        let item = resource.descriptor().listed.then(|| resource.descriptor().digest());
-        let mut after = item.into_iter().fold(self.hashes[ListKind::Resources.index()], ListHash::with);
+        let item = resource
+            .descriptor()
+            .listed
+            .then(|| resource.descriptor().digest());
+        let mut after = item
+            .into_iter()
+            .fold(self.hashes[ListKind::Resources.index()], ListHash::with);
         let full = self.resources.len() >= self.limits.resources_max;
         let created = match self.resources.get_mut(&uri) {
             None if full => {
@@ -201,7 +206,10 @@ impl Catalog {
         let Some(entry) = self.resources.remove(&uri) else {
             return Err(PublishError::NotFound(uri));
         };
-        let hash = entry.item.into_iter().fold(self.hashes[ListKind::Resources.index()], ListHash::without);
+        let hash = entry
+            .item
+            .into_iter()
+            .fold(self.hashes[ListKind::Resources.index()], ListHash::without);
         let list = self.set_hash(ListKind::Resources, hash);
         Ok(Decision {
             uri,
@@ -353,8 +361,14 @@ impl Catalog {
     /// At most `limit` resources whose URI comes after `after`, in the order of their URIs.
     pub(crate) fn resources_after(&self, after: Option<&str>, limit: usize) -> Vec<Arc<Resource>> {
         let from = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let listed = self.resources.range::<str, _>(from).filter(|(_, entry)| entry.item.is_some());
-        listed.take(limit).map(|(_, entry)| entry.resource.clone()).collect()
+        let listed = self
+            .resources
+            .range::<str, _>(from)
+            .filter(|(_, entry)| entry.item.is_some());
+        listed
+            .take(limit)
+            .map(|(_, entry)| entry.resource.clone())
+            .collect()
     }
 
     /// Every template, in the order of their texts.

@@ -6,11 +6,11 @@
 use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult, GetPromptRequestParams, GetPromptResponse,
-    Implementation, InitializeRequestParams, InitializeResult, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
-    SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
+    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams,
+    CompleteResult, GetPromptRequestParams, GetPromptResponse, Implementation, InitializeRequestParams,
+    InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    MetaObject, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
+    ServerCapabilities, SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
@@ -72,7 +72,11 @@ impl Handler {
         options.subscriptions_max = self.options.subscriptions_max;
         // A connection that has only one session is its own sign of life.
         options.idle_timeout = self.opened.is_none().then_some(self.options.idle_timeout);
-        let session = self.bus.open(options).await.map_err(|refusal| error::open(&refusal))?;
+        let session = self
+            .bus
+            .open(options)
+            .await
+            .map_err(|refusal| error::open(&refusal))?;
         Ok(Arc::new(McpSession { session, revision }))
     }
 
@@ -81,7 +85,10 @@ impl Handler {
         let session = self.open(revision, lists).await?;
         match &self.opened {
             Some(opened) if opened.set(session).is_ok() => Ok(()),
-            _ => Err(ErrorData::invalid_request("the connection is initialized already", None)),
+            _ => Err(ErrorData::invalid_request(
+                "the connection is initialized already",
+                None,
+            )),
         }
     }
 
@@ -103,7 +110,10 @@ impl Handler {
         let (mut items, mut cursor) = (Vec::new(), None);
         loop {
             let (page, next) = self.page(cursor).await?;
-            items.extend(page.iter().map(|(descriptor, etag)| convert::resource(descriptor, *etag)));
+            items.extend(
+                page.iter()
+                    .map(|(descriptor, etag)| convert::resource(descriptor, *etag)),
+            );
             if next.is_none() {
                 return Ok(items);
             }
@@ -271,10 +281,19 @@ impl ServerHandler for Handler {
         context.peer.set_peer_info(request);
         let opened = self.opened.clone().or_else(|| extension::<Opened>(&context));
         let Some(opened) = opened else {
-            return Err(ErrorData::internal_error("the connection cannot hold a session", None));
+            return Err(ErrorData::internal_error(
+                "the connection cannot hold a session",
+                None,
+            ));
         };
-        if opened.set(self.open(revision, ListKind::ALL.to_vec()).await?).is_err() {
-            return Err(ErrorData::invalid_request("the connection is initialized already", None));
+        if opened
+            .set(self.open(revision, ListKind::ALL.to_vec()).await?)
+            .is_err()
+        {
+            return Err(ErrorData::invalid_request(
+                "the connection is initialized already",
+                None,
+            ));
         }
         Ok(info)
     }

@@ -78,7 +78,9 @@ impl Wrap {
             listed: std::sync::Mutex::default(),
             live: std::sync::Mutex::default(),
         };
-        Ok(Wrap { shared: Arc::new(shared) })
+        Ok(Wrap {
+            shared: Arc::new(shared),
+        })
     }
 
     /// Wraps the handler of one client; its session ends when the handler is dropped.
@@ -89,7 +91,11 @@ impl Wrap {
             transport: "wrapped",
             opened: Some(Arc::new(OnceLock::new())),
         };
-        Wrapped { inner: Arc::new(inner), ours, wrap: self.clone() }
+        Wrapped {
+            inner: Arc::new(inner),
+            ours,
+            wrap: self.clone(),
+        }
     }
 
     /// The bus: resources, tools and prompts registered there are served beside those of the wrapped server.
@@ -164,12 +170,19 @@ impl Wrap {
     }
 
     fn live(&self) -> Option<Live> {
-        self.shared.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared
+            .live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Remembers whom the wrapped server can be asked for.
     fn remember<H: ServerHandler>(&self, inner: &Arc<H>, peer: &Peer<RoleServer>) {
-        let live = Live { inner: Arc::new(InnerOf(inner.clone())), peer: peer.clone() };
+        let live = Live {
+            inner: Arc::new(InnerOf(inner.clone())),
+            peer: peer.clone(),
+        };
         *self.shared.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live);
     }
 
@@ -191,7 +204,13 @@ impl Wrap {
         let etag = match seen.get(uri) {
             None => bus.upsert(self.lazy(uri)).await?.etag,
             Some(Some(known)) if *known != digest => bus.touch(uri).await?.etag,
-            Some(_) => bus.etags(vec![uri.clone()]).await?.first().copied().flatten().unwrap_or(Etag::UNKNOWN),
+            Some(_) => bus
+                .etags(vec![uri.clone()])
+                .await?
+                .first()
+                .copied()
+                .flatten()
+                .unwrap_or(Etag::UNKNOWN),
         };
         seen.insert(uri.clone(), Some(digest));
         Ok(Some(etag))
@@ -200,7 +219,9 @@ impl Wrap {
     /// Makes sure that the bus knows `uri` if the wrapped server does; answers whether anybody does.
     async fn ensure(&self, uri: &ResourceUri, peer: &Peer<RoleServer>) -> Result<bool, PublishError> {
         let known = self.shared.bus.etags(vec![uri.clone()]).await? != [None];
-        let Some(live) = self.live().filter(|_| !known) else { return Ok(known) };
+        let Some(live) = self.live().filter(|_| !known) else {
+            return Ok(known);
+        };
         let read = live.inner.read(uri.as_str().to_owned(), peer.clone()).await;
         Ok(self.observe_read(uri, &read).await?.is_some())
     }
@@ -212,9 +233,13 @@ impl Wrap {
             let (weak, uri) = (weak.clone(), owned.clone());
             async move {
                 let gone = || CallbackError::from("the wrapped server has no client to be asked for");
-                let live = weak.upgrade().and_then(|shared| Wrap { shared }.live()).ok_or_else(gone)?;
+                let live = weak
+                    .upgrade()
+                    .and_then(|shared| Wrap { shared }.live())
+                    .ok_or_else(gone)?;
                 let read = live.inner.read(uri.as_str().to_owned(), live.peer).await?;
-                inner::body(&read).ok_or_else(|| CallbackError::from("the wrapped server answered no content"))
+                inner::body(&read)
+                    .ok_or_else(|| CallbackError::from("the wrapped server answered no content"))
             }
         };
         Resource::new(Descriptor::new(uri.clone()), Content::Lazy(Arc::new(reader))).listed(false)
@@ -222,7 +247,10 @@ impl Wrap {
 
     /// Learns from what the wrapped server listed in full.
     async fn observe_list(&self, part: Part, items: &[Value]) -> Result<(), PublishError> {
-        let mut digests: Vec<[u8; 16]> = items.iter().map(|item| Digest::of_json(item).0.to_le_bytes()).collect();
+        let mut digests: Vec<[u8; 16]> = items
+            .iter()
+            .map(|item| Digest::of_json(item).0.to_le_bytes())
+            .collect();
         digests.sort_unstable();
         let whole: Vec<&[u8]> = digests.iter().map(<[u8; 16]>::as_slice).collect();
         let foreign = {
@@ -233,7 +261,9 @@ impl Wrap {
                 listed.insert(part, Digest::of(&whole));
             }
             let parts = Part::ALL.into_iter().filter(|other| other.kind() == part.kind());
-            let shares: Vec<[u8; 16]> = parts.filter_map(|part| Some(listed.get(&part)?.0.to_le_bytes())).collect();
+            let shares: Vec<[u8; 16]> = parts
+                .filter_map(|part| Some(listed.get(&part)?.0.to_le_bytes()))
+                .collect();
             let shares: Vec<&[u8]> = shares.iter().map(<[u8; 16]>::as_slice).collect();
             (!shares.is_empty()).then(|| Digest::of(&shares))
         };

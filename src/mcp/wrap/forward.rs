@@ -45,7 +45,14 @@ impl<H: ServerHandler> Wrapped<H> {
 
     async fn etag_of(&self, uri: &str) -> Option<Etag> {
         let uri = ResourceUri::new(uri).ok()?;
-        self.ours.bus.etags(vec![uri]).await.ok()?.first().copied().flatten()
+        self.ours
+            .bus
+            .etags(vec![uri])
+            .await
+            .ok()?
+            .first()
+            .copied()
+            .flatten()
     }
 
     /// Learns from a list that was answered whole.
@@ -53,14 +60,23 @@ impl<H: ServerHandler> Wrapped<H> {
         if !whole {
             return Ok(());
         }
-        self.wrap.observe_list(part, &items).await.map_err(|failure| error::list(&failure))
+        self.wrap
+            .observe_list(part, &items)
+            .await
+            .map_err(|failure| error::list(&failure))
     }
 
     /// Makes sure that the bus knows the resources that arguments of an etag tool name.
     async fn ensure_named(&self, arguments: Option<&JsonObject>, context: &Context) {
         let Some(arguments) = arguments else { return };
-        let items = arguments.get("items").and_then(Value::as_array).into_iter().flatten();
-        let named = items.filter_map(|item| item.get("uri")).chain(arguments.get("uri"));
+        let items = arguments
+            .get("items")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
+        let named = items
+            .filter_map(|item| item.get("uri"))
+            .chain(arguments.get("uri"));
         for uri in named.filter_map(Value::as_str).take(self.ours.options.page_size) {
             if let Ok(uri) = ResourceUri::new(uri) {
                 // A resource that cannot be read is unknown to the tool too, which says so.
@@ -71,7 +87,10 @@ impl<H: ServerHandler> Wrapped<H> {
 
     async fn ensure(&self, uri: &str, context: &Context) -> Result<(), ErrorData> {
         let uri = ResourceUri::new(uri).map_err(|invalid| error::subscribe(&invalid.into()))?;
-        self.wrap.ensure(&uri, &context.peer).await.map_err(|failure| error::list(&failure))?;
+        self.wrap
+            .ensure(&uri, &context.peer)
+            .await
+            .map_err(|failure| error::list(&failure))?;
         Ok(())
     }
 }
@@ -134,21 +153,29 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     ) -> Result<ListResourcesResult, ErrorData> {
         self.remember(&context);
         let mut result = if self.declares(|capabilities| capabilities.resources.clone()) {
-            self.inner.list_resources(request.clone(), context.clone()).await?
+            self.inner
+                .list_resources(request.clone(), context.clone())
+                .await?
         } else {
             ListResourcesResult::default()
         };
         let whole = is_whole(request.as_ref(), result.next_cursor.as_ref());
-        self.observe(Part::Resources, whole, as_json(&result.resources)).await?;
+        self.observe(Part::Resources, whole, as_json(&result.resources))
+            .await?;
         for item in &mut result.resources {
             if let Some(etag) = self.etag_of(&item.uri).await {
-                item.meta.get_or_insert_default().0.extend(convert::etag_meta(etag).0);
+                item.meta
+                    .get_or_insert_default()
+                    .0
+                    .extend(convert::etag_meta(etag).0);
             }
         }
         if result.next_cursor.is_none() {
             let known: HashSet<String> = result.resources.iter().map(|item| item.uri.clone()).collect();
             let ours = self.ours.all_resources().await?;
-            result.resources.extend(ours.into_iter().filter(|item| !known.contains(&item.uri)));
+            result
+                .resources
+                .extend(ours.into_iter().filter(|item| !known.contains(&item.uri)));
         }
         Ok(result)
     }
@@ -160,15 +187,20 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         self.remember(&context);
         let mut result = if self.declares(|capabilities| capabilities.resources.clone()) {
-            self.inner.list_resource_templates(request.clone(), context).await?
+            self.inner
+                .list_resource_templates(request.clone(), context)
+                .await?
         } else {
             ListResourceTemplatesResult::default()
         };
         let whole = is_whole(request.as_ref(), result.next_cursor.as_ref());
-        self.observe(Part::Templates, whole, as_json(&result.resource_templates)).await?;
+        self.observe(Part::Templates, whole, as_json(&result.resource_templates))
+            .await?;
         if result.next_cursor.is_none() {
             let ours = self.ours.bus.templates().await.map_err(error::stopping)?;
-            result.resource_templates.extend(ours.iter().map(|template| convert::template(template)));
+            result
+                .resource_templates
+                .extend(ours.iter().map(|template| convert::template(template)));
         }
         Ok(result)
     }
@@ -186,19 +218,32 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
             Ok(other) => return Ok(other),
             Err(refusal) => Err(refusal),
         };
-        let Ok(uri) = ResourceUri::new(&uri) else { return result.map(Into::into) };
-        let etag = self.wrap.observe_read(&uri, &result).await.map_err(|failure| error::list(&failure))?;
+        let Ok(uri) = ResourceUri::new(&uri) else {
+            return result.map(Into::into);
+        };
+        let etag = self
+            .wrap
+            .observe_read(&uri, &result)
+            .await
+            .map_err(|failure| error::list(&failure))?;
         match result {
             Ok(mut result) => {
                 if let Some(etag) = etag {
                     let meta = convert::etag_meta(etag);
                     result.meta.get_or_insert_default().0.extend(meta.0.clone());
-                    result.contents.iter_mut().for_each(|contents| convert::add_meta(contents, &meta));
+                    result
+                        .contents
+                        .iter_mut()
+                        .for_each(|contents| convert::add_meta(contents, &meta));
                 }
                 Ok(result.into())
             }
             // What the wrapped server does not have may be registered at the bus.
-            Err(refusal) => self.ours.read_resource(request, context).await.map_err(|_| refusal),
+            Err(refusal) => self
+                .ours
+                .read_resource(request, context)
+                .await
+                .map_err(|_| refusal),
         }
     }
 
@@ -231,7 +276,14 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
         self.remember(&context);
-        if self.ours.bus.tool(&request.name).await.map_err(error::stopping)?.is_some() {
+        if self
+            .ours
+            .bus
+            .tool(&request.name)
+            .await
+            .map_err(error::stopping)?
+            .is_some()
+        {
             self.ensure_named(request.arguments.as_ref(), &context).await;
             return self.ours.call_tool(request, context).await;
         }
@@ -246,13 +298,16 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         self.remember(&context);
         let mut result = self.inner.list_prompts(request.clone(), context).await?;
         let whole = is_whole(request.as_ref(), result.next_cursor.as_ref());
-        self.observe(Part::Prompts, whole, as_json(&result.prompts)).await?;
+        self.observe(Part::Prompts, whole, as_json(&result.prompts))
+            .await?;
         if result.next_cursor.is_none() {
             let known: HashSet<String> = result.prompts.iter().map(|prompt| prompt.name.clone()).collect();
             let max = self.ours.bus.limits().list_items_max;
             let ours = self.ours.bus.prompts(None, max).await.map_err(error::stopping)?;
             let ours = ours.items.iter().filter(|prompt| !known.contains(prompt.name()));
-            result.prompts.extend(ours.filter_map(|prompt| convert::prompt(prompt)));
+            result
+                .prompts
+                .extend(ours.filter_map(|prompt| convert::prompt(prompt)));
         }
         Ok(result)
     }
@@ -262,7 +317,14 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: GetPromptRequestParams,
         context: Context,
     ) -> Result<GetPromptResponse, ErrorData> {
-        if self.ours.bus.prompt(&request.name).await.map_err(error::stopping)?.is_some() {
+        if self
+            .ours
+            .bus
+            .prompt(&request.name)
+            .await
+            .map_err(error::stopping)?
+            .is_some()
+        {
             return self.ours.get_prompt(request, context).await;
         }
         self.inner.get_prompt(request, context).await
@@ -277,7 +339,11 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     }
 
     #[expect(deprecated, reason = "the older revisions have no other subscription")]
-    async fn unsubscribe(&self, request: UnsubscribeRequestParams, context: Context) -> Result<(), ErrorData> {
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        context: Context,
+    ) -> Result<(), ErrorData> {
         if_there_is(self.inner.unsubscribe(request.clone(), context.clone()).await)?;
         self.ours.unsubscribe(request, context).await
     }
@@ -289,23 +355,34 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         let request = context.request_context();
         self.remember(request);
-        self.wrap.refresh_lists().await.map_err(|failure| error::list(&failure))?;
+        self.wrap
+            .refresh_lists()
+            .await
+            .map_err(|failure| error::list(&failure))?;
         let mut filter = context.accepted().clone();
         for uri in filter.resource_subscriptions.iter().flatten() {
             // One that cannot be read is left out by the bus, like any that it does not know.
             self.ensure(uri, request).await.unwrap_or_default();
         }
-        Listening::open(&self.ours, &mut filter, false).await?.run(&context).await
+        Listening::open(&self.ours, &mut filter, false)
+            .await?
+            .run(&context)
+            .await
     }
 
     async fn ping(&self, context: Context) -> Result<(), ErrorData> {
         self.inner.ping(context).await
     }
 
-    async fn complete(&self, request: CompleteRequestParams, context: Context) -> Result<CompleteResult, ErrorData> {
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: Context,
+    ) -> Result<CompleteResult, ErrorData> {
         self.inner.complete(request, context).await
     }
 
+    #[expect(deprecated, reason = "the older revisions have logging")]
     async fn set_level(&self, request: SetLevelRequestParams, context: Context) -> Result<(), ErrorData> {
         self.inner.set_level(request, context).await
     }
@@ -314,15 +391,27 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         self.inner.get_tool(name)
     }
 
-    async fn on_custom_request(&self, request: CustomRequest, context: Context) -> Result<CustomResult, ErrorData> {
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: Context,
+    ) -> Result<CustomResult, ErrorData> {
         self.inner.on_custom_request(request, context).await
     }
 
-    async fn on_cancelled(&self, notification: CancelledNotificationParam, context: NotificationContext<RoleServer>) {
+    async fn on_cancelled(
+        &self,
+        notification: CancelledNotificationParam,
+        context: NotificationContext<RoleServer>,
+    ) {
         self.inner.on_cancelled(notification, context).await;
     }
 
-    async fn on_progress(&self, notification: ProgressNotificationParam, context: NotificationContext<RoleServer>) {
+    async fn on_progress(
+        &self,
+        notification: ProgressNotificationParam,
+        context: NotificationContext<RoleServer>,
+    ) {
         self.inner.on_progress(notification, context).await;
     }
 
@@ -358,7 +447,11 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         self.inner.list_skills(request, context).await
     }
 
-    async fn get_skill(&self, request: GetSkillRequestParams, context: Context) -> Result<GetSkillResult, ErrorData> {
+    async fn get_skill(
+        &self,
+        request: GetSkillRequestParams,
+        context: Context,
+    ) -> Result<GetSkillResult, ErrorData> {
         self.inner.get_skill(request, context).await
     }
 

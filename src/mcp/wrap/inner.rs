@@ -7,8 +7,8 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{
-    NumberOrString, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    ResourceContents,
+    NumberOrString, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ResourceContents,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
@@ -56,9 +56,15 @@ impl<H: ServerHandler> Inner for InnerOf<H> {
     fn read(&self, uri: String, peer: Peer<RoleServer>) -> BoxFuture<Result<ReadResourceResult, ErrorData>> {
         let handler = self.0.clone();
         Box::pin(async move {
-            match handler.read_resource(ReadResourceRequestParams::new(uri), context(peer)).await? {
+            match handler
+                .read_resource(ReadResourceRequestParams::new(uri), context(peer))
+                .await?
+            {
                 ReadResourceResponse::Complete(result) => Ok(result),
-                _ => Err(ErrorData::internal_error("the resource asks its reader for input", None)),
+                _ => Err(ErrorData::internal_error(
+                    "the resource asks its reader for input",
+                    None,
+                )),
             }
         })
     }
@@ -68,7 +74,9 @@ impl<H: ServerHandler> Inner for InnerOf<H> {
         Box::pin(async move {
             let (mut items, mut cursor) = (Vec::new(), None);
             for _ in 0..PAGES_MAX {
-                let page = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+                let page = cursor
+                    .take()
+                    .map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
                 let context = context(peer.clone());
                 cursor = match part {
                     Part::Resources => {
@@ -107,7 +115,10 @@ fn context(peer: Peer<RoleServer>) -> RequestContext<RoleServer> {
 }
 
 pub(super) fn as_json<T: Serialize>(items: &[T]) -> Vec<Value> {
-    items.iter().filter_map(|item| serde_json::to_value(item).ok()).collect()
+    items
+        .iter()
+        .filter_map(|item| serde_json::to_value(item).ok())
+        .collect()
 }
 
 /// The first content of a read as a body.
