@@ -161,7 +161,7 @@ impl Publisher {
     ) -> Result<Etag, SubscribeError> {
         let member = self.member(outbox).ok_or(crate::Closed)?;
         let (slot, new) = outbox.with(|set| {
-            let full = set.subscriptions() >= max && set.find(uri).is_none();
+            let full = set.subscriptions() >= max && !set.is_subscribed(uri);
             if full {
                 Err(SubscribeError::TooMany(max))
             } else {

@@ -11,3 +11,4 @@ mod bus_etag;
 mod bus_resource;
 mod bus_template;
 mod bus_list;
+mod bus_resume;
