@@ -5,7 +5,7 @@
 //! of the actor framework shows.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use actix::{Actor, Addr, Handler, Message};
@@ -594,7 +594,8 @@ impl Bus {
 
     // ── Subscribers ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Opens a session. On a shard's thread it belongs to that shard, else to each in turn.
+    /// Opens a session; it is attached when this answers. On a shard's thread it belongs to that shard, else to each
+    /// in turn. Waits at the door.
     ///
     /// # Errors
     /// [`OpenError::TooMany`] at the limit; [`Closed`].
@@ -602,9 +603,7 @@ impl Bus {
         let inner = &self.inner;
         let place = inner.places.clone().try_acquire_owned();
         let place = place.map_err(|_full| OpenError::TooMany(inner.limits.sessions_max))?;
-        if *inner.actors.life.borrow() != Life::Running {
-            return Err(Closed.into());
-        }
+        let (attach, attached) = inner.door.enter().await?.ticket();
         options.subscriptions_max = options.subscriptions_max.min(inner.limits.subscriptions_max);
         let in_turn = || inner.next_shard.fetch_add(1, Ordering::Relaxed) % inner.actors.shards.len();
         let shard = current_shard()
@@ -615,27 +614,33 @@ impl Bus {
         let (active, opened) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let actor = SessionActor {
             outbox: outbox.clone(),
+            attach: Some(attach),
             registry: inner.actors.registry.clone(),
             options,
             active: active.clone(),
             opened,
             metrics: inner.metrics.clone(),
-            _place: place,
+            place: Some(place),
+            life: inner.actors.life.subscribe(),
         };
         let mailbox = inner.limits.in_flight_max + 8;
         let actor = SessionActor::start_in_arbiter(&inner.actors.shards[shard].arbiter, move |ctx| {
             ctx.set_mailbox_capacity(mailbox);
             actor
         });
-        let (door, drain_max) = (inner.door.clone(), inner.limits.drain_max);
-        Ok(Session {
+        let session = Session {
             outbox,
             actor,
-            door,
+            door: inner.door.clone(),
             active,
             opened,
-            drain_max,
-        })
+            drain_max: inner.limits.drain_max,
+            ending: AtomicBool::new(false),
+            metrics: inner.metrics.clone(),
+        };
+        // Nothing is asked of it before it runs: until then its mailbox would hold 16 messages.
+        attached.await.map_err(|_dropped| Closed)?;
+        Ok(session)
     }
 
     /// Every session and stream, with what it has not been told yet; those with the oldest untold notice first.

@@ -293,9 +293,12 @@ impl Handler<Route> for EtagActor {
     type Result = ();
 
     fn handle(&mut self, Route { outbox, request }: Route, _: &mut Context<Self>) {
+        if matches!(request, Request::Attach(_)) {
+            return self.shards.send(outbox.shard(), Route { outbox, request });
+        }
         self.after(None, move |shards| match request {
-            Request::Move(to) => {
-                let from = outbox.shard();
+            Request::Move => {
+                let (from, to) = (outbox.shard(), outbox.end_move());
                 if from != to && to < shards.addrs.len() {
                     // Both at this one point of the order: every notice is marked by exactly one of the two.
                     shards.send(

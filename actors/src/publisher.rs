@@ -295,8 +295,9 @@ impl Handler<Route> for Publisher {
 
     fn handle(&mut self, Route { outbox, request }: Route, _: &mut Context<Self>) {
         match request {
-            Request::Attach => {
+            Request::Attach(ticket) => {
                 self.attach(&outbox);
+                ticket.answer(());
             }
             Request::WatchAll(ticket) => {
                 if let Some(member) = self.member(&outbox) {
@@ -313,8 +314,12 @@ impl Handler<Route> for Publisher {
                 ticket.answer(slot.is_some());
             }
             Request::Adopt => self.adopt(&outbox),
-            Request::Release | Request::Detach => self.detach(&outbox),
-            Request::Move(_) => debug_assert!(false, "the Etag actor resolves moves"),
+            Request::Release => self.detach(&outbox),
+            Request::Detach(place) => {
+                self.detach(&outbox);
+                drop(place);
+            }
+            Request::Move => debug_assert!(false, "the Etag actor resolves moves"),
         }
     }
 }

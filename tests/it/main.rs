@@ -11,4 +11,8 @@ mod bus_etag;
 mod bus_resource;
 mod bus_template;
 mod bus_list;
+mod bus_subscription;
 mod bus_resume;
+mod bus_back_pressure;
+mod bus_shard;
+mod bus_model;
