@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use actix::{Actor, Addr, Handler, Message};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::callback;
 use crate::catalog::Found;
 use crate::change::{Change, Condition, ListChange, ListOutcome, Outcome};
 use crate::door::{Door, Permit, Ticket};
@@ -85,7 +86,7 @@ impl Builder {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             checkpoint.epoch = now.as_millis() as u64;
         }
-        let limits = Arc::new(limits);
+        let limits = Arc::new(limits.checked());
         let metrics = Metrics::register();
         let door = Door::new(limits.in_flight_max);
         let places = Arc::new(Semaphore::new(limits.sessions_max));
@@ -814,16 +815,13 @@ async fn fetch(uri: &ResourceUri, found: &Found) -> Result<(Descriptor, Body, Op
         Found::Resource(resource, revision) => {
             let (body, lazy) = match resource.content() {
                 Content::Held(body) => (body.clone(), false),
-                Content::Lazy(reader) => (reader.read().await.map_err(failed)?, true),
+                Content::Lazy(reader) => (callback::run(|| reader.read()).await.map_err(failed)?, true),
             };
             Ok((resource.descriptor().clone(), body, Some(*revision), lazy))
         }
         Found::Member(template, variables, _) => {
-            let read = template
-                .reader()
-                .read(uri.clone(), variables.clone())
-                .await
-                .map_err(failed)?;
+            let read = || template.reader().read(uri.clone(), variables.clone());
+            let read = callback::run(read).await.map_err(failed)?;
             let body = read.ok_or_else(|| ReadError::NotFound(uri.clone()))?;
             let descriptor = Descriptor {
                 media_type: template.body_media_type().map(str::to_owned),
@@ -848,7 +846,8 @@ async fn list_members(
         template: name.to_owned(),
         message,
     };
-    let mut members = lister.list().await.map_err(|error| failed(error.to_string()))?;
+    let listed = callback::run(|| lister.list()).await;
+    let mut members = listed.map_err(|error| failed(error.to_string()))?;
     if members.len() > max {
         return Err(failed(format!(
             "it lists {} members and the limit is {max}",

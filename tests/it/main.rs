@@ -14,5 +14,6 @@ mod bus_list;
 mod bus_subscription;
 mod bus_resume;
 mod bus_back_pressure;
+mod bus_limit;
 mod bus_shard;
 mod bus_model;
