@@ -34,6 +34,9 @@ use crate::{
 /// How often a lazy body is read again because its resource was touched meanwhile.
 const READ_ATTEMPTS: usize = 4;
 
+/// How long a shutdown whose time is up waits for the threads to end.
+const STOP_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Tells the time for etags, in seconds since 1970-01-01 UTC.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
@@ -728,7 +731,8 @@ impl Bus {
     }
 
     /// Shuts down: lets nobody in any more, finishes what is in flight, has every stream told what is pending and
-    /// ended gracefully, waiting at most `drain_timeout` for the streams; then stops the actors.
+    /// ended gracefully, waiting at most `drain_timeout` for the streams; then stops the actors and waits for their
+    /// threads, the store's included, for the rest of that time but at least half a second.
     pub async fn shutdown(&self, drain_timeout: Duration) -> DrainReport {
         let deadline = tokio::time::Instant::now() + drain_timeout;
         let inner = &self.inner;
@@ -747,12 +751,28 @@ impl Bus {
         if streams_cut > 0 {
             tracing::warn!(streams_cut, "drain timed out; streams are cut");
         }
-        let bus = self.clone();
-        let stopping = tokio::task::spawn_blocking(move || bus.inner.actors.stop()).await;
-        if stopping.is_err() {
-            tracing::error!("stopping the actors panicked");
-        }
+        self.stop(deadline).await;
         DrainReport { streams_cut }
+    }
+
+    /// Stops the actors and waits until their threads have ended, or until `deadline` and a little longer.
+    async fn stop(&self, deadline: tokio::time::Instant) {
+        let (stopped, ended) = oneshot::channel();
+        let bus = self.clone();
+        // A thread of its own: one of the caller's runtime would keep that from ending when it is a shard's own.
+        let stop = move || {
+            bus.inner.actors.stop();
+            // A shutdown that lost patience no longer listens.
+            stopped.send(()).unwrap_or_default();
+        };
+        let spawned = std::thread::Builder::new()
+            .name("tidings-stop".into())
+            .spawn(stop);
+        let patience = deadline.max(tokio::time::Instant::now() + STOP_PATIENCE);
+        let waited = tokio::time::timeout_at(patience, ended).await;
+        if spawned.is_err() || !matches!(waited, Ok(Ok(()))) {
+            tracing::warn!("the threads of the bus have not ended yet; a store or a stream holds one up");
+        }
     }
 
     /// How many streams are open, by a way that does not need the closed door.

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use actix::{Actor, Addr, Context, Handler};
+use actix::{Actor, ActorContext, Addr, Context, Handler};
 
 use crate::catalog::{Decision, Effect};
 use crate::change::{ListOutcome, Outcome};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Line};
 use crate::message::{
     BatchStored, Enlist, EnlistLists, Fan, Known, Request, Route, Stamp, StampList, StampLook, StampPage,
     StampRead, StampSubscribe, StampWatchLists,
@@ -141,10 +141,16 @@ impl Handler<Stamp> for EtagActor {
             metrics.list_changes.add(1);
             (kind, hash, self.ledger.advance())
         });
-        let line = self.ledger.line(&uri).map(|line| (uri, *line));
+        // A removed URI may be beyond what the ledger remembers; the store has to know of it all the same.
+        let forgotten = Line {
+            etag,
+            digest: None,
+            live: false,
+        };
+        let line = self.ledger.line(&uri).copied().unwrap_or(forgotten);
         let record = Record {
             offset: self.ledger.position().offset,
-            line,
+            line: Some((uri, line)),
         };
         self.after(Some(record), move |shards| {
             let completion = Completion::new(Finish::Change(ticket, outcome), shards.metrics.clone());
@@ -326,11 +332,12 @@ impl Handler<Route> for EtagActor {
 impl Handler<BatchStored> for EtagActor {
     type Result = ();
 
-    fn handle(&mut self, BatchStored(result): BatchStored, _: &mut Context<Self>) {
+    fn handle(&mut self, BatchStored(result): BatchStored, ctx: &mut Context<Self>) {
         if let Err(error) = result {
-            // Nobody may be told of a version that a restart could take back.
+            // Nobody may be told of a version that a restart could take back. Whoever waits is answered when the
+            // tickets go with this actor.
             self.guard.fail(&error.to_string());
-            return;
+            return ctx.stop();
         }
         for release in self.in_flight.take().unwrap_or_default() {
             release(&self.shards);

@@ -205,11 +205,7 @@ impl Actor for Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        let reason = if self.guard.stopping() {
-            EndReason::Shutdown
-        } else {
-            EndReason::Failed
-        };
+        let reason = self.guard.end_reason();
         self.table.members().for_each(|(_, outbox)| outbox.end(reason));
     }
 }

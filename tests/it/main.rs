@@ -16,4 +16,6 @@ mod bus_resume;
 mod bus_back_pressure;
 mod bus_limit;
 mod bus_shard;
+mod bus_store;
+mod bus_end;
 mod bus_model;
