@@ -176,7 +176,7 @@ fn measure(kind: Kind, era: Era, sessions: usize, frame_bytes: usize) -> anyhow:
     let server = Server::start(kind, frame_bytes)?;
     let mut publisher = wire::Client::connect(server.address)?;
     for thing in [wire::WATCHED, wire::FENCE] {
-        publisher.publish(&kind.publication(thing, "the first state"))?;
+        publisher.publish(&server.publication(thing, "the first state"))?;
     }
     let empty_kib = resident_kib(server.pid())?;
     let streams = wire::open_streams(server.address, era, sessions)?;
@@ -184,19 +184,22 @@ fn measure(kind: Kind, era: Era, sessions: usize, frame_bytes: usize) -> anyhow:
     let idle_kib = per_session(resident_kib(server.pid())?);
     let mut load = Load::new(publisher.into_socket(), streams)?;
     // The first change warms caches on both sides and counts nowhere.
-    load.change(&kind.publication(wire::WATCHED, "the warm one"), &mut Vec::new())?;
+    load.change(
+        &server.publication(wire::WATCHED, "the warm one"),
+        &mut Vec::new(),
+    )?;
 
     let mut latencies = Vec::with_capacity(sessions * ROUNDS);
     let (before, bytes_before) = (cpu(server.pid(), Threads::All)?, load.bytes());
     for round in 0..ROUNDS {
-        let publication = kind.publication(wire::WATCHED, &format!("state {round}"));
+        let publication = server.publication(wire::WATCHED, &format!("state {round}"));
         load.change(&publication, &mut latencies)?;
     }
     let used = cpu(server.pid(), Threads::All)? - before;
     let bytes = load.bytes() - bytes_before;
 
-    let states = (0..BURST).map(|round| kind.publication(wire::WATCHED, &format!("burst {round}")));
-    let fence = kind.publication(wire::FENCE, "the last one");
+    let states = (0..BURST).map(|round| server.publication(wire::WATCHED, &format!("burst {round}")));
+    let fence = server.publication(wire::FENCE, "the last one");
     let burst: Vec<u8> = states.chain([fence]).flatten().collect();
     let before = cpu(server.pid(), Threads::All)?;
     let frames = load.burst(&burst, BURST + 1)?;

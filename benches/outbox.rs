@@ -18,7 +18,7 @@ use crate::Options;
 use crate::support::{Column, RUNS, Table, Threads, cpu, median};
 
 /// Outbox operations per run, so that every size takes about as long.
-const MARKS: usize = 500_000;
+const MARKS: usize = 1_000_000;
 
 const COLUMNS: &[Column] = &[
     ("wall_ns", "ns per outbox", 1),

@@ -11,7 +11,7 @@ use anyhow::Context;
 use serde_json::{Map, Value, json};
 
 /// How often each figure is measured; the median is reported.
-pub(crate) const RUNS: usize = 3;
+pub(crate) const RUNS: usize = 5;
 
 /// The value in the middle; of an even number the upper one, of none NaN.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {

@@ -31,19 +31,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The request that changes `thing` to `state`.
-    pub(super) fn publication(self, thing: Thing, state: &str) -> Vec<u8> {
-        let (length, name) = (state.len(), thing.name);
-        let start = match self {
-            Kind::Tidings => format!("PUT /v1/resources/bench%3A%2F%2F{name}"),
-            Kind::Rmcp | Kind::Bare => format!("POST /publish/{name}"),
-        };
-        let head = format!(
-            "{start} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n"
-        );
-        (head + state).into_bytes()
-    }
-
     fn command(self, folder: &TempDir, frame_bytes: usize) -> anyhow::Result<Command> {
         if self == Kind::Tidings {
             let built = || PathBuf::from(env!("CARGO_BIN_EXE_tidings"));
@@ -64,6 +51,7 @@ impl Kind {
 
 /// A running server.
 pub(super) struct Server {
+    kind: Kind,
     child: Child,
     /// Where it listens.
     pub(super) address: SocketAddr,
@@ -91,10 +79,24 @@ impl Server {
             ));
         };
         Ok(Server {
+            kind,
             child,
             address,
             _folder: folder,
         })
+    }
+
+    /// The request that changes `thing` to `state`.
+    pub(super) fn publication(&self, thing: Thing, state: &str) -> Vec<u8> {
+        let (length, name, address) = (state.len(), thing.name, self.address);
+        let start = match self.kind {
+            Kind::Tidings => format!("PUT /v1/resources/bench%3A%2F%2F{name}"),
+            Kind::Rmcp | Kind::Bare => format!("POST /publish/{name}"),
+        };
+        let head = format!(
+            "{start} HTTP/1.1\r\nHost: {address}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n"
+        );
+        (head + state).into_bytes()
     }
 
     pub(super) fn pid(&self) -> u32 {
