@@ -17,7 +17,9 @@ pub(crate) use bare_twin::serve as serve_bare;
 pub(crate) use rmcp_twin::serve as serve_rmcp;
 
 use crate::Options;
-use crate::support::{Column, RUNS, Table, Threads, cpu, median, open_files_max, quantile, resident_kib};
+use crate::support::{
+    Column, Cpu, RUNS, Table, Threads, least, median, open_files_max, quantile, resident_kib,
+};
 use load::Load;
 use server::{Kind, Server};
 use wire::Era;
@@ -137,7 +139,7 @@ impl Case {
         let cpu_us = || self.runs.iter().map(|run| run.cpu_us);
         vec![
             Some(self.cpu_us()),
-            cpu_us().reduce(f64::min),
+            Some(least(cpu_us())),
             cpu_us().reduce(f64::max),
             bare.map(|bare| self.cpu_us() / bare),
             rmcp.map(|rmcp| self.cpu_us() / rmcp),
@@ -190,26 +192,26 @@ fn measure(kind: Kind, era: Era, sessions: usize, frame_bytes: usize) -> anyhow:
     )?;
 
     let mut latencies = Vec::with_capacity(sessions * ROUNDS);
-    let (before, bytes_before) = (cpu(server.pid(), Threads::All)?, load.bytes());
+    let (before, bytes_before) = (Cpu::read(server.pid(), Threads::All)?, load.bytes());
     for round in 0..ROUNDS {
         let publication = server.publication(wire::WATCHED, &format!("state {round}"));
         load.change(&publication, &mut latencies)?;
     }
-    let used = cpu(server.pid(), Threads::All)? - before;
+    let used = before.since()?;
     let bytes = load.bytes() - bytes_before;
 
     let states = (0..BURST).map(|round| server.publication(wire::WATCHED, &format!("burst {round}")));
     let fence = server.publication(wire::FENCE, "the last one");
     let burst: Vec<u8> = states.chain([fence]).flatten().collect();
-    let before = cpu(server.pid(), Threads::All)?;
+    let before = Cpu::read(server.pid(), Threads::All)?;
     let frames = load.burst(&burst, BURST + 1)?;
-    let burst_used = cpu(server.pid(), Threads::All)? - before;
+    let burst_used = before.since()?;
     let (told, burst_told) = ((sessions * ROUNDS) as f64, (sessions * (BURST + 1)) as f64);
     Ok(Figures {
-        cpu_us: used.as_secs_f64() * 1e6 / told,
+        cpu_us: used / 1e3 / told,
         p50_ms: quantile(&mut latencies, 0.5),
         p99_ms: quantile(&mut latencies, 0.99),
-        burst_cpu_us: burst_used.as_secs_f64() * 1e6 / burst_told,
+        burst_cpu_us: burst_used / 1e3 / burst_told,
         burst_frames: frames as f64 / burst_told,
         idle_kib,
         after_kib: per_session(resident_kib(server.pid())?),

@@ -3,19 +3,24 @@
 //! Owns: how figures are read and printed. Never: measures anything itself. Reads `/proc`, so the benches run on
 //! Linux.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::{Map, Value, json};
 
-/// How often each figure is measured; the median is reported.
+/// How often each figure is measured; the median is reported, and where it says so the least.
 pub(crate) const RUNS: usize = 5;
 
 /// The value in the middle; of an even number the upper one, of none NaN.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     quantile(&mut values.into_iter().collect::<Vec<f64>>(), 0.5)
+}
+
+/// The least value; of none infinity.
+pub(crate) fn least(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(f64::INFINITY, f64::min)
 }
 
 /// The value below which the share `part` of `values` lies; sorts them.
@@ -36,28 +41,47 @@ pub(crate) enum Threads {
     Helpers,
 }
 
-/// The CPU time that the threads of process `pid` have used, kernel included: the sum of their `schedstat`. A thread
-/// that is running is counted up to the kernel's last look at it, which may be a few milliseconds ago.
-pub(crate) fn cpu(pid: u32, threads: Threads) -> anyhow::Result<Duration> {
-    let mut total = 0;
-    let tasks = format!("/proc/{pid}/task");
-    for task in fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}: is this Linux?"))? {
-        let path = task?.path();
-        let first = path.file_name().is_some_and(|name| *name == *pid.to_string());
-        if first && matches!(threads, Threads::Helpers) {
-            continue;
+/// The CPU time that each thread of a process had used at some moment, kernel included.
+pub(crate) struct Cpu {
+    pid: u32,
+    threads: Threads,
+    /// Nanoseconds by thread id, as its `schedstat` says. A thread that is running is counted up to the kernel's last
+    /// look at it, which may be a few milliseconds ago.
+    used: HashMap<String, u64>,
+}
+
+impl Cpu {
+    /// What `threads` of process `pid` have used up to now.
+    pub(crate) fn read(pid: u32, threads: Threads) -> anyhow::Result<Cpu> {
+        let mut used = HashMap::new();
+        let tasks = format!("/proc/{pid}/task");
+        for task in fs::read_dir(&tasks).with_context(|| format!("cannot list {tasks}: is this Linux?"))? {
+            let path = task?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name == pid.to_string() && matches!(threads, Threads::Helpers) {
+                continue;
+            }
+            // A thread may end between being listed and being read.
+            let Ok(text) = fs::read_to_string(path.join("schedstat")) else {
+                continue;
+            };
+            let spent = text.split_whitespace().next().and_then(|ns| ns.parse().ok());
+            let spent = spent.with_context(|| format!("cannot read {text:?} of {}", path.display()))?;
+            used.insert(name.into_owned(), spent);
         }
-        // A thread may end between being listed and being read.
-        let Ok(text) = fs::read_to_string(path.join("schedstat")) else {
-            continue;
-        };
-        let used = text
-            .split_whitespace()
-            .next()
-            .and_then(|ns| ns.parse::<u64>().ok());
-        total += used.with_context(|| format!("cannot read {text:?} of {}", path.display()))?;
+        Ok(Cpu { pid, threads, used })
     }
-    Ok(Duration::from_nanos(total))
+
+    /// What has been used since then, in nanoseconds. Threads that have ended meanwhile count for nothing: they are
+    /// what an earlier measurement left behind.
+    pub(crate) fn since(&self) -> anyhow::Result<f64> {
+        let now = Cpu::read(self.pid, self.threads)?;
+        let spent = now.used.iter().map(|(thread, used)| {
+            let before = self.used.get(thread).copied().unwrap_or(0);
+            used.saturating_sub(before)
+        });
+        Ok(spent.sum::<u64>() as f64)
+    }
 }
 
 /// The memory that process `pid` holds in RAM, in KiB.

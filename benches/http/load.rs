@@ -151,8 +151,10 @@ impl Load {
             let left = TOLD_MAX.saturating_sub(started.elapsed());
             if left.is_zero() {
                 let (all, answers) = (self.streams.len(), self.answers.count);
+                let accepted = self.accepted.count;
                 bail!(
-                    "after {TOLD_MAX:?} {reached} of {all} streams were told, {answers} of {count} changes answered"
+                    "after {TOLD_MAX:?} {reached} of {all} streams were told; of {count} changes {answers} were \
+                     answered and {accepted} accepted"
                 );
             }
             self.turn(left, awaited, |_| {

@@ -48,6 +48,10 @@ pub(crate) fn serve() -> anyhow::Result<()> {
 /// Tells all subscribers of a resource; answers when rmcp has taken every message.
 async fn publish(State(told): State<Told>, Path(name): Path<String>) -> StatusCode {
     let uri = format!("bench://{name}");
+    // rmcp acknowledges a listen before it hands over its sink, so a reader may ask a moment too early.
+    while !told.lock().is_complete() {
+        tokio::task::yield_now().await;
+    }
     let (peers, sinks) = {
         let subscribers = told.lock();
         let peers = subscribers.peers.iter().filter(|(watched, _)| *watched == uri);
@@ -70,6 +74,14 @@ async fn publish(State(told): State<Told>, Path(name): Path<String>) -> StatusCo
 struct Subscribers {
     peers: Vec<(String, Peer<RoleServer>)>,
     sinks: Vec<SubscriptionSink>,
+    /// How many sinks there will be.
+    sinks_promised: usize,
+}
+
+impl Subscribers {
+    fn is_complete(&self) -> bool {
+        self.sinks.len() == self.sinks_promised
+    }
 }
 
 #[derive(Clone, Default)]
@@ -102,6 +114,7 @@ impl ServerHandler for Told {
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        self.lock().sinks_promised += 1;
         Some(requested.clone())
     }
 
