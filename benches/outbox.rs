@@ -130,7 +130,7 @@ struct OfBus {
     runtime: Runtime,
     bus: Bus,
     readers: Vec<OutboxReader>,
-    _sessions: Vec<Session>,
+    sessions: Vec<Session>,
 }
 
 impl OfBus {
@@ -163,7 +163,7 @@ impl OfBus {
             runtime,
             bus,
             readers: sessions.iter().map(Session::reader).collect(),
-            _sessions: sessions,
+            sessions,
         })
     }
 }
@@ -194,7 +194,9 @@ impl FanOut for OfBus {
 
 impl Drop for OfBus {
     fn drop(&mut self) {
-        self._sessions.clear();
+        // Shutting down waits for streams that are still open.
+        self.readers.clear();
+        self.sessions.clear();
         self.runtime.block_on(self.bus.shutdown(Duration::from_secs(5)));
     }
 }
