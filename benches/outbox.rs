@@ -17,8 +17,11 @@ use tokio::runtime::Runtime;
 use crate::Options;
 use crate::support::{Column, Cpu, RUNS, Table, Threads, least, median};
 
-/// Outbox operations per run, so that every size takes about as long.
-const MARKS: usize = 1_000_000;
+/// Outboxes marked per run, so that every size takes about as long.
+const MARKS: usize = 3_000_000;
+/// Outboxes read out per run though nothing was marked. More, because a change that nobody watches is soon made and
+/// the kernel counts CPU in steps of milliseconds.
+const LOOKS: usize = 10_000_000;
 
 const COLUMNS: &[Column] = &[
     ("wall_ns", "ns per outbox", 1),
@@ -40,9 +43,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
             each.push(fan_out(&mut OfBus::start(size, 0)?, size)?);
             bare.push(fan_out(&mut OfLoop::start(size), size)?);
         }
-        let (bare, bare_min) = (Cost::median(&bare), Cost::least(&bare));
+        let (bare, bare_min) = (beyond(&bare, size, median), beyond(&bare, size, least));
         for (label, runs) in [("bus, 1 shard", one), ("bus, a shard per core", each)] {
-            let (cost, min) = (Cost::median(&runs), Cost::least(&runs));
+            let (cost, min) = (beyond(&runs, size, median), beyond(&runs, size, least));
             let pairs = [
                 (cost.wall, bare.wall),
                 (cost.cpu, bare.cpu),
@@ -60,26 +63,27 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
     Ok(table)
 }
 
-/// Nanoseconds per outbox.
+/// Nanoseconds: of one change, or per outbox.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     wall: f64,
     cpu: f64,
 }
 
-impl Cost {
-    fn median(runs: &[Cost]) -> Cost {
-        Cost {
-            wall: median(runs.iter().map(|run| run.wall)),
-            cpu: median(runs.iter().map(|run| run.cpu)),
-        }
-    }
+/// One run: a change that nobody watches, and one that everybody does.
+type Run = (Cost, Cost);
 
-    fn least(runs: &[Cost]) -> Cost {
-        Cost {
-            wall: least(runs.iter().map(|run| run.wall)),
-            cpu: least(runs.iter().map(|run| run.cpu)),
-        }
+/// Per outbox, what `pick` makes of all runs of a watched change beyond what it makes of the others. Picked first,
+/// subtracted then: a difference of single runs would be mostly their noise.
+fn beyond(runs: &[Run], size: usize, pick: fn(Vec<f64>) -> f64) -> Cost {
+    let cost = |figure: fn(&Cost) -> f64| {
+        let quiet = pick(runs.iter().map(|(quiet, _)| figure(quiet)).collect());
+        let watched = pick(runs.iter().map(|(_, watched)| figure(watched)).collect());
+        (watched - quiet) / size as f64
+    };
+    Cost {
+        wall: cost(|cost| cost.wall),
+        cpu: cost(|cost| cost.cpu),
     }
 }
 
@@ -91,24 +95,20 @@ trait FanOut {
     fn drain(&mut self) -> usize;
 }
 
-/// What a change of the watched thing costs beyond one that nobody watches, per subscriber.
-fn fan_out(target: &mut impl FanOut, size: usize) -> anyhow::Result<Cost> {
-    let rounds = (MARKS / size).max(20);
-    let (quiet_wall, quiet_cpu) = rounds_of(target, false, rounds, 0)?;
-    let (wall, cpu) = rounds_of(target, true, rounds, size)?;
-    Ok(Cost {
-        wall: (wall - quiet_wall) / size as f64,
-        cpu: (cpu - quiet_cpu) / size as f64,
-    })
+/// Makes changes that nobody watches, then changes that everybody does.
+fn fan_out(target: &mut impl FanOut, size: usize) -> anyhow::Result<Run> {
+    let quiet = rounds_of(target, false, (LOOKS / size).max(50), 0)?;
+    let watched = rounds_of(target, true, (MARKS / size).max(50), size)?;
+    Ok((quiet, watched))
 }
 
-/// The median wall time and the mean CPU of one change, in nanoseconds.
+/// The median wall time and the mean CPU of one change.
 fn rounds_of(
     target: &mut impl FanOut,
     watched: bool,
     rounds: usize,
     expected: usize,
-) -> anyhow::Result<(f64, f64)> {
+) -> anyhow::Result<Cost> {
     let pid = std::process::id();
     let mut walls = Vec::with_capacity(rounds);
     let before = Cpu::read(pid, Threads::Helpers)?;
@@ -122,7 +122,10 @@ fn rounds_of(
             "{told} of {expected} subscribers were told of one change"
         );
     }
-    Ok((median(walls), before.since()? / rounds as f64))
+    Ok(Cost {
+        wall: median(walls),
+        cpu: before.since()? / rounds as f64,
+    })
 }
 
 /// The bus with sessions that watch one resource.
