@@ -51,9 +51,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
                 (cost.cpu, bare.cpu),
                 (min.cpu, bare_min.cpu),
             ];
-            let figures = pairs
-                .iter()
-                .flat_map(|(cost, bare)| [Some(*cost), Some(cost / bare)]);
+            // A difference within the noise may be below zero, and a ratio to it says nothing.
+            let ratio = |cost: f64, bare: f64| (cost > 0.0 && bare > 0.0).then_some(cost / bare);
+            let figures = pairs.map(|(cost, bare)| [Some(cost), ratio(cost, bare)]);
+            let figures = figures.into_iter().flatten();
             table.line(format!("{label}, {size}"), figures.collect());
         }
         let figures = [bare.wall, bare.cpu, bare_min.cpu];
