@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Body, Bus, CallbackError, Closed, Drained, Etag, OpenError, PublishError, ResourceUri,
-    SessionOptions, SubscribeError, SubscriberKind, Tool, ToolOutput, WeakBus,
+    Body, Bus, CallbackError, Closed, Drained, Etag, OpenError, PublishError, ResourceUri, SessionOptions,
+    SubscribeError, SubscriberKind, Tool, ToolOutput, WeakBus,
 };
 
 /// The bounds of the etag tools.

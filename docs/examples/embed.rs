@@ -13,7 +13,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     bus.register(clock(0)?).await?;
     bus.add_tool(
         Tool::new("greet", |arguments: Map<String, Value>| async move {
-            let name = arguments.get("name").and_then(Value::as_str).ok_or("name is missing")?;
+            let name = arguments
+                .get("name")
+                .and_then(Value::as_str)
+                .ok_or("name is missing")?;
             Ok(ToolOutput::text(format!("Hello, {name}.")))
         })
         .description("Greets somebody")

@@ -385,7 +385,10 @@ impl Inner {
             reader,
             Wire::Listen(id),
             acknowledged,
-            Held::Listening { _listening: listening, result },
+            Held::Listening {
+                _listening: listening,
+                result,
+            },
             place,
         ))
     }

@@ -49,7 +49,10 @@ pub(super) enum Held {
     /// A session, which outlives its stream.
     Session(Arc<McpSession>),
     /// A listen stream's own session, and the result that says its end is graceful.
-    Listening { _listening: Arc<Listening>, result: Bytes },
+    Listening {
+        _listening: Arc<Listening>,
+        result: Bytes,
+    },
 }
 
 /// The body of an open stream.

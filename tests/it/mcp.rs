@@ -1,0 +1,10 @@
+//! What stands on the wire, between real sockets: every revision of the protocol, both transports.
+//!
+//! No test sleeps. What must come has a deadline; what must not come is shown by a sentinel that comes next.
+
+mod http;
+mod events;
+mod client;
+mod local;
+
+mod lists;
