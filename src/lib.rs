@@ -1,7 +1,13 @@
-//! One change in, every client told: an actor-based event bus for the Model Context Protocol.
+#![doc = include_str!("../README.md")]
 
-pub mod config;
-pub mod etag_tools;
+pub mod cli;
+pub mod service;
 pub mod mcp;
+pub mod etag_tools;
+pub mod client;
+pub mod source;
+pub mod store;
+pub mod config;
+pub mod telemetry;
 
 pub use tidings_actors::*;

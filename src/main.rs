@@ -1,3 +1,7 @@
-//! The service.
+//! The program: hands the command line to [`tidings::cli`] and ends with the exit code that it answers.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tidings::cli::main(std::env::args_os()).into()
+}

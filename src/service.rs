@@ -39,11 +39,18 @@ pub struct ServeOptions {
 pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     let ServeOptions { config, stdio, http } = options;
     let bus = start_bus(&config)?;
-    let limits = EtagToolLimits { items_max: config.mcp.items_max, wait_max: config.mcp.wait_max };
+    let limits = EtagToolLimits {
+        items_max: config.mcp.items_max,
+        wait_max: config.mcp.wait_max,
+    };
     etag_tools::install(&bus, limits).await?;
     let ready = Arc::new(AtomicBool::new(false));
 
-    let listener = if http { Some(bind(&config, &bus, &ready).await?) } else { None };
+    let listener = if http {
+        Some(bind(&config, &bus, &ready).await?)
+    } else {
+        None
+    };
     let workspace = match &config.workspace.dir {
         Some(_) => Some(Workspace::start(bus.clone(), &config.workspace).await?),
         None => None,
@@ -89,7 +96,9 @@ async fn serve_stdio_if(stdio: bool, config: &Config, bus: &Bus) -> anyhow::Resu
         return std::future::pending().await;
     }
     let (input, output) = rmcp_stdio();
-    serve_stdio(bus.clone(), mcp_options(config), input, output).await.context("MCP on stdin and stdout failed")
+    serve_stdio(bus.clone(), mcp_options(config), input, output)
+        .await
+        .context("MCP on stdin and stdout failed")
 }
 
 fn rmcp_stdio() -> (tokio::io::Stdin, tokio::io::Stdout) {
@@ -99,7 +108,8 @@ fn rmcp_stdio() -> (tokio::io::Stdin, tokio::io::Stdout) {
 fn start_bus(config: &Config) -> anyhow::Result<Bus> {
     let mut builder = Bus::builder().limits(limits(config));
     if let Some(dir) = &config.store.dir {
-        let store = RedbStore::open(dir).with_context(|| format!("the store in {} cannot be used", dir.display()))?;
+        let store = RedbStore::open(dir, config.bus.removed_max)
+            .with_context(|| format!("the store in {} cannot be used", dir.display()))?;
         builder = builder.store(store);
     }
     builder.start().context("the bus could not be started")
@@ -126,7 +136,10 @@ fn mcp_options(config: &Config) -> McpOptions {
     options.name.clone_from(&config.mcp.name);
     options.instructions = Some(config.mcp.instructions.clone()).filter(|text| !text.is_empty());
     options.page_size = config.mcp.page_size;
-    options.cache = CacheHint { ttl: config.mcp.ttl, public: config.mcp.cache_scope == CacheScope::Public };
+    options.cache = CacheHint {
+        ttl: config.mcp.ttl,
+        public: config.mcp.cache_scope == CacheScope::Public,
+    };
     options.announce_on_connect = config.session.announce_on_connect;
     options.subscriptions_max = config.session.subscriptions_max;
     options.streams_max = config.session.streams_max;
@@ -138,11 +151,18 @@ fn mcp_options(config: &Config) -> McpOptions {
 /// Binds the HTTP listener; it accepts at once and says it is not ready until it is.
 async fn bind(config: &Config, bus: &Bus, ready: &Arc<AtomicBool>) -> anyhow::Result<listener::Listener> {
     let http = &config.http;
-    let socket = TcpListener::bind(http.listen).await.with_context(|| format!("cannot listen on {}", http.listen))?;
+    let socket = TcpListener::bind(http.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", http.listen))?;
     if !http.listen.ip().is_loopback() {
         warn!(listen = %http.listen, "listening beyond this machine; there is no authentication");
     }
-    let endpoint = Endpoint::with_hosts(bus.clone(), mcp_options(config), &http.allowed_hosts, &http.allowed_origins);
+    let endpoint = Endpoint::with_hosts(
+        bus.clone(),
+        mcp_options(config),
+        &http.allowed_hosts,
+        &http.allowed_origins,
+    );
     let api = http_api::router(
         bus.clone(),
         http_api::Options {

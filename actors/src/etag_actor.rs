@@ -10,7 +10,7 @@ use actix::{Actor, Addr, Context, Handler};
 
 use crate::catalog::{Decision, Effect};
 use crate::change::{ListOutcome, Outcome};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Line};
 use crate::message::{
     BatchStored, Enlist, EnlistLists, Fan, Known, Request, Route, Stamp, StampList, StampLook, StampPage,
     StampRead, StampSubscribe, StampWatchLists,
@@ -141,10 +141,17 @@ impl Handler<Stamp> for EtagActor {
             metrics.list_changes.add(1);
             (kind, hash, self.ledger.advance())
         });
-        let line = self.ledger.line(&uri).map(|line| (uri, *line));
+        // With no room for removed URIs the ledger has forgotten it by now; a store still holds the line before.
+        let forgotten = Line {
+            etag,
+            digest: None,
+            live: false,
+        };
+        let line = self.ledger.line(&uri).copied().unwrap_or(forgotten);
         let record = Record {
             offset: self.ledger.position().offset,
-            line,
+            floor: self.ledger.floor(),
+            line: Some((uri, line)),
         };
         self.after(Some(record), move |shards| {
             let completion = Completion::new(Finish::Change(ticket, outcome), shards.metrics.clone());
@@ -173,6 +180,7 @@ impl Handler<StampList> for EtagActor {
         self.after(
             Some(Record {
                 offset: position.offset,
+                floor: self.ledger.floor(),
                 line: None,
             }),
             move |shards| {

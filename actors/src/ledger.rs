@@ -81,6 +81,11 @@ impl Ledger {
         self.position
     }
 
+    /// Every forgotten version is at most this.
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
     /// The etag of a member of a template that nobody touched since `since`: the first version above the floor.
     pub(crate) fn untouched(&self, since: u64) -> Etag {
         Etag {

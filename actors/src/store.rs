@@ -13,6 +13,8 @@ use crate::ledger::{Checkpoint, Line};
 pub struct Record {
     /// The offset the bus has reached with this record.
     pub offset: u64,
+    /// The floor the ledger has reached: every version it has forgotten is at most this.
+    pub floor: u64,
     /// The line that changed; none for a list change, which only takes an offset.
     pub line: Option<(ResourceUri, Line)>,
 }

@@ -59,7 +59,12 @@ impl Listener {
         let address = socket.local_addr()?;
         let (closing, watching) = watch::channel(false);
         let places = Arc::new(Semaphore::new(config.connections_max));
-        let routes = Routes { endpoint, api, config: Arc::new(config.clone()), closing: watching };
+        let routes = Routes {
+            endpoint,
+            api,
+            config: Arc::new(config.clone()),
+            closing: watching,
+        };
         tokio::spawn(accept(socket, bus.shards().to_vec(), places, routes));
         Ok(Listener { address, closing })
     }
@@ -137,7 +142,9 @@ async fn serve(stream: std::net::TcpStream, routes: Routes, place: OwnedSemaphor
         async move { Ok::<_, Infallible>(routes.answer(request).await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(header_timeout);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
@@ -155,7 +162,10 @@ async fn serve(stream: std::net::TcpStream, routes: Routes, place: OwnedSemaphor
 }
 
 impl Routes {
-    async fn answer(&mut self, request: Request<Incoming>) -> Response<Either<EndpointBody, axum::body::Body>> {
+    async fn answer(
+        &mut self,
+        request: Request<Incoming>,
+    ) -> Response<Either<EndpointBody, axum::body::Body>> {
         if request.uri().path() == MCP_PATH {
             return self.endpoint.handle(request).await.map(Either::Left);
         }

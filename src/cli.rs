@@ -1,0 +1,154 @@
+//! The command line: what `tidings` understands, and how it ends.
+//!
+//! Owns the subcommands (one file each), their help and the exit codes. It receives the arguments of the process and
+//! hands work to the service, the client and the bus; it holds no logic of theirs. Results go to standard output,
+//! everything else to standard error.
+
+mod serve;
+mod publish;
+mod watch;
+mod demo;
+mod exit;
+mod signal;
+mod timestamp;
+
+use std::ffi::OsString;
+use std::future::Future;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+
+pub use exit::{CliError, Exit};
+use publish::Publish;
+use serve::Serve;
+use watch::Watch;
+
+/// One change in, every client told: an event bus for the Model Context Protocol.
+#[derive(Debug, Parser)]
+#[command(name = "tidings", version, after_help = exit::HELP, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the service: a bus with an HTTP API, and MCP over streamable HTTP or stdio
+    #[command(after_help = exit::HELP)]
+    Serve(Serve),
+    /// Write a resource of a running service
+    #[command(after_help = exit::HELP)]
+    Publish(Publish),
+    /// Print every change of some resources of any MCP server, until interrupted
+    #[command(after_help = exit::HELP)]
+    Watch(Watch),
+    /// Tell a story on a bus of its own: one resource, registered once and updated twice
+    #[command(subcommand, after_help = exit::HELP)]
+    Demo(demo::Story),
+}
+
+/// Runs the program with `arguments`, the name of the program first, and answers how it ended. Errors have been
+/// printed by then.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let ended = Cli::try_parse_from(arguments)
+        .map_err(CliError::Usage)
+        .and_then(run);
+    match ended {
+        Ok(()) => Exit::Ok,
+        Err(error) => {
+            error.print();
+            error.exit()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), CliError> {
+    match cli.command {
+        Command::Serve(serve) => serve.run(),
+        Command::Publish(publish) => publish.run(),
+        Command::Watch(watch) => watch.run(),
+        Command::Demo(story) => story.run(),
+    }
+}
+
+/// What clap prints for a misuse that only we can see.
+fn usage(subcommand: &str, message: &str) -> CliError {
+    let mut command = Cli::command();
+    command.build();
+    let command = command
+        .find_subcommand_mut(subcommand)
+        .expect("every caller is a subcommand: a test misuses each");
+    CliError::Usage(command.error(ErrorKind::ValueValidation, message))
+}
+
+/// Runs a client subcommand: one thread is plenty.
+fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(CliError::failed)?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    fn exit_of(line: &str) -> i32 {
+        let arguments = line.split_whitespace().map(OsString::from);
+        Cli::try_parse_from(arguments).map_or_else(|error| error.exit_code(), |_| -1)
+    }
+
+    #[test]
+    fn misuse_is_told_from_use() {
+        for line in [
+            "tidings serve",
+            "tidings serve dir --listen 127.0.0.1:1 --config f --stdio --data d --print-config --log info",
+            "tidings publish demo://a",
+            "tidings publish demo://a - --if-match v1-2 --media-type text/plain --title T",
+            "tidings publish demo://a --create --url http://127.0.0.1:1",
+            "tidings demo push",
+            "tidings demo poll",
+        ] {
+            assert_eq!(exit_of(line), -1, "{line}");
+        }
+        for line in [
+            "tidings",
+            "tidings fly",
+            "tidings serve --listen nowhere",
+            "tidings serve a b",
+            "tidings publish",
+            "tidings publish demo://a f --create --if-match v1-2",
+            "tidings watch",
+            "tidings watch http://127.0.0.1:1/mcp demo://a --era old",
+            "tidings demo",
+            "tidings demo sing",
+        ] {
+            assert_eq!(exit_of(line), 2, "{line}");
+        }
+        for line in ["tidings --help", "tidings --version", "tidings watch --help"] {
+            assert_eq!(exit_of(line), 0, "{line}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_exit_code() {
+        let help = Cli::command().render_help().to_string();
+        for exit in [
+            Exit::Ok,
+            Exit::Failure,
+            Exit::Usage,
+            Exit::Unavailable,
+            Exit::Config,
+        ] {
+            let line = format!("{:>3}  ", exit as u8);
+            assert!(
+                help.lines()
+                    .any(|found| found.trim_start().starts_with(line.trim_start())),
+                "{line} in {help}"
+            );
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! `tidings publish`: one write to the HTTP API of a running service.
+//!
+//! Owns the request (its address, headers and body) and the words in which the answer is printed. It never decides
+//! whether anything changed: the service says so in its headers.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{CONTENT_TYPE, ETAG, HeaderMap, IF_MATCH};
+use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
+use serde::Deserialize;
+
+use super::{CliError, block_on, usage};
+use crate::ResourceUri;
+
+/// Where a service listens unless told otherwise.
+const URL_DEFAULT: &str = "http://127.0.0.1:8808";
+
+/// What stays as it is in a path segment (RFC 3986, unreserved).
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// What a header cannot carry, and the percent sign that stands for it.
+const HEADER: &AsciiSet = &CONTROLS.add(b'%');
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The arguments of `tidings publish`.
+#[derive(Debug, Args)]
+pub(super) struct Publish {
+    /// The resource's URI, such as demo://a
+    uri: ResourceUri,
+    /// File with its body; "-" or nothing is standard input
+    file: Option<PathBuf>,
+    /// Address of the service
+    #[arg(long, env = "TIDINGS_URL", default_value = URL_DEFAULT)]
+    url: Url,
+    /// Media type of the body; guessed from the file's name or content unless given
+    #[arg(long, value_name = "TYPE")]
+    media_type: Option<String>,
+    /// Title for people
+    #[arg(long)]
+    title: Option<String>,
+    /// Create it; fail where it exists
+    #[arg(long, conflicts_with = "if_match")]
+    create: bool,
+    /// Write only where the resource still has this etag
+    #[arg(long, value_name = "ETAG")]
+    if_match: Option<String>,
+}
+
+impl Publish {
+    pub(super) fn run(&self) -> Result<(), CliError> {
+        if !matches!(self.url.scheme(), "http") {
+            let message = format!(
+                "cannot speak {} to {}: use an http address",
+                self.url.scheme(),
+                self.url
+            );
+            return Err(usage("publish", &message));
+        }
+        let line = block_on(self.send(self.body()?))?;
+        writeln!(std::io::stdout(), "{line}")?;
+        Ok(())
+    }
+
+    /// The file, unless standard input is meant.
+    fn file(&self) -> Option<&Path> {
+        self.file.as_deref().filter(|path| path.as_os_str() != "-")
+    }
+
+    fn body(&self) -> Result<Vec<u8>, CliError> {
+        match self.file() {
+            Some(path) => std::fs::read(path)
+                .map_err(|error| CliError::Failed(format!("cannot read {}: {error}", path.display()))),
+            None => {
+                let mut body = Vec::new();
+                let read = std::io::stdin().read_to_end(&mut body);
+                read.map_err(|error| CliError::Failed(format!("cannot read standard input: {error}")))?;
+                Ok(body)
+            }
+        }
+    }
+
+    /// Sends it and answers the line to print.
+    async fn send(&self, body: Vec<u8>) -> Result<String, CliError> {
+        let client = Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(ANSWER_TIMEOUT)
+            .build();
+        let request = self.request(&client.map_err(CliError::failed)?, body);
+        let answer = request.send().await.map_err(|error| self.unsent(error))?;
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        if status.is_success() {
+            return Ok(outcome(self.uri.as_str(), status, &headers));
+        }
+        let text = answer.text().await.unwrap_or_default();
+        Err(CliError::Failed(problem(status, &text)))
+    }
+
+    fn request(&self, client: &Client, body: Vec<u8>) -> RequestBuilder {
+        let method = if self.create { Method::POST } else { Method::PUT };
+        let media_type = match &self.media_type {
+            Some(given) => given.clone(),
+            None => guess(self.file(), &body).to_owned(),
+        };
+        let mut request = client
+            .request(method, self.address())
+            .header(CONTENT_TYPE, media_type)
+            .body(body);
+        if let Some(title) = &self.title {
+            request = request.header("Tidings-Title", utf8_percent_encode(title, HEADER).to_string());
+        }
+        if let Some(etag) = &self.if_match {
+            request = request.header(IF_MATCH, quoted(etag));
+        }
+        request
+    }
+
+    /// Where the resource lives in the HTTP API.
+    fn address(&self) -> String {
+        let base = self.url.as_str().trim_end_matches('/');
+        let segment = utf8_percent_encode(self.uri.as_str(), SEGMENT);
+        format!("{base}/v1/resources/{segment}")
+    }
+
+    fn unsent(&self, error: reqwest::Error) -> CliError {
+        let (refused, cause) = (error.is_connect(), root(&error));
+        if !refused {
+            return CliError::Failed(format!("{} did not answer: {cause}", self.url));
+        }
+        CliError::Unavailable(format!(
+            "cannot reach {}: {cause}; start a service with \"tidings serve\", or name its address with --url or \
+             TIDINGS_URL",
+            self.url
+        ))
+    }
+}
+
+/// The innermost cause, which is the one that says something.
+fn root(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// A media type by the file's name, else by whether the body is text.
+fn guess(file: Option<&Path>, body: &[u8]) -> &'static str {
+    let by_name = file.and_then(|path| mime_guess::from_path(path).first_raw());
+    by_name.unwrap_or(match std::str::from_utf8(body) {
+        Ok(_) => "text/plain",
+        Err(_) => "application/octet-stream",
+    })
+}
+
+/// An etag as `If-Match` wants it, however it was copied.
+fn quoted(etag: &str) -> String {
+    match etag {
+        "*" => etag.to_owned(),
+        already if already.contains('"') => already.to_owned(),
+        bare => format!("\"{bare}\""),
+    }
+}
+
+/// What became of the write, as one line.
+fn outcome(uri: &str, status: StatusCode, headers: &HeaderMap) -> String {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let etag = text(ETAG.as_str()).map_or("-", |etag| etag.trim_start_matches("W/").trim_matches('"'));
+    let told = text("Tidings-Told").unwrap_or("0");
+    if status == StatusCode::CREATED {
+        return format!("{uri} {etag} created, {told} told");
+    }
+    match text("Tidings-Changed") {
+        Some("false") => format!("{uri} {etag} unchanged"),
+        _ => format!("{uri} {etag} changed, {told} told"),
+    }
+}
+
+/// A problem of RFC 9457; what it leaves out is said by the status.
+#[derive(Deserialize)]
+struct Problem {
+    title: Option<String>,
+    detail: Option<String>,
+}
+
+/// Why the service refused, as it says itself where it does.
+fn problem(status: StatusCode, body: &str) -> String {
+    let Problem { title, detail } = serde_json::from_str(body).unwrap_or(Problem {
+        title: None,
+        detail: None,
+    });
+    let reason = || status.canonical_reason().unwrap_or("unknown status").to_owned();
+    let title = title.unwrap_or_else(|| format!("{} {}", status.as_u16(), reason()));
+    match detail {
+        Some(detail) => format!("{title}: {detail}"),
+        None => title,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command, Exit};
+    use axum::Router;
+    use axum::body::Bytes;
+    use axum::http::{HeaderMap as Headers, Uri};
+    use axum::response::{IntoResponse, Response};
+    use clap::Parser;
+    use std::sync::{Arc, Mutex};
+
+    fn parse(arguments: &[&str]) -> Publish {
+        let line = ["tidings", "publish"].iter().chain(arguments);
+        match Cli::try_parse_from(line).unwrap().command {
+            Command::Publish(publish) => publish,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_uri_is_one_segment_below_the_service() {
+        for (url, expected) in [
+            (
+                "http://h:1",
+                "http://h:1/v1/resources/demo%3A%2F%2Fa%2Fb%20%3Fc~d",
+            ),
+            (
+                "http://h:1/base/",
+                "http://h:1/base/v1/resources/demo%3A%2F%2Fa%2Fb%20%3Fc~d",
+            ),
+        ] {
+            let mut publish = parse(&["demo://a", "--url", url]);
+            publish.uri = ResourceUri::new("demo://a/b%20?c~d").unwrap();
+            assert_eq!(publish.address(), expected.replace("%20", "%2520"));
+        }
+    }
+
+    #[test]
+    fn media_types_are_guessed() {
+        for (file, body, expected) in [
+            (Some("a.md"), &b"\xff"[..], "text/markdown"),
+            (Some("a.json"), b"{}", "application/json"),
+            (Some("a.unheard-of"), b"text", "text/plain"),
+            (None, "é".as_bytes(), "text/plain"),
+            (None, b"\xff\xfe", "application/octet-stream"),
+            (None, b"", "text/plain"),
+        ] {
+            assert_eq!(guess(file.map(Path::new), body), expected, "{file:?}");
+        }
+    }
+
+    #[test]
+    fn etags_are_quoted_once() {
+        for (given, expected) in [
+            ("v1-2", "\"v1-2\""),
+            ("\"v1-2\"", "\"v1-2\""),
+            ("W/\"v1-2\"", "W/\"v1-2\""),
+            ("*", "*"),
+        ] {
+            assert_eq!(quoted(given), expected);
+        }
+    }
+
+    #[test]
+    fn outcomes_are_one_line() {
+        let line = |status, pairs: &[(&'static str, &'static str)]| {
+            let headers = pairs.iter().map(|(name, value)| {
+                (
+                    name.parse::<reqwest::header::HeaderName>().unwrap(),
+                    value.parse().unwrap(),
+                )
+            });
+            outcome("demo://a", status, &headers.collect())
+        };
+        let etag = ("ETag", "\"v3-1764000000\"");
+        assert_eq!(
+            line(
+                StatusCode::OK,
+                &[etag, ("Tidings-Changed", "true"), ("Tidings-Told", "2")]
+            ),
+            "demo://a v3-1764000000 changed, 2 told"
+        );
+        assert_eq!(
+            line(
+                StatusCode::OK,
+                &[etag, ("Tidings-Changed", "false"), ("Tidings-Told", "0")]
+            ),
+            "demo://a v3-1764000000 unchanged"
+        );
+        assert_eq!(
+            line(
+                StatusCode::CREATED,
+                &[etag, ("Tidings-Changed", "true"), ("Tidings-Told", "1")]
+            ),
+            "demo://a v3-1764000000 created, 1 told"
+        );
+        assert_eq!(line(StatusCode::NO_CONTENT, &[]), "demo://a - changed, 0 told");
+    }
+
+    #[test]
+    fn refusals_are_the_services_own_words() {
+        let problem = |body| problem(StatusCode::PRECONDITION_FAILED, body);
+        assert_eq!(
+            problem(
+                r#"{"type":"about:blank","title":"Changed meanwhile","detail":"demo://a is at v4-7","status":412}"#
+            ),
+            "Changed meanwhile: demo://a is at v4-7"
+        );
+        assert_eq!(problem("<html>"), "412 Precondition Failed");
+        assert_eq!(problem(r#"{"detail":"no"}"#), "412 Precondition Failed: no");
+    }
+
+    type Seen = (reqwest::Method, Uri, Headers, Bytes);
+
+    /// A service that answers every request with `answer` and remembers the last one.
+    async fn service(
+        answer: impl Fn() -> Response + Clone + Send + Sync + 'static,
+    ) -> (String, Arc<Mutex<Option<Seen>>>) {
+        let seen = Arc::new(Mutex::new(None));
+        let remember = seen.clone();
+        let router = Router::new().fallback(move |method, uri, headers, body: Bytes| {
+            *remember.lock().unwrap() = Some((method, uri, headers, body));
+            let answer = answer();
+            async move { answer }
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (url, seen)
+    }
+
+    #[tokio::test]
+    async fn a_write_carries_what_was_said() {
+        let (url, seen) = service(|| {
+            let headers = [
+                ("ETag", "\"v2-5\""),
+                ("Tidings-Changed", "true"),
+                ("Tidings-Told", "4"),
+            ];
+            (headers, "").into_response()
+        })
+        .await;
+        let publish = parse(&[
+            "demo://a",
+            "--url",
+            &url,
+            "--if-match",
+            "v1-4",
+            "--title",
+            "Zwölf %",
+            "--media-type",
+            "a/b",
+        ]);
+        assert_eq!(
+            publish.send(b"body".to_vec()).await.unwrap(),
+            "demo://a v2-5 changed, 4 told"
+        );
+        let (method, uri, headers, body) = seen.lock().unwrap().take().unwrap();
+        assert_eq!(
+            (method.as_str(), uri.path()),
+            ("PUT", "/v1/resources/demo%3A%2F%2Fa")
+        );
+        assert_eq!(headers["if-match"], "\"v1-4\"");
+        assert_eq!(headers["content-type"], "a/b");
+        assert_eq!(headers["tidings-title"], "Zw%C3%B6lf %25");
+        assert_eq!(&body[..], b"body");
+
+        let publish = parse(&["demo://a", "--url", &url, "--create"]);
+        publish.send(Vec::new()).await.unwrap();
+        assert_eq!(seen.lock().unwrap().take().unwrap().0.as_str(), "POST");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_fails_and_an_absent_service_is_unavailable() {
+        let (url, _seen) = service(|| {
+            let body = r#"{"title":"Conflict","detail":"demo://a exists"}"#;
+            (
+                axum::http::StatusCode::CONFLICT,
+                [("content-type", "application/problem+json")],
+                body,
+            )
+                .into_response()
+        })
+        .await;
+        let error = parse(&["demo://a", "--url", &url, "--create"])
+            .send(Vec::new())
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (error.exit(), error.to_string().as_str()),
+            (Exit::Failure, "Conflict: demo://a exists")
+        );
+
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let error = parse(&["demo://a", "--url", &url])
+            .send(Vec::new())
+            .await
+            .unwrap_err();
+        assert_eq!(error.exit(), Exit::Unavailable);
+        assert!(
+            error.to_string().starts_with(&format!("cannot reach {url}/: ")),
+            "{error}"
+        );
+        assert!(error.to_string().contains("tidings serve"), "{error}");
+    }
+
+    #[test]
+    fn only_http_is_spoken() {
+        let error = parse(&["demo://a", "--url", "https://h"]).run().unwrap_err();
+        assert_eq!(error.exit(), Exit::Usage);
+    }
+}

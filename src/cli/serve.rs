@@ -1,0 +1,122 @@
+//! `tidings serve`: the configuration of a service, from file, environment and command line.
+//!
+//! Owns the arguments and which of them overrides what. It hands a checked configuration to [`crate::service`] and
+//! never starts anything before all of it is known to be right.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::CliError;
+use crate::config::{Config, ConfigError, Overrides};
+use crate::service::{self, ServeOptions};
+use crate::telemetry;
+
+/// The arguments of `tidings serve`.
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// Folder whose files are served
+    dir: Option<PathBuf>,
+    /// Address to listen on for HTTP
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Serve one client on standard input and output; HTTP only where --listen is given too
+    #[arg(long)]
+    stdio: bool,
+    /// Folder where versions outlive the process
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Print the configuration in effect as TOML, and end
+    #[arg(long)]
+    print_config: bool,
+    /// What is logged: a level, or directives such as info,tidings=debug
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+}
+
+impl Serve {
+    /// The configuration in effect, where `env` has the environment's variables.
+    fn load(&self, env: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigError> {
+        let overrides = Overrides {
+            listen: self.listen,
+            workspace_dir: self.dir.clone(),
+            data_dir: self.data.clone(),
+            log_level: self.log.clone(),
+        };
+        Config::load(self.config.as_deref(), env, &overrides)
+    }
+
+    fn options(&self, config: Config) -> ServeOptions {
+        ServeOptions {
+            config,
+            stdio: self.stdio,
+            http: !self.stdio || self.listen.is_some(),
+        }
+    }
+
+    pub(super) fn run(&self) -> Result<(), CliError> {
+        let config = self.load(environment())?;
+        if self.print_config {
+            std::io::stdout().write_all(config.to_toml().as_bytes())?;
+            return Ok(());
+        }
+        telemetry::install(&config.log)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let served = runtime.block_on(service::run(self.options(config)));
+        served.map_err(|error| CliError::Failed(format!("{error:#}")))
+    }
+}
+
+/// The variables of the environment that are text; none of ours can be anything else.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn parse(line: &str) -> Serve {
+        match Cli::try_parse_from(line.split_whitespace()).unwrap().command {
+            Command::Serve(serve) => serve,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn arguments_override_the_environment() {
+        let serve = parse("tidings serve notes --listen 127.0.0.1:3 --data kept --log debug");
+        let env = [
+            ("TIDINGS_HTTP__LISTEN", "127.0.0.1:2"),
+            ("TIDINGS_SESSION__MAX", "7"),
+        ];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let config = serve.load(env.into_iter()).unwrap();
+        assert_eq!(config.http.listen.port(), 3);
+        assert_eq!(config.session.max, 7);
+        assert_eq!(config.workspace.dir, Some("notes".into()));
+        assert_eq!(config.store.dir, Some("kept".into()));
+        assert_eq!(config.log.level, "debug");
+    }
+
+    #[test]
+    fn http_is_served_unless_stdio_stands_alone() {
+        for (line, stdio, http) in [
+            ("tidings serve", false, true),
+            ("tidings serve --listen 127.0.0.1:1", false, true),
+            ("tidings serve --stdio", true, false),
+            ("tidings serve --stdio --listen 127.0.0.1:1", true, true),
+        ] {
+            let options = parse(line).options(Config::default());
+            assert_eq!((options.stdio, options.http), (stdio, http), "{line}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Where changes come from: each source turns something outside into changes of the bus.
+//!
+//! Owns: the sources, one module each; a source removes only what it registered. Never: holds what exists or which
+//! version of it is current (the bus does), decides what counts as a change, or knows another source. Receives from
+//! the network and from files; sends to the bus.
+
+pub mod http_api;
+pub mod workspace;

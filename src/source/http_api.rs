@@ -1,0 +1,111 @@
+//! The HTTP API: resources as HTTP resources, with the etag of the bus as their `ETag`.
+//!
+//! Owns: the routes under `/v1` and the health checks, and the mapping between HTTP (RFC 9110) and changes of the
+//! bus. Never: holds state of its own, opens a socket (the service does), or speaks the Model Context Protocol.
+//! Receives requests from the listener; sends changes and questions to the bus.
+//!
+//! `GET`, `HEAD`, `PUT`, `POST` and `DELETE` on `/v1/resources/{uri}`, where `{uri}` is the resource's URI
+//! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET /v1/resources`, `GET /v1/sessions`,
+//! `GET /healthz`, `GET /readyz`. Errors are problem details (RFC 9457).
+
+mod guard;
+mod health;
+mod target;
+mod condition;
+mod payload;
+mod write;
+mod view;
+mod problem;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{any, get, post};
+use tidings_actors::Bus;
+
+use guard::Guard;
+use problem::Problem;
+
+/// What the API lets in.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Hosts that `/v1` may be called by, besides localhost, 127.0.0.1 and \[::1\]: lower case, without port, IPv6 in
+    /// brackets. A request for another one gets 403.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of web pages that may call `/v1`, besides those of localhost, 127.0.0.1 and \[::1\]: `scheme://host`,
+    /// with the port unless it is the scheme's own. A request from another one gets 403.
+    pub allowed_origins: Vec<String>,
+    /// Largest body of a request in bytes. A larger one gets 413 and is not read further.
+    pub body_bytes_max: usize,
+    /// Set by the service once everything it was asked to serve is there; until then `/readyz` answers 503.
+    pub ready: Arc<AtomicBool>,
+}
+
+/// What every handler is handed.
+#[derive(Debug)]
+struct Api {
+    bus: Bus,
+    body_bytes_max: usize,
+    ready: Arc<AtomicBool>,
+}
+
+/// The API as a router, to be served alone or merged with others: it has no fallback outside `/v1`.
+pub fn router(bus: Bus, options: Options) -> Router {
+    let Options {
+        allowed_hosts,
+        allowed_origins,
+        body_bytes_max,
+        ready,
+    } = options;
+    let api = Arc::new(Api {
+        bus,
+        body_bytes_max,
+        ready,
+    });
+    let guard = Arc::new(Guard::new(allowed_hosts, allowed_origins));
+    let resource = get(view::resource)
+        .put(write::put)
+        .post(write::create)
+        .delete(write::delete);
+    let guarded = Router::new()
+        .route("/v1/resources", get(view::resources))
+        .route("/v1/resources/{uri}", resource)
+        .route("/v1/resources/{uri}/touch", post(write::touch))
+        .route("/v1/resources/{uri}/subscribers", get(view::subscribers))
+        .route("/v1/sessions", get(view::sessions))
+        .route("/v1", any(unknown))
+        .route("/v1/", any(unknown))
+        .route("/v1/{*rest}", any(unknown))
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(guard, guard::check));
+    let open = Router::new()
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .method_not_allowed_fallback(wrong_method);
+    guarded
+        .merge(open)
+        .layer(from_fn(problem::render))
+        .with_state(api)
+}
+
+async fn unknown(request: Request) -> Problem {
+    let hint = if request.uri().path().starts_with("/v1/resources/") {
+        "; percent-encode the resource's URI as one segment, for example /v1/resources/demo%3A%2F%2Fgreeting"
+    } else {
+        "; see /v1/resources and /v1/sessions"
+    };
+    problem::Kind::NotFound.because(format!("nothing is served under this path{hint}"))
+}
+
+async fn wrong_method(request: Request) -> Problem {
+    let method = request.method();
+    problem::Kind::MethodNotAllowed.because(format!(
+        "{method} is not possible here; the Allow header names the methods that are"
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! Errors as problem details (RFC 9457).
+//!
+//! Owns: every kind of error that the API answers, and the one mapping from the errors of the bus. Never: decides
+//! that something is an error. A handler answers a [`Problem`]; [`render`] writes it, since only there the path of
+//! the request is at hand.
+
+use axum::Json;
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tidings_actors::{Closed, PublishError, ReadError};
+
+/// Longest path that is repeated in an answer; no URI that the bus accepts needs a longer one.
+const INSTANCE_LEN_MAX: usize = 8192;
+
+/// What kind of error it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    BadRequest,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    AlreadyExists,
+    Conflict,
+    PreconditionFailed,
+    BodyTooLarge,
+    UnsupportedMediaType,
+    Internal,
+    ReaderFailed,
+    Unavailable,
+    Full,
+}
+
+impl Kind {
+    /// Status, last part of the type, and title.
+    fn row(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Kind::BadRequest => (StatusCode::BAD_REQUEST, "bad-request", "Bad request"),
+            Kind::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "Forbidden"),
+            Kind::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
+            Kind::MethodNotAllowed => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method-not-allowed",
+                "Method not allowed",
+            ),
+            Kind::AlreadyExists => (
+                StatusCode::CONFLICT,
+                "already-exists",
+                "The resource already exists",
+            ),
+            Kind::Conflict => (StatusCode::CONFLICT, "conflict", "The resource changed"),
+            Kind::PreconditionFailed => (
+                StatusCode::PRECONDITION_FAILED,
+                "precondition-failed",
+                "A precondition does not hold",
+            ),
+            Kind::BodyTooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "body-too-large",
+                "The body is too large",
+            ),
+            Kind::UnsupportedMediaType => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported-media-type",
+                "The body cannot be taken",
+            ),
+            Kind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
+            Kind::ReaderFailed => (
+                StatusCode::BAD_GATEWAY,
+                "reader-failed",
+                "The resource could not be read",
+            ),
+            Kind::Unavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "unavailable",
+                "Not available now",
+            ),
+            Kind::Full => (
+                StatusCode::INSUFFICIENT_STORAGE,
+                "full",
+                "A limit of the bus is reached",
+            ),
+        }
+    }
+
+    /// A problem of this kind; `detail` names the input and the remedy.
+    pub(super) fn because(self, detail: impl Into<String>) -> Problem {
+        Problem {
+            kind: self,
+            detail: detail.into(),
+        }
+    }
+}
+
+/// Why a request was refused. Nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) kind: Kind,
+    detail: String,
+}
+
+#[derive(Serialize)]
+struct Details<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<&'a str>,
+}
+
+impl Problem {
+    /// Writes itself into `response`, which was made from it.
+    fn write(&self, instance: &str, response: &mut Response) {
+        let (status, slug, title) = self.kind.row();
+        let details = Details {
+            r#type: format!("/problems/{slug}"),
+            title,
+            status: status.as_u16(),
+            detail: &self.detail,
+            instance: Some(instance).filter(|path| path.len() <= INSTANCE_LEN_MAX),
+        };
+        *response.body_mut() = Json(details).into_response().into_body();
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        match self.kind {
+            Kind::Unavailable => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Kind::UnsupportedMediaType => {
+                headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = self.kind.row().0.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Writes the problem that a handler answered, if it did.
+pub(super) async fn render(request: Request, next: Next) -> Response {
+    let instance = request.uri().path().to_owned();
+    let mut response = next.run(request).await;
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        problem.write(&instance, &mut response);
+    }
+    response
+}
+
+/// Any error of the bus.
+pub(super) enum Refusal {
+    Publish(PublishError),
+    Read(ReadError),
+}
+
+/// The one place where errors of the bus become errors of the API.
+fn of_bus(refusal: &Refusal) -> Problem {
+    use PublishError as P;
+    let (kind, text) = match refusal {
+        Refusal::Publish(error) => {
+            let kind = match error {
+                P::AlreadyExists(_) => Kind::AlreadyExists,
+                P::NotFound(_) => Kind::NotFound,
+                P::Conflict(_) => Kind::Conflict,
+                P::TooMany { .. } => Kind::Full,
+                P::BodyTooLarge { .. } => Kind::BodyTooLarge,
+                P::InvalidUri(_) => Kind::BadRequest,
+                P::Busy(_) | P::Closed(_) => Kind::Unavailable,
+                P::Lister { .. } => Kind::ReaderFailed,
+                _ => Kind::Internal,
+            };
+            (kind, error.to_string())
+        }
+        Refusal::Read(error) => {
+            let kind = match error {
+                ReadError::NotFound(_) => Kind::NotFound,
+                ReadError::Reader { .. } => Kind::ReaderFailed,
+                ReadError::InvalidUri(_) => Kind::BadRequest,
+                ReadError::Closed(_) => Kind::Unavailable,
+                _ => Kind::Internal,
+            };
+            (kind, error.to_string())
+        }
+    };
+    let remedy = match kind {
+        Kind::NotFound => "; create it with PUT, or see what exists at /v1/resources",
+        Kind::AlreadyExists => ", which is PUT here",
+        Kind::Unavailable => "; try again later",
+        Kind::ReaderFailed => "; see the log of what publishes it",
+        _ => "",
+    };
+    kind.because(text + remedy)
+}
+
+impl From<PublishError> for Problem {
+    fn from(error: PublishError) -> Problem {
+        of_bus(&Refusal::Publish(error))
+    }
+}
+
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Problem {
+        of_bus(&Refusal::Read(error))
+    }
+}
+
+impl From<Closed> for Problem {
+    fn from(closed: Closed) -> Problem {
+        of_bus(&Refusal::Read(closed.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidings_actors::ResourceUri;
+
+    #[test]
+    fn each_error_of_the_bus_has_its_kind() {
+        let uri = || ResourceUri::new("demo://a").unwrap();
+        let invalid = || ResourceUri::new("none").unwrap_err();
+        let body = PublishError::BodyTooLarge {
+            uri: uri(),
+            len: 2,
+            max: 1,
+        };
+        let many = PublishError::TooMany {
+            what: "resources",
+            max: 1,
+        };
+        let lister = PublishError::Lister {
+            template: "a://{b}".into(),
+            message: "gone".into(),
+        };
+        for (error, kind) in [
+            (PublishError::AlreadyExists(uri()), Kind::AlreadyExists),
+            (PublishError::NotFound(uri()), Kind::NotFound),
+            (PublishError::Conflict(uri()), Kind::Conflict),
+            (many, Kind::Full),
+            (body, Kind::BodyTooLarge),
+            (PublishError::Busy(7), Kind::Unavailable),
+            (invalid().into(), Kind::BadRequest),
+            (lister, Kind::ReaderFailed),
+            (Closed.into(), Kind::Unavailable),
+        ] {
+            assert_eq!(Problem::from(error.clone()).kind, kind, "{error}");
+        }
+        let reader = ReadError::Reader {
+            uri: uri(),
+            source: "disk gone".into(),
+        };
+        for (error, kind) in [
+            (ReadError::NotFound(uri()), Kind::NotFound),
+            (reader, Kind::ReaderFailed),
+            (invalid().into(), Kind::BadRequest),
+            (Closed.into(), Kind::Unavailable),
+        ] {
+            let text = error.to_string();
+            let problem = Problem::from(error);
+            assert_eq!(problem.kind, kind, "{text}");
+            assert!(problem.detail.starts_with(&text), "{problem:?}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The served folder on disk: looked over by metadata alone.
+//!
+//! Owns: the walk, and the rules which entries are files to serve. Never opens a file (`reading` does) and never
+//! follows a link to a folder, so it cannot loop. Runs on blocking threads; the task asks, the inventory decides.
+
+use super::identity::Identity;
+use super::inventory::{Inventory, Scope, Sight, Survey};
+use super::path::{FilePath, is_hidden};
+use super::skip::SkipReason;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, FileType, Metadata};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Where the folder is and what of it is served.
+#[derive(Debug, Clone)]
+pub(super) struct Folder {
+    /// `DIR`, absolute.
+    pub(super) base: PathBuf,
+    /// `DIR/resources`.
+    pub(super) root: PathBuf,
+    /// Whether hidden names are served.
+    pub(super) hidden: bool,
+    /// Largest file in bytes.
+    pub(super) file_bytes_max: u64,
+    /// Files in all.
+    pub(super) files_max: usize,
+    /// Whether the source was stopped.
+    pub(super) cancelled: Arc<AtomicBool>,
+}
+
+/// Where the folder really is.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// Here, free of links.
+    Here(PathBuf),
+    /// Nowhere yet.
+    Absent,
+    /// It is a link to somewhere outside `DIR`.
+    Outside,
+    /// It could not be looked at.
+    Unseen,
+}
+
+/// A look, and what did not become part of it.
+pub(super) struct Look {
+    /// What was seen.
+    pub(super) survey: Survey,
+    /// Names that are not UTF-8, below the folder.
+    pub(super) not_utf8: Vec<PathBuf>,
+    /// Files beyond `files_max`, and the first of them.
+    pub(super) beyond: Option<(usize, FilePath)>,
+}
+
+impl Folder {
+    /// Finds the folder.
+    pub(super) fn place(&self) -> Place {
+        match (fs::canonicalize(&self.root), fs::canonicalize(&self.base)) {
+            (Ok(root), Ok(base)) if root.starts_with(&base) => Place::Here(root),
+            (Ok(_), Ok(_)) => Place::Outside,
+            (Err(error), _) | (_, Err(error)) if is_absent(&error) => Place::Absent,
+            _ => Place::Unseen,
+        }
+    }
+
+    /// Looks at what is in scope.
+    pub(super) fn look(&self, scope: Scope, inventory: &Inventory) -> Look {
+        let mut walk = Walk {
+            folder: self,
+            inventory,
+            real_root: PathBuf::new(),
+            room: self.files_max.saturating_sub(inventory.len()),
+            look: Look {
+                survey: Survey {
+                    scope: scope.clone(),
+                    files: BTreeMap::new(),
+                    skipped: BTreeMap::new(),
+                    unseen: Vec::new(),
+                },
+                not_utf8: Vec::new(),
+                beyond: None,
+            },
+        };
+        match self.place() {
+            Place::Here(root) => {
+                walk.real_root = root;
+                walk.start(scope);
+            }
+            Place::Absent => {}
+            Place::Outside => walk.skip(FilePath::root(), SkipReason::LeavesFolder),
+            Place::Unseen => walk.look.survey.unseen.push(FilePath::root()),
+        }
+        walk.look
+    }
+}
+
+/// Whether the error says that there is nothing.
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+struct Walk<'a> {
+    folder: &'a Folder,
+    inventory: &'a Inventory,
+    real_root: PathBuf,
+    room: usize,
+    look: Look,
+}
+
+impl Walk<'_> {
+    fn start(&mut self, scope: Scope) {
+        let paths = match scope {
+            Scope::All => BTreeSet::from([FilePath::root()]),
+            Scope::Below(paths) => paths,
+        };
+        for path in paths {
+            // A link on the way would lead past the rule that only links to files are followed.
+            let parent = path.parent().unwrap_or(FilePath::root());
+            match fs::canonicalize(parent.at(&self.folder.root)) {
+                Ok(real) if real == parent.at(&self.real_root) => self.visit(path),
+                Err(error) if !is_absent(&error) => self.fail(path, &error),
+                _ => {}
+            }
+        }
+    }
+
+    /// Looks at an entry and all that is below it.
+    fn visit(&mut self, path: FilePath) {
+        let mut waiting = vec![path];
+        while let Some(path) = waiting.pop() {
+            if self.folder.cancelled.load(Ordering::Relaxed) {
+                self.look.survey.unseen.push(FilePath::root());
+                return;
+            }
+            // The folder itself may be a link within `DIR`; `place` has judged it.
+            let metadata = if path.is_root() {
+                fs::metadata(&self.folder.root)
+            } else {
+                fs::symlink_metadata(path.at(&self.folder.root))
+            };
+            match metadata {
+                Ok(metadata) if metadata.is_dir() => self.list(path, &mut waiting),
+                Ok(metadata) => self.entry(path, &metadata),
+                Err(error) => self.fail(path, &error),
+            }
+        }
+    }
+
+    fn list(&mut self, folder: FilePath, waiting: &mut Vec<FilePath>) {
+        let entries = match fs::read_dir(folder.at(&self.folder.root)) {
+            Ok(entries) => entries,
+            Err(error) => return self.fail(folder, &error),
+        };
+        let first = waiting.len();
+        for entry in entries {
+            let name = match entry {
+                Ok(entry) => entry.file_name(),
+                Err(error) => return self.fail(folder, &error),
+            };
+            match name.to_str() {
+                Some(name) if !self.folder.hidden && is_hidden(name) => {}
+                Some(name) => waiting.push(folder.join(name)),
+                None => self.look.not_utf8.push(Path::new(folder.as_str()).join(name)),
+            }
+        }
+        // Taken from the end, so in the order of names: which files are beyond the limit must not change by itself.
+        waiting[first..].sort_unstable_by(|a, b| b.cmp(a));
+    }
+
+    fn entry(&mut self, path: FilePath, metadata: &Metadata) {
+        if metadata.is_symlink() {
+            self.link(path);
+        } else {
+            self.file(path, metadata, None);
+        }
+    }
+
+    fn link(&mut self, path: FilePath) {
+        let real = match fs::canonicalize(path.at(&self.folder.root)) {
+            Ok(real) => real,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return self.fail(path, &error),
+            Err(_) => return self.skip(path, SkipReason::DanglingLink),
+        };
+        let Some(target) = FilePath::below(&self.real_root, &real) else {
+            return self.skip(path, SkipReason::LeavesFolder);
+        };
+        match fs::metadata(&real) {
+            Ok(metadata) if metadata.is_dir() => self.skip(path, SkipReason::FolderLink),
+            Ok(metadata) => self.file(path, &metadata, Some(target)),
+            Err(error) => self.fail(path, &error),
+        }
+    }
+
+    fn file(&mut self, path: FilePath, metadata: &Metadata, target: Option<FilePath>) {
+        let kind: FileType = metadata.file_type();
+        if !kind.is_file() {
+            return self.skip(path, SkipReason::NotAFile);
+        }
+        if metadata.len() > self.folder.file_bytes_max {
+            return self.skip(path, SkipReason::TooLarge);
+        }
+        if self.inventory.get(&path).is_none() && !self.look.survey.files.contains_key(&path) {
+            if self.room == 0 {
+                let (count, _) = self.look.beyond.get_or_insert((0, path));
+                *count += 1;
+                return;
+            }
+            self.room -= 1;
+        }
+        let identity = Identity::of(metadata);
+        self.look.survey.files.insert(path, Sight { identity, target });
+    }
+
+    fn skip(&mut self, path: FilePath, reason: SkipReason) {
+        self.look.survey.skipped.insert(path, reason);
+    }
+
+    fn fail(&mut self, path: FilePath, error: &io::Error) {
+        match error.kind() {
+            // What may not be read may not be served either; what is below is then missing.
+            ErrorKind::PermissionDenied => self.skip(path, SkipReason::NoPermission),
+            _ if is_absent(error) => {}
+            _ => {
+                tracing::debug!(path = path.as_str(), %error, "could not look at a file");
+                self.look.survey.unseen.push(path);
+            }
+        }
+    }
+}

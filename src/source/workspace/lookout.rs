@@ -1,0 +1,136 @@
+//! What happens on blocking threads: looking at the folder, keeping the books, and reading files in portions.
+//!
+//! Owns: the folder, what is known of it, the reports and the watcher. Never publishes and never decides when to
+//! look; the task does both, and hands this to a blocking thread whenever the disk is involved.
+
+use super::folder::{Folder, Look, Place};
+use super::inventory::{Inventory, Known, Plan, Scope, Sight, Trust};
+use super::path::FilePath;
+use super::reading::Reading;
+use super::skip::{Reports, SkipReason};
+use super::watch::FolderWatch;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+/// Files read before they are published: enough to keep the bus busy.
+const PORTION_FILES: usize = 64;
+/// Bytes after which no further file is read before they are published.
+const PORTION_BYTES: u64 = 8 << 20;
+
+/// The blocking half of the source.
+pub(super) struct Lookout {
+    /// Where to look.
+    pub(super) folder: Folder,
+    /// What is known.
+    pub(super) inventory: Inventory,
+    /// What is skipped.
+    pub(super) reports: Reports,
+    /// What says when to look.
+    pub(super) watch: FolderWatch,
+    /// Files beyond `files_max` at the last full look.
+    pub(super) beyond: usize,
+}
+
+impl Lookout {
+    /// Looks at what is in scope and answers what to do.
+    pub(super) fn look(&mut self, scope: Scope, trust: Trust) -> Plan {
+        let scope = match scope {
+            Scope::All => {
+                self.watch.cover(&self.folder);
+                Scope::All
+            }
+            Scope::Below(mut paths) => {
+                for path in &paths {
+                    self.watch.cover_below(&self.folder, path);
+                }
+                paths.extend(self.inventory.links_to(&paths));
+                paths.extend(self.reports.dangling());
+                Scope::Below(paths)
+            }
+        };
+        let look = self.folder.look(scope, &self.inventory);
+        let plan = self.inventory.plan(&look.survey, trust);
+        self.report(&look);
+        plan
+    }
+
+    fn report(&mut self, look: &Look) {
+        let survey = &look.survey;
+        self.reports.end_where(|reported| {
+            let Some(path) = FilePath::below(Path::new(""), reported) else {
+                return true;
+            };
+            let goes_on = survey.skipped.contains_key(&path)
+                || survey.files.contains_key(&path)
+                || look.not_utf8.iter().any(|other| other == reported)
+                || survey.unseen.iter().any(|unseen| unseen.covers(&path));
+            survey.scope.covers(&path) && !goes_on
+        });
+        for (path, reason) in &survey.skipped {
+            self.reports.skip(Path::new(path.as_str()), *reason, "");
+        }
+        for path in &look.not_utf8 {
+            self.reports.skip(path, SkipReason::NotUtf8, "");
+        }
+        let before = self.beyond;
+        match &look.beyond {
+            Some((count, _)) if survey.scope == Scope::All => self.beyond = *count,
+            Some((count, _)) => self.beyond = before.max(*count),
+            None if survey.scope == Scope::All => self.beyond = 0,
+            None => {}
+        }
+        if let Some((_, first)) = look.beyond.as_ref().filter(|_| before == 0) {
+            let (first, max) = (first.as_str(), self.folder.files_max);
+            tracing::warn!(
+                first,
+                max,
+                "more files than are served; raise workspace.files_max or remove some"
+            );
+        }
+    }
+
+    /// Reads the next files out of `wanted`, as many as make a portion; at least one when there is one.
+    pub(super) fn read(&self, wanted: &mut BTreeMap<FilePath, Sight>) -> Vec<(FilePath, Sight, Reading)> {
+        let place = self.folder.place();
+        let (mut portion, mut bytes) = (Vec::new(), 0);
+        while portion.len() < PORTION_FILES && bytes < PORTION_BYTES {
+            if self.folder.cancelled.load(Ordering::Relaxed) {
+                wanted.clear();
+            }
+            let Some((path, sight)) = wanted.pop_first() else {
+                break;
+            };
+            let reading = match &place {
+                Place::Here(real_root) => self.folder.read(real_root, &path),
+                _ => Reading::Gone,
+            };
+            bytes += sight.identity.len;
+            portion.push((path, sight, reading));
+        }
+        portion
+    }
+
+    /// Reports that a file cannot be served, and keeps in mind that it is not; answers whether it was until now.
+    pub(super) fn refuse(&mut self, path: FilePath, known: Known, reason: SkipReason, detail: &str) -> bool {
+        self.reports.skip(Path::new(path.as_str()), reason, detail);
+        let served = self.inventory.forget(&path);
+        let known = Known {
+            served: false,
+            ..known
+        };
+        self.inventory.keep(path, known);
+        served
+    }
+
+    /// Keeps in mind that a file must be read again, whatever its metadata say.
+    pub(super) fn distrust(&mut self, path: &FilePath) {
+        if let Some(known) = self.inventory.get(path).cloned() {
+            let known = Known {
+                settled: false,
+                ..known
+            };
+            self.inventory.keep(path.clone(), known);
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The task of the folder source: when to look, and telling the bus.
+//!
+//! Owns: the marks that came since the last look, the timers, and the publishing. It hears of events from the
+//! watcher's thread through a bounded channel, has the lookout look and read on blocking threads, and sends what
+//! comes of it to the bus, which decides whether anything changed. Never touches the disk itself.
+
+use super::WorkspaceStats;
+use super::debounce::{Debounce, Due};
+use super::inventory::{Known, Plan, Scope, Sight, Trust};
+use super::lookout::Lookout;
+use super::path::FilePath;
+use super::reading::{Contents, Reading};
+use super::skip::SkipReason;
+use super::uri::uri_of;
+use futures_util::future::join_all;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tidings_actors::{Body, Bus, Closed, Content, Descriptor, PublishError, Resource, ResourceUri};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+/// Marked paths kept one by one. More of them are "everything".
+const MARKS_MAX: usize = 1_024;
+/// Every so many rescans read all files, whatever their metadata say.
+const THOROUGH_EVERY: u64 = 10;
+/// Removals sent to the bus at once.
+const PORTION: usize = 64;
+
+/// What the task hears.
+pub(super) struct Inbox {
+    /// Paths where something happened.
+    pub(super) marks: mpsc::Receiver<FilePath>,
+    /// Rung when events were lost.
+    pub(super) lost: Arc<Notify>,
+    /// Those who ask for a full look, and wait for it.
+    pub(super) asks: mpsc::Receiver<oneshot::Sender<()>>,
+}
+
+/// The task.
+pub(super) struct Task {
+    bus: Bus,
+    scheme: String,
+    lookout: Arc<Mutex<Lookout>>,
+    stats: watch::Sender<WorkspaceStats>,
+    debounce: Debounce,
+    marked: BTreeSet<FilePath>,
+    all_marked: bool,
+    thorough: bool,
+    rescan: Duration,
+    rescan_at: Instant,
+}
+
+impl Task {
+    pub(super) fn new(
+        bus: Bus,
+        config: &crate::config::WorkspaceConfig,
+        lookout: Lookout,
+        stats: watch::Sender<WorkspaceStats>,
+    ) -> Task {
+        Task {
+            bus,
+            scheme: config.scheme.clone(),
+            lookout: Arc::new(Mutex::new(lookout)),
+            stats,
+            debounce: Debounce::new(config.debounce, config.debounce_max),
+            marked: BTreeSet::new(),
+            all_marked: false,
+            thorough: false,
+            rescan: config.rescan,
+            rescan_at: Instant::now() + config.rescan,
+        }
+    }
+
+    /// Works until the bus stops.
+    pub(super) async fn run(mut self, mut inbox: Inbox) {
+        while self.step(&mut inbox).await.is_ok() {}
+        tracing::debug!("the bus has stopped; the folder is no longer watched");
+    }
+
+    async fn step(&mut self, inbox: &mut Inbox) -> Result<(), Closed> {
+        let due_at = self.debounce.due_at();
+        let mut marks = Vec::new();
+        // Timers first: no flood of events may put off the look that ends it.
+        tokio::select! {
+            biased;
+            () = sleep_until(due_at.unwrap_or(self.rescan_at)), if due_at.is_some() => self.after_events(inbox).await,
+            () = sleep_until(self.rescan_at) => self.after_interval().await,
+            Some(done) = inbox.asks.recv() => {
+                self.look(Scope::All, false).await?;
+                // Who asked may have gone meanwhile.
+                done.send(()).unwrap_or_default();
+                Ok(())
+            }
+            () = inbox.lost.notified() => {
+                self.stats.send_modify(|stats| stats.events_lost += 1);
+                self.mark(FilePath::root());
+                Ok(())
+            }
+            _ = inbox.marks.recv_many(&mut marks, MARKS_MAX), if !inbox.marks.is_closed() => {
+                marks.drain(..).for_each(|path| self.mark(path));
+                Ok(())
+            }
+        }
+    }
+
+    fn mark(&mut self, path: FilePath) {
+        self.debounce.mark(Instant::now());
+        if path.is_root() || self.marked.len() >= MARKS_MAX {
+            self.all_marked = true;
+            self.marked.clear();
+        }
+        if !self.all_marked {
+            self.marked.insert(path);
+        }
+    }
+
+    async fn after_events(&mut self, inbox: &mut Inbox) -> Result<(), Closed> {
+        // It is quiet only when nothing waits to be heard.
+        while let Ok(path) = inbox.marks.try_recv() {
+            self.mark(path);
+        }
+        let Some(due) = self.debounce.take(Instant::now()) else {
+            return Ok(());
+        };
+        let marked = std::mem::take(&mut self.marked);
+        let scope = if std::mem::take(&mut self.all_marked) {
+            Scope::All
+        } else {
+            Scope::Below(marked)
+        };
+        self.look(scope, due == Due::Quiet).await
+    }
+
+    async fn after_interval(&mut self) -> Result<(), Closed> {
+        self.rescan_at = Instant::now() + self.rescan;
+        self.stats.send_modify(|stats| stats.rescans += 1);
+        self.thorough |= self.stats.borrow().rescans.is_multiple_of(THOROUGH_EVERY);
+        if self.debounce.is_open() {
+            // In the middle of a change there is nothing to see; the look after it becomes a full one.
+            self.all_marked = true;
+            return Ok(());
+        }
+        self.look(Scope::All, false).await?;
+        self.rescan_at = Instant::now() + self.rescan;
+        Ok(())
+    }
+
+    /// Looks at what is in scope and tells the bus what became of it.
+    pub(super) async fn look(&mut self, scope: Scope, quiet: bool) -> Result<(), Closed> {
+        let thorough = scope == Scope::All && std::mem::take(&mut self.thorough);
+        let trust = Trust { quiet, thorough };
+        let plan = self.off(move |lookout| lookout.look(scope, trust)).await?;
+        let carried_out = self.carry_out(plan).await;
+        let lookout = lock(&self.lookout);
+        self.stats.send_modify(|stats| {
+            stats.looks += 1;
+            stats.files = lookout.inventory.served();
+            stats.skipped = lookout.reports.counts();
+            stats.beyond = lookout.beyond;
+        });
+        carried_out
+    }
+
+    async fn carry_out(&mut self, plan: Plan) -> Result<(), Closed> {
+        let gone = {
+            let inventory = &mut lock(&self.lookout).inventory;
+            let gone = plan.remove.into_iter().filter(|path| inventory.forget(path));
+            gone.collect::<Vec<_>>()
+        };
+        self.remove(&gone).await?;
+        let mut wanted = plan.read;
+        while !wanted.is_empty() {
+            let read = move |lookout: &mut Lookout| {
+                let portion = lookout.read(&mut wanted);
+                (portion, wanted)
+            };
+            let (portion, rest) = self.off(read).await?;
+            wanted = rest;
+            self.publish(portion).await?;
+        }
+        for path in plan.doubt {
+            self.mark(path);
+        }
+        Ok(())
+    }
+
+    async fn publish(&mut self, portion: Vec<(FilePath, Sight, Reading)>) -> Result<(), Closed> {
+        let mut files = Vec::new();
+        let mut gone = Vec::new();
+        for (path, sight, reading) in portion {
+            self.stats.send_modify(|stats| stats.reads += 1);
+            match reading {
+                Reading::File(contents) => match uri_of(&self.scheme, &path) {
+                    Ok(uri) => files.push((path, sight, uri, *contents)),
+                    Err(error) => {
+                        let detail = error.to_string();
+                        self.refuse(path, &sight, SkipReason::PathTooLong, &detail, &mut gone);
+                    }
+                },
+                Reading::Skipped(reason) => self.refuse(path, &sight, reason, "", &mut gone),
+                Reading::Gone => self.lose(path),
+                Reading::Unsettled => lock(&self.lookout).distrust(&path),
+                Reading::Failed(error) => self.fail(&path, &error),
+            }
+        }
+        let upserts = files.iter().map(|(path, _, uri, contents)| {
+            let resource = resource(path, uri.clone(), contents.media_type, contents.body.clone());
+            self.bus.upsert(resource)
+        });
+        let outcomes = join_all(upserts).await;
+        for ((path, sight, _, contents), outcome) in files.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(_) => self.keep(path, sight, &contents),
+                Err(PublishError::Closed(closed)) => return Err(closed),
+                Err(error) => {
+                    self.refuse(path, &sight, SkipReason::Refused, &error.to_string(), &mut gone);
+                }
+            }
+        }
+        self.remove(&gone).await
+    }
+
+    fn keep(&self, path: FilePath, sight: Sight, contents: &Contents) {
+        let lookout = &mut *lock(&self.lookout);
+        lookout.reports.end(Path::new(path.as_str()));
+        let known = Known {
+            identity: contents.identity,
+            settled: contents.settled,
+            served: true,
+            target: sight.target,
+        };
+        lookout.inventory.keep(path, known);
+    }
+
+    fn refuse(
+        &self,
+        path: FilePath,
+        sight: &Sight,
+        reason: SkipReason,
+        detail: &str,
+        gone: &mut Vec<FilePath>,
+    ) {
+        let known = Known {
+            identity: sight.identity,
+            // What a limit refuses stays refused until it changes; the rest is worth another try.
+            settled: matches!(reason, SkipReason::Refused | SkipReason::PathTooLong),
+            served: false,
+            target: sight.target.clone(),
+        };
+        if lock(&self.lookout).refuse(path.clone(), known, reason, detail) {
+            gone.push(path);
+        }
+    }
+
+    /// A file vanished between the look and the read.
+    fn lose(&mut self, path: FilePath) {
+        let known = {
+            let inventory = &mut lock(&self.lookout).inventory;
+            let known = inventory.get(&path).is_some();
+            if known {
+                inventory.doubt(path.clone());
+            }
+            known
+        };
+        if known {
+            self.mark(path);
+        }
+    }
+
+    fn fail(&self, path: &FilePath, error: &std::io::Error) {
+        self.stats.send_modify(|stats| stats.errors += 1);
+        let lookout = &mut *lock(&self.lookout);
+        lookout.reports.skip(
+            Path::new(path.as_str()),
+            SkipReason::Unreadable,
+            &error.to_string(),
+        );
+        lookout.distrust(path);
+    }
+
+    async fn remove(&mut self, paths: &[FilePath]) -> Result<(), Closed> {
+        for portion in paths.chunks(PORTION) {
+            let uris = portion.iter().filter_map(|path| uri_of(&self.scheme, path).ok());
+            for outcome in join_all(uris.map(|uri| self.bus.remove(uri))).await {
+                match outcome {
+                    Err(PublishError::Closed(closed)) => return Err(closed),
+                    // Somebody else removed it: it is gone, which is what was wanted.
+                    Err(error) => tracing::debug!(%error, "could not remove a file's resource"),
+                    Ok(_) => {}
+                }
+            }
+        }
+        if !paths.is_empty() && lock(&self.lookout).beyond > 0 {
+            // There is room for files that were skipped.
+            self.mark(FilePath::root());
+        }
+        Ok(())
+    }
+
+    /// Runs `work` where it may block. Fails when the runtime ends.
+    async fn off<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Lookout) -> T + Send + 'static,
+    ) -> Result<T, Closed> {
+        let lookout = self.lookout.clone();
+        let done = tokio::task::spawn_blocking(move || work(&mut lock(&lookout))).await;
+        done.map_err(|error| {
+            if error.is_panic() {
+                std::panic::resume_unwind(error.into_panic());
+            }
+            Closed
+        })
+    }
+}
+
+/// Nobody else holds it but the blocking work that the task waits for.
+fn lock(lookout: &Mutex<Lookout>) -> MutexGuard<'_, Lookout> {
+    lookout.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn resource(path: &FilePath, uri: ResourceUri, media_type: &str, body: Body) -> Resource {
+    let descriptor = Descriptor {
+        name: path.name().to_owned(),
+        media_type: Some(media_type.to_owned()),
+        ..Descriptor::new(uri)
+    };
+    Resource::new(descriptor, Content::Held(body))
+}
+
+async fn sleep_until(instant: Instant) {
+    tokio::time::sleep_until(instant.into()).await;
+}

@@ -1,0 +1,208 @@
+//! The file watcher: it says where something happened, never what.
+//!
+//! Owns: the watches on `DIR` (so that `resources` may come later) and on all of `DIR/resources`, and the bounded
+//! way of its events to the task. What does not fit, and every failure, becomes "look at everything". A watcher
+//! that cannot be had is reported once and tried again at the next full look; until then those find the changes.
+
+use super::folder::{Folder, Place};
+use super::path::FilePath;
+use notify::event::{AccessKind, AccessMode};
+use notify::{Config, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use std::sync::Arc;
+use tokio::sync::{Notify, mpsc};
+
+/// Where the watcher's thread puts what it hears.
+#[derive(Debug, Clone)]
+pub(super) struct Marks {
+    /// Paths where something happened.
+    pub(super) paths: mpsc::Sender<FilePath>,
+    /// Rung when events were lost.
+    pub(super) lost: Arc<Notify>,
+}
+
+/// The watcher of one folder.
+pub(super) struct FolderWatch {
+    marks: Marks,
+    /// Whether there should be one.
+    wanted: bool,
+    watcher: Option<RecommendedWatcher>,
+    failing: bool,
+}
+
+impl FolderWatch {
+    /// A watcher that does not watch yet; without `wanted` it never will.
+    pub(super) fn new(marks: Marks, wanted: bool) -> FolderWatch {
+        FolderWatch {
+            marks,
+            wanted,
+            watcher: None,
+            failing: false,
+        }
+    }
+
+    /// Watches the whole folder, also what was missed so far. Walks the folder, so it may take a while.
+    pub(super) fn cover(&mut self, folder: &Folder) {
+        if !self.wanted {
+            return;
+        }
+        match self.try_cover(folder) {
+            Ok(()) => self.failing = false,
+            Err(error) if !std::mem::replace(&mut self.failing, true) => {
+                let dir = folder.base.display();
+                tracing::warn!(%dir, %error, "cannot watch all of the folder; changes are found every workspace.rescan \
+                     (on Linux, raise fs.inotify.max_user_watches or max_user_instances)");
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn try_cover(&mut self, folder: &Folder) -> notify::Result<()> {
+        let mut watcher = match self.watcher.take() {
+            Some(watcher) => watcher,
+            None => start(folder.clone(), self.marks.clone())?,
+        };
+        let watched = watcher
+            .watch(&folder.base, RecursiveMode::NonRecursive)
+            .and_then(|()| self.cover_root(&mut watcher, folder));
+        self.watcher = Some(watcher);
+        watched
+    }
+
+    fn cover_root(&self, watcher: &mut RecommendedWatcher, folder: &Folder) -> notify::Result<()> {
+        // A folder that is a link to elsewhere is not ours to watch either.
+        let Place::Here(_) = folder.place() else {
+            return Ok(());
+        };
+        match watcher.watch(&folder.root, RecursiveMode::Recursive) {
+            // What vanishes meanwhile needs no watch, but the rest behind it was left out.
+            Err(error) if matches!(error.kind, notify::ErrorKind::PathNotFound) => {
+                self.marks.lost.notify_one();
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Watches this folder for certain before it is looked at: the watcher itself may be late.
+    pub(super) fn cover_below(&mut self, folder: &Folder, path: &FilePath) {
+        let full = path.at(&folder.root);
+        let is_folder = std::fs::symlink_metadata(&full).is_ok_and(|metadata| metadata.is_dir());
+        if let Some(watcher) = self.watcher.as_mut().filter(|_| is_folder)
+            && let Err(error) = watcher.watch(&full, RecursiveMode::Recursive)
+        {
+            tracing::debug!(path = path.as_str(), %error, "could not watch a folder");
+            self.marks.lost.notify_one();
+        }
+    }
+}
+
+fn start(folder: Folder, marks: Marks) -> notify::Result<RecommendedWatcher> {
+    let hear = move |event: notify::Result<Event>| match event {
+        Ok(event) => marks.hear(&folder, &event),
+        Err(error) => {
+            tracing::debug!(%error, "the file watcher failed");
+            marks.lost.notify_one();
+        }
+    };
+    RecommendedWatcher::new(hear, Config::default().with_follow_symlinks(false))
+}
+
+impl Marks {
+    fn hear(&self, folder: &Folder, event: &Event) {
+        if event.need_rescan() {
+            self.lost.notify_one();
+        }
+        if !can_change(&event.kind) {
+            return;
+        }
+        for path in &event.paths {
+            let below = match FilePath::below(&folder.root, path) {
+                Some(below) => below,
+                // `DIR` itself, of which the folder is a part.
+                None if folder.root.starts_with(path) => FilePath::root(),
+                None => continue,
+            };
+            if (folder.hidden || !below.is_hidden()) && self.paths.try_send(below).is_err() {
+                self.lost.notify_one();
+            }
+        }
+    }
+}
+
+/// Whether something may be another after such an event. Our own reading causes the rest of them.
+fn can_change(kind: &EventKind) -> bool {
+    match kind {
+        EventKind::Access(kind) => *kind == AccessKind::Close(AccessMode::Write),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use notify::event::{CreateKind, Flag};
+    use std::path::{Path, PathBuf};
+    use std::sync::atomic::AtomicBool;
+
+    fn folder() -> Folder {
+        Folder {
+            base: PathBuf::from("/d"),
+            root: PathBuf::from("/d/resources"),
+            hidden: false,
+            file_bytes_max: 1,
+            files_max: 1,
+            cancelled: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    fn marks(capacity: usize) -> (Marks, mpsc::Receiver<FilePath>) {
+        let (paths, heard) = mpsc::channel(capacity);
+        let lost = Arc::new(Notify::new());
+        (Marks { paths, lost }, heard)
+    }
+
+    fn created(path: &str) -> Event {
+        Event::new(EventKind::Create(CreateKind::File)).add_path(path.into())
+    }
+
+    #[test]
+    fn marks_what_is_below_and_what_holds_the_folder() {
+        let (marks, mut heard) = marks(8);
+        for path in [
+            "/d/resources/a",
+            "/d/prompts/p.md",
+            "/d/resources/.git/x",
+            "/d",
+            "/d/resources",
+        ] {
+            marks.hear(&folder(), &created(path));
+        }
+        drop(marks);
+        let paths: Vec<_> = std::iter::from_fn(|| heard.try_recv().ok()).collect();
+        assert_eq!(
+            paths,
+            [FilePath::root().join("a"), FilePath::root(), FilePath::root()]
+        );
+    }
+
+    #[test]
+    fn reading_is_no_change_and_closing_after_writing_is() {
+        let access = EventKind::Access;
+        assert!(!can_change(&access(AccessKind::Open(AccessMode::Any))));
+        assert!(!can_change(&access(AccessKind::Close(AccessMode::Read))));
+        assert!(can_change(&access(AccessKind::Close(AccessMode::Write))));
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_and_what_the_system_lost_asks_for_everything() {
+        let (full, _heard) = marks(1);
+        full.hear(&folder(), &created("/d/resources/a"));
+        full.hear(&folder(), &created("/d/resources/b"));
+        full.lost.notified().await;
+
+        let (marks, _heard) = marks(1);
+        marks.hear(&folder(), &Event::new(EventKind::Other).set_flag(Flag::Rescan));
+        marks.lost.notified().await;
+        assert!(folder().root.starts_with(Path::new("/d")));
+    }
+}
