@@ -8,3 +8,5 @@ mod client;
 mod local;
 
 mod lists;
+mod resources;
+mod rules;
