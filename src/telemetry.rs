@@ -69,7 +69,9 @@ fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
             return Err(error(format!("{word:?} is no level")));
         }
     }
-    EnvFilter::try_new(level).map_err(|source| error(source.to_string()))
+    // rmcp tells of every request and of every mistake of a client; whoever wants that says rmcp=info.
+    let quiet = if level.contains("rmcp") { level.to_owned() } else { format!("{level},rmcp=error") };
+    EnvFilter::try_new(quiet).map_err(|source| error(source.to_string()))
 }
 
 #[cfg(test)]

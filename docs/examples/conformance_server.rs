@@ -2,6 +2,7 @@
 //! prompts and resources of its own over a bus. `cargo run --example conformance_server -- --listen 127.0.0.1:0`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -30,10 +31,14 @@ async fn main() -> Result<(), CallbackError> {
     add_prompts(&bus).await?;
     etag_tools::install(&bus, etag_tools::EtagToolLimits::default()).await?;
 
-    let app = axum::Router::new().route_service("/mcp", Endpoint::new(bus, McpOptions::default()));
+    let app = axum::Router::new().route_service("/mcp", Endpoint::new(bus.clone(), McpOptions::default()));
     let listener = tokio::net::TcpListener::bind(listen.as_deref().unwrap_or("127.0.0.1:8811")).await?;
     println!("tidings listening on http://{}/mcp", listener.local_addr()?);
-    axum::serve(listener, app).await?;
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        served = axum::serve(listener, app) => served?,
+        _ = terminate.recv() => drop(bus.shutdown(Duration::from_secs(2)).await),
+    }
     Ok(())
 }
 

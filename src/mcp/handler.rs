@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, GetPromptRequestParams, GetPromptResponse,
+    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult, GetPromptRequestParams, GetPromptResponse,
     Implementation, InitializeRequestParams, InitializeResult, ListPromptsResult,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams,
     ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
@@ -401,6 +401,15 @@ impl ServerHandler for Handler {
         let mut result = convert::prompt_result(&prompt, messages);
         result.meta = self.hints(&context).meta;
         Ok(result.into())
+    }
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        // rmcp would answer an empty list, which looks like a capability that is not there.
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
     }
 
     async fn subscribe(
