@@ -253,11 +253,12 @@ impl Inner {
         parts.extensions.insert(opened.clone());
         parts.headers.remove(SESSION_ID);
         let mut answer = self.pass(parts, body).await;
-        if let Some(session) = opened.get() {
-            match self.sessions.insert(session.clone()) {
+        match opened.get() {
+            Some(session) => match self.sessions.insert(session.clone()) {
                 Ok(key) => drop(answer.headers_mut().insert(SESSION_ID, key)),
                 Err(error) => return reply::internal_error(&format!("no session id could be made: {error}")),
-            }
+            },
+            None => answer = reply::unavailable_if_full(answer).await,
         }
         answer
     }
@@ -360,7 +361,7 @@ impl Inner {
         };
         let listening = match Listening::open(&self.handler, &mut filter, true).await {
             Ok(listening) => listening,
-            Err(refusal) => return reply::error(Some(&id), StatusCode::BAD_REQUEST, &refusal),
+            Err(refusal) => return reply::refused_stream(&id, &refusal),
         };
         if let (Some(slot), Ok(filter)) = (
             request.pointer_mut("/params/notifications"),

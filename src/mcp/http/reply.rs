@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::Answer;
 use super::stream::EventStream;
@@ -85,14 +85,38 @@ pub(super) fn session_not_found(id: Option<&RawValue>) -> Answer {
     )
 }
 
+/// A refused listen request: 503 when the server is full or stopping, else 400.
+pub(super) fn refused_stream(id: &RawValue, refusal: &ErrorData) -> Answer {
+    if refusal.code == ErrorCode::INTERNAL_ERROR {
+        return unavailable(error(Some(id), StatusCode::SERVICE_UNAVAILABLE, refusal));
+    }
+    error(Some(id), StatusCode::BAD_REQUEST, refusal)
+}
+
+/// The answer to an `initialize` that opened no session: 503 when that was for lack of room, which rmcp's status does
+/// not tell.
+pub(super) async fn unavailable_if_full(answer: Answer) -> Answer {
+    let (parts, body) = answer.into_parts();
+    let Ok(body) = body.collect().await;
+    let body = body.to_bytes();
+    let full = serde_json::from_slice::<Value>(&body)
+        .is_ok_and(|message| message["error"]["code"] == ErrorCode::INTERNAL_ERROR.0);
+    let answer = Response::from_parts(parts, Full::new(body).boxed());
+    if full { unavailable(answer) } else { answer }
+}
+
+fn unavailable(mut answer: Answer) -> Answer {
+    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    with_header(answer, header::RETRY_AFTER, "5")
+}
+
 pub(super) fn too_many_streams(id: Option<&RawValue>, max: usize) -> Answer {
     let text = format!("too many open streams: the limit is {max}; try again later");
-    let answer = error(
+    unavailable(error(
         id,
         StatusCode::SERVICE_UNAVAILABLE,
         &ErrorData::internal_error(text, None),
-    );
-    with_header(answer, header::RETRY_AFTER, "5")
+    ))
 }
 
 pub(super) fn too_many_streams_of_session(max: usize) -> Answer {

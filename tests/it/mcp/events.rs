@@ -30,7 +30,7 @@ impl Event {
     }
 
     pub(crate) fn is_comment(&self) -> bool {
-        self.text.lines().all(|line| line.starts_with(':'))
+        self.text.trim_end().lines().all(|line| line.starts_with(':'))
     }
 }
 

@@ -30,7 +30,9 @@ impl Server {
         let mut process = Process::spawn(config, &["--listen", "127.0.0.1:0"], Stdio::null());
         let line = within("the line that names the address", process.out.next_line()).await;
         let line = line.expect("stdout is text").expect("the service started");
-        let url = line.strip_prefix("tidings listening on http://").and_then(|rest| rest.strip_suffix("/mcp"));
+        let url = line
+            .strip_prefix("tidings listening on http://")
+            .and_then(|rest| rest.strip_suffix("/mcp"));
         let address = url.and_then(|address| address.parse().ok());
         let address = address.unwrap_or_else(|| panic!("not where it listens: {line}"));
         Server { address, process }
@@ -39,8 +41,17 @@ impl Server {
     /// Creates or replaces a text resource over the HTTP API; answers its etag.
     pub(crate) async fn put(&self, uri: &str, text: &str) -> String {
         let reply = self.api("PUT", uri, text).await;
-        assert!(matches!(reply.status, 201 | 204), "{}: {}", reply.status, reply.text());
-        reply.header("etag").expect("an etag").trim_matches('"').to_owned()
+        assert!(
+            matches!(reply.status, 201 | 204),
+            "{}: {}",
+            reply.status,
+            reply.text()
+        );
+        reply
+            .header("etag")
+            .expect("an etag")
+            .trim_matches('"')
+            .to_owned()
     }
 
     /// A request for a resource of the HTTP API.
@@ -55,7 +66,10 @@ impl Server {
     /// The items of `GET /v1/sessions`.
     pub(crate) async fn sessions(&self) -> Vec<Value> {
         let reply = Request::new("GET", "/v1/sessions").send(self.address).await;
-        reply.json()["items"].as_array().expect("a list of sessions").clone()
+        reply.json()["items"]
+            .as_array()
+            .expect("a list of sessions")
+            .clone()
     }
 
     /// Waits until the sessions satisfy `holds`.
@@ -77,7 +91,10 @@ impl Server {
     pub(crate) fn memory(&self) -> u64 {
         let pid = self.process.child.id().expect("it runs");
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .expect("its memory");
         let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
         kilobytes << 10
     }
@@ -111,7 +128,11 @@ impl StdioClient {
         let mut process = Process::spawn("[workspace]\ndebounce = \"10ms\"\n", &all, Stdio::piped());
         let input = process.child.stdin.take();
         let folder = process.folder.path().join("resources");
-        StdioClient { process, input, folder }
+        StdioClient {
+            process,
+            input,
+            folder,
+        }
     }
 
     /// Writes a file of the folder that is served.
@@ -125,7 +146,10 @@ impl StdioClient {
 
     pub(crate) async fn send_line(&mut self, line: &str) {
         let input = self.input.as_mut().expect("stdin is open");
-        input.write_all(format!("{line}\n").as_bytes()).await.expect("stdin is read");
+        input
+            .write_all(format!("{line}\n").as_bytes())
+            .await
+            .expect("stdin is read");
         input.flush().await.expect("stdin is read");
     }
 
