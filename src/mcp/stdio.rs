@@ -32,7 +32,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let line_max = options.body_bytes_max;
+    let (line_max, stopping) = (options.body_bytes_max, bus.clone());
     let opened = Arc::new(OnceLock::new());
     let handler = Handler {
         bus,
@@ -46,8 +46,25 @@ where
         handler: handler.clone(),
         narrowing: None,
     };
-    match handler.serve(transport).await {
-        Ok(running) => running.waiting().await.map(drop).map_err(std::io::Error::other),
+    let served = tokio::select! {
+        served = handler.serve(transport) => served,
+        _ = stopping.stopped() => return Ok(()),
+    };
+    match served {
+        Ok(running) => {
+            let end = running.cancellation_token();
+            let waiting = running.waiting();
+            tokio::pin!(waiting);
+            let waited = tokio::select! {
+                waited = &mut waiting => waited,
+                _ = stopping.stopped() => {
+                    // The bus has ended every stream; what rmcp still owes for them goes out before it closes.
+                    end.cancel();
+                    waiting.await
+                }
+            };
+            waited.map(drop).map_err(std::io::Error::other)
+        }
         // A client that goes away before it says anything is no failure of ours.
         Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),
         Err(failure) => Err(std::io::Error::other(failure)),

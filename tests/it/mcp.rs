@@ -6,7 +6,12 @@ mod http;
 mod events;
 mod client;
 mod local;
+mod server;
 
 mod lists;
 mod resources;
 mod rules;
+mod resume;
+mod limits;
+mod service;
+mod stdio;
