@@ -1,5 +1,7 @@
 //! MCP on stdin and stdout of the real binary: nothing but messages, in both eras.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::client::{Client, SUBSCRIPTION_ID, initialize, stateless, updates};
@@ -175,6 +177,23 @@ async fn the_end_of_stdin_ends_the_service_even_before_it_was_used() {
     let mut client = StdioClient::start(&[]);
     client.close_input();
     client.assert_ended().await;
+}
+
+#[tokio::test]
+async fn the_end_of_stdin_ends_open_listen_streams_at_once() {
+    let mut client = modern(&[]).await;
+    client.send(&listen(json!("open"), updates(&[A]))).await;
+    client.message().await;
+    let closed = Instant::now();
+    client.close_input();
+    assert_eq!(client.message().await["id"], "open", "the result of the stream");
+    client.assert_ended().await;
+    // rmcp gives a handler that does not end 5 s.
+    assert!(
+        closed.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        closed.elapsed()
+    );
 }
 
 #[tokio::test]
