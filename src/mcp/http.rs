@@ -275,12 +275,8 @@ impl Inner {
 
     /// Opens the stream of a session.
     fn get(&self, parts: &Parts) -> Answer {
-        let version = header(parts, &PROTOCOL_VERSION);
-        if version
-            .and_then(Revision::parse)
-            .is_some_and(Revision::is_stateless)
-        {
-            return reply::post_only();
+        if let Some(refusal) = refused_version(parts) {
+            return refusal;
         }
         let accepts = header(parts, &::http::header::ACCEPT).unwrap_or_default();
         if !accepts.contains("text/event-stream") && !accepts.contains("*/*") {
@@ -315,12 +311,8 @@ impl Inner {
 
     /// Ends a session.
     fn delete(&self, parts: &Parts) -> Answer {
-        let version = header(parts, &PROTOCOL_VERSION);
-        if version
-            .and_then(Revision::parse)
-            .is_some_and(Revision::is_stateless)
-        {
-            return reply::post_only();
+        if let Some(refusal) = refused_version(parts) {
+            return refusal;
         }
         match self.session(parts, None) {
             Ok(session) => {
@@ -392,6 +384,15 @@ impl Inner {
             },
             place,
         ))
+    }
+}
+
+/// The answer to a GET or DELETE whose version has neither, or is none that we know.
+fn refused_version(parts: &Parts) -> Option<Answer> {
+    let version = parts.headers.get(&PROTOCOL_VERSION)?.to_str().unwrap_or_default();
+    match Revision::parse(version.trim()) {
+        Some(revision) => revision.is_stateless().then(reply::post_only),
+        None => Some(reply::unknown_version(version)),
     }
 }
 

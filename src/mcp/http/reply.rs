@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::Answer;
 use super::stream::EventStream;
+use crate::mcp::wire::Revision;
 
 fn plain(status: StatusCode) -> Answer {
     let mut answer = Response::new(Empty::new().boxed());
@@ -33,9 +34,11 @@ pub(super) fn json(status: StatusCode, body: String) -> Answer {
 
 /// A JSON-RPC error.
 pub(super) fn error(id: Option<&RawValue>, status: StatusCode, error: &ErrorData) -> Answer {
+    // The id goes back as it was written: it may be a number that no type of ours holds.
+    let id = id.map_or("null", RawValue::get);
     json(
         status,
-        json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string(),
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{}}}", json!(error)),
     )
 }
 
@@ -130,6 +133,16 @@ pub(super) fn accepted() -> Answer {
 
 pub(super) fn no_content() -> Answer {
     plain(StatusCode::NO_CONTENT)
+}
+
+/// A GET or DELETE of a revision that there is not.
+pub(super) fn unknown_version(version: &str) -> Answer {
+    let version: String = version.chars().take(40).collect();
+    let known = Revision::ALL.map(Revision::as_str).join(", ");
+    bad_request(
+        None,
+        &format!("unsupported MCP-Protocol-Version {version:?}; send one of {known}"),
+    )
 }
 
 pub(super) fn not_acceptable() -> Answer {

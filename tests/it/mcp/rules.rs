@@ -186,6 +186,45 @@ async fn a_modern_request_must_agree_with_its_headers() {
 }
 
 #[tokio::test]
+async fn a_version_header_of_no_revision_is_refused_whatever_the_method() {
+    let local = Local::start().await;
+    let client = Client::open(local.server, "2025-11-25").await;
+    for version in ["2099-01-01", "", "nonsense"] {
+        for request in [
+            Request::post(ping().to_string()),
+            Request::stream(),
+            Request::new("DELETE", "/mcp"),
+        ] {
+            let request = client
+                .with_headers(request)
+                .header("mcp-protocol-version", version);
+            assert_eq!(request.send(local.server).await.status, 400, "{version:?}");
+        }
+    }
+    client.call("ping", json!({})).await;
+}
+
+#[tokio::test]
+async fn an_error_names_an_id_as_it_was_written() {
+    let local = Local::start().await;
+    for id in [
+        "9".repeat(400),
+        "1e999".to_owned(),
+        "\"a\\u0062\"".to_owned(),
+        "1.50".to_owned(),
+    ] {
+        let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}");
+        let reply = Request::post(body).send(local.server).await;
+        assert_eq!(reply.status, 400);
+        assert!(
+            reply.text().contains(&format!("\"id\":{id},")),
+            "{}",
+            reply.text()
+        );
+    }
+}
+
+#[tokio::test]
 async fn an_unknown_version_is_answered_with_the_newest_that_has_initialize() {
     let local = Local::start().await;
     for asked in ["1999-01-01", "2099-01-01", MODERN] {
