@@ -15,3 +15,5 @@ mod resume;
 mod limits;
 mod service;
 mod stdio;
+mod pressure;
+mod hostile;

@@ -62,6 +62,10 @@ impl Request {
         self
     }
 
+    pub(crate) fn is(&self, method: &str) -> bool {
+        self.method == method
+    }
+
     pub(crate) fn without(mut self, name: &str) -> Request {
         self.headers.retain(|(known, _)| known != name);
         self
@@ -108,10 +112,8 @@ impl Request {
         ));
         stream.write_all(head.as_bytes()).await.ok()?;
         // A server that refuses a body may answer before it has read it all.
-        let sent = stream.write_all(&self.body).await;
-        let incoming = Incoming::head(stream).await;
-        assert!(sent.is_ok() || incoming.is_some() || self.body.is_empty() || incoming.is_none());
-        incoming
+        stream.write_all(&self.body).await.unwrap_or_default();
+        Incoming::head(stream).await
     }
 
     /// Sends it and reads the whole answer.
