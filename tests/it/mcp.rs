@@ -8,6 +8,7 @@ mod client;
 mod local;
 mod server;
 
+mod golden;
 mod lists;
 mod resources;
 mod rules;
