@@ -246,11 +246,12 @@ impl Inner {
         parts.extensions.insert(opened.clone());
         parts.headers.remove(SESSION_ID);
         let mut answer = self.pass(parts, body).await;
-        if let Some(session) = opened.get() {
-            match self.sessions.insert(session.clone()) {
+        match opened.get() {
+            Some(session) => match self.sessions.insert(session.clone()) {
                 Ok(key) => drop(answer.headers_mut().insert(SESSION_ID, key)),
                 Err(error) => return reply::internal_error(&format!("no session id could be made: {error}")),
-            }
+            },
+            None => answer = reply::unavailable_if_full(answer).await,
         }
         answer
     }
@@ -267,12 +268,8 @@ impl Inner {
 
     /// Opens the stream of a session.
     fn get(&self, parts: &Parts) -> Answer {
-        let version = header(parts, &PROTOCOL_VERSION);
-        if version
-            .and_then(Revision::parse)
-            .is_some_and(Revision::is_stateless)
-        {
-            return reply::post_only();
+        if let Some(refusal) = refused_version(parts) {
+            return refusal;
         }
         let accepts = header(parts, &::http::header::ACCEPT).unwrap_or_default();
         if !accepts.contains("text/event-stream") && !accepts.contains("*/*") {
@@ -307,12 +304,8 @@ impl Inner {
 
     /// Ends a session.
     fn delete(&self, parts: &Parts) -> Answer {
-        let version = header(parts, &PROTOCOL_VERSION);
-        if version
-            .and_then(Revision::parse)
-            .is_some_and(Revision::is_stateless)
-        {
-            return reply::post_only();
+        if let Some(refusal) = refused_version(parts) {
+            return refusal;
         }
         match self.session(parts, None) {
             Ok(session) => {
@@ -353,7 +346,7 @@ impl Inner {
         };
         let listening = match Listening::open(&self.handler, &mut filter, true).await {
             Ok(listening) => listening,
-            Err(refusal) => return reply::error(Some(&id), StatusCode::BAD_REQUEST, &refusal),
+            Err(refusal) => return reply::refused_stream(&id, &refusal),
         };
         if let (Some(slot), Ok(filter)) = (
             request.pointer_mut("/params/notifications"),
@@ -398,6 +391,15 @@ fn with_port(origin: &str) -> String {
         Some(("http", _)) if !has_port => format!("{origin}:80"),
         Some(("https", _)) if !has_port => format!("{origin}:443"),
         _ => origin.to_owned(),
+    }
+}
+
+/// The answer to a GET or DELETE whose version has neither, or is none that we know.
+fn refused_version(parts: &Parts) -> Option<Answer> {
+    let version = parts.headers.get(&PROTOCOL_VERSION)?.to_str().unwrap_or_default();
+    match Revision::parse(version.trim()) {
+        Some(revision) => revision.is_stateless().then(reply::post_only),
+        None => Some(reply::unknown_version(version)),
     }
 }
 
