@@ -77,6 +77,29 @@ impl Drop for Completion {
     }
 }
 
+/// What marking did, counted here first: a shared counter per outbox would make the shards wait for each other.
+#[derive(Default)]
+struct Count {
+    new: usize,
+    conflated: usize,
+}
+
+impl Count {
+    fn add(&mut self, marked: Marked) {
+        self.new += usize::from(marked == Marked::New);
+        self.conflated += usize::from(marked == Marked::Conflated);
+    }
+
+    fn told(&self) -> usize {
+        self.new + self.conflated
+    }
+
+    fn report(&self, metrics: &Metrics) {
+        metrics.told.add(self.new as u64);
+        metrics.conflated.add(self.conflated as u64);
+    }
+}
+
 /// One shard of who wants what.
 pub(crate) struct Publisher {
     /// URI → outboxes.
@@ -174,15 +197,6 @@ impl Publisher {
         Ok(etag)
     }
 
-    fn count(&self, marked: Marked) -> usize {
-        match marked {
-            Marked::New => self.metrics.told.add(1),
-            Marked::Conflated => self.metrics.conflated.add(1),
-            Marked::Ignored => return 0,
-        }
-        1
-    }
-
     fn ping(&mut self) {
         self.tick = (self.tick + 1) % KEEP_ALIVE_TICKS;
         let due = self
@@ -214,29 +228,33 @@ impl Handler<Fan> for Publisher {
     type Result = ();
 
     fn handle(&mut self, fan: Fan, _: &mut Context<Self>) {
+        let mut count = Count::default();
         if let Some(notice) = &fan.notice {
-            let mut told = 0;
             for (outbox, slot) in self.table.subscribers(&notice.uri) {
-                told += self.count(outbox.mark(slot, notice));
+                count.add(outbox.mark(slot, notice));
             }
             for outbox in self
                 .everything
                 .iter()
                 .filter_map(|member| self.table.get(*member))
             {
-                told += self.count(outbox.mark_any(notice));
+                count.add(outbox.mark_any(notice));
             }
-            fan.completion.told.fetch_add(told, Ordering::Relaxed);
+            fan.completion.told.fetch_add(count.told(), Ordering::Relaxed);
         }
         if let Some((kind, hash, position)) = fan.list {
-            let watchers = self.lists[kind.index()]
+            let before = count.told();
+            for outbox in self.lists[kind.index()]
                 .iter()
-                .filter_map(|member| self.table.get(*member));
-            let told: usize = watchers
-                .map(|outbox| self.count(outbox.mark_list(kind, hash, position)))
-                .sum();
-            fan.completion.listed.fetch_add(told, Ordering::Relaxed);
+                .filter_map(|member| self.table.get(*member))
+            {
+                count.add(outbox.mark_list(kind, hash, position));
+            }
+            fan.completion
+                .listed
+                .fetch_add(count.told() - before, Ordering::Relaxed);
         }
+        count.report(&self.metrics);
     }
 }
 
@@ -275,12 +293,14 @@ impl Handler<EnlistLists> for Publisher {
         } = enlist;
         outbox.set_epoch(at.epoch);
         if let Some(member) = self.member(&outbox) {
+            let mut count = Count::default();
             for (kind, hash) in lists {
                 let told = if announce { ListHash::EMPTY } else { hash };
                 outbox.with(|set| set.watch_list(kind, told, at.offset));
                 self.lists[kind.index()].insert(member);
-                self.count(outbox.mark_list(kind, hash, at));
+                count.add(outbox.mark_list(kind, hash, at));
             }
+            count.report(&self.metrics);
         }
         ticket.answer(());
     }
