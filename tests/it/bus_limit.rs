@@ -121,12 +121,16 @@ async fn at_subscriptions_max_subscribing_is_refused_but_not_to_what_is_subscrib
 #[tokio::test]
 async fn what_is_watched_by_watching_all_is_not_counted_as_subscribed_to() {
     let bench = Bench::with(|limits| limits.subscriptions_max = 2);
+    bench.put("demo://d", "one").await;
     let client = bench.client().await;
     within(client.session.watch_all()).await.unwrap();
     for name in ["demo://a", "demo://b", "demo://c"] {
         bench.put(name, "one").await;
     }
     assert_eq!(client.subscribe("demo://c").await, 1);
+    assert_eq!(client.subscribe("demo://d").await, 1);
+    let third = client.session.subscribe(vec![uri("demo://a")]).await.unwrap();
+    assert_eq!(third, [Err(SubscribeError::TooMany(2))]);
 }
 
 #[tokio::test]

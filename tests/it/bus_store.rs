@@ -60,7 +60,7 @@ impl Store for Shelf {
             ..Checkpoint::default()
         };
         for record in self.records() {
-            checkpoint.offset = record.offset;
+            (checkpoint.offset, checkpoint.floor) = (record.offset, record.floor);
             if let Some((uri, line)) = record.line {
                 checkpoint.lines.retain(|(known, _)| *known != uri);
                 checkpoint.lines.push((uri, line));
