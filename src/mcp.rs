@@ -13,8 +13,10 @@ mod handler;
 mod listen;
 mod http;
 mod stdio;
+mod wrap;
 
 pub use http::{Endpoint, EndpointBody};
 pub use options::{CacheHint, McpOptions};
 pub use stdio::serve_stdio;
 pub use wire::{ETAG_META_KEY, Revision};
+pub use wrap::{Wrap, Wrapped};

@@ -79,20 +79,13 @@ impl Endpoint {
     /// port, origins `scheme://host[:port]`.
     pub fn with_hosts(bus: Bus, options: McpOptions, hosts: &[String], origins: &[String]) -> Endpoint {
         let loopback_hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        let loopback_origins = [
-            "http://localhost:*",
-            "https://localhost:*",
-            "http://127.0.0.1:*",
-            "https://127.0.0.1:*",
-        ];
-        let more_origins = ["http://[::1]:*", "https://[::1]:*"];
-        let loopback_origins = loopback_origins
-            .iter()
-            .chain(&more_origins)
-            .map(|origin| (*origin).to_owned());
+        let loopback_origins = ["localhost", "127.0.0.1", "[::1]"]
+            .into_iter()
+            .flat_map(|host| ["http", "https"].map(|scheme| format!("{scheme}://{host}:*")));
+        let origins = origins.iter().map(|origin| with_port(origin));
         let mut config = StreamableHttpServerConfig::default()
             .with_allowed_hosts(loopback_hosts.into_iter().chain(hosts.iter().cloned()))
-            .with_allowed_origins(loopback_origins.chain(origins.iter().cloned()));
+            .with_allowed_origins(loopback_origins.chain(origins));
         config.legacy_session_mode = false;
         config.json_response = true;
         config.max_request_body_bytes = options.body_bytes_max;
@@ -396,6 +389,20 @@ fn refused_version(parts: &Parts) -> Option<Answer> {
     }
 }
 
+/// An origin with its port: rmcp takes one that names none for one that allows any.
+fn with_port(origin: &str) -> String {
+    let named = origin
+        .rsplit_once(']')
+        .map_or(origin, |(_, after)| after)
+        .rsplit_once(':');
+    let has_port = named.is_some_and(|(_, port)| port == "*" || port.parse::<u16>().is_ok());
+    match origin.split_once("://") {
+        Some(("http", _)) if !has_port => format!("{origin}:80"),
+        Some(("https", _)) if !has_port => format!("{origin}:443"),
+        _ => origin.to_owned(),
+    }
+}
+
 /// A header's text, without the white space around it.
 fn header<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {
     parts
@@ -403,4 +410,23 @@ fn header<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {
         .get(name)
         .and_then(|value| value.to_str().ok())
         .map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_without_a_port_means_that_of_its_scheme() {
+        for (written, meant) in [
+            ("https://app.example", "https://app.example:443"),
+            ("http://app.example", "http://app.example:80"),
+            ("http://app.example:8080", "http://app.example:8080"),
+            ("http://app.example:*", "http://app.example:*"),
+            ("https://[2001:db8::1]", "https://[2001:db8::1]:443"),
+            ("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443"),
+        ] {
+            assert_eq!(with_port(written), meant);
+        }
+    }
 }
