@@ -381,15 +381,6 @@ impl Inner {
     }
 }
 
-/// The answer to a GET or DELETE whose version has neither, or is none that we know.
-fn refused_version(parts: &Parts) -> Option<Answer> {
-    let version = parts.headers.get(&PROTOCOL_VERSION)?.to_str().unwrap_or_default();
-    match Revision::parse(version.trim()) {
-        Some(revision) => revision.is_stateless().then(reply::post_only),
-        None => Some(reply::unknown_version(version)),
-    }
-}
-
 /// An origin with its port: rmcp takes one that names none for one that allows any.
 fn with_port(origin: &str) -> String {
     let named = origin
@@ -401,6 +392,15 @@ fn with_port(origin: &str) -> String {
         Some(("http", _)) if !has_port => format!("{origin}:80"),
         Some(("https", _)) if !has_port => format!("{origin}:443"),
         _ => origin.to_owned(),
+    }
+}
+
+/// The answer to a GET or DELETE whose version has neither, or is none that we know.
+fn refused_version(parts: &Parts) -> Option<Answer> {
+    let version = parts.headers.get(&PROTOCOL_VERSION)?.to_str().unwrap_or_default();
+    match Revision::parse(version.trim()) {
+        Some(revision) => revision.is_stateless().then(reply::post_only),
+        None => Some(reply::unknown_version(version)),
     }
 }
 

@@ -19,5 +19,4 @@ mod bus_shard;
 mod bus_store;
 mod bus_end;
 mod bus_model;
-
 mod mcp;
