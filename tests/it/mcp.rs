@@ -2,6 +2,11 @@
 //!
 //! No test sleeps. What must come has a deadline; what must not come is shown by a sentinel that comes next.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "messages are written where they are handed over, and borrowing each would only add noise"
+)]
+
 mod http;
 mod events;
 mod client;

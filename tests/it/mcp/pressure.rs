@@ -39,12 +39,7 @@ impl Publisher {
             ));
         }
         let (mut reading, mut writing) = self.stream.split();
-        let write = async {
-            writing
-                .write_all(requests.as_bytes())
-                .await
-                .expect("the server reads")
-        };
+        let write = async { writing.write_all(requests.as_bytes()).await };
         let read = async {
             let mut answers = 0;
             let mut bytes = Vec::new();
@@ -61,7 +56,8 @@ impl Publisher {
                 }
             }
         };
-        within("the answers of the HTTP API", async { tokio::join!(write, read) }).await;
+        let (written, ()) = within("the answers of the HTTP API", async { tokio::join!(write, read) }).await;
+        written.expect("the server reads");
     }
 }
 

@@ -111,6 +111,11 @@ async fn listen_streams_on_stdio_are_acknowledged_tagged_and_ended_silently_by_t
         (Some(B), &json!(1))
     );
     client.close_input();
+    assert_eq!(
+        client.message().await["id"],
+        1,
+        "the other stream's result; the cancelled one has none"
+    );
     client.assert_ended().await;
 }
 
