@@ -19,6 +19,7 @@ use serde_json::{Map, json};
 use super::cursor::Cursor;
 use super::listen::Listening;
 use super::options::McpOptions;
+use super::report::{LogThreshold, Reporter};
 use super::stdio::pump_session;
 use super::wire::{ETAG_META_KEY, Revision};
 use super::{convert, error};
@@ -34,6 +35,8 @@ pub(crate) struct McpSession {
     pub(crate) session: Session,
     /// What was negotiated.
     pub(crate) revision: Revision,
+    /// Which log messages its client wants.
+    pub(crate) log: LogThreshold,
 }
 
 /// Where `initialize` leaves the session it opened, for whoever carries the connection.
@@ -198,6 +201,8 @@ fn capabilities(revision: Revision) -> ServerCapabilities {
         .enable_tools()
         .enable_prompts()
         .build();
+    // Tools may log, whatever the publisher who brings them; which of them will is not known here.
+    capabilities.logging = Some(Map::new());
     if let Some(resources) = &mut capabilities.resources {
         resources.list_changed = list_changed;
     }
@@ -245,6 +250,7 @@ impl ServerHandler for Handler {
         let session = Arc::new(McpSession {
             session: self.open(revision).await?,
             revision,
+            log: LogThreshold::default(),
         });
         if opened.set(session).is_err() {
             return Err(ErrorData::invalid_request(
@@ -352,7 +358,11 @@ impl ServerHandler for Handler {
     ) -> Result<CallToolResponse, ErrorData> {
         let tool = self.bus.tool(&request.name).await.map_err(error::stopping)?;
         let tool = tool.ok_or_else(|| error::invalid_params(format!("Unknown tool: {}", request.name)))?;
-        let answer = tool.call(request.arguments.unwrap_or_default()).await;
+        let reporter = Reporter::new(context.clone(), self.session(&context).ok());
+        let answer = tool
+            .call(request.arguments.unwrap_or_default(), reporter.call_context())
+            .await;
+        reporter.end().await;
         let mut result = convert::tool_result(answer);
         result.meta = self.hints(&context).meta;
         Ok(result.into())
@@ -401,6 +411,21 @@ impl ServerHandler for Handler {
         let mut result = convert::prompt_result(&prompt, messages);
         result.meta = self.hints(&context).meta;
         Ok(result.into())
+    }
+
+    #[expect(deprecated, reason = "rmcp marks logging for a later revision; all five of ours have it")]
+    async fn set_level(
+        &self,
+        request: rmcp::model::SetLevelRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        if Revision::of(context.protocol_version().as_ref()).is_stateless() {
+            // There each request names its own level.
+            return Err(ErrorData::method_not_found::<rmcp::model::SetLevelRequestMethod>());
+        }
+        let session = self.session(&context)?;
+        session.log.set(convert::log_level(request.level));
+        Ok(())
     }
 
     async fn complete(
