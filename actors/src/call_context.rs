@@ -208,10 +208,6 @@ mod tests {
     fn levels_are_ordered_by_severity() {
         assert!(LogLevel::ALL.is_sorted_by(|milder, graver| milder < graver));
         let indexed = LogLevel::ALL.iter().enumerate();
-        assert!(
-            indexed
-                .into_iter()
-                .all(|(index, level)| *level as usize == index)
-        );
+        assert!(indexed.into_iter().all(|(index, level)| *level as usize == index));
     }
 }

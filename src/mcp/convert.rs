@@ -124,7 +124,10 @@ pub(crate) fn prompt_result(prompt: &Prompt, messages: Vec<PromptMessage>) -> Ge
 }
 
 /// A log level as rmcp's.
-#[expect(deprecated, reason = "rmcp marks logging for a later revision; all five of ours have it")]
+#[expect(
+    deprecated,
+    reason = "rmcp marks logging for a later revision; all five of ours have it"
+)]
 pub(crate) fn logging_level(level: LogLevel) -> rmcp::model::LoggingLevel {
     use rmcp::model::LoggingLevel;
     match level {
@@ -140,7 +143,10 @@ pub(crate) fn logging_level(level: LogLevel) -> rmcp::model::LoggingLevel {
 }
 
 /// The level that a client named.
-#[expect(deprecated, reason = "rmcp marks logging for a later revision; all five of ours have it")]
+#[expect(
+    deprecated,
+    reason = "rmcp marks logging for a later revision; all five of ours have it"
+)]
 pub(crate) fn log_level(level: rmcp::model::LoggingLevel) -> LogLevel {
     use rmcp::model::LoggingLevel;
     match level {
@@ -162,7 +168,14 @@ mod tests {
     #[test]
     fn every_level_keeps_its_name() {
         let names = [
-            "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
+            "debug",
+            "info",
+            "notice",
+            "warning",
+            "error",
+            "critical",
+            "alert",
+            "emergency",
         ];
         for (level, name) in LogLevel::ALL.into_iter().zip(names) {
             assert_eq!(json!(logging_level(level)), json!(name));

@@ -6,7 +6,8 @@
 use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult, GetPromptRequestParams, GetPromptResponse,
+    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams,
+    CompleteResult, CustomRequest, CustomResult, ErrorCode, GetPromptRequestParams, GetPromptResponse,
     Implementation, InitializeRequestParams, InitializeResult, ListPromptsResult,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams,
     ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
@@ -27,6 +28,9 @@ use crate::{Bus, Descriptor, Etag, ListKind, ResourceUri, Session, SessionOption
 
 /// The `_meta` key under which a stateless result names its server (2026-07-28, basic/index).
 const SERVER_INFO_META_KEY: &str = "io.modelcontextprotocol/serverInfo";
+
+/// The method by which a session says which log messages it wants.
+const SET_LEVEL: &str = "logging/setLevel";
 
 /// One client of an older revision.
 #[derive(Debug)]
@@ -413,7 +417,10 @@ impl ServerHandler for Handler {
         Ok(result.into())
     }
 
-    #[expect(deprecated, reason = "rmcp marks logging for a later revision; all five of ours have it")]
+    #[expect(
+        deprecated,
+        reason = "rmcp marks logging for a later revision; all five of ours have it"
+    )]
     async fn set_level(
         &self,
         request: rmcp::model::SetLevelRequestParams,
@@ -426,6 +433,22 @@ impl ServerHandler for Handler {
         let session = self.session(&context)?;
         session.log.set(convert::log_level(request.level));
         Ok(())
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let stateless = Revision::of(context.protocol_version().as_ref()).is_stateless();
+        if request.method == SET_LEVEL && !stateless {
+            // rmcp takes a request whose parameters it cannot read for one of a method that it does not know.
+            let names = "debug, info, notice, warning, error, critical, alert, emergency";
+            return Err(error::invalid_params(format!(
+                "{SET_LEVEL} needs params.level, one of {names}"
+            )));
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None))
     }
 
     async fn complete(

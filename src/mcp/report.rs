@@ -112,7 +112,11 @@ impl Call {
         if let CallEvent::Progress { progress, .. } = &event {
             // The protocol wants it to grow (basic/utilities/progress), and JSON has finite numbers only.
             if !progress.is_finite() || *progress <= told.progress {
-                tracing::debug!(progress, last = told.progress, "progress that does not grow is not told");
+                tracing::debug!(
+                    progress,
+                    last = told.progress,
+                    "progress that does not grow is not told"
+                );
                 return;
             }
             told.progress = *progress;
@@ -169,10 +173,16 @@ impl Call {
     }
 }
 
-#[expect(deprecated, reason = "rmcp marks logging for a later revision; all five of ours have it")]
+#[expect(
+    deprecated,
+    reason = "rmcp marks logging for a later revision; all five of ours have it"
+)]
 fn log_message(level: LogLevel, logger: Option<String>, data: serde_json::Value) -> ServerNotification {
     use rmcp::model::{LoggingMessageNotification, LoggingMessageNotificationParam};
     let mut params = LoggingMessageNotificationParam::new(convert::logging_level(level), data);
     params.logger = logger;
     ServerNotification::LoggingMessageNotification(LoggingMessageNotification::new(params))
 }
+
+#[cfg(test)]
+mod tests;
