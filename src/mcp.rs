@@ -14,8 +14,10 @@ mod listen;
 mod report;
 mod http;
 mod stdio;
+mod wrap;
 
 pub use http::{Endpoint, EndpointBody};
 pub use options::{CacheHint, McpOptions};
 pub use stdio::serve_stdio;
 pub use wire::{ETAG_META_KEY, Revision};
+pub use wrap::{Wrap, Wrapped};

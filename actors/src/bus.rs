@@ -26,8 +26,8 @@ use crate::session::{Session, SessionActor, SessionOptions};
 use crate::store::Store;
 use crate::system::{Actors, Parts, Shard, current_shard};
 use crate::{
-    Body, Closed, Content, Descriptor, Digest, Etag, InvalidUri, Prompt, Resource, ResourceTemplate,
-    ResourceUri, Tool,
+    Body, Closed, Content, Descriptor, Digest, Etag, InvalidUri, ListKind, Prompt, Resource,
+    ResourceTemplate, ResourceUri, Tool,
 };
 
 /// How often a lazy body is read again because its resource was touched meanwhile.
@@ -592,6 +592,19 @@ impl Bus {
     pub async fn remove_template(&self, uri_template: &str) -> Result<ListOutcome, PublishError> {
         self.change_list(ListChange::RemoveTemplate(uri_template.to_owned()))
             .await
+    }
+
+    /// Says that what somebody else lists of this kind, beside the bus's own items, has this digest now (none: there is
+    /// nothing). It is part of the list hash, so clients are told when it becomes another one, and only then.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub async fn set_foreign_list(
+        &self,
+        kind: ListKind,
+        digest: Option<Digest>,
+    ) -> Result<ListOutcome, PublishError> {
+        self.change_list(ListChange::Foreign(kind, digest)).await
     }
 
     async fn change_list(&self, change: ListChange) -> Result<ListOutcome, PublishError> {

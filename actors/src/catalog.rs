@@ -41,7 +41,8 @@ pub(crate) struct Decision {
 struct Entry {
     resource: Arc<Resource>,
     content: Option<Digest>,
-    item: Digest,
+    /// Its share in the list hash; none when it is not listed.
+    item: Option<Digest>,
     revision: u64,
 }
 
@@ -76,6 +77,8 @@ pub(crate) struct Catalog {
     templates: BTreeMap<String, Family>,
     tools: BTreeMap<String, (Arc<Tool>, Digest)>,
     prompts: BTreeMap<String, (Arc<Prompt>, Digest)>,
+    /// Per list kind, the digest of what somebody else lists.
+    foreign: [Option<Digest>; 3],
     hashes: [ListHash; 3],
     revision: u64,
     limits: Arc<Limits>,
@@ -88,6 +91,7 @@ impl Catalog {
             templates: BTreeMap::new(),
             tools: BTreeMap::new(),
             prompts: BTreeMap::new(),
+            foreign: [None; 3],
             hashes: [ListHash::EMPTY; 3],
             revision: 0,
             limits,
@@ -121,9 +125,13 @@ impl Catalog {
             return Err(PublishError::BodyTooLarge { uri, len, max });
         }
         let content = content_digest(&resource);
-        let item = resource.descriptor().digest();
-        let before = self.hashes[ListKind::Resources.index()];
-        let mut after = before.with(item);
+        let item = resource
+            .descriptor()
+            .listed
+            .then(|| resource.descriptor().digest());
+        let mut after = item
+            .into_iter()
+            .fold(self.hashes[ListKind::Resources.index()], ListHash::with);
         let full = self.resources.len() >= self.limits.resources_max;
         let created = match self.resources.get_mut(&uri) {
             None if full => {
@@ -134,7 +142,7 @@ impl Catalog {
             }
             None => true,
             Some(held) => {
-                after = after.without(held.item);
+                after = held.item.into_iter().fold(after, ListHash::without);
                 let same_content = same_content(held, &resource, content);
                 if same_content && held.item == item {
                     // Only what clients do not see may differ: whether they may subscribe.
@@ -198,7 +206,10 @@ impl Catalog {
         let Some(entry) = self.resources.remove(&uri) else {
             return Err(PublishError::NotFound(uri));
         };
-        let hash = self.hashes[ListKind::Resources.index()].without(entry.item);
+        let hash = entry
+            .item
+            .into_iter()
+            .fold(self.hashes[ListKind::Resources.index()], ListHash::without);
         let list = self.set_hash(ListKind::Resources, hash);
         Ok(Decision {
             uri,
@@ -222,6 +233,11 @@ impl Catalog {
         change: ListChange,
         now: u64,
     ) -> Result<Option<(ListKind, ListHash)>, PublishError> {
+        if let ListChange::Foreign(kind, digest) = change {
+            let old = std::mem::replace(&mut self.foreign[kind.index()], digest);
+            let without = old.into_iter().fold(self.hashes[kind.index()], ListHash::without);
+            return Ok(self.set_hash(kind, digest.into_iter().fold(without, ListHash::with)));
+        }
         let max = self.limits.list_items_max;
         let [mut resources, mut tools, mut prompts] = self.hashes;
         match change {
@@ -287,6 +303,7 @@ impl Catalog {
                 )?;
             }
             ListChange::RemoveTemplate(name) => drop(take(&mut self.templates, &name, &mut resources)),
+            ListChange::Foreign(..) => {}
             ListChange::Listed(name, digest) => {
                 if let Some(family) = self.templates.get_mut(&name) {
                     resources = family.weigh_out(resources);
@@ -344,8 +361,11 @@ impl Catalog {
     /// At most `limit` resources whose URI comes after `after`, in the order of their URIs.
     pub(crate) fn resources_after(&self, after: Option<&str>, limit: usize) -> Vec<Arc<Resource>> {
         let from = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        self.resources
+        let listed = self
+            .resources
             .range::<str, _>(from)
+            .filter(|(_, entry)| entry.item.is_some());
+        listed
             .take(limit)
             .map(|(_, entry)| entry.resource.clone())
             .collect()

@@ -77,6 +77,8 @@ pub(crate) enum ListChange {
     PutTemplate(Arc<ResourceTemplate>, Option<crate::Digest>),
     /// There is no such template any more.
     RemoveTemplate(String),
+    /// What somebody else lists of this kind has this digest now; none: nothing.
+    Foreign(crate::ListKind, Option<crate::Digest>),
     /// The members that this template lists now have this digest.
     Listed(String, crate::Digest),
 }

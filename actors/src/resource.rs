@@ -26,6 +26,9 @@ pub struct Descriptor {
     pub media_type: Option<String>,
     /// Whether clients may subscribe to it.
     pub subscribable: bool,
+    /// Whether it is in the resource list. What is not is read, subscribed to and versioned like any other: for
+    /// resources that somebody else lists.
+    pub listed: bool,
 }
 
 impl Descriptor {
@@ -45,6 +48,7 @@ impl Descriptor {
             description: None,
             media_type: None,
             subscribable: true,
+            listed: true,
         }
     }
 
@@ -258,6 +262,13 @@ impl Resource {
     #[must_use]
     pub fn subscribable(mut self, subscribable: bool) -> Resource {
         self.descriptor.subscribable = subscribable;
+        self
+    }
+
+    /// Says whether it is in the resource list; it is unless told otherwise.
+    #[must_use]
+    pub fn listed(mut self, listed: bool) -> Resource {
+        self.descriptor.listed = listed;
         self
     }
 

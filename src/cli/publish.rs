@@ -96,7 +96,7 @@ impl Publish {
             .timeout(ANSWER_TIMEOUT)
             .build();
         let request = self.request(&client.map_err(CliError::failed)?, body);
-        let answer = request.send().await.map_err(|error| self.unsent(error))?;
+        let answer = request.send().await.map_err(|error| self.unsent(&error))?;
         let (status, headers) = (answer.status(), answer.headers().clone());
         if status.is_success() {
             return Ok(outcome(self.uri.as_str(), status, &headers));
@@ -131,8 +131,8 @@ impl Publish {
         format!("{base}/v1/resources/{segment}")
     }
 
-    fn unsent(&self, error: reqwest::Error) -> CliError {
-        let (refused, cause) = (error.is_connect(), root(&error));
+    fn unsent(&self, error: &reqwest::Error) -> CliError {
+        let (refused, cause) = (error.is_connect(), root(error));
         if !refused {
             return CliError::Failed(format!("{} did not answer: {cause}", self.url));
         }

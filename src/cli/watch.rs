@@ -1,13 +1,335 @@
-//! stub
-use super::{CliError, usage};
-use clap::Args;
-/// x
+//! `tidings watch`: prints every change of some resources of any MCP server, one line each.
+//!
+//! Owns the two forms of its command line and the lines themselves. Changes go to standard output, word about the
+//! connection to standard error. It never speaks to a server itself; [`crate::client`] does.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::time::SystemTime;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::{CliError, block_on, signal, timestamp, usage};
+use crate::client::{ConnectError, Era, Event, Road, Target, WatchError, Watcher};
+use crate::config::{LogConfig, LogFormat};
+use crate::{ResourceUri, telemetry};
+
+const USAGE: &str =
+    "tidings watch [OPTIONS] TARGET URI...\n       tidings watch [OPTIONS] URI... -- COMMAND [ARG]...";
+
+/// What is logged unless `TIDINGS_LOG` says otherwise: what the protocol library has to say about a lost connection
+/// is said by us.
+const LOG_DEFAULT: &str = "warn,rmcp=off";
+
+/// The arguments of `tidings watch`.
 #[derive(Debug, Args)]
+#[command(override_usage = USAGE)]
 pub(super) struct Watch {
-    args: Vec<String>,
+    /// Address of the server, such as http://127.0.0.1:8808/mcp, unless a COMMAND is given; then the URIs to watch
+    #[arg(required = true, value_name = "TARGET|URI")]
+    words: Vec<String>,
+    /// Program that is an MCP server on its standard input and output, and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+    /// Revisions of the protocol to try: all, 2026-07-28, or 2025-11-25 and older
+    #[arg(long, value_enum, default_value_t = EraName::Auto)]
+    era: EraName,
+    /// What is logged: a level, or directives such as info,tidings=debug
+    #[arg(long, env = "TIDINGS_LOG", default_value = LOG_DEFAULT, value_name = "LEVEL", hide_env_values = true)]
+    log: String,
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum EraName {
+    Auto,
+    Modern,
+    Legacy,
+}
+
+impl From<EraName> for Era {
+    fn from(name: EraName) -> Era {
+        match name {
+            EraName::Auto => Era::Auto,
+            EraName::Modern => Era::Modern,
+            EraName::Legacy => Era::Legacy,
+        }
+    }
+}
+
 impl Watch {
     pub(super) fn run(&self) -> Result<(), CliError> {
-        Err(usage("watch", "x"))
+        let (target, uris) = self.plan()?;
+        telemetry::install(&LogConfig {
+            level: self.log.clone(),
+            format: LogFormat::Text,
+        })?;
+        block_on(self.watch(target, uris))
+    }
+
+    /// Whom to ask, and for what.
+    fn plan(&self) -> Result<(Target, Vec<String>), CliError> {
+        let misuse = |message: &str| usage("watch", message);
+        let (target, uris) = if self.command.is_empty() {
+            let (target, uris) = self.words.split_first().expect("clap requires one word at least");
+            (Target::http(target), uris)
+        } else {
+            (Target::command(self.command.clone()), self.words.as_slice())
+        };
+        let target = target.map_err(|error| misuse(&error.to_string()))?;
+        if uris.is_empty() {
+            return Err(misuse("name the resources to watch after the server's address"));
+        }
+        for uri in uris {
+            ResourceUri::new(uri).map_err(|error| misuse(&error.to_string()))?;
+        }
+        Ok((target, uris.to_vec()))
+    }
+
+    /// Watches until interrupted.
+    async fn watch(&self, target: Target, uris: Vec<String>) -> Result<(), CliError> {
+        let interrupted = signal::interrupted();
+        tokio::pin!(interrupted);
+        let name = target.to_string();
+        let mut watcher = tokio::select! {
+            biased;
+            () = &mut interrupted => return Ok(()),
+            connected = Watcher::connect(target, self.era.into()) => connected?,
+        };
+        let watched = tokio::select! {
+            biased;
+            () = &mut interrupted => Ok(()),
+            watched = self.follow(&name, &mut watcher, uris) => watched,
+        };
+        watcher.close().await;
+        watched
+    }
+
+    async fn follow(&self, name: &str, watcher: &mut Watcher, uris: Vec<String>) -> Result<(), CliError> {
+        let etags = watcher.subscribe_resources(uris.clone()).await?;
+        let road = watcher.road();
+        say(&listening(name, watcher.revision(), road))?;
+        for (uri, etag) in uris.iter().zip(&etags) {
+            self.print(uri, etag.as_deref(), road, true)?;
+        }
+        while let Some(event) = watcher.next_event().await {
+            match event {
+                Event::Changed(changed) => {
+                    self.print(&changed.uri, changed.etag.as_deref(), changed.road, false)?;
+                }
+                other => say(&word(name, &other))?,
+            }
+        }
+        Err(CliError::failed("the watcher ended"))
+    }
+
+    fn print(&self, uri: &str, etag: Option<&str>, road: Road, current: bool) -> Result<(), CliError> {
+        let at = timestamp::utc(SystemTime::now());
+        let line = Line {
+            uri,
+            etag,
+            road: road.name(),
+            at: &at,
+            current,
+        };
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}", if self.json { line.json() } else { line.text() })?;
+        Ok(out.flush()?)
+    }
+}
+
+/// One line of standard output.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    uri: &'a str,
+    etag: Option<&'a str>,
+    road: &'static str,
+    at: &'a str,
+    /// Whether it is where watching began, not a change.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    current: bool,
+}
+
+impl Line<'_> {
+    fn text(&self) -> String {
+        let mark = if self.current { " current" } else { "" };
+        format!("{} {} {}{mark}", self.at, self.uri, self.etag.unwrap_or("-"))
+    }
+
+    fn json(&self) -> String {
+        serde_json::to_string(self).expect("a line has only texts and a flag")
+    }
+}
+
+fn listening(name: &str, revision: &str, road: Road) -> String {
+    format!("listening to {name} on {revision} by {}", road.method())
+}
+
+/// Word about the connection.
+fn word(name: &str, event: &Event) -> String {
+    match event {
+        Event::Lost { reason, retry_in } => {
+            format!(
+                "lost {name}: {reason}; trying again in {:.1} s",
+                retry_in.as_secs_f64()
+            )
+        }
+        Event::Restored { revision, road } => listening(name, revision, *road),
+        Event::Missing { uri, reason } => {
+            format!("{uri} is missing: {reason}; asking again from time to time")
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn say(line: &str) -> Result<(), CliError> {
+    Ok(writeln!(std::io::stderr(), "{line}")?)
+}
+
+impl From<ConnectError> for CliError {
+    fn from(error: ConnectError) -> CliError {
+        match error {
+            ConnectError::Unreachable { .. } => CliError::Unavailable(error.to_string()),
+            other => CliError::failed(other),
+        }
+    }
+}
+
+impl From<WatchError> for CliError {
+    fn from(error: WatchError) -> CliError {
+        CliError::failed(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command, Exit};
+    use clap::Parser;
+    use std::time::Duration;
+
+    fn plan(line: &str) -> Result<(Target, Vec<String>), CliError> {
+        let words = ["tidings", "watch"].into_iter().chain(line.split_whitespace());
+        match Cli::try_parse_from(words).map_err(CliError::Usage)?.command {
+            Command::Watch(watch) => watch.plan(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn both_forms_are_understood() {
+        let http = |url: &str| Target::Http(url.to_owned());
+        let program = |words: &[&str]| Target::Command(words.iter().map(OsString::from).collect());
+        for (line, target, uris) in [
+            ("http://h/mcp demo://a", http("http://h/mcp"), &["demo://a"][..]),
+            (
+                "--json http://h/mcp demo://a demo://b",
+                http("http://h/mcp"),
+                &["demo://a", "demo://b"],
+            ),
+            (
+                "http://h/mcp demo://a --era legacy",
+                http("http://h/mcp"),
+                &["demo://a"],
+            ),
+            ("demo://a -- server", program(&["server"]), &["demo://a"]),
+            (
+                "demo://a demo://b -- server --json -x",
+                program(&["server", "--json", "-x"]),
+                &["demo://a", "demo://b"],
+            ),
+            (
+                "http://h/page --era modern -- server",
+                program(&["server"]),
+                &["http://h/page"],
+            ),
+        ] {
+            let planned = plan(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            assert_eq!(planned.0, target, "{line}");
+            assert_eq!(planned.1, uris, "{line}");
+        }
+    }
+
+    #[test]
+    fn misuse_names_what_is_wrong() {
+        for (line, expected) in [
+            ("http://h/mcp", "name the resources to watch"),
+            (
+                "demo://a demo://b",
+                "cannot watch \"demo://a\": expected an address that starts with http://",
+            ),
+            ("https://h/mcp demo://a", "speaks no TLS"),
+            ("http://h/mcp nonsense", "invalid resource URI \"nonsense\""),
+            ("-- server", "TARGET|URI"),
+        ] {
+            let error = plan(line).expect_err(line);
+            assert_eq!(error.exit(), Exit::Usage, "{line}");
+            assert!(error.to_string().contains(expected), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn lines_are_as_promised() {
+        let line = |etag, current| Line {
+            uri: "demo://a",
+            etag,
+            road: Road::Listen.name(),
+            at: "2026-11-21T10:00:00Z",
+            current,
+        };
+        assert_eq!(
+            line(Some("v3-1764000000"), false).text(),
+            "2026-11-21T10:00:00Z demo://a v3-1764000000"
+        );
+        assert_eq!(line(None, false).text(), "2026-11-21T10:00:00Z demo://a -");
+        assert_eq!(
+            line(Some("v3-1"), true).text(),
+            "2026-11-21T10:00:00Z demo://a v3-1 current"
+        );
+        assert_eq!(
+            line(Some("v3-1"), false).json(),
+            r#"{"uri":"demo://a","etag":"v3-1","road":"listen","at":"2026-11-21T10:00:00Z"}"#
+        );
+        assert_eq!(
+            line(None, true).json(),
+            r#"{"uri":"demo://a","etag":null,"road":"listen","at":"2026-11-21T10:00:00Z","current":true}"#
+        );
+    }
+
+    #[test]
+    fn word_about_the_connection_names_road_and_reason() {
+        let restored = Event::Restored {
+            revision: "2025-11-25".to_owned(),
+            road: Road::Subscribe,
+        };
+        assert_eq!(
+            word("http://h/mcp", &restored),
+            "listening to http://h/mcp on 2025-11-25 by resources/subscribe"
+        );
+        let lost = Event::Lost {
+            reason: "the stream broke off".to_owned(),
+            retry_in: Duration::from_millis(840),
+        };
+        assert_eq!(
+            word("h", &lost),
+            "lost h: the stream broke off; trying again in 0.8 s"
+        );
+    }
+
+    #[test]
+    fn only_absence_is_unavailability() {
+        let unreachable = ConnectError::Unreachable {
+            target: "h".to_owned(),
+            reason: "refused".to_owned(),
+        };
+        assert_eq!(CliError::from(unreachable).exit(), Exit::Unavailable);
+        let refused = WatchError::Refused {
+            uri: "demo://a".to_owned(),
+            reason: "unknown".to_owned(),
+        };
+        assert_eq!(CliError::from(refused).exit(), Exit::Failure);
     }
 }

@@ -84,6 +84,15 @@ fn body(uri: &str, mime_type: Option<String>, body: &Body, meta: Option<MetaObje
     }
 }
 
+/// Puts more into the `_meta` of a content.
+pub(crate) fn add_meta(contents: &mut ResourceContents, more: &MetaObject) {
+    if let ResourceContents::TextResourceContents { meta, .. }
+    | ResourceContents::BlobResourceContents { meta, .. } = contents
+    {
+        meta.get_or_insert_default().0.extend(more.0.clone());
+    }
+}
+
 fn block(block: Block) -> ContentBlock {
     match block {
         Block::Text(text) => ContentBlock::text(text),

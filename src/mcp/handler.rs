@@ -14,14 +14,14 @@ use rmcp::model::{
     SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
-use rmcp::{ErrorData, RoleServer, ServerHandler};
+use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 use serde_json::{Map, json};
 
 use super::cursor::Cursor;
 use super::listen::Listening;
 use super::options::McpOptions;
 use super::report::{LogThreshold, Reporter};
-use super::stdio::pump_session;
+use super::stdio::pump;
 use super::wire::{ETAG_META_KEY, Revision};
 use super::{convert, error};
 use crate::{Bus, Descriptor, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
@@ -68,20 +68,68 @@ impl Handler {
         session.ok_or_else(|| ErrorData::invalid_request("there is no session; send initialize first", None))
     }
 
-    async fn open(&self, revision: Revision) -> Result<Session, ErrorData> {
+    /// Opens a session at the bus that is told of `lists` once its client is ready.
+    async fn open(&self, revision: Revision, lists: Vec<ListKind>) -> Result<Arc<McpSession>, ErrorData> {
         let label = format!("{} {}", revision.as_str(), self.transport);
         let mut options = SessionOptions::new(SubscriberKind::Session, label);
         if revision.tells_lists() {
-            options.lists = ListKind::ALL.to_vec();
+            options.lists = lists;
         }
         options.announce = self.options.announce_on_connect;
         options.subscriptions_max = self.options.subscriptions_max;
-        // A stdio connection is its own sign of life.
+        // A connection that has only one session is its own sign of life.
         options.idle_timeout = self.opened.is_none().then_some(self.options.idle_timeout);
-        self.bus
+        let session = self
+            .bus
             .open(options)
             .await
-            .map_err(|refusal| error::open(&refusal))
+            .map_err(|refusal| error::open(&refusal))?;
+        Ok(Arc::new(McpSession {
+            session,
+            revision,
+            log: LogThreshold::default(),
+        }))
+    }
+
+    /// Opens the session of a connection that has only one.
+    pub(crate) async fn begin(&self, revision: Revision, lists: Vec<ListKind>) -> Result<(), ErrorData> {
+        let session = self.open(revision, lists).await?;
+        match &self.opened {
+            Some(opened) if opened.set(session).is_ok() => Ok(()),
+            _ => Err(ErrorData::invalid_request(
+                "the connection is initialized already",
+                None,
+            )),
+        }
+    }
+
+    /// Feeds the client of a connection that has only one session from its outbox, until either is gone.
+    pub(crate) async fn pump(&self, peer: Peer<RoleServer>) {
+        let Some(session) = self.opened.as_ref().and_then(|opened| opened.get()) else {
+            return;
+        };
+        // The reader first: what `ready` marks is then waiting for it.
+        let reader = session.session.reader();
+        if session.session.ready().await.is_ok() {
+            // On its own: rmcp keeps the handler, and so the session, as long as this notification is being handled.
+            tokio::spawn(pump(reader, peer));
+        }
+    }
+
+    /// Every listed resource of the bus, for those who list others before them.
+    pub(crate) async fn all_resources(&self) -> Result<Vec<rmcp::model::Resource>, ErrorData> {
+        let (mut items, mut cursor) = (Vec::new(), None);
+        loop {
+            let (page, next) = self.page(cursor).await?;
+            items.extend(
+                page.iter()
+                    .map(|(descriptor, etag)| convert::resource(descriptor, *etag)),
+            );
+            if next.is_none() {
+                return Ok(items);
+            }
+            cursor = next;
+        }
     }
 
     /// What a result says beside its content on this revision.
@@ -251,12 +299,10 @@ impl ServerHandler for Handler {
                 None,
             ));
         };
-        let session = Arc::new(McpSession {
-            session: self.open(revision).await?,
-            revision,
-            log: LogThreshold::default(),
-        });
-        if opened.set(session).is_err() {
+        if opened
+            .set(self.open(revision, ListKind::ALL.to_vec()).await?)
+            .is_err()
+        {
             return Err(ErrorData::invalid_request(
                 "the connection is initialized already",
                 None,
@@ -267,10 +313,7 @@ impl ServerHandler for Handler {
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         // On HTTP the carrier of the connection handles this notification: rmcp has no session to hand it to.
-        let Some(session) = self.opened.as_ref().and_then(|opened| opened.get().cloned()) else {
-            return;
-        };
-        pump_session(session, context.peer).await;
+        self.pump(context.peer).await;
     }
 
     async fn list_resources(

@@ -17,10 +17,10 @@ use rmcp::{Peer, RoleServer, ServiceExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::convert::etag_meta;
-use super::handler::{Handler, McpSession};
+use super::handler::Handler;
 use super::listen::Listening;
 use super::options::McpOptions;
-use crate::{Bus, Drained, Entry, ListKind};
+use crate::{Bus, Drained, Entry, ListKind, OutboxReader};
 
 /// Serves one client on `input` and `output` until the input ends or the bus stops; the service's stdin and stdout,
 /// or any other pair. Lines longer than [`McpOptions::body_bytes_max`] are dropped and reported.
@@ -54,13 +54,8 @@ where
     }
 }
 
-/// Tells a session's client what its outbox holds, until one of them ends.
-pub(crate) async fn pump_session(session: Arc<McpSession>, peer: Peer<RoleServer>) {
-    // The reader first: what `ready` marks is then waiting for it.
-    let mut reader = session.session.reader();
-    if session.session.ready().await.is_err() {
-        return;
-    }
+/// Tells a client what its session's outbox holds, until one of them ends.
+pub(crate) async fn pump(mut reader: OutboxReader, peer: Peer<RoleServer>) {
     let mut entries = Vec::new();
     loop {
         let drained = reader.drain(&mut entries).await;

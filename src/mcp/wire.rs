@@ -145,9 +145,9 @@ impl Wire {
                     }
                     // Only the last event may carry an id: before it, not everything up to the position was sent.
                     if index == last {
-                        put_id(&mut frames, position)
+                        put_id(&mut frames, position);
                     } else {
-                        frames.put_u8(b'\n')
+                        frames.put_u8(b'\n');
                     }
                 }
                 Wire::Listen(id) => {

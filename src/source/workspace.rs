@@ -21,6 +21,7 @@ mod identity;
 mod skip;
 mod error;
 #[cfg(test)]
+#[cfg(unix)]
 mod tests;
 
 pub use error::WorkspaceError;

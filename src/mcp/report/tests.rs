@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::*;
-use crate::mcp::{Endpoint, EndpointBody, McpOptions, serve_stdio};
+use crate::mcp::{Endpoint, EndpointBody, McpOptions, Wrap, serve_stdio};
 use crate::{Bus, Tool, ToolOutput};
 
 /// How long a test waits for what must happen.
@@ -140,6 +140,34 @@ async fn a_client_of_stdio_is_told_while_the_tool_runs() {
 }
 
 #[tokio::test]
+async fn a_client_of_a_wrapped_server_is_told_by_tools_of_the_bus() {
+    struct Plain;
+    impl rmcp::ServerHandler for Plain {}
+    let gate = Arc::new(Semaphore::new(0));
+    let wrap = Wrap::new(bus(gate.clone()).await, McpOptions::default())
+        .await
+        .unwrap();
+    let (ours, theirs) = tokio::io::duplex(4096);
+    let server = tokio::spawn(wrap.handler(Plain).serve(tokio::io::split(ours)));
+    let (sender, heard) = mpsc::channel(16);
+    let client = in_time(Ears(sender).serve(tokio::io::split(theirs)))
+        .await
+        .unwrap();
+    let _server = in_time(server).await.unwrap().unwrap();
+    set_level(&client, LogLevel::Info).await;
+    follow(client, heard, &gate).await;
+}
+
+#[expect(
+    deprecated,
+    reason = "rmcp marks logging for a later revision; all five of ours have it"
+)]
+async fn set_level(client: &rmcp::service::RunningService<RoleClient, Ears>, level: LogLevel) {
+    let params = rmcp::model::SetLevelRequestParams::new(convert::logging_level(level));
+    in_time(client.set_level(params)).await.unwrap();
+}
+
+#[tokio::test]
 async fn nothing_is_told_after_the_answer() {
     let (gate, through) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let work = {
@@ -246,18 +274,18 @@ impl Wire {
     }
 }
 
-fn request(method: &str, params: Value) -> Value {
-    json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
+fn request(method: &str, params: impl Into<Value>) -> Value {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params.into() })
 }
 
-fn call(meta: Value) -> Value {
+fn call(meta: impl Into<Value>) -> Value {
     request(
         "tools/call",
-        json!({ "name": "work", "arguments": {}, "_meta": meta }),
+        json!({ "name": "work", "arguments": {}, "_meta": meta.into() }),
     )
 }
 
-fn modern(more: Value) -> Value {
+fn modern(more: &Value) -> Value {
     let mut meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -346,11 +374,11 @@ async fn progress_is_told_under_the_callers_token_and_grows() {
 #[tokio::test]
 async fn on_2026_07_28_each_request_says_what_it_wants() {
     let wire = Wire::of(bus(open_gate()).await).await;
-    assert_eq!(wire.told(modern(json!({}))).await, [] as [Value; 0]);
-    let level = |level: &str| modern(json!({ "io.modelcontextprotocol/logLevel": level }));
+    assert_eq!(wire.told(modern(&json!({}))).await, [] as [Value; 0]);
+    let level = |level: &str| modern(&json!({ "io.modelcontextprotocol/logLevel": level }));
     assert_eq!(wire.told(level("warning")).await, [error()]);
     assert_eq!(wire.told(level("debug")).await, [info(), debug(), error()]);
-    let progress = wire.told(modern(json!({ "progressToken": "p" }))).await;
+    let progress = wire.told(modern(&json!({ "progressToken": "p" }))).await;
     let numbers: Vec<_> = progress
         .iter()
         .map(|params| (&params["progressToken"], &params["progress"]))
@@ -358,13 +386,13 @@ async fn on_2026_07_28_each_request_says_what_it_wants() {
     assert_eq!(numbers, [(&json!("p"), &json!(1.0)), (&json!("p"), &json!(2.0))]);
 
     let discover = wire
-        .post(request("server/discover", json!({ "_meta": modern(json!({})) })))
+        .post(request("server/discover", json!({ "_meta": modern(&json!({})) })))
         .await;
     assert_eq!(
         messages(discover).await[0]["result"]["capabilities"]["logging"],
         json!({})
     );
-    let params = json!({ "level": "info", "_meta": modern(json!({})) });
+    let params = json!({ "level": "info", "_meta": modern(&json!({})) });
     let refused = wire.post(request("logging/setLevel", params)).await;
     assert_eq!(refused.status(), StatusCode::NOT_FOUND);
     assert_eq!(messages(refused).await[0]["error"]["code"], -32601);

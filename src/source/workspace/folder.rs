@@ -229,3 +229,65 @@ impl Walk<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(base: &Path) -> Folder {
+        Folder {
+            base: base.to_owned(),
+            root: base.join("resources"),
+            hidden: false,
+            file_bytes_max: 8,
+            files_max: 2,
+            cancelled: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    fn path(text: &str) -> FilePath {
+        text.split('/')
+            .fold(FilePath::root(), |path, name| path.join(name))
+    }
+
+    fn seen(look: &Look) -> Vec<&str> {
+        look.survey.files.keys().map(FilePath::as_str).collect()
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_marked_path_through_a_link_is_not_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = folder(dir.path());
+        fs::create_dir_all(folder.root.join("real")).unwrap();
+        fs::write(folder.root.join("real/a"), "").unwrap();
+        std::os::unix::fs::symlink("real", folder.root.join("link")).unwrap();
+        let scope = |text| Scope::Below(BTreeSet::from([path(text)]));
+        let look = |text| folder.look(scope(text), &Inventory::default());
+        assert_eq!(seen(&look("real/a")), ["real/a"]);
+        assert!(seen(&look("link/a")).is_empty());
+    }
+
+    #[test]
+    fn which_files_are_beyond_the_limit_follows_from_their_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = folder(dir.path());
+        fs::create_dir_all(folder.root.join("a")).unwrap();
+        for name in ["d", "a/y", "b", "a/x", "c"] {
+            fs::write(folder.root.join(name), "").unwrap();
+        }
+        let look = folder.look(Scope::All, &Inventory::default());
+        assert_eq!(seen(&look), ["a/x", "a/y"]);
+        assert_eq!(look.beyond, Some((3, path("b"))));
+    }
+
+    #[test]
+    fn a_cancelled_look_knows_nothing_rather_than_that_nothing_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = folder(dir.path());
+        fs::create_dir_all(&folder.root).unwrap();
+        folder.cancelled.store(true, Ordering::Relaxed);
+        let look = folder.look(Scope::All, &Inventory::default());
+        assert_eq!(look.survey.unseen, [FilePath::root()]);
+    }
+}

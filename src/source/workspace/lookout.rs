@@ -68,7 +68,11 @@ impl Lookout {
             survey.scope.covers(&path) && !goes_on
         });
         for (path, reason) in &survey.skipped {
-            self.reports.skip(Path::new(path.as_str()), *reason, "");
+            let limit = match reason {
+                SkipReason::TooLarge => format!("the limit is {} bytes", self.folder.file_bytes_max),
+                _ => String::new(),
+            };
+            self.reports.skip(Path::new(path.as_str()), *reason, &limit);
         }
         for path in &look.not_utf8 {
             self.reports.skip(path, SkipReason::NotUtf8, "");

@@ -117,7 +117,8 @@ impl Task {
 
     async fn after_events(&mut self, inbox: &mut Inbox) -> Result<(), Closed> {
         // It is quiet only when nothing waits to be heard.
-        while let Ok(path) = inbox.marks.try_recv() {
+        for _ in 0..inbox.marks.max_capacity() {
+            let Ok(path) = inbox.marks.try_recv() else { break };
             self.mark(path);
         }
         let Some(due) = self.debounce.take(Instant::now()) else {

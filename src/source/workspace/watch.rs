@@ -73,7 +73,8 @@ impl FolderWatch {
         let Place::Here(_) = folder.place() else {
             return Ok(());
         };
-        match watcher.watch(&folder.root, RecursiveMode::Recursive) {
+        // The watcher follows no links, and the folder may be one; the dot steps through it.
+        match watcher.watch(&folder.root.join("."), RecursiveMode::Recursive) {
             // What vanishes meanwhile needs no watch, but the rest behind it was left out.
             Err(error) if matches!(error.kind, notify::ErrorKind::PathNotFound) => {
                 self.marks.lost.notify_one();
@@ -204,5 +205,26 @@ mod tests {
         marks.hear(&folder(), &Event::new(EventKind::Other).set_flag(Flag::Rescan));
         marks.lost.notified().await;
         assert!(folder().root.starts_with(Path::new("/d")));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_a_link_leads_to_is_not_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        let folder = Folder {
+            root: base.join("resources"),
+            base,
+            ..folder()
+        };
+        std::fs::create_dir(&folder.root).unwrap();
+        std::fs::create_dir(folder.base.join("outside")).unwrap();
+        std::os::unix::fs::symlink("../outside", folder.root.join("link")).unwrap();
+        let (marks, mut heard) = marks(64);
+        let mut watch = FolderWatch::new(marks, true);
+        watch.cover(&folder);
+        std::fs::write(folder.base.join("outside/a"), "").unwrap();
+        std::fs::write(folder.root.join("sentinel"), "").unwrap();
+        assert_eq!(heard.blocking_recv(), Some(FilePath::root().join("sentinel")));
     }
 }

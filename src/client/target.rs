@@ -1,0 +1,139 @@
+//! Where a server is, which revisions it is spoken to in, and by which road it tells of changes.
+//!
+//! Owns these three values and their texts. It never connects to anything.
+
+use std::ffi::OsString;
+use std::fmt;
+
+use super::error::ConnectError;
+
+/// How a server is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Over streamable HTTP, at this address.
+    Http(String),
+    /// Over the standard input and output of this program, started for us: its name, then its arguments.
+    Command(Vec<OsString>),
+}
+
+impl Target {
+    /// The server at `url`.
+    ///
+    /// # Errors
+    /// [`ConnectError::Target`] when that is no http address.
+    pub fn http(url: &str) -> Result<Target, ConnectError> {
+        let refuse = |reason: &str| ConnectError::Target {
+            target: url.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let parsed = reqwest::Url::parse(url)
+            .map_err(|_| refuse("expected an address such as http://127.0.0.1:8808/mcp"))?;
+        match parsed.scheme() {
+            "http" => Ok(Target::Http(parsed.into())),
+            "https" => Err(refuse(
+                "this build speaks no TLS; use http, or a local proxy that does",
+            )),
+            _ => Err(refuse("expected an address that starts with http://")),
+        }
+    }
+
+    /// The server that `command`, a program and its arguments, runs.
+    ///
+    /// # Errors
+    /// [`ConnectError::Target`] when it is empty.
+    pub fn command(command: Vec<OsString>) -> Result<Target, ConnectError> {
+        if command.is_empty() {
+            return Err(ConnectError::Target {
+                target: String::new(),
+                reason: "expected a program to start".to_owned(),
+            });
+        }
+        Ok(Target::Command(command))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Http(url) => f.write_str(url),
+            // Arguments may hold secrets: a log line gets the program only.
+            Target::Command(command) => f.write_str(
+                &command
+                    .first()
+                    .map_or_else(Default::default, |name| name.to_string_lossy()),
+            ),
+        }
+    }
+}
+
+/// Which revisions of the protocol are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Era {
+    /// The newest that the server speaks.
+    #[default]
+    Auto,
+    /// 2026-07-28, which has no sessions.
+    Modern,
+    /// 2025-11-25 and older, which begin with `initialize`.
+    Legacy,
+}
+
+/// By which road a server tells of changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Road {
+    /// `subscriptions/listen`, of 2026-07-28.
+    Listen,
+    /// `resources/subscribe`, of the revisions before.
+    Subscribe,
+}
+
+impl Road {
+    /// The protocol method behind it.
+    pub fn method(self) -> &'static str {
+        match self {
+            Road::Listen => "subscriptions/listen",
+            Road::Subscribe => "resources/subscribe",
+        }
+    }
+
+    /// Its short name, for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Road::Listen => "listen",
+            Road::Subscribe => "subscribe",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_http_addresses_are_targets() {
+        assert_eq!(
+            Target::http("http://127.0.0.1:1/mcp").unwrap(),
+            Target::Http("http://127.0.0.1:1/mcp".to_owned())
+        );
+        for (url, expected) in [
+            ("https://h/mcp", "this build speaks no TLS"),
+            ("demo://a", "expected an address that starts with http://"),
+            ("h:1", "expected an address"),
+            ("", "expected an address such as"),
+        ] {
+            let error = Target::http(url).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("cannot watch {url:?}: {expected}")),
+                "{error}"
+            );
+        }
+        assert!(Target::command(Vec::new()).is_err());
+    }
+
+    #[test]
+    fn arguments_are_not_shown() {
+        let target = Target::command(vec!["server".into(), "--token=x".into()]).unwrap();
+        assert_eq!(target.to_string(), "server");
+    }
+}
