@@ -87,7 +87,7 @@ pub async fn install(bus: &Bus, limits: EtagToolLimits) -> Result<(), PublishErr
 /// that was current before it ran, as `etag_encoded` in its structured answer.
 ///
 /// ```
-/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn run() -> Result<(), tidings::CallbackError> {
 /// use serde_json::{Map, Value, json};
 /// use tidings::etag_tools::with_client_etag;
 /// use tidings::{Bus, CallContext, Resource, Tool, ToolOutput};
