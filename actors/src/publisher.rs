@@ -161,7 +161,7 @@ impl Publisher {
     ) -> Result<Etag, SubscribeError> {
         let member = self.member(outbox).ok_or(crate::Closed)?;
         let (slot, new) = outbox.with(|set| {
-            let full = set.subscriptions() >= max && set.find(uri).is_none();
+            let full = set.subscriptions() >= max && !set.is_subscribed(uri);
             if full {
                 Err(SubscribeError::TooMany(max))
             } else {
@@ -205,11 +205,7 @@ impl Actor for Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        let reason = if self.guard.stopping() {
-            EndReason::Shutdown
-        } else {
-            EndReason::Failed
-        };
+        let reason = self.guard.end_reason();
         self.table.members().for_each(|(_, outbox)| outbox.end(reason));
     }
 }
@@ -295,8 +291,9 @@ impl Handler<Route> for Publisher {
 
     fn handle(&mut self, Route { outbox, request }: Route, _: &mut Context<Self>) {
         match request {
-            Request::Attach => {
+            Request::Attach(ticket) => {
                 self.attach(&outbox);
+                ticket.answer(());
             }
             Request::WatchAll(ticket) => {
                 if let Some(member) = self.member(&outbox) {
@@ -313,8 +310,12 @@ impl Handler<Route> for Publisher {
                 ticket.answer(slot.is_some());
             }
             Request::Adopt => self.adopt(&outbox),
-            Request::Release | Request::Detach => self.detach(&outbox),
-            Request::Move(_) => debug_assert!(false, "the Etag actor resolves moves"),
+            Request::Release => self.detach(&outbox),
+            Request::Detach(place) => {
+                self.detach(&outbox);
+                drop(place);
+            }
+            Request::Move => debug_assert!(false, "the Etag actor resolves moves"),
         }
     }
 }
