@@ -278,6 +278,7 @@ fn with_ours(mut capabilities: ServerCapabilities, revision: Revision) -> Server
     let resources = capabilities.resources.get_or_insert_default();
     (resources.subscribe, resources.list_changed) = (Some(true), told);
     capabilities.tools.get_or_insert_default().list_changed = told;
+    capabilities.logging.get_or_insert_default();
     if let Some(prompts) = &mut capabilities.prompts {
         prompts.list_changed = told;
     }
