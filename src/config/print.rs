@@ -5,6 +5,7 @@
 
 use super::key::{KEYS, Key, SECTIONS};
 use super::kind::Kind;
+use super::list::{self, Shape};
 use super::{Config, size};
 use serde_json::Value;
 use std::fmt::Write;
@@ -24,7 +25,45 @@ pub(super) fn toml(config: &Config) -> String {
             );
         }
     }
+    for table in values[list::LIST].as_array().into_iter().flatten() {
+        table_text(&mut text, list::LIST, table);
+    }
     text
+}
+
+/// A table of a list, and the tables in it.
+fn table_text(text: &mut String, path: &str, table: &Value) {
+    push(text, format_args!("\n[[{path}]]\n"));
+    for field in list::fields_of(path) {
+        match (&table[field.name()], field.shape) {
+            (Value::Null, _) => {}
+            (Value::Array(tables), Shape::Tables) => {
+                for table in tables {
+                    table_text(text, field.path, table);
+                }
+            }
+            (value, _) => push(
+                text,
+                format_args!("# {}\n{} = {}\n", field.meaning, field.name(), inline(value)),
+            ),
+        }
+    }
+}
+
+/// A value on one line.
+fn inline(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Array(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        Value::Object(fields) => {
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|(name, value)| format!("{name} = {}", inline(value)))
+                .collect();
+            format!("{{ {} }}", fields.join(", "))
+        }
+        other => other.to_string(),
+    }
 }
 
 fn comment(key: &Key) -> String {
