@@ -27,11 +27,6 @@ impl Index {
     fn set(&self, index: HashMap<String, usize>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(index);
     }
-
-    /// How many items there are.
-    pub(super) fn len(&self) -> usize {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
-    }
 }
 
 /// What is on the bus.
