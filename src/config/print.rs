@@ -44,23 +44,31 @@ fn table_text(text: &mut String, path: &str, table: &Value) {
             }
             (value, _) => push(
                 text,
-                format_args!("# {}\n{} = {}\n", field.meaning, field.name(), inline(value)),
+                format_args!(
+                    "# {}\n{} = {}\n",
+                    field.meaning,
+                    field.name(),
+                    inline(field.path, value)
+                ),
             ),
         }
     }
 }
 
-/// A value on one line.
-fn inline(value: &Value) -> String {
+/// A value on one line; a table has its keys in the order of the table of keys.
+fn inline(path: &str, value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
-        Value::Array(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(|item| inline(path, item)).collect();
+            format!("[{}]", items.join(", "))
+        }
         Value::Object(fields) => {
-            let fields: Vec<_> = fields
-                .iter()
-                .map(|(name, value)| format!("{name} = {}", inline(value)))
+            let keys = list::fields_of(path).filter_map(|key| Some((key, fields.get(key.name())?)));
+            let pairs: Vec<_> = keys
+                .map(|(key, value)| format!("{} = {}", key.name(), inline(key.path, value)))
                 .collect();
-            format!("{{ {} }}", fields.join(", "))
+            format!("{{ {} }}", pairs.join(", "))
         }
         other => other.to_string(),
     }

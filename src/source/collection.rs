@@ -109,9 +109,10 @@ impl Collection {
         let (send_stats, stats) = latest::channel(CollectionStats::default());
         let feed = Feed::new(bus.clone(), spec.clone(), index);
         let mut task = Task::new(lookout, feed, workspace, send_stats);
-        add_templates(&bus, &spec).await?;
         let empty = spec.build(b"").expect("an empty file is an empty list");
         task.begin(empty).await?;
+        // After the values that are there, which so have their first version.
+        add_templates(&bus, &spec).await?;
         bus.add_tool(tools.list()).await?;
         bus.add_tool(tools.get()).await?;
         let items = stats.borrow().items;

@@ -205,6 +205,8 @@ impl Task {
     }
 
     fn refuse(&mut self, fault: &Fault, quiet: bool) {
+        // What was known is not there any more; should it come back, it is worth a look.
+        self.known = None;
         let verdict = self.decide(Finding::Faulty, quiet);
         if verdict == Verdict::Report {
             let (collection, file) = (&self.name, self.file.display());
