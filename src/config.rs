@@ -7,7 +7,9 @@
 
 mod error;
 mod section;
+mod collection;
 mod key;
+mod list;
 mod kind;
 mod written;
 mod file;
@@ -21,6 +23,7 @@ mod folder;
 #[cfg(test)]
 mod reference;
 
+pub use collection::{CollectionConfig, FilterConfig, FilterTest, ViewConfig, ViewKind};
 pub use error::{ConfigError, Place};
 pub use section::{
     BusConfig, CacheScope, HttpConfig, LogConfig, LogFormat, McpConfig, SessionConfig, ShutdownConfig,
@@ -54,6 +57,9 @@ pub struct Config {
     pub log: LogConfig,
     /// How the service ends.
     pub shutdown: ShutdownConfig,
+    /// JSON files whose items are served.
+    #[serde(default)]
+    pub collection: Vec<CollectionConfig>,
 }
 
 /// What the caller, usually a command line, sets over file and environment; `None` leaves a key alone.

@@ -1,6 +1,6 @@
 //! The service: configuration in, a running bus with its sources and listeners out.
 //!
-//! Owns: the order of starting (bus, store, tools, workspace, then listeners) and of ending (door, drain, actors).
+//! Owns: the order of starting (bus, store, tools, workspace, collections, then listeners) and of ending (door, drain, actors).
 //! Never: parses arguments or knows what a message means. Called by the command line.
 
 mod listener;
@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use crate::config::{CacheScope, Config};
 use crate::etag_tools::{self, EtagToolLimits};
 use crate::mcp::{CacheHint, Endpoint, McpOptions, serve_stdio};
+use crate::source::collection::Collection;
 use crate::source::http_api;
 use crate::source::workspace::Workspace;
 use crate::store::RedbStore;
@@ -61,6 +62,7 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
         Some(_) => Some(Workspace::start(bus.clone(), &config.workspace).await?),
         None => None,
     };
+    let collections = start_collections(&config, &bus).await?;
     ready.store(true, Ordering::Release);
     if let Some(listener) = &listener {
         if stdio {
@@ -86,6 +88,9 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
         Ok(reason) => info!(reason, "stopping"),
         Err(error) => warn!(%error, "stopping"),
     }
+    for collection in collections {
+        collection.stop().await;
+    }
     if let Some(workspace) = workspace {
         workspace.stop().await;
     }
@@ -98,6 +103,15 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     }
     info!(streams_cut = report.streams_cut, "stopped");
     ended.map(drop)
+}
+
+async fn start_collections(config: &Config, bus: &Bus) -> anyhow::Result<Vec<Collection>> {
+    let mut started = Vec::new();
+    for collection in &config.collection {
+        let start = Collection::start(bus.clone(), collection, &config.workspace).await;
+        started.push(start.with_context(|| format!("the collection {} cannot be served", collection.name))?);
+    }
+    Ok(started)
 }
 
 /// The signals that ask the service to stop.

@@ -22,6 +22,8 @@ pub(crate) enum Effect {
     Unchanged,
     /// The URI has content with this digest (none: cannot be known).
     Stored(Option<Digest>),
+    /// The same, for a member of a template that is a resource of its own from now on.
+    Joined(Option<Digest>),
     /// A member of a template registered at this time was touched.
     Member(u64),
     /// The URI is gone.
@@ -167,6 +169,7 @@ impl Catalog {
                 false
             }
         };
+        let joins = created && self.family_of(&uri).is_some();
         self.revision += 1;
         let entry = Entry {
             resource: Arc::new(resource),
@@ -178,7 +181,11 @@ impl Catalog {
         let list = self.set_hash(ListKind::Resources, after);
         Ok(Decision {
             uri,
-            effect: Effect::Stored(content),
+            effect: if joins {
+                Effect::Joined(content)
+            } else {
+                Effect::Stored(content)
+            },
             created,
             list,
         })

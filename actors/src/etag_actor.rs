@@ -99,6 +99,10 @@ impl EtagActor {
                 let stamped = self.ledger.stamp(uri, digest, now);
                 (stamped.etag, stamped.changed.then_some(Cause::Updated))
             }
+            Effect::Joined(digest) => {
+                let stamped = self.ledger.stamp_member(uri, digest, now);
+                (stamped.etag, stamped.changed.then_some(Cause::Updated))
+            }
             Effect::Member(since) => (self.ledger.touch_member(uri, now, since), Some(Cause::Updated)),
             Effect::Removed => (self.ledger.remove(uri, now), Some(Cause::Removed)),
         }

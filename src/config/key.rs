@@ -62,7 +62,10 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
         "mcp",
         "What MCP clients are told about the server, its lists and its tools.",
     ),
-    ("workspace", "The folder whose files are served."),
+    (
+        "workspace",
+        "The folder whose files are served, and how files are watched.",
+    ),
     ("store", "Where versions outlive the process."),
     ("log", "What is logged, and how."),
     ("shutdown", "How the service ends."),
@@ -300,7 +303,7 @@ pub(super) const KEYS: &[Key] = &[
             max: Duration::from_secs(10),
         },
         default: "100ms",
-        meaning: "Quiet time after a file event before the folder is read.",
+        meaning: "Quiet time after a file event before the folder, or the file of a collection, is read.",
         at_limit: "",
     },
     Key {
@@ -311,13 +314,13 @@ pub(super) const KEYS: &[Key] = &[
         },
         default: "1s",
         meaning: "Longest wait while a burst of events goes on; not shorter than `workspace.debounce`.",
-        at_limit: "The folder is read in the middle of the burst.",
+        at_limit: "It is read in the middle of the burst.",
     },
     Key {
         path: "workspace.rescan",
         kind: seconds(1, DAY),
         default: "30s",
-        meaning: "How often the folder is read without any event, as a safety net.",
+        meaning: "How often the folder, or the file of a collection, is looked at without any event, as a safety net.",
         at_limit: "",
     },
     Key {
@@ -340,6 +343,20 @@ pub(super) const KEYS: &[Key] = &[
         default: "false",
         meaning: "Whether files and folders whose name starts with a dot are served.",
         at_limit: "",
+    },
+    Key {
+        path: "workspace.collection_bytes_max",
+        kind: bytes(KIB, GIB),
+        default: "64MiB",
+        meaning: "Largest file of a collection.",
+        at_limit: "A larger one is reported, and what was read before stays.",
+    },
+    Key {
+        path: "workspace.collection_items_max",
+        kind: count(1, 1_000_000),
+        default: "100000",
+        meaning: "Items of one collection.",
+        at_limit: "A file with more is reported, and what was read before stays.",
     },
     Key {
         path: "store.dir",

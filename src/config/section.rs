@@ -128,6 +128,10 @@ pub struct WorkspaceConfig {
     pub files_max: usize,
     /// Whether names that start with a dot are served.
     pub hidden: bool,
+    /// Largest file of a collection in bytes. A larger one is reported and not read.
+    pub collection_bytes_max: u64,
+    /// Items of one collection. A file with more is reported and not taken.
+    pub collection_items_max: usize,
 }
 
 /// Where versions outlive the process.

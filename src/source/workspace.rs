@@ -7,7 +7,6 @@
 //! An event walks one way: watch → task (debounce) → lookout (folder, inventory, reading) → task → bus.
 
 mod task;
-mod debounce;
 mod watch;
 mod lookout;
 mod folder;
@@ -17,7 +16,6 @@ mod reading;
 mod path;
 mod uri;
 mod media_type;
-mod identity;
 mod skip;
 mod error;
 #[cfg(test)]

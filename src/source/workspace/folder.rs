@@ -3,10 +3,10 @@
 //! Owns: the walk, and the rules which entries are files to serve. Never opens a file (`reading` does) and never
 //! follows a link to a folder, so it cannot loop. Runs on blocking threads; the task asks, the inventory decides.
 
-use super::identity::Identity;
 use super::inventory::{Inventory, Scope, Sight, Survey};
 use super::path::{FilePath, is_hidden};
 use super::skip::SkipReason;
+use crate::source::identity::Identity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, FileType, Metadata};
 use std::io::{self, ErrorKind};

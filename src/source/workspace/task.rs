@@ -5,13 +5,13 @@
 //! comes of it to the bus, which decides whether anything changed. Never touches the disk itself.
 
 use super::WorkspaceStats;
-use super::debounce::{Debounce, Due};
 use super::inventory::{Known, Plan, Scope, Sight, Trust};
 use super::lookout::Lookout;
 use super::path::FilePath;
 use super::reading::{Contents, Reading};
 use super::skip::SkipReason;
 use super::uri::uri_of;
+use crate::source::debounce::{Debounce, Due};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::path::Path;
