@@ -70,11 +70,7 @@ fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
         }
     }
     // rmcp tells of every request and of every mistake of a client; whoever wants that says rmcp=info.
-    let quiet = if level.contains("rmcp") {
-        level.to_owned()
-    } else {
-        format!("{level},rmcp=error")
-    };
+    let quiet = if level.contains("rmcp") { level.to_owned() } else { format!("{level},rmcp=error") };
     EnvFilter::try_new(quiet).map_err(|source| error(source.to_string()))
 }
 

@@ -10,6 +10,7 @@
 
 mod task;
 mod debounce;
+mod marked;
 mod watch;
 mod lookout;
 mod folder;
@@ -154,23 +155,8 @@ impl Workspace {
             asks: asked,
             outcomes,
         };
-        let folder = Folder {
-            base: base.clone(),
-            root: root.clone(),
-            hidden: config.hidden,
-            flat: false,
-            file_bytes_max: config.file_bytes_max,
-            files_max: config.files_max,
-            cancelled: cancelled.clone(),
-        };
-        let lookout = Lookout {
-            shelf: Shelf::new(&folder),
-            folder,
-            inventory: Inventory::default(),
-            reports: Reports::default(),
-            watch: FolderWatch::new(Marks { paths, lost }, watch),
-            beyond: 0,
-        };
+        let watch = FolderWatch::new(Marks { paths, lost }, watch);
+        let lookout = lookout(&base, config, watch, cancelled.clone());
         let (send_stats, stats) = latest::channel(WorkspaceStats::default());
         let runner = Arc::new(Runner::new(base.clone(), tools, Handle::current()));
         let offers = Offers::new(bus.clone(), runner);
@@ -178,7 +164,7 @@ impl Workspace {
         task.look(Scope::All, false).await?;
         let mut register = Register::new(base, register);
         task.registered(register.run().await).await?;
-        announce(&root, &stats.borrow());
+        announce(root.parent().unwrap_or(&root), &stats.borrow());
         let bell = task.register_bell();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
@@ -240,6 +226,27 @@ impl Workspace {
 impl Drop for Workspace {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// What looks at the folder `base`, with nothing known yet.
+fn lookout(base: &Path, config: &WorkspaceConfig, watch: FolderWatch, cancelled: Arc<AtomicBool>) -> Lookout {
+    let folder = Folder {
+        base: base.to_owned(),
+        root: base.join("resources"),
+        hidden: config.hidden,
+        flat: false,
+        file_bytes_max: config.file_bytes_max,
+        files_max: config.files_max,
+        cancelled,
+    };
+    Lookout {
+        shelf: Shelf::new(&folder),
+        folder,
+        inventory: Inventory::default(),
+        reports: Reports::default(),
+        watch,
+        beyond: 0,
     }
 }
 

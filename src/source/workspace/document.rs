@@ -29,6 +29,9 @@ const RESOURCE_FIELDS: [&str; 8] = [
 ];
 const MESSAGE_FIELDS: [&str; 2] = ["role", "text"];
 
+/// An item, and what is odd about it.
+type Odd<T> = (Arc<T>, Option<String>);
+
 /// What `register` printed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Document {
@@ -149,7 +152,7 @@ fn tool(object: &Map<String, Value>, dir: &Path) -> Result<(String, Arc<ToolSpec
     Ok((name, Arc::new(spec)))
 }
 
-fn prompt(object: &Map<String, Value>) -> Result<(String, (Arc<PromptSpec>, Option<String>)), String> {
+fn prompt(object: &Map<String, Value>) -> Result<(String, Odd<PromptSpec>), String> {
     let known: Vec<&str> = ["name", "messages", "template"]
         .into_iter()
         .chain(prompt::FIELDS)
@@ -211,13 +214,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(value: Value) -> Result<Document, String> {
-        Document::read(&value, Path::new("/d"))
+    fn read(value: &Value) -> Result<Document, String> {
+        Document::read(value, Path::new("/d"))
     }
 
     #[test]
     fn a_document_is_read_whole() {
-        let document = read(json!({
+        let document = read(&json!({
             "resources": [
                 { "uri": "demo://a", "name": "A", "mediaType": "text/plain", "text": "a", "subscribable": false },
                 { "uri": "demo://b", "blob": "AAE=" },
@@ -236,7 +239,7 @@ mod tests {
         assert_eq!(document.tools["t"].program, Path::new("/d/bin/t"));
         assert_eq!(document.tools["u"].program, Path::new("true"));
         assert_eq!(document.prompts["q"].messages[0].0, Role::Assistant);
-        assert!(read(json!({})).unwrap().tools.is_empty());
+        assert!(read(&json!({})).unwrap().tools.is_empty());
     }
 
     #[test]
@@ -284,7 +287,7 @@ mod tests {
                 "role must be",
             ),
         ] {
-            let error = read(value.clone()).unwrap_err();
+            let error = read(&value).unwrap_err();
             assert!(error.contains(reason), "{value}: {error}");
         }
     }

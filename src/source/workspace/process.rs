@@ -159,7 +159,7 @@ impl Launch {
             match command.spawn() {
                 // Somebody is writing the program, or was when another process was forked.
                 Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
-                    tokio::time::sleep(BUSY_PAUSE).await
+                    tokio::time::sleep(BUSY_PAUSE).await;
                 }
                 other => return other,
             }

@@ -246,6 +246,26 @@ mod tests {
     }
 
     #[test]
+    fn references_that_multiply_are_refused() {
+        let mut yaml = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for n in 1..12 {
+            let before = vec![format!("*a{}", n - 1); 9].join(", ");
+            yaml.push_str(&format!("a{n}: &a{n} [{before}]\n"));
+        }
+        let error = parse("p", &format!("---\n{yaml}---\n")).unwrap_err();
+        assert!(error.contains("invalid front matter"), "{error}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "(---\n)?[a-z:&*!|>'\"\\[\\]{}\\-#\n ]{0,60}(\n---\n)?\\PC{0,9}") {
+            if let Ok((spec, _)) = parse("p", &text) {
+                proptest::prop_assert_eq!(spec.messages.len(), 1);
+            }
+        }
+    }
+
+    #[test]
     fn what_is_no_prompt_is_told_in_one_line() {
         for (text, reason) in [
             ("---\ntitle: x\n", "has no end"),

@@ -75,7 +75,10 @@ impl fmt::Debug for Schema {
 
 fn cut(mut text: String) -> String {
     if text.len() > VIOLATION_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(VIOLATION_BYTES_MAX));
+        let fits = (0..=VIOLATION_BYTES_MAX)
+            .rev()
+            .find(|at| text.is_char_boundary(*at));
+        text.truncate(fits.unwrap_or(0));
         text.push('…');
     }
     text

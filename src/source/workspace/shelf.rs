@@ -33,6 +33,9 @@ pub(super) struct Shelf {
     pub(super) tools: Rack<Arc<Sidecar>>,
 }
 
+/// A file that is no sidecar, and whether it may be run.
+type Candidate<'a> = (&'a FilePath, Result<(), Unfit>);
+
 /// What was read of a file: the last good reading, and what is wrong or odd now.
 struct Paper<T> {
     good: Option<T>,
@@ -81,7 +84,7 @@ impl Shelf {
 
     /// Finds the executable of each sidecar.
     fn pair(&self, stock: &mut Stock) {
-        let mut programs: BTreeMap<&str, Vec<(&FilePath, Result<(), Unfit>)>> = BTreeMap::new();
+        let mut programs: BTreeMap<&str, Vec<Candidate<'_>>> = BTreeMap::new();
         let home = &self.tools.folder.root;
         for path in self
             .tools
@@ -137,7 +140,7 @@ impl Shelf {
 }
 
 /// The one program to run among those whose name fits.
-fn choose<'a>(candidates: &[(&'a FilePath, Result<(), Unfit>)]) -> Result<&'a FilePath, String> {
+fn choose<'a>(candidates: &[Candidate<'a>]) -> Result<&'a FilePath, String> {
     let fit: Vec<_> = candidates.iter().filter(|(_, verdict)| verdict.is_ok()).collect();
     match (fit.as_slice(), candidates) {
         ([(program, _)], _) => Ok(program),

@@ -8,6 +8,7 @@ use super::WorkspaceStats;
 use super::debounce::{Debounce, Due};
 use super::inventory::{Known, Plan, Scope, Sight, Trust};
 use super::lookout::Lookout;
+use super::marked::{MARKS_MAX, Marked};
 use super::offers::Offers;
 use super::path::FilePath;
 use super::reading::{Contents, Reading};
@@ -16,15 +17,12 @@ use super::skip::SkipReason;
 use super::uri::{path_of, uri_of};
 use super::watch::Mark;
 use futures_util::future::join_all;
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidings_actors::{Body, Bus, Closed, Content, Descriptor, PublishError, Resource, ResourceUri};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-/// Marked paths kept one by one. More of them are "everything".
-const MARKS_MAX: usize = 1_024;
 /// Every so many rescans read all files, whatever their metadata say.
 const THOROUGH_EVERY: u64 = 10;
 /// Removals sent to the bus at once.
@@ -52,10 +50,7 @@ pub(super) struct Task {
     register: Arc<Notify>,
     stats: watch::Sender<WorkspaceStats>,
     debounce: Debounce,
-    marked: BTreeSet<FilePath>,
-    all_marked: bool,
-    shelf_marked: bool,
-    register_marked: bool,
+    marked: Marked,
     thorough: bool,
     rescan: Duration,
     rescan_at: Instant,
@@ -77,10 +72,7 @@ impl Task {
             register: Arc::new(Notify::new()),
             stats,
             debounce: Debounce::new(config.debounce, config.debounce_max),
-            marked: BTreeSet::new(),
-            all_marked: false,
-            shelf_marked: false,
-            register_marked: false,
+            marked: Marked::default(),
             thorough: false,
             rescan: config.rescan,
             rescan_at: Instant::now() + config.rescan,
@@ -126,23 +118,12 @@ impl Task {
     }
 
     fn hear(&mut self, mark: Mark) {
-        match mark {
-            Mark::Resource(path) => return self.mark(path),
-            Mark::Shelf => self.shelf_marked = true,
-            Mark::Register => self.register_marked = true,
-        }
         self.debounce.mark(Instant::now());
+        self.marked.add(mark);
     }
 
     fn mark(&mut self, path: FilePath) {
-        self.debounce.mark(Instant::now());
-        if path.is_root() || self.marked.len() >= MARKS_MAX {
-            self.all_marked = true;
-            self.marked.clear();
-        }
-        if !self.all_marked {
-            self.marked.insert(path);
-        }
+        self.hear(Mark::Resource(path));
     }
 
     async fn after_events(&mut self, inbox: &mut Inbox) -> Result<(), Closed> {
@@ -154,15 +135,10 @@ impl Task {
         let Some(due) = self.debounce.take(Instant::now()) else {
             return Ok(());
         };
-        if std::mem::take(&mut self.register_marked) {
+        if self.marked.take_register() {
             self.register.notify_one();
         }
-        let marked = std::mem::take(&mut self.marked);
-        let scope = if std::mem::take(&mut self.all_marked) {
-            Scope::All
-        } else {
-            Scope::Below(marked)
-        };
+        let scope = self.marked.take_scope();
         self.look(scope, due == Due::Quiet).await
     }
 
@@ -172,7 +148,7 @@ impl Task {
         self.thorough |= self.stats.borrow().rescans.is_multiple_of(THOROUGH_EVERY);
         if self.debounce.is_open() {
             // In the middle of a change there is nothing to see; the look after it becomes a full one.
-            self.all_marked = true;
+            self.marked.add_all();
             return Ok(());
         }
         self.look(Scope::All, false).await?;
@@ -187,7 +163,7 @@ impl Task {
         let trust = Trust { quiet, thorough };
         let plan = self.off(move |lookout| lookout.look(scope, trust)).await?;
         let mut carried_out = self.carry_out(plan).await;
-        if std::mem::take(&mut self.shelf_marked) || all {
+        if self.marked.take_shelf() || all {
             let stock = self.off(move |lookout| lookout.look_at_shelf(trust)).await?;
             if stock.doubt {
                 self.hear(Mark::Shelf);

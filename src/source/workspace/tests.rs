@@ -12,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 use tidings_actors::{Body, Etag, Resource};
 
-const DEADLINE: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(15);
 
 struct Fixture {
     dir: tempfile::TempDir,

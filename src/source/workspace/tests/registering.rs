@@ -140,18 +140,20 @@ async fn a_failure_keeps_the_last_good_set_and_is_reported_once_per_episode() {
 #[tokio::test]
 async fn its_time_limit_kills_it_and_it_ends_with_the_source() {
     let mut fixture = Fixture::new();
-    fixture.register.timeout = Duration::from_millis(300);
+    fixture.register.timeout = Duration::from_millis(500);
     fixture.register.refresh = Duration::from_millis(20);
     fixture.put_script("register", "sleep 1000 & echo $! >>pids; wait");
     fixture.start().await;
     assert_eq!(
         fixture.wait_problem("register").await,
-        "it took longer than 300ms (register.timeout)"
+        "it took longer than 500ms (register.timeout)"
     );
-    fixture.runs().await;
+    let pids = || fs::read_to_string(fixture.dir.path().join("pids")).unwrap();
+    fixture
+        .wait("two more runs", async || pids().lines().count() >= 3)
+        .await;
+    let pids = pids();
     fixture.source.take().unwrap().stop().await;
-    let pids = fs::read_to_string(fixture.dir.path().join("pids")).unwrap();
-    assert!(pids.lines().count() >= 3);
     let lives = |pid: &str| {
         let asked = std::process::Command::new("ps")
             .args(["-o", "stat=", "-p", pid])

@@ -178,12 +178,12 @@ async fn the_environment_is_clean() {
 #[tokio::test]
 async fn the_time_limit_kills_all_that_was_started() {
     let mut fixture = Fixture::new();
-    fixture.tools.timeout = Duration::from_millis(700);
+    fixture.tools.timeout = Duration::from_millis(1_500);
     let script =
         "sleep 1000 & echo $! >child.tmp; mv child.tmp child; echo $$ >own.tmp; mv own.tmp own; wait";
     let fixture = fixture.with_tool("t", script).await;
     let error = call(&fixture.bus, "t", json!({})).await.unwrap_err();
-    assert_eq!(error, "t took longer than 700ms and was stopped (tools.timeout)");
+    assert_eq!(error, "t took longer than 1500ms and was stopped (tools.timeout)");
     for file in ["child", "own"] {
         fixture.wait_dead(fixture.pid(file).await).await;
     }
