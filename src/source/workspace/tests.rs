@@ -181,6 +181,15 @@ impl Fixture {
         self.bus.stats().await.unwrap().list_changes
     }
 
+    /// So many changes of lists were told, and another look tells no more.
+    async fn wait_list_changes(&self, count: u64) {
+        // What exists is seen before the change of the list is counted.
+        self.wait("a change of a list", async || self.list_changes().await >= count)
+            .await;
+        self.source().rescan().await;
+        assert_eq!(self.list_changes().await, count);
+    }
+
     /// What is wrong with `subject`, when the source has found it.
     async fn wait_problem(&self, subject: &str) -> String {
         self.wait_stats(subject, |stats| stats.problems.contains_key(subject))

@@ -41,7 +41,7 @@ async fn files_become_prompts_and_follow_their_edits() {
     fixture.put("prompts/review.md", &format!("{HEAD}Look at {{{{page}}}}."));
     let edited = async || render(&fixture, "review", json!({ "page": "/a" })).await.unwrap() == "Look at /a.";
     fixture.wait("the edit", edited).await;
-    assert_eq!(fixture.list_changes().await, before);
+    fixture.wait_list_changes(before).await;
     fixture.put("prompts/review.md", "No head.");
     fixture
         .wait("a change of the list", async || {
@@ -50,7 +50,7 @@ async fn files_become_prompts_and_follow_their_edits() {
         .await;
     fs::remove_file(fixture.dir.path().join("prompts/review.md")).unwrap();
     fixture.wait_prompts(&[]).await;
-    assert_eq!(fixture.list_changes().await, before + 2);
+    fixture.wait_list_changes(before + 2).await;
 }
 
 #[tokio::test]
@@ -61,10 +61,10 @@ async fn an_edit_is_one_list_change_however_many_prompts_it_changes() {
         fixture.put(&format!("prompts/{name}.md"), name);
     }
     fixture.wait_prompts(&["a", "b", "c"]).await;
-    assert_eq!(fixture.list_changes().await, before + 1);
+    fixture.wait_list_changes(before + 1).await;
     fs::remove_dir_all(fixture.dir.path().join("prompts")).unwrap();
     fixture.wait_prompts(&[]).await;
-    assert_eq!(fixture.list_changes().await, before + 2);
+    fixture.wait_list_changes(before + 2).await;
 }
 
 #[tokio::test]

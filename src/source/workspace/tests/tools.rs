@@ -270,6 +270,7 @@ async fn another_executable_is_used_without_a_list_change() {
     fixture.put_script("tools/t.sh", "echo one");
     fixture.put("tools/t.json", "{}");
     fixture.wait_tools(&["t"]).await;
+    fixture.source().rescan().await;
     let before = fixture.list_changes().await;
     fixture.put_script("tools/t.sh", "echo two");
     assert_eq!(text(&fixture, "t").await, "two");
@@ -280,7 +281,7 @@ async fn another_executable_is_used_without_a_list_change() {
         })
         .await;
     fixture.source().rescan().await;
-    assert_eq!(fixture.list_changes().await, before);
+    fixture.wait_list_changes(before).await;
 }
 
 #[tokio::test]
@@ -292,7 +293,7 @@ async fn an_edit_is_one_list_change_however_many_tools_it_changes_and_touching_i
         fixture.put(&format!("tools/{name}.json"), "{}");
     }
     fixture.wait_tools(&["a", "b", "c"]).await;
-    assert_eq!(fixture.list_changes().await, before + 1);
+    fixture.wait_list_changes(before + 1).await;
     let looks = fixture.source().stats().looks;
     for file in fs::read_dir(fixture.at("tools")).unwrap() {
         let file = fs::File::options()
@@ -304,15 +305,12 @@ async fn an_edit_is_one_list_change_however_many_tools_it_changes_and_touching_i
     }
     fixture.wait_stats("a look", |stats| stats.looks > looks).await;
     fixture.source().rescan().await;
-    assert_eq!(
-        fixture.list_changes().await,
-        before + 1,
-        "nothing but times changed"
-    );
+    // Nothing but times changed.
+    fixture.wait_list_changes(before + 1).await;
     fixture.put("tools/a.json", r#"{"title":"A"}"#);
     fs::remove_file(fixture.at("tools/b.json")).unwrap();
     fixture.wait_tools(&["a", "c"]).await;
-    assert_eq!(fixture.list_changes().await, before + 2);
+    fixture.wait_list_changes(before + 2).await;
 }
 
 #[tokio::test]
@@ -341,7 +339,7 @@ async fn a_half_written_sidecar_keeps_the_last_good_one_and_is_reported_once() {
     fixture
         .wait_stats("the end of it", |stats| stats.problems.is_empty())
         .await;
-    assert_eq!(fixture.list_changes().await, before + 1);
+    fixture.wait_list_changes(before + 1).await;
 }
 
 #[tokio::test]
