@@ -17,8 +17,8 @@ mod environment;
 mod hint;
 mod print;
 mod name;
-mod size;
-mod time;
+pub(crate) mod size;
+pub(crate) mod time;
 mod folder;
 #[cfg(test)]
 mod reference;
@@ -26,8 +26,8 @@ mod reference;
 pub use collection::{CollectionConfig, FilterConfig, FilterTest, ViewConfig, ViewKind};
 pub use error::{ConfigError, Place};
 pub use section::{
-    BusConfig, CacheScope, HttpConfig, LogConfig, LogFormat, McpConfig, SessionConfig, ShutdownConfig,
-    StoreConfig, WorkspaceConfig,
+    BusConfig, CacheScope, HttpConfig, LogConfig, LogFormat, McpConfig, RegisterConfig, SessionConfig,
+    ShutdownConfig, StoreConfig, ToolsConfig, WorkspaceConfig,
 };
 
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,10 @@ pub struct Config {
     pub mcp: McpConfig,
     /// The folder whose files are served.
     pub workspace: WorkspaceConfig,
+    /// The tools of that folder.
+    pub tools: ToolsConfig,
+    /// The executable `register` of that folder.
+    pub register: RegisterConfig,
     /// Where versions outlive the process.
     pub store: StoreConfig,
     /// What is logged.

@@ -59,7 +59,10 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
         None
     };
     let workspace = match &config.workspace.dir {
-        Some(_) => Some(Workspace::start(bus.clone(), &config.workspace).await?),
+        Some(_) => {
+            let (tools, register) = (&config.tools, &config.register);
+            Some(Workspace::start(bus.clone(), &config.workspace, tools, register).await?)
+        }
         None => None,
     };
     let collections = start_collections(&config, &bus).await?;

@@ -550,6 +550,21 @@ impl Bus {
         self.change_list(ListChange::RemoveTool(name.to_owned())).await
     }
 
+    /// Removes the tools named in `removes`, then adds `puts`, each in place of one of the same name: one change,
+    /// told once and only when the list is another one. A tool whose item stays the same is exchanged silently.
+    /// Tools of others stay, so that several publishers share the list.
+    ///
+    /// # Errors
+    /// [`PublishError::TooMany`] at the limit, and nothing changed; [`Closed`].
+    pub async fn change_tools(
+        &self,
+        puts: Vec<Tool>,
+        removes: Vec<String>,
+    ) -> Result<ListOutcome, PublishError> {
+        let puts = puts.into_iter().map(Arc::new).collect();
+        self.change_list(ListChange::ChangeTools { puts, removes }).await
+    }
+
     /// Adds a prompt, in place of one of the same name.
     ///
     /// # Errors
@@ -575,6 +590,21 @@ impl Bus {
     /// [`Closed`].
     pub async fn remove_prompt(&self, name: &str) -> Result<ListOutcome, PublishError> {
         self.change_list(ListChange::RemovePrompt(name.to_owned())).await
+    }
+
+    /// Removes the prompts named in `removes`, then adds `puts`, each in place of one of the same name: one change,
+    /// told once and only when the list is another one. Prompts of others stay.
+    ///
+    /// # Errors
+    /// [`PublishError::TooMany`] at the limit, and nothing changed; [`Closed`].
+    pub async fn change_prompts(
+        &self,
+        puts: Vec<Prompt>,
+        removes: Vec<String>,
+    ) -> Result<ListOutcome, PublishError> {
+        let puts = puts.into_iter().map(Arc::new).collect();
+        self.change_list(ListChange::ChangePrompts { puts, removes })
+            .await
     }
 
     /// Adds a resource template, in place of the same one. Its lister runs once, here.

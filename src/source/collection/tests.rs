@@ -148,7 +148,11 @@ impl Fixture {
     async fn call(&self, tool: &str, arguments: Value) -> Result<Value, CallbackError> {
         let arguments: Map<String, Value> = arguments.as_object().unwrap().clone();
         let tool = self.bus.tool(tool).await.unwrap().unwrap();
-        Ok(tool.call(arguments, crate::CallContext::default()).await?.structured.unwrap())
+        Ok(tool
+            .call(arguments, crate::CallContext::default())
+            .await?
+            .structured
+            .unwrap())
     }
 
     async fn refusal(&self, tool: &str, arguments: Value) -> String {

@@ -175,6 +175,11 @@ impl Inventory {
         self.doubted.insert(path);
     }
 
+    /// The known files.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &FilePath> {
+        self.files.keys()
+    }
+
     /// Known files.
     pub(super) fn len(&self) -> usize {
         self.files.len()

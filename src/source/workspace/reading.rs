@@ -121,6 +121,7 @@ mod tests {
             base: base.to_owned(),
             root: base.to_owned(),
             hidden: false,
+            flat: false,
             file_bytes_max: 8,
             files_max: 10,
             cancelled: Arc::new(AtomicBool::new(false)),
