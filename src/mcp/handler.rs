@@ -25,7 +25,7 @@ use super::{convert, error};
 use crate::{Bus, Descriptor, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
 
 /// The `_meta` key under which a stateless result names its server (2026-07-28, basic/index).
-const SERVER_INFO_META_KEY: &str = "io.modelcontextprotocol/serverInfo";
+pub(crate) const SERVER_INFO_META_KEY: &str = "io.modelcontextprotocol/serverInfo";
 
 /// One client of an older revision.
 #[derive(Debug)]
