@@ -27,7 +27,7 @@ use super::{convert, error};
 use crate::{Bus, Descriptor, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
 
 /// The `_meta` key under which a stateless result names its server (2026-07-28, basic/index).
-const SERVER_INFO_META_KEY: &str = "io.modelcontextprotocol/serverInfo";
+pub(crate) const SERVER_INFO_META_KEY: &str = "io.modelcontextprotocol/serverInfo";
 
 /// The method by which a session says which log messages it wants.
 const SET_LEVEL: &str = "logging/setLevel";

@@ -21,3 +21,4 @@ mod bus_end;
 mod bus_model;
 mod mcp;
 mod workspace_story;
+mod wrap;

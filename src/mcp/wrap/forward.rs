@@ -1,111 +1,27 @@
 //! The wrapped handler as rmcp sees it: the bus's part added, everything else forwarded.
 //!
-//! Owns: which request is whose. Never: keeps state beyond the client's own session.
+//! Owns: which request is whose. Never: keeps state.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use serde_json::Value;
 
-use super::inner::{Part, as_json};
-use super::{Wrap, kinds, with_ours};
-use crate::mcp::handler::Handler;
+use super::inner::{Live, Part, as_json, declares};
+use super::wrapped::{Wrapped, if_there_is, is_whole, with_ours};
 use crate::mcp::listen::Listening;
 use crate::mcp::wire::Revision;
 use crate::mcp::{convert, error};
-use crate::{Etag, ResourceUri};
+use crate::{ListKind, ResourceUri};
 
-/// A `ServerHandler` with a bus: serve it in place of the one it wraps, on any transport of rmcp.
-///
-/// It keeps all that the wrapped one does, and adds: `resources/subscribe` and `unsubscribe`, `subscriptions/listen`,
-/// etags in `_meta` of reads and resource lists, the etag tools, list notifications by content, and whatever is
-/// registered at the bus itself. On a transport of rmcp's own, `subscriptions/listen` is acknowledged as it was asked:
-/// rmcp's hook for narrowing it can neither wait nor see the client.
-pub struct Wrapped<H> {
-    pub(super) inner: Arc<H>,
-    pub(super) ours: Handler,
-    pub(super) wrap: Wrap,
-}
+/// How long the wrapped server may be busy with a new client before that client is told of lists: a server that sets
+/// up its lists then is waited for, one that works on for as long as the client stays is not.
+const SETTLE: Duration = Duration::from_secs(1);
 
 type Context = RequestContext<RoleServer>;
-
-impl<H: ServerHandler> Wrapped<H> {
-    fn remember(&self, context: &Context) {
-        self.wrap.remember(&self.inner, &context.peer);
-    }
-
-    /// Whether the wrapped server declares a capability; one that does not is not asked.
-    fn declares<T>(&self, pick: impl FnOnce(&ServerCapabilities) -> Option<T>) -> bool {
-        pick(&self.inner.get_info().capabilities).is_some()
-    }
-
-    async fn etag_of(&self, uri: &str) -> Option<Etag> {
-        let uri = ResourceUri::new(uri).ok()?;
-        self.ours
-            .bus
-            .etags(vec![uri])
-            .await
-            .ok()?
-            .first()
-            .copied()
-            .flatten()
-    }
-
-    /// Learns from a list that was answered whole.
-    async fn observe(&self, part: Part, whole: bool, items: Vec<Value>) -> Result<(), ErrorData> {
-        if !whole {
-            return Ok(());
-        }
-        self.wrap
-            .observe_list(part, &items)
-            .await
-            .map_err(|failure| error::list(&failure))
-    }
-
-    /// Makes sure that the bus knows the resources that arguments of an etag tool name.
-    async fn ensure_named(&self, arguments: Option<&JsonObject>, context: &Context) {
-        let Some(arguments) = arguments else { return };
-        let items = arguments
-            .get("items")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten();
-        let named = items
-            .filter_map(|item| item.get("uri"))
-            .chain(arguments.get("uri"));
-        for uri in named.filter_map(Value::as_str).take(self.ours.options.page_size) {
-            if let Ok(uri) = ResourceUri::new(uri) {
-                // A resource that cannot be read is unknown to the tool too, which says so.
-                self.wrap.ensure(&uri, &context.peer).await.unwrap_or_default();
-            }
-        }
-    }
-
-    async fn ensure(&self, uri: &str, context: &Context) -> Result<(), ErrorData> {
-        let uri = ResourceUri::new(uri).map_err(|invalid| error::subscribe(&invalid.into()))?;
-        self.wrap
-            .ensure(&uri, &context.peer)
-            .await
-            .map_err(|failure| error::list(&failure))?;
-        Ok(())
-    }
-}
-
-/// Takes "there is no such method" for "does nothing": the wrapped server leaves that part to the bus.
-fn if_there_is(answer: Result<(), ErrorData>) -> Result<(), ErrorData> {
-    match answer {
-        Err(refusal) if refusal.code == ErrorCode::METHOD_NOT_FOUND => Ok(()),
-        other => other,
-    }
-}
-
-fn is_whole(request: Option<&PaginatedRequestParams>, next: Option<&String>) -> bool {
-    request.is_none_or(|params| params.cursor.is_none()) && next.is_none()
-}
 
 impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     fn get_info(&self) -> InitializeResult {
@@ -118,25 +34,36 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         self.inner.supported_protocol_versions()
     }
 
+    fn negotiate_initialize(&self, request: &InitializeRequestParams) -> Result<InitializeResult, ErrorData> {
+        self.inner.negotiate_initialize(request)
+    }
+
     async fn initialize(
         &self,
         request: InitializeRequestParams,
         context: Context,
     ) -> Result<InitializeResult, ErrorData> {
-        self.remember(&context);
+        self.live(&context);
         let mut info = self.inner.initialize(request, context).await?;
         let revision = Revision::of(Some(&info.protocol_version));
         info.capabilities = with_ours(info.capabilities, revision);
-        self.ours.begin(revision, kinds(&info.capabilities)).await?;
+        self.ours.begin(revision, ListKind::ALL.to_vec()).await?;
         Ok(info)
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let peer = context.peer.clone();
-        self.inner.on_initialized(context).await;
+        let (meta, extensions) = (RequestMetaObject::default(), context.extensions.clone());
+        let live = Live::of_parts(&self.inner, peer.clone(), meta, extensions);
+        let theirs = self.inner.on_initialized(context);
+        tokio::pin!(theirs);
+        let settled = tokio::time::timeout(SETTLE, &mut theirs).await.is_ok();
         // Lists first: what a new client is told of is what the server has now.
-        if self.wrap.refresh_lists().await.is_ok() {
+        if self.wrap.learn_lists(&live).await.is_ok() {
             self.ours.pump(peer).await;
+        }
+        if !settled {
+            theirs.await;
         }
     }
 
@@ -151,31 +78,27 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: Option<PaginatedRequestParams>,
         context: Context,
     ) -> Result<ListResourcesResult, ErrorData> {
-        self.remember(&context);
-        let mut result = if self.declares(|capabilities| capabilities.resources.clone()) {
-            self.inner
-                .list_resources(request.clone(), context.clone())
-                .await?
-        } else {
-            ListResourcesResult::default()
-        };
-        let whole = is_whole(request.as_ref(), result.next_cursor.as_ref());
-        self.observe(Part::Resources, whole, as_json(&result.resources))
-            .await?;
-        for item in &mut result.resources {
-            if let Some(etag) = self.etag_of(&item.uri).await {
-                item.meta
-                    .get_or_insert_default()
-                    .0
-                    .extend(convert::etag_meta(etag).0);
+        self.live(&context);
+        let mut result = ListResourcesResult::default();
+        if declares(&*self.inner, Part::Resources) {
+            result = self.inner.list_resources(request.clone(), context).await?;
+        }
+        if is_whole(request.as_ref(), result.next_cursor.as_ref()) {
+            self.observe(Part::Resources, &as_json(&result.resources)).await?;
+        }
+        let uris: Vec<&str> = result.resources.iter().map(|item| item.uri.as_str()).collect();
+        let etags = self.etags(&uris).await?;
+        for (item, etag) in result.resources.iter_mut().zip(etags) {
+            if let Some(etag) = etag {
+                let meta = item.meta.get_or_insert_default();
+                meta.0.extend(convert::etag_meta(etag).0);
             }
         }
         if result.next_cursor.is_none() {
             let known: HashSet<String> = result.resources.iter().map(|item| item.uri.clone()).collect();
             let ours = self.ours.all_resources().await?;
-            result
-                .resources
-                .extend(ours.into_iter().filter(|item| !known.contains(&item.uri)));
+            let ours = ours.into_iter().filter(|item| !known.contains(&item.uri));
+            result.resources.extend(ours);
         }
         Ok(result)
     }
@@ -185,22 +108,22 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: Option<PaginatedRequestParams>,
         context: Context,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        self.remember(&context);
-        let mut result = if self.declares(|capabilities| capabilities.resources.clone()) {
-            self.inner
+        self.live(&context);
+        let mut result = ListResourceTemplatesResult::default();
+        if declares(&*self.inner, Part::Templates) {
+            result = self
+                .inner
                 .list_resource_templates(request.clone(), context)
-                .await?
-        } else {
-            ListResourceTemplatesResult::default()
-        };
-        let whole = is_whole(request.as_ref(), result.next_cursor.as_ref());
-        self.observe(Part::Templates, whole, as_json(&result.resource_templates))
-            .await?;
+                .await?;
+        }
+        if is_whole(request.as_ref(), result.next_cursor.as_ref()) {
+            self.observe(Part::Templates, &as_json(&result.resource_templates))
+                .await?;
+        }
         if result.next_cursor.is_none() {
             let ours = self.ours.bus.templates().await.map_err(error::stopping)?;
-            result
-                .resource_templates
-                .extend(ours.iter().map(|template| convert::template(template)));
+            let ours = ours.iter().map(|template| convert::template(template));
+            result.resource_templates.extend(ours);
         }
         Ok(result)
     }
@@ -210,40 +133,36 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: ReadResourceRequestParams,
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.remember(&context);
-        let uri = request.uri.clone();
-        let read = self.inner.read_resource(request.clone(), context.clone()).await;
-        let result = match read {
+        self.live(&context);
+        let Ok(uri) = ResourceUri::new(&request.uri) else {
+            return self.inner.read_resource(request, context).await;
+        };
+        let before = self.wrap.etag(&uri).await.map_err(error::stopping)?;
+        let read = match self.inner.read_resource(request.clone(), context.clone()).await {
             Ok(ReadResourceResponse::Complete(result)) => Ok(result),
             Ok(other) => return Ok(other),
             Err(refusal) => Err(refusal),
         };
-        let Ok(uri) = ResourceUri::new(&uri) else {
-            return result.map(Into::into);
-        };
-        let etag = self
-            .wrap
-            .observe_read(&uri, &result)
-            .await
-            .map_err(|failure| error::list(&failure))?;
-        match result {
+        let learnt = self.wrap.learn(&uri, before, &read).await;
+        let etag = learnt.map_err(|failure| error::list(&failure))?;
+        match read {
             Ok(mut result) => {
-                if let Some(etag) = etag {
-                    let meta = convert::etag_meta(etag);
+                if let Some(meta) = etag.map(convert::etag_meta) {
                     result.meta.get_or_insert_default().0.extend(meta.0.clone());
-                    result
-                        .contents
-                        .iter_mut()
-                        .for_each(|contents| convert::add_meta(contents, &meta));
+                    let contents = result.contents.iter_mut();
+                    contents.for_each(|contents| convert::add_meta(contents, &meta));
                 }
                 Ok(result.into())
             }
-            // What the wrapped server does not have may be registered at the bus.
-            Err(refusal) => self
-                .ours
-                .read_resource(request, context)
-                .await
-                .map_err(|_| refusal),
+            // What the wrapped server does not have may be registered at the bus; what it fails at is its to say.
+            Err(refusal) if self.wrap.has_seen(&uri).await => Err(refusal),
+            Err(refusal) => match self.ours.read_resource(request, context).await {
+                Ok(ReadResourceResponse::Complete(mut result)) => {
+                    self.sign(&mut result.meta);
+                    Ok(result.into())
+                }
+                other => other.map_err(|_| refusal),
+            },
         }
     }
 
@@ -252,14 +171,14 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: Option<PaginatedRequestParams>,
         context: Context,
     ) -> Result<ListToolsResult, ErrorData> {
-        self.remember(&context);
-        let mut result = if self.declares(|capabilities| capabilities.tools.clone()) {
-            self.inner.list_tools(request.clone(), context).await?
-        } else {
-            ListToolsResult::default()
-        };
-        let whole = is_whole(request.as_ref(), result.next_cursor.as_ref());
-        self.observe(Part::Tools, whole, as_json(&result.tools)).await?;
+        self.live(&context);
+        let mut result = ListToolsResult::default();
+        if declares(&*self.inner, Part::Tools) {
+            result = self.inner.list_tools(request.clone(), context).await?;
+        }
+        if is_whole(request.as_ref(), result.next_cursor.as_ref()) {
+            self.observe(Part::Tools, &as_json(&result.tools)).await?;
+        }
         if result.next_cursor.is_none() {
             let known: HashSet<String> = result.tools.iter().map(|tool| tool.name.to_string()).collect();
             let max = self.ours.bus.limits().list_items_max;
@@ -275,17 +194,9 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
-        self.remember(&context);
-        if self
-            .ours
-            .bus
-            .tool(&request.name)
-            .await
-            .map_err(error::stopping)?
-            .is_some()
-        {
-            self.ensure_named(request.arguments.as_ref(), &context).await;
-            return self.ours.call_tool(request, context).await;
+        let live = self.live(&context);
+        if self.is_ours(Part::Tools, &request.name, &live).await? {
+            return self.call_ours(request, context).await;
         }
         self.inner.call_tool(request, context).await
     }
@@ -295,19 +206,21 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: Option<PaginatedRequestParams>,
         context: Context,
     ) -> Result<ListPromptsResult, ErrorData> {
-        self.remember(&context);
-        let mut result = self.inner.list_prompts(request.clone(), context).await?;
-        let whole = is_whole(request.as_ref(), result.next_cursor.as_ref());
-        self.observe(Part::Prompts, whole, as_json(&result.prompts))
-            .await?;
+        self.live(&context);
+        let mut result = ListPromptsResult::default();
+        if declares(&*self.inner, Part::Prompts) {
+            result = self.inner.list_prompts(request.clone(), context).await?;
+        }
+        if is_whole(request.as_ref(), result.next_cursor.as_ref()) {
+            self.observe(Part::Prompts, &as_json(&result.prompts)).await?;
+        }
         if result.next_cursor.is_none() {
             let known: HashSet<String> = result.prompts.iter().map(|prompt| prompt.name.clone()).collect();
             let max = self.ours.bus.limits().list_items_max;
             let ours = self.ours.bus.prompts(None, max).await.map_err(error::stopping)?;
             let ours = ours.items.iter().filter(|prompt| !known.contains(prompt.name()));
-            result
-                .prompts
-                .extend(ours.filter_map(|prompt| convert::prompt(prompt)));
+            let ours = ours.filter_map(|prompt| convert::prompt(prompt));
+            result.prompts.extend(ours);
         }
         Ok(result)
     }
@@ -317,25 +230,28 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: GetPromptRequestParams,
         context: Context,
     ) -> Result<GetPromptResponse, ErrorData> {
-        if self
-            .ours
-            .bus
-            .prompt(&request.name)
-            .await
-            .map_err(error::stopping)?
-            .is_some()
-        {
-            return self.ours.get_prompt(request, context).await;
+        let live = self.live(&context);
+        if !self.is_ours(Part::Prompts, &request.name, &live).await? {
+            return self.inner.get_prompt(request, context).await;
         }
-        self.inner.get_prompt(request, context).await
+        let mut answer = self.ours.get_prompt(request, context).await?;
+        if let GetPromptResponse::Complete(result) = &mut answer {
+            self.sign(&mut result.meta);
+        }
+        Ok(answer)
     }
 
     #[expect(deprecated, reason = "the older revisions have no other subscription")]
     async fn subscribe(&self, request: SubscribeRequestParams, context: Context) -> Result<(), ErrorData> {
-        self.remember(&context);
-        if_there_is(self.inner.subscribe(request.clone(), context.clone()).await)?;
-        self.ensure(&request.uri, &context).await?;
-        self.ours.subscribe(request, context).await
+        let live = self.live(&context);
+        self.ensure(&live, std::slice::from_ref(&request.uri)).await?;
+        self.ours.subscribe(request.clone(), context.clone()).await?;
+        let theirs = if_there_is(self.inner.subscribe(request.clone(), context.clone()).await);
+        if theirs.is_err() {
+            let request = UnsubscribeRequestParams::new(request.uri);
+            self.ours.unsubscribe(request, context).await?;
+        }
+        theirs
     }
 
     #[expect(deprecated, reason = "the older revisions have no other subscription")]
@@ -344,8 +260,8 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         request: UnsubscribeRequestParams,
         context: Context,
     ) -> Result<(), ErrorData> {
-        if_there_is(self.inner.unsubscribe(request.clone(), context.clone()).await)?;
-        self.ours.unsubscribe(request, context).await
+        self.ours.unsubscribe(request.clone(), context.clone()).await?;
+        if_there_is(self.inner.unsubscribe(request, context).await)
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
@@ -353,21 +269,16 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let request = context.request_context();
-        self.remember(request);
-        self.wrap
-            .refresh_lists()
-            .await
-            .map_err(|failure| error::list(&failure))?;
+        let live = self.live(context.request_context());
+        // Lists first: what they are now is what this stream starts from, and no change.
+        let learnt = self.wrap.learn_lists(&live).await;
+        learnt.map_err(|failure| error::list(&failure))?;
         let mut filter = context.accepted().clone();
-        for uri in filter.resource_subscriptions.iter().flatten() {
-            // One that cannot be read is left out by the bus, like any that it does not know.
-            self.ensure(uri, request).await.unwrap_or_default();
-        }
-        Listening::open(&self.ours, &mut filter, false)
-            .await?
-            .run(&context)
-            .await
+        let uris = filter.resource_subscriptions.as_deref().unwrap_or_default();
+        // One that cannot be read is left out by the bus, like any that it does not know.
+        self.ensure(&live, uris).await?;
+        let listening = Listening::open(&self.ours, &mut filter, false).await?;
+        listening.run(&context).await
     }
 
     async fn ping(&self, context: Context) -> Result<(), ErrorData> {

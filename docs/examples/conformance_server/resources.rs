@@ -1,0 +1,40 @@
+//! The suite's resources: two that never change, one to subscribe to, and a template.
+
+use rmcp::ErrorData;
+use rmcp::model::{ReadResourceResponse, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
+use serde_json::json;
+
+use crate::answers::PNG;
+
+pub(crate) fn list() -> Vec<Resource> {
+    vec![
+        Resource::new("test://static-text", "static-text").with_mime_type("text/plain"),
+        Resource::new("test://static-binary", "static-binary").with_mime_type("image/png"),
+        Resource::new("test://watched-resource", "watched-resource").with_mime_type("text/plain"),
+    ]
+}
+
+pub(crate) fn templates() -> Vec<ResourceTemplate> {
+    vec![ResourceTemplate::new("test://template/{id}/data", "template").with_mime_type("application/json")]
+}
+
+pub(crate) fn read(uri: &str) -> Result<ReadResourceResponse, ErrorData> {
+    let contents = match uri {
+        "test://static-text" => {
+            ResourceContents::text("This is the content of the static text resource.", uri)
+        }
+        "test://static-binary" => ResourceContents::blob(PNG, uri).with_mime_type("image/png"),
+        "test://watched-resource" => ResourceContents::text("watched", uri),
+        _ => {
+            let id = uri
+                .strip_prefix("test://template/")
+                .and_then(|rest| rest.strip_suffix("/data"));
+            let not_found =
+                || ErrorData::resource_not_found("Resource not found", Some(json!({ "uri": uri })));
+            let id = id.ok_or_else(not_found)?;
+            let text = json!({ "id": id, "data": format!("Data for ID: {id}") }).to_string();
+            ResourceContents::text(text, uri).with_mime_type("application/json")
+        }
+    };
+    Ok(ReadResourceResult::new(vec![contents]).into())
+}

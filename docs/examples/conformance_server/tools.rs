@@ -1,0 +1,95 @@
+//! The suite's tools: their list, and which file answers which.
+
+use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject, Tool};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer};
+use serde_json::{Value, json};
+
+use crate::server::Everything;
+use crate::{answers, rounds, talks};
+
+/// The tools, after so many changes.
+pub(crate) fn list(changes: u32) -> Vec<Tool> {
+    let triggers = ["test_trigger_tool_change", "test_trigger_prompt_change"];
+    let names = answers::NAMES
+        .iter()
+        .chain(&talks::NAMES)
+        .chain(&rounds::NAMES)
+        .chain(&triggers);
+    let mut tools: Vec<Tool> = names
+        .map(|name| Tool::new(*name, "A tool of the suite", input_schema(name)))
+        .collect();
+    if changes > 0 {
+        let description = format!("Change {changes}");
+        tools.push(Tool::new("test_changing_tool", description, input_schema("")));
+    }
+    tools
+}
+
+pub(crate) async fn call(
+    server: &Everything,
+    request: CallToolRequestParams,
+    context: RequestContext<RoleServer>,
+) -> Result<CallToolResponse, ErrorData> {
+    let done = |text: &str| Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into());
+    match &*request.name {
+        "test_trigger_tool_change" => {
+            server.shared.change(&server.shared.tools).await?;
+            done("the tools changed")
+        }
+        "test_trigger_prompt_change" => {
+            server.shared.change(&server.shared.prompts).await?;
+            done("the prompts changed")
+        }
+        "test_changing_tool" => done("changed"),
+        name if talks::NAMES.contains(&name) => talks::call(server, &request, &context).await,
+        name if rounds::NAMES.contains(&name) => rounds::call(&server.shared.codec, &request, &context),
+        name => match answers::answer(name) {
+            Some(answer) => Ok(answer.into()),
+            None => Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None)),
+        },
+    }
+}
+
+fn input_schema(name: &str) -> JsonObject {
+    let strings = |names: &[&str]| -> Value {
+        let property = |name: &&str| ((*name).to_owned(), json!({ "type": "string" }));
+        names.iter().map(property).collect::<JsonObject>().into()
+    };
+    let schema = match name {
+        "test_sampling" => json!({ "properties": strings(&["prompt"]), "required": ["prompt"] }),
+        "test_elicitation" => json!({ "properties": strings(&["message"]), "required": ["message"] }),
+        "test_custom_header" => json!({
+            "properties": { "region": { "type": "string", "x-mcp-header": "Region" } },
+        }),
+        "json_schema_2020_12_tool" => json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$defs": {
+                "address": {
+                    "$anchor": "addressDef",
+                    "type": "object",
+                    "properties": strings(&["street", "city"]),
+                },
+            },
+            "properties": {
+                "name": { "type": "string" },
+                "address": { "$ref": "#/$defs/address" },
+                "contactMethod": { "type": "string", "enum": ["phone", "email"] },
+                "phone": { "type": "string" },
+                "email": { "type": "string" },
+            },
+            "allOf": [{ "anyOf": [{ "required": ["phone"] }, { "required": ["email"] }] }],
+            "if": {
+                "properties": { "contactMethod": { "const": "phone" } },
+                "required": ["contactMethod"],
+            },
+            "then": { "required": ["phone"] },
+            "else": { "required": ["email"] },
+            "additionalProperties": false,
+        }),
+        _ => json!({ "properties": {} }),
+    };
+    let mut schema = schema.as_object().cloned().unwrap_or_default();
+    schema.insert("type".into(), json!("object"));
+    schema
+}

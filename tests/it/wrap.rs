@@ -1,0 +1,423 @@
+//! A wrapped rmcp server keeps all that it does, and its clients are told of changes, once, on every revision.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "clippy excuses test functions but not the harness they share"
+)]
+
+mod notes;
+mod client;
+
+use rmcp::ServiceError;
+use rmcp::model::*;
+use serde_json::{Value, json};
+use tidings::mcp::{McpOptions, Wrap};
+use tidings::{Bus, Limits, ListKind, Resource as Held, Tool as HeldTool, ToolOutput};
+
+use self::client::{Client, Heard, Over, eventually};
+use self::notes::Notes;
+
+async fn wrap() -> Wrap {
+    Wrap::new(Bus::builder().start().unwrap(), McpOptions::default())
+        .await
+        .unwrap()
+}
+
+fn etag_of(meta: Option<&MetaObject>) -> Option<String> {
+    Some(meta?.0.get(tidings::mcp::ETAG_META_KEY)?.as_str()?.to_owned())
+}
+
+fn version(etag: &str) -> u64 {
+    etag[1..].split_once('-').unwrap().0.parse().unwrap()
+}
+
+async fn a_fresh_session_is_told_of_each_list_once_and_then_only_of_changes(over: Over) {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    let client = Client::connect(over, &wrap, &notes).await;
+    client.heard(|heard| heard.len() == 3).await;
+    for kind in ListKind::ALL {
+        assert_eq!(client.count(&Heard::List(kind)), 1, "{kind:?}");
+    }
+    for _ in 0..3 {
+        client.list_everything().await;
+        wrap.refresh_lists().await.unwrap();
+    }
+    client.settle(&wrap).await;
+    assert_eq!(client.lists(), 3);
+
+    notes.add_tool("brew");
+    client.peer().list_tools(None).await.unwrap();
+    client
+        .heard(|heard| heard.contains_times(ListKind::Tools, 2))
+        .await;
+    client.list_everything().await;
+    client.settle(&wrap).await;
+    assert_eq!(client.lists(), 4);
+
+    notes.add_tool("pour");
+    wrap.refresh_lists().await.unwrap();
+    client
+        .heard(|heard| heard.contains_times(ListKind::Tools, 3))
+        .await;
+    // A server that cannot list just now has not changed its lists.
+    notes.fail(true);
+    wrap.refresh_lists().await.unwrap();
+    notes.fail(false);
+    wrap.refresh_lists().await.unwrap();
+    client.settle(&wrap).await;
+    assert_eq!(client.lists(), 5);
+}
+
+#[tokio::test]
+async fn a_fresh_session_is_told_of_each_list_once_over_a_pipe() {
+    a_fresh_session_is_told_of_each_list_once_and_then_only_of_changes(Over::Pipe).await;
+}
+
+#[tokio::test]
+async fn a_fresh_session_is_told_of_each_list_once_over_http() {
+    a_fresh_session_is_told_of_each_list_once_and_then_only_of_changes(Over::Http).await;
+}
+
+async fn a_change_is_told_with_the_next_etag_which_is_the_same_everywhere(over: Over) {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    let client = Client::connect(over, &wrap, &notes).await;
+    client.subscribe("note://a").await.unwrap();
+    let read = client.read("note://a").await.unwrap();
+    let first = etag_of(read.meta.as_ref()).unwrap();
+    assert_eq!(version(&first), 1);
+
+    notes.write("note://a", "two");
+    wrap.notify_resource_changed("note://a").await.unwrap();
+    let told = client.update("note://a", 1).await;
+    assert_eq!(version(&told), 2);
+    let read = client.read("note://a").await.unwrap();
+    assert_eq!(etag_of(read.meta.as_ref()), Some(told.clone()));
+    let ResourceContents::TextResourceContents { text, meta, .. } = &read.contents[0] else {
+        panic!("{read:?}");
+    };
+    assert_eq!(
+        (text.as_str(), etag_of(meta.as_ref())),
+        ("two", Some(told.clone()))
+    );
+    let listed = client.peer().list_resources(None).await.unwrap();
+    let item = listed
+        .resources
+        .iter()
+        .find(|item| item.uri == "note://a")
+        .unwrap();
+    assert_eq!(etag_of(item.meta.as_ref()), Some(told.clone()));
+    for (held, stale) in [(&first, true), (&told, false)] {
+        let verdict = client.etag("note://a", Some(held)).await;
+        assert_eq!(verdict["etag_encoded"], json!(told));
+        assert_eq!(verdict["stale_for_client"], json!(stale), "{held}");
+    }
+
+    client.unsubscribe("note://a").await.unwrap();
+    wrap.notify_resource_changed("note://a").await.unwrap();
+    client.settle(&wrap).await;
+    assert_eq!(client.updates("note://a"), 1);
+}
+
+#[tokio::test]
+async fn a_change_is_told_with_the_next_etag_over_a_pipe() {
+    a_change_is_told_with_the_next_etag_which_is_the_same_everywhere(Over::Pipe).await;
+}
+
+#[tokio::test]
+async fn a_change_is_told_with_the_next_etag_over_http() {
+    a_change_is_told_with_the_next_etag_which_is_the_same_everywhere(Over::Http).await;
+}
+
+#[tokio::test]
+async fn a_refresh_tells_what_changed_and_nothing_else() {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    let client = Client::connect(Over::Pipe, &wrap, &notes).await;
+    client.subscribe("note://a").await.unwrap();
+    client.subscribe("note://b").await.unwrap();
+    wrap.refresh_subscribed().await.unwrap();
+    client.settle(&wrap).await;
+    assert_eq!((client.updates("note://a"), client.updates("note://b")), (0, 0));
+
+    notes.write("note://b", "other");
+    wrap.refresh_subscribed().await.unwrap();
+    client.update("note://b", 1).await;
+    // A server that cannot read just now has neither changed nor lost anything.
+    notes.fail(true);
+    wrap.refresh_subscribed().await.unwrap();
+    notes.fail(false);
+    wrap.refresh_subscribed().await.unwrap();
+    client.settle(&wrap).await;
+    assert_eq!((client.updates("note://a"), client.updates("note://b")), (0, 1));
+
+    // A resource that goes is told of once, and again, with a higher version, when it is back.
+    let text = notes.remove("note://a");
+    wrap.refresh_subscribed().await.unwrap();
+    wrap.refresh_subscribed().await.unwrap();
+    let gone = client.update("note://a", 1).await;
+    client.settle(&wrap).await;
+    assert_eq!(client.updates("note://a"), 1);
+    notes.write("note://a", &text);
+    wrap.refresh_subscribed().await.unwrap();
+    let back = client.update("note://a", 2).await;
+    assert!(version(&back) > version(&gone), "{gone} {back}");
+}
+
+#[tokio::test]
+async fn a_client_that_only_polls_sees_a_change_that_nobody_announced() {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    let client = Client::connect(Over::Pipe, &wrap, &notes).await;
+    let first = client.etag("note://a", None).await;
+    let held = first["etag_encoded"].as_str().unwrap().to_owned();
+    assert_eq!(
+        client.etag("note://a", Some(&held)).await["stale_for_client"],
+        json!(false)
+    );
+    let again = client
+        .tool("read_resource", json!({ "uri": "note://a", "client_etag": held }))
+        .await;
+    assert_eq!(again["not_modified"], json!(true));
+
+    notes.write("note://a", "silently");
+    let verdict = client.etag("note://a", Some(&held)).await;
+    assert_eq!(
+        (&verdict["version"], &verdict["stale_for_client"]),
+        (&json!(2), &json!(true))
+    );
+    let body = client
+        .tool("read_resource", json!({ "uri": "note://a", "client_etag": held }))
+        .await;
+    assert_eq!((&body["text"], &body["version"]), (&json!("silently"), &json!(2)));
+}
+
+#[tokio::test]
+async fn an_unknown_uri_is_refused_by_name() {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    let client = Client::connect(Over::Pipe, &wrap, &notes).await;
+    let refused = client.subscribe("note://nowhere").await.unwrap_err();
+    let ServiceError::McpError(refused) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(refused.code, ErrorCode::INVALID_PARAMS);
+    assert_eq!(refused.message, "Resource not found: note://nowhere");
+    let ServiceError::McpError(unread) = client.read("note://nowhere").await.unwrap_err() else {
+        panic!("a read of nothing is answered by an error");
+    };
+    assert_eq!(
+        unread.message, "no such note",
+        "the wrapped server words its own refusals"
+    );
+    // Nothing happens when what nobody ever read is said to have changed.
+    wrap.notify_resource_changed("note://nowhere").await.unwrap();
+    assert_eq!(wrap.bus().stats().await.unwrap().resources, 0);
+}
+
+#[tokio::test]
+async fn everything_else_is_the_wrapped_servers_as_it_was() {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    let client = Client::connect(Over::Http, &wrap, &notes).await;
+    let info = client.peer().peer_info().unwrap();
+    assert_eq!(info.server_info.as_ref().unwrap().name, "notes");
+    let completed = client
+        .peer()
+        .complete_prompt_simple("greet", "name", "Ad")
+        .await
+        .unwrap();
+    assert_eq!(completed, ["Ada"]);
+    let prompt = GetPromptRequestParams::new("greet");
+    assert_eq!(client.peer().get_prompt(prompt).await.unwrap().messages.len(), 1);
+    let custom = CustomRequest::new("notes/count", Some(json!({})));
+    let answer = client
+        .peer()
+        .send_request(ClientRequest::CustomRequest(custom))
+        .await
+        .unwrap();
+    assert!(
+        matches!(answer, ServerResult::CustomResult(CustomResult(Value::Number(count))) if count == 2.into())
+    );
+    // The tool asks the client's model while it runs.
+    let sampled = CallToolRequestParams::new("summarize");
+    let sampled = client.peer().call_tool(sampled).await.unwrap();
+    assert_eq!(
+        sampled.content[0].as_text().unwrap().text,
+        "the model says: in short"
+    );
+}
+
+#[tokio::test]
+async fn what_both_have_is_the_wrapped_servers_and_what_only_the_bus_has_is_served_beside_it() {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    notes.add_tool("get_resource_etag");
+    let answer = |_: serde_json::Map<String, Value>| async { Ok(ToolOutput::text("the bus's")) };
+    wrap.bus()
+        .add_tool(HeldTool::new("only_here", answer))
+        .await
+        .unwrap();
+    for uri in ["note://a", "held://x"] {
+        wrap.bus()
+            .register(Held::text(uri, "the bus's").unwrap())
+            .await
+            .unwrap();
+    }
+    let client = Client::connect(Over::Pipe, &wrap, &notes).await;
+    let theirs = CallToolRequestParams::new("get_resource_etag");
+    let theirs = client.peer().call_tool(theirs).await.unwrap();
+    assert_eq!(theirs.content[0].as_text().unwrap().text, "the server's own tool");
+    let ours = CallToolRequestParams::new("only_here");
+    let ours = client.peer().call_tool(ours).await.unwrap();
+    assert_eq!(ours.content[0].as_text().unwrap().text, "the bus's");
+    let tools = client.peer().list_tools(None).await.unwrap().tools;
+    let mut names: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all, "no name is listed twice");
+
+    let theirs = client.read("note://a").await.unwrap();
+    assert_eq!(
+        etag_of(theirs.meta.as_ref()),
+        None,
+        "the bus's etag is not that of their text"
+    );
+    let ours = client.read("held://x").await.unwrap();
+    assert_eq!(version(&etag_of(ours.meta.as_ref()).unwrap()), 1);
+    let listed = client.peer().list_resources(None).await.unwrap().resources;
+    assert_eq!(listed.iter().filter(|item| item.uri == "note://a").count(), 1);
+    assert_eq!(listed.iter().filter(|item| item.uri == "held://x").count(), 1);
+}
+
+#[tokio::test]
+async fn beyond_the_bus_limit_resources_are_served_without_etag_and_cannot_be_subscribed_to() {
+    let mut limits = Limits::default();
+    limits.resources_max = 1;
+    let bus = Bus::builder().limits(limits).start().unwrap();
+    let wrap = Wrap::new(bus, McpOptions::default()).await.unwrap();
+    let client = Client::connect(Over::Pipe, &wrap, &Notes::new()).await;
+    assert!(etag_of(client.read("note://a").await.unwrap().meta.as_ref()).is_some());
+    assert_eq!(
+        etag_of(client.read("note://b").await.unwrap().meta.as_ref()),
+        None
+    );
+    client.subscribe("note://a").await.unwrap();
+    client.subscribe("note://b").await.unwrap_err();
+}
+
+#[tokio::test]
+async fn two_clients_who_see_different_lists_do_not_tell_each_other_for_ever() {
+    let (wrap, one, other) = (wrap().await, Notes::new(), Notes::new());
+    other.add_tool("admin");
+    let first = Client::connect(Over::Pipe, &wrap, &one).await;
+    let second = Client::connect(Over::Pipe, &wrap, &other).await;
+    first.list_everything().await;
+    second.list_everything().await;
+    first.settle(&wrap).await;
+    second.settle(&wrap).await;
+    let told = (first.lists(), second.lists());
+    for _ in 0..3 {
+        first.list_everything().await;
+        second.list_everything().await;
+    }
+    first.settle(&wrap).await;
+    second.settle(&wrap).await;
+    assert_eq!((first.lists(), second.lists()), told);
+}
+
+async fn a_listen_stream_is_told_what_it_asked_for(over: Over) {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    let client = Client::discover(over, &wrap, &notes).await;
+    let read = client.read("note://a").await.unwrap();
+    assert_eq!(version(&etag_of(read.meta.as_ref()).unwrap()), 1);
+    let filter = SubscriptionFilter::builder()
+        .tools_list_changed()
+        .resource_subscription("note://a")
+        .build();
+    let mut stream = client.listen(filter).await;
+    // What is subscribed is not told before the stream has its session.
+    eventually(async || {
+        wrap.bus()
+            .subscribers(&"note://a".parse().unwrap())
+            .await
+            .unwrap()
+            .len()
+            == 1
+    })
+    .await;
+    wrap.notify_resource_changed("note://b").await.unwrap();
+    notes.write("note://a", "two");
+    wrap.notify_resource_changed("note://a").await.unwrap();
+    let told = client::next(&mut stream).await;
+    let ServerNotification::ResourceUpdatedNotification(update) = &told else {
+        panic!("{told:?}");
+    };
+    assert_eq!(update.params.uri, "note://a");
+    assert_eq!(version(&client::etag_in(&told).unwrap()), 2);
+
+    wrap.refresh_lists().await.unwrap();
+    notes.add_tool("brew");
+    notes.add_prompt("part");
+    wrap.refresh_lists().await.unwrap();
+    let told = client::next(&mut stream).await;
+    assert!(
+        matches!(told, ServerNotification::ToolListChangedNotification(_)),
+        "{told:?}"
+    );
+    wrap.refresh_lists().await.unwrap();
+    wrap.notify_resource_changed("note://a").await.unwrap();
+    let told = client::next(&mut stream).await;
+    assert!(
+        matches!(told, ServerNotification::ResourceUpdatedNotification(_)),
+        "{told:?}"
+    );
+    stream.cancel().await.unwrap();
+    eventually(async || wrap.bus().sessions().await.unwrap().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_listen_stream_is_told_what_it_asked_for_over_a_pipe() {
+    a_listen_stream_is_told_what_it_asked_for(Over::Pipe).await;
+}
+
+#[tokio::test]
+async fn a_listen_stream_is_told_what_it_asked_for_over_http() {
+    a_listen_stream_is_told_what_it_asked_for(Over::Http).await;
+}
+
+async fn a_session_that_ends_leaves_nothing_behind(over: Over) {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    // A handler that holds the wrapper, as one does that tells of its own changes.
+    notes.hold(&wrap);
+    let client = Client::connect(over, &wrap, &notes).await;
+    client.subscribe("note://a").await.unwrap();
+    client.heard(|heard| heard.len() == 3).await;
+    assert_eq!(wrap.bus().sessions().await.unwrap().len(), 1);
+    client.end().await;
+    eventually(async || wrap.bus().sessions().await.unwrap().is_empty()).await;
+    eventually(async || notes.servers() == 0).await;
+    // Nobody is left to be asked or told, and nothing waits for it.
+    wrap.refresh_lists().await.unwrap();
+    wrap.refresh_subscribed().await.unwrap();
+    wrap.notify_resource_changed("note://a").await.unwrap();
+    assert_eq!(wrap.bus().stats().await.unwrap().sessions, 0);
+}
+
+#[tokio::test]
+async fn a_session_that_ends_leaves_nothing_behind_on_a_pipe() {
+    a_session_that_ends_leaves_nothing_behind(Over::Pipe).await;
+}
+
+#[tokio::test]
+async fn a_session_that_ends_leaves_nothing_behind_on_http() {
+    a_session_that_ends_leaves_nothing_behind(Over::Http).await;
+}
+
+#[tokio::test]
+async fn requests_of_the_stateless_revision_leave_nothing_behind() {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    notes.hold(&wrap);
+    let client = Client::discover(Over::Http, &wrap, &notes).await;
+    for _ in 0..5 {
+        client.list_everything().await;
+        client.read("note://a").await.unwrap();
+    }
+    eventually(async || notes.servers() == 0).await;
+    assert!(wrap.bus().sessions().await.unwrap().is_empty());
+}

@@ -1,0 +1,305 @@
+//! A real rmcp client of a wrapped server, over a pipe or over HTTP, that writes down what it is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::*;
+use rmcp::service::{NotificationContext, RequestContext, RunningService, Subscription};
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpClientTransport, StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::{
+    ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, Peer, RoleClient, ServiceError,
+    ServiceExt,
+};
+use serde_json::{Value, json};
+use tidings::ListKind;
+use tidings::mcp::{ETAG_META_KEY, Wrap};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::notes::{Notes, Server};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// How the client reaches the server.
+#[derive(Clone, Copy)]
+pub(super) enum Over {
+    Pipe,
+    Http,
+}
+
+/// What a client was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Heard {
+    List(ListKind),
+    Updated { uri: String, etag: String },
+}
+
+/// All that a client was told, in order.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Log(Vec<Heard>);
+
+impl Log {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn contains_times(&self, kind: ListKind, times: usize) -> bool {
+        self.0.iter().filter(|heard| **heard == Heard::List(kind)).count() == times
+    }
+
+    fn updates(&self, of: &str) -> Vec<String> {
+        let updates = self.0.iter().filter_map(|heard| match heard {
+            Heard::Updated { uri, etag } if uri == of => Some(etag.clone()),
+            _ => None,
+        });
+        updates.collect()
+    }
+}
+
+/// The client's handler.
+pub(super) struct Ear(watch::Sender<Log>);
+
+impl Ear {
+    fn hear(&self, heard: Heard) {
+        self.0.send_modify(|log| log.0.push(heard));
+    }
+}
+
+#[expect(deprecated, reason = "older revisions have sampling")]
+impl ClientHandler for Ear {
+    fn get_info(&self) -> ClientConfig {
+        let capabilities = ClientCapabilities::builder().enable_sampling().build();
+        ClientConfig::new(capabilities, Implementation::new("ear", "1"))
+    }
+
+    async fn create_message(
+        &self,
+        _: CreateMessageRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        Ok(CreateMessageResult::new(
+            SamplingMessage::assistant_text("in short"),
+            "m".into(),
+        ))
+    }
+
+    async fn on_resource_updated(
+        &self,
+        params: ResourceUpdatedNotificationParam,
+        context: NotificationContext<RoleClient>,
+    ) {
+        // rmcp leaves it among the extensions.
+        let meta = context.extensions.get::<NotificationMetaObject>();
+        let etag = meta.and_then(|meta| meta.0.0.get(ETAG_META_KEY)?.as_str());
+        self.hear(Heard::Updated {
+            uri: params.uri,
+            etag: etag.unwrap_or_default().into(),
+        });
+    }
+
+    async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.hear(Heard::List(ListKind::Resources));
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.hear(Heard::List(ListKind::Tools));
+    }
+
+    async fn on_prompt_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.hear(Heard::List(ListKind::Prompts));
+    }
+}
+
+pub(super) struct Client {
+    running: RunningService<RoleClient, Ear>,
+    log: watch::Receiver<Log>,
+    server: JoinHandle<()>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl Client {
+    /// A client of 2025-11-25 and older.
+    pub(super) async fn connect(over: Over, wrap: &Wrap, notes: &Arc<Notes>) -> Client {
+        Client::serve(over, wrap, notes, ClientLifecycleMode::Initialize).await
+    }
+
+    /// A client of 2026-07-28.
+    pub(super) async fn discover(over: Over, wrap: &Wrap, notes: &Arc<Notes>) -> Client {
+        let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+        Client::serve(
+            over,
+            wrap,
+            notes,
+            ClientLifecycleMode::Discover { preferred_versions },
+        )
+        .await
+    }
+
+    async fn serve(over: Over, wrap: &Wrap, notes: &Arc<Notes>, mode: ClientLifecycleMode) -> Client {
+        let (sender, log) = watch::channel(Log::default());
+        let (running, server) = match over {
+            Over::Pipe => {
+                let (near, far) = tokio::io::duplex(1 << 16);
+                let handler = wrap.handler(Server::new(notes));
+                let server = tokio::spawn(async move {
+                    if let Ok(running) = handler.serve(far).await {
+                        running.waiting().await.map(drop).unwrap_or_default();
+                    }
+                });
+                (Ear(sender).serve_with_lifecycle(near, mode).await, server)
+            }
+            Over::Http => {
+                let (wrap, notes) = (wrap.clone(), notes.clone());
+                let factory = move || Ok(wrap.handler(Server::new(&notes)));
+                let sessions = Arc::new(LocalSessionManager::default());
+                let service =
+                    StreamableHttpService::new(factory, sessions, StreamableHttpServerConfig::default());
+                let app = axum::Router::new().route_service("/mcp", service);
+                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+                let server = tokio::spawn(async move {
+                    axum::serve(listener, app).await.unwrap_or_default();
+                });
+                let transport = StreamableHttpClientTransport::from_uri(url);
+                (Ear(sender).serve_with_lifecycle(transport, mode).await, server)
+            }
+        };
+        Client {
+            running: running.unwrap(),
+            log,
+            server,
+        }
+    }
+
+    pub(super) fn peer(&self) -> &RunningService<RoleClient, Ear> {
+        &self.running
+    }
+
+    fn raw(&self) -> &Peer<RoleClient> {
+        self.running.peer()
+    }
+
+    /// Waits until what was heard so far satisfies `enough`.
+    pub(super) async fn heard(&self, enough: impl Fn(&Log) -> bool) {
+        let mut log = self.log.clone();
+        let waited = tokio::time::timeout(DEADLINE, log.wait_for(|log| enough(log))).await;
+        assert!(waited.is_ok(), "heard only {:?}", self.log.borrow());
+    }
+
+    pub(super) fn count(&self, what: &Heard) -> usize {
+        self.log.borrow().0.iter().filter(|heard| *heard == what).count()
+    }
+
+    /// How many list changes were heard of.
+    pub(super) fn lists(&self) -> usize {
+        let log = self.log.borrow();
+        log.0
+            .iter()
+            .filter(|heard| matches!(heard, Heard::List(_)))
+            .count()
+    }
+
+    pub(super) fn updates(&self, uri: &str) -> usize {
+        self.log.borrow().updates(uri).len()
+    }
+
+    /// Waits for the so-manieth update of `uri`; answers its etag.
+    pub(super) async fn update(&self, uri: &str, nth: usize) -> String {
+        self.heard(|log| log.updates(uri).len() >= nth).await;
+        self.log.borrow().updates(uri)[nth - 1].clone()
+    }
+
+    /// Waits until everything that was due before has been heard: two changes one after the other are the last.
+    pub(super) async fn settle(&self, wrap: &Wrap) {
+        let barrier = "held://barrier";
+        for _ in 0..2 {
+            let heard = self.updates(barrier);
+            let text = format!("{heard} {:p}", self);
+            let held = tidings::Resource::text(barrier, text).unwrap().listed(false);
+            if heard == 0 && wrap.bus().etag(barrier).await.unwrap().version == 0 {
+                wrap.bus().upsert(held.clone()).await.unwrap();
+            }
+            self.subscribe(barrier).await.unwrap();
+            wrap.bus().touch(barrier).await.unwrap();
+            self.update(barrier, heard + 1).await;
+        }
+    }
+
+    #[expect(deprecated, reason = "the older revisions have no other subscription")]
+    pub(super) async fn subscribe(&self, uri: &str) -> Result<(), ServiceError> {
+        self.raw().subscribe(SubscribeRequestParams::new(uri)).await
+    }
+
+    #[expect(deprecated, reason = "the older revisions have no other subscription")]
+    pub(super) async fn unsubscribe(&self, uri: &str) -> Result<(), ServiceError> {
+        self.raw().unsubscribe(UnsubscribeRequestParams::new(uri)).await
+    }
+
+    pub(super) async fn read(&self, uri: &str) -> Result<ReadResourceResult, ServiceError> {
+        self.running
+            .read_resource(ReadResourceRequestParams::new(uri))
+            .await
+    }
+
+    pub(super) async fn list_everything(&self) {
+        self.running.list_resources(None).await.unwrap();
+        self.running.list_resource_templates(None).await.unwrap();
+        self.running.list_tools(None).await.unwrap();
+        self.running.list_prompts(None).await.unwrap();
+    }
+
+    /// Calls a tool that answers structured content.
+    pub(super) async fn tool(&self, name: &'static str, arguments: Value) -> Value {
+        let arguments = arguments.as_object().unwrap().clone();
+        let request = CallToolRequestParams::new(name).with_arguments(arguments);
+        let answer = self.running.call_tool(request).await.unwrap();
+        answer
+            .structured_content
+            .unwrap_or_else(|| panic!("{name} answered {:?}", answer.content))
+    }
+
+    pub(super) async fn etag(&self, uri: &str, held: Option<&str>) -> Value {
+        self.tool("get_resource_etag", json!({ "uri": uri, "client_etag": held }))
+            .await
+    }
+
+    pub(super) async fn listen(&self, filter: SubscriptionFilter) -> Subscription {
+        self.running.listen(filter).await.unwrap()
+    }
+
+    /// Ends the session as a client does that goes.
+    pub(super) async fn end(mut self) {
+        self.running.close().await.unwrap();
+    }
+}
+
+/// The next notification of a listen stream.
+pub(super) async fn next(stream: &mut Subscription) -> ServerNotification {
+    let next = tokio::time::timeout(DEADLINE, stream.next()).await;
+    next.unwrap().unwrap().unwrap()
+}
+
+/// The etag that a notification of a listen stream has.
+pub(super) fn etag_in(notification: &ServerNotification) -> Option<String> {
+    let ServerNotification::ResourceUpdatedNotification(update) = notification else {
+        return None;
+    };
+    let meta = update.extensions.get::<NotificationMetaObject>()?;
+    Some(meta.0.0.get(ETAG_META_KEY)?.as_str()?.to_owned())
+}
+
+/// Waits until `holds` does.
+pub(super) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
+    let waited = tokio::time::timeout(DEADLINE, async {
+        while !holds().await {
+            tokio::task::yield_now().await;
+        }
+    });
+    assert!(waited.await.is_ok(), "it did not come true in time");
+}

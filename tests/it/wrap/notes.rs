@@ -1,0 +1,211 @@
+//! A plain rmcp server that knows nothing of the bus: notes that can be read, a tool that asks the client's model, a
+//! prompt, completion and a request of its own.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rmcp::model::*;
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::json;
+use tidings::mcp::Wrap;
+
+type Context = RequestContext<RoleServer>;
+
+/// What all clients of the server share, and the test's hand on it.
+#[derive(Default)]
+pub(super) struct Notes {
+    texts: Mutex<BTreeMap<String, String>>,
+    tools: Mutex<Vec<String>>,
+    prompts: Mutex<Vec<String>>,
+    failing: AtomicBool,
+    servers: AtomicUsize,
+    wrap: Mutex<Option<Wrap>>,
+}
+
+impl Notes {
+    pub(super) fn new() -> Arc<Notes> {
+        let notes = Notes::default();
+        notes.write("note://a", "one");
+        notes.write("note://b", "one");
+        notes.add_tool("summarize");
+        notes.add_prompt("greet");
+        Arc::new(notes)
+    }
+
+    pub(super) fn write(&self, uri: &str, text: &str) {
+        self.texts.lock().unwrap().insert(uri.into(), text.into());
+    }
+
+    pub(super) fn remove(&self, uri: &str) -> String {
+        self.texts.lock().unwrap().remove(uri).unwrap()
+    }
+
+    pub(super) fn add_tool(&self, name: &str) {
+        self.tools.lock().unwrap().push(name.into());
+    }
+
+    pub(super) fn add_prompt(&self, name: &str) {
+        self.prompts.lock().unwrap().push(name.into());
+    }
+
+    /// Whether it answers lists and reads with an internal error.
+    pub(super) fn fail(&self, failing: bool) {
+        self.failing.store(failing, Ordering::SeqCst);
+    }
+
+    /// Has every handler hold the wrapper that wraps it.
+    pub(super) fn hold(&self, wrap: &Wrap) {
+        *self.wrap.lock().unwrap() = Some(wrap.clone());
+    }
+
+    /// How many handlers there are now.
+    pub(super) fn servers(&self) -> usize {
+        self.servers.load(Ordering::SeqCst)
+    }
+
+    fn check(&self) -> Result<(), ErrorData> {
+        let failing = self.failing.load(Ordering::SeqCst);
+        let failure = || ErrorData::internal_error("the pen is broken", None);
+        if failing { Err(failure()) } else { Ok(()) }
+    }
+}
+
+/// The server of one client.
+pub(super) struct Server {
+    notes: Arc<Notes>,
+    _wrap: Option<Wrap>,
+}
+
+impl Server {
+    pub(super) fn new(notes: &Arc<Notes>) -> Server {
+        notes.servers.fetch_add(1, Ordering::SeqCst);
+        Server {
+            notes: notes.clone(),
+            _wrap: notes.wrap.lock().unwrap().clone(),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.notes.servers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> InitializeResult {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_prompts()
+            .enable_resources()
+            .enable_completions()
+            .build();
+        InitializeResult::new(capabilities).with_server_info(Implementation::new("notes", "1"))
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        self.notes.check()?;
+        let texts = self.notes.texts.lock().unwrap();
+        // Note b is there for those who know of it.
+        let listed = texts.keys().filter(|uri| uri.as_str() == "note://a");
+        Ok(ListResourcesResult::with_all_items(
+            listed
+                .map(|uri| Resource::new(uri.as_str(), uri.as_str()))
+                .collect(),
+        ))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: Context,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        self.notes.check()?;
+        let text = self.notes.texts.lock().unwrap().get(&request.uri).cloned();
+        let text = text.ok_or_else(|| ErrorData::resource_not_found("no such note", None))?;
+        // What is about the answer rather than the note differs each time.
+        let mut meta = MetaObject::default();
+        let nonce = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap();
+        meta.0.insert("nonce".into(), json!(nonce.as_nanos().to_string()));
+        let contents = ResourceContents::text(text, request.uri).with_meta(meta);
+        Ok(ReadResourceResult::new(vec![contents]).into())
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListToolsResult, ErrorData> {
+        self.notes.check()?;
+        let schema = json!({ "type": "object" }).as_object().unwrap().clone();
+        let names = self.notes.tools.lock().unwrap().clone();
+        let tool = |name: String| Tool::new(name, "a tool", schema.clone());
+        Ok(ListToolsResult::with_all_items(
+            names.into_iter().map(tool).collect(),
+        ))
+    }
+
+    #[expect(deprecated, reason = "older revisions have sampling")]
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: Context,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let text = if request.name == "summarize" {
+            let prompt = vec![SamplingMessage::user_text("sum up")];
+            let answer = context
+                .peer
+                .create_message(CreateMessageRequestParams::new(prompt, 10));
+            let blocks = answer.await.unwrap().message.content.into_vec();
+            format!("the model says: {}", blocks[0].as_text().unwrap().text)
+        } else {
+            "the server's own tool".to_owned()
+        };
+        Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        self.notes.check()?;
+        let names = self.notes.prompts.lock().unwrap().clone();
+        let prompt = |name: String| Prompt::new(name, Some("a prompt"), None);
+        Ok(ListPromptsResult::with_all_items(
+            names.into_iter().map(prompt).collect(),
+        ))
+    }
+
+    async fn get_prompt(
+        &self,
+        _: GetPromptRequestParams,
+        _: Context,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        Ok(GetPromptResult::new(vec![PromptMessage::new_text(Role::User, "hello")]).into())
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        _: Context,
+    ) -> Result<CompleteResult, ErrorData> {
+        let names = ["Ada", "Grace"].into_iter();
+        let values = names.filter(|name| name.starts_with(&request.argument.value));
+        let values = values.map(str::to_owned).collect();
+        Ok(CompleteResult::new(CompletionInfo::new(values).unwrap()))
+    }
+
+    async fn on_custom_request(&self, request: CustomRequest, _: Context) -> Result<CustomResult, ErrorData> {
+        assert_eq!(request.method, "notes/count");
+        Ok(CustomResult(json!(self.notes.texts.lock().unwrap().len())))
+    }
+}
