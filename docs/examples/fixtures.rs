@@ -1,6 +1,11 @@
 //! A server with the fixtures that the official conformance suite asks for, written as an embedder would: tools,
 //! prompts and resources of its own over a bus. `cargo run --example conformance_server -- --listen 127.0.0.1:0`.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "whoever started the server is told where it listens"
+)]
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
