@@ -8,9 +8,10 @@ use actix::Actor;
 
 use super::Bus;
 use crate::error::OpenError;
-use crate::message::{SubscriberInfo, Survey};
-use crate::outbox::{Outbox, SubscriberId};
+use crate::message::Survey;
+use crate::outbox::Outbox;
 use crate::session::{Session, SessionActor, SessionOptions};
+use crate::subscriber::{SubscriberId, SubscriberInfo};
 use crate::system::{Shard, current_shard};
 use crate::{Closed, ResourceUri};
 
