@@ -220,7 +220,7 @@ impl Client {
         let barrier = "held://barrier";
         for _ in 0..2 {
             let heard = self.updates(barrier);
-            let text = format!("{heard} {:p}", self);
+            let text = format!("{heard} {self:p}");
             let held = tidings::Resource::text(barrier, text).unwrap().listed(false);
             if heard == 0 && wrap.bus().etag(barrier).await.unwrap().version == 0 {
                 wrap.bus().upsert(held.clone()).await.unwrap();
