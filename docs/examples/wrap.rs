@@ -1,6 +1,11 @@
 //! An rmcp server that somebody has already, and the few lines that give its clients subscriptions, etags and list
 //! notifications. `cargo run --example wrap`, then point any MCP client at the address it prints.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "whoever started it wants to know where it listens"
+)]
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 

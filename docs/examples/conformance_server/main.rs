@@ -1,6 +1,11 @@
 //! A plain rmcp server with everything the official conformance suite asks for, wrapped so that it has subscriptions,
 //! etags and list notifications too. `cargo run --example conformance_server -- --listen 127.0.0.1:0`.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "whoever started it wants to know where it listens"
+)]
+
 mod server;
 mod tools;
 mod answers;
