@@ -7,7 +7,9 @@
 
 mod error;
 mod section;
+mod collection;
 mod key;
+mod list;
 mod kind;
 mod written;
 mod file;
@@ -15,16 +17,17 @@ mod environment;
 mod hint;
 mod print;
 mod name;
-mod size;
-mod time;
+pub(crate) mod size;
+pub(crate) mod time;
 mod folder;
 #[cfg(test)]
 mod reference;
 
+pub use collection::{CollectionConfig, FilterConfig, FilterTest, ViewConfig, ViewKind};
 pub use error::{ConfigError, Place};
 pub use section::{
-    BusConfig, CacheScope, HttpConfig, LogConfig, LogFormat, McpConfig, SessionConfig, ShutdownConfig,
-    StoreConfig, WorkspaceConfig,
+    BusConfig, CacheScope, HttpConfig, LogConfig, LogFormat, McpConfig, RegisterConfig, SessionConfig,
+    ShutdownConfig, StoreConfig, ToolsConfig, WorkspaceConfig,
 };
 
 use serde::{Deserialize, Serialize};
@@ -48,12 +51,19 @@ pub struct Config {
     pub mcp: McpConfig,
     /// The folder whose files are served.
     pub workspace: WorkspaceConfig,
+    /// The tools of that folder.
+    pub tools: ToolsConfig,
+    /// The executable `register` of that folder.
+    pub register: RegisterConfig,
     /// Where versions outlive the process.
     pub store: StoreConfig,
     /// What is logged.
     pub log: LogConfig,
     /// How the service ends.
     pub shutdown: ShutdownConfig,
+    /// JSON files whose items are served.
+    #[serde(default)]
+    pub collection: Vec<CollectionConfig>,
 }
 
 /// What the caller, usually a command line, sets over file and environment; `None` leaves a key alone.

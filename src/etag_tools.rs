@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Body, Bus, CallbackError, Closed, Drained, Etag, OpenError, PublishError, ResourceUri, SessionOptions,
-    SubscribeError, SubscriberKind, Tool, ToolOutput, WeakBus,
+    Body, Bus, CallContext, CallbackError, Closed, Drained, Etag, OpenError, PublishError, ResourceUri,
+    SessionOptions, SubscribeError, SubscriberKind, Tool, ToolOutput, WeakBus, WithContext,
 };
 
 /// The bounds of the etag tools.
@@ -87,16 +87,16 @@ pub async fn install(bus: &Bus, limits: EtagToolLimits) -> Result<(), PublishErr
 /// that was current before it ran, as `etag_encoded` in its structured answer.
 ///
 /// ```
-/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn run() -> Result<(), tidings::CallbackError> {
 /// use serde_json::{Map, Value, json};
 /// use tidings::etag_tools::with_client_etag;
-/// use tidings::{Bus, Resource, Tool, ToolOutput};
+/// use tidings::{Bus, CallContext, Resource, Tool, ToolOutput};
 /// let bus = Bus::builder().start()?;
 /// let etag = bus.register(Resource::text("demo://report", "…")?).await?.etag;
 /// let report = Tool::new("report", |_: Map<String, Value>| async { Ok(ToolOutput::text("a long report")) });
 /// let report = with_client_etag(&bus, report, |_| Some("demo://report".parse().ok()?));
 /// let arguments = json!({ "client_etag": etag.to_string() }).as_object().cloned().unwrap_or_default();
-/// let answer = report.call(arguments).await?;
+/// let answer = report.call(arguments, CallContext::default()).await?;
 /// assert_eq!(answer.structured.unwrap()["not_modified"], true);
 /// # Ok(()) }
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run()).unwrap();
@@ -112,19 +112,19 @@ pub fn with_client_etag(
     let (weak, inner, uri_of) = (bus.downgrade(), Arc::new(tool), Arc::new(uri_of));
     let handler = {
         let inner = inner.clone();
-        move |mut arguments: Map<String, Value>| {
+        move |mut arguments: Map<String, Value>, context: CallContext| {
             let (weak, inner, uri_of) = (weak.clone(), inner.clone(), uri_of.clone());
             async move {
                 let client_etag = arguments.remove("client_etag").filter(|held| !held.is_null());
                 let Some(uri) = uri_of(&arguments) else {
-                    return inner.call(arguments).await;
+                    return inner.call(arguments, context).await;
                 };
                 let etag = weak.upgrade()?.etag(&uri).await?;
                 let known = client_etag.as_ref().and_then(Value::as_str);
                 if !etag.is_stale(known) {
                     return Ok(ToolOutput::structured(not_modified(&uri, etag)));
                 }
-                let mut output = inner.call(arguments).await?;
+                let mut output = inner.call(arguments, context).await?;
                 if let Value::Object(fields) = output.structured.get_or_insert_with(|| json!({})) {
                     fields.insert("etag_encoded".into(), json!(etag.to_string()));
                 }
@@ -132,7 +132,7 @@ pub fn with_client_etag(
             }
         }
     };
-    inner.with_handler(handler).input_schema(schema)
+    inner.with_handler(WithContext(handler)).input_schema(schema)
 }
 
 /// A tool whose handler is handed the bus.
@@ -356,7 +356,7 @@ mod tests {
     async fn call(bus: &Bus, tool: &str, arguments: Value) -> Result<Value, String> {
         let tool = bus.tool(tool).await.unwrap().unwrap();
         let output = tool
-            .call(arguments.as_object().unwrap().clone())
+            .call(arguments.as_object().unwrap().clone(), CallContext::default())
             .await
             .map_err(|error| error.to_string())?;
         Ok(output.structured.unwrap())

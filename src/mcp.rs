@@ -11,6 +11,7 @@ mod convert;
 mod error;
 mod handler;
 mod listen;
+mod report;
 mod http;
 mod stdio;
 mod wrap;

@@ -1,25 +1,30 @@
 //! The service: configuration in, a running bus with its sources and listeners out.
 //!
-//! Owns: the order of starting (bus, store, tools, workspace, then listeners) and of ending (door, drain, actors).
+//! Owns: the order of starting (bus, store, tools, workspace, collections, then listeners) and of ending (door, drain, actors).
 //! Never: parses arguments or knows what a message means. Called by the command line.
 
 mod listener;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
 use crate::config::{CacheScope, Config};
 use crate::etag_tools::{self, EtagToolLimits};
 use crate::mcp::{CacheHint, Endpoint, McpOptions, serve_stdio};
+use crate::source::collection::Collection;
 use crate::source::http_api;
 use crate::source::workspace::Workspace;
 use crate::store::RedbStore;
 use crate::{Bus, Limits};
+
+/// How long a client on stdout may take to read what it is owed when the service stops.
+const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the service runs.
 #[derive(Debug, Clone)]
@@ -38,6 +43,8 @@ pub struct ServeOptions {
 /// A store or folder that cannot be used, an address that cannot be bound, an actor that died.
 pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     let ServeOptions { config, stdio, http } = options;
+    // First, so that whoever was told where it listens may ask it to stop at once.
+    let mut signals = Signals::new()?;
     let bus = start_bus(&config)?;
     let limits = EtagToolLimits {
         items_max: config.mcp.items_max,
@@ -52,22 +59,40 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
         None
     };
     let workspace = match &config.workspace.dir {
-        Some(_) => Some(Workspace::start(bus.clone(), &config.workspace).await?),
+        Some(_) => {
+            let (tools, register) = (&config.tools, &config.register);
+            Some(Workspace::start(bus.clone(), &config.workspace, tools, register).await?)
+        }
         None => None,
     };
+    let collections = start_collections(&config, &bus).await?;
     ready.store(true, Ordering::Release);
     if let Some(listener) = &listener {
-        listener.announce();
+        if stdio {
+            // Stdout belongs to the protocol.
+            listener.announce(std::io::stderr().lock());
+        } else {
+            listener.announce(std::io::stdout().lock());
+        }
     }
+    let served = serve_stdio_if(stdio, &config, &bus);
+    tokio::pin!(served);
+    let mut speaking = stdio;
     let ended = tokio::select! {
-        reason = told_to_stop() => reason,
+        reason = signals.received() => Ok(reason),
         died = bus.stopped() => Err(anyhow!("the actor {} died", died.unwrap_or("of the bus"))),
-        served = serve_stdio_if(stdio, &config, &bus) => served.map(|()| "stdin ended"),
+        served = &mut served => {
+            speaking = false;
+            served.map(|()| "stdin ended")
+        }
     };
     ready.store(false, Ordering::Release);
     match &ended {
         Ok(reason) => info!(reason, "stopping"),
         Err(error) => warn!(%error, "stopping"),
+    }
+    for collection in collections {
+        collection.stop().await;
     }
     if let Some(workspace) = workspace {
         workspace.stop().await;
@@ -76,17 +101,41 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
         listener.close();
     }
     let report = bus.shutdown(config.shutdown.drain_timeout).await;
+    if speaking && tokio::time::timeout(LAST_ANSWERS_TIMEOUT, served).await.is_err() {
+        warn!("nobody reads stdout; the last answers are dropped");
+    }
     info!(streams_cut = report.streams_cut, "stopped");
     ended.map(drop)
 }
 
-/// Answers when a signal asks the service to stop.
-async fn told_to_stop() -> anyhow::Result<&'static str> {
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
-    tokio::select! {
-        _ = terminate.recv() => Ok("SIGTERM"),
-        _ = interrupt.recv() => Ok("SIGINT"),
+async fn start_collections(config: &Config, bus: &Bus) -> anyhow::Result<Vec<Collection>> {
+    let mut started = Vec::new();
+    for collection in &config.collection {
+        let start = Collection::start(bus.clone(), collection, &config.workspace).await;
+        started.push(start.with_context(|| format!("the collection {} cannot be served", collection.name))?);
+    }
+    Ok(started)
+}
+
+/// The signals that ask the service to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Signals> {
+        let terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
+        let interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
+        Ok(Signals { terminate, interrupt })
+    }
+
+    /// Waits for one of them; answers its name.
+    async fn received(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
     }
 }
 

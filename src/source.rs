@@ -5,4 +5,9 @@
 //! the network and from files; sends to the bus.
 
 pub mod http_api;
+pub mod collection;
 pub mod workspace;
+// What those that watch files share.
+mod debounce;
+mod identity;
+mod open;

@@ -4,13 +4,14 @@
 //! holds truth of its own; every answer comes from the actors. `Clone`, `Send`, usable from any tokio task; no type
 //! of the actor framework shows.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use actix::{Actor, Addr, Handler, Message};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::callback;
 use crate::catalog::Found;
 use crate::change::{Change, Condition, ListChange, ListOutcome, Outcome};
 use crate::door::{Door, Permit, Ticket};
@@ -32,6 +33,9 @@ use crate::{
 
 /// How often a lazy body is read again because its resource was touched meanwhile.
 const READ_ATTEMPTS: usize = 4;
+
+/// How long a shutdown whose time is up waits for the threads to end.
+const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Tells the time for etags, in seconds since 1970-01-01 UTC.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -85,7 +89,7 @@ impl Builder {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             checkpoint.epoch = now.as_millis() as u64;
         }
-        let limits = Arc::new(limits);
+        let limits = Arc::new(limits.checked());
         let metrics = Metrics::register();
         let door = Door::new(limits.in_flight_max);
         let places = Arc::new(Semaphore::new(limits.sessions_max));
@@ -546,6 +550,21 @@ impl Bus {
         self.change_list(ListChange::RemoveTool(name.to_owned())).await
     }
 
+    /// Removes the tools named in `removes`, then adds `puts`, each in place of one of the same name: one change,
+    /// told once and only when the list is another one. A tool whose item stays the same is exchanged silently.
+    /// Tools of others stay, so that several publishers share the list.
+    ///
+    /// # Errors
+    /// [`PublishError::TooMany`] at the limit, and nothing changed; [`Closed`].
+    pub async fn change_tools(
+        &self,
+        puts: Vec<Tool>,
+        removes: Vec<String>,
+    ) -> Result<ListOutcome, PublishError> {
+        let puts = puts.into_iter().map(Arc::new).collect();
+        self.change_list(ListChange::ChangeTools { puts, removes }).await
+    }
+
     /// Adds a prompt, in place of one of the same name.
     ///
     /// # Errors
@@ -571,6 +590,21 @@ impl Bus {
     /// [`Closed`].
     pub async fn remove_prompt(&self, name: &str) -> Result<ListOutcome, PublishError> {
         self.change_list(ListChange::RemovePrompt(name.to_owned())).await
+    }
+
+    /// Removes the prompts named in `removes`, then adds `puts`, each in place of one of the same name: one change,
+    /// told once and only when the list is another one. Prompts of others stay.
+    ///
+    /// # Errors
+    /// [`PublishError::TooMany`] at the limit, and nothing changed; [`Closed`].
+    pub async fn change_prompts(
+        &self,
+        puts: Vec<Prompt>,
+        removes: Vec<String>,
+    ) -> Result<ListOutcome, PublishError> {
+        let puts = puts.into_iter().map(Arc::new).collect();
+        self.change_list(ListChange::ChangePrompts { puts, removes })
+            .await
     }
 
     /// Adds a resource template, in place of the same one. Its lister runs once, here.
@@ -614,7 +648,8 @@ impl Bus {
 
     // ── Subscribers ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Opens a session. On a shard's thread it belongs to that shard, else to each in turn.
+    /// Opens a session; it is attached when this answers. On a shard's thread it belongs to that shard, else to each
+    /// in turn. Waits at the door.
     ///
     /// # Errors
     /// [`OpenError::TooMany`] at the limit; [`Closed`].
@@ -622,9 +657,7 @@ impl Bus {
         let inner = &self.inner;
         let place = inner.places.clone().try_acquire_owned();
         let place = place.map_err(|_full| OpenError::TooMany(inner.limits.sessions_max))?;
-        if *inner.actors.life.borrow() != Life::Running {
-            return Err(Closed.into());
-        }
+        let (attach, attached) = inner.door.enter().await?.ticket();
         options.subscriptions_max = options.subscriptions_max.min(inner.limits.subscriptions_max);
         let in_turn = || inner.next_shard.fetch_add(1, Ordering::Relaxed) % inner.actors.shards.len();
         let shard = current_shard()
@@ -635,27 +668,33 @@ impl Bus {
         let (active, opened) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let actor = SessionActor {
             outbox: outbox.clone(),
+            attach: Some(attach),
             registry: inner.actors.registry.clone(),
             options,
             active: active.clone(),
             opened,
             metrics: inner.metrics.clone(),
-            _place: place,
+            place: Some(place),
+            life: inner.actors.life.subscribe(),
         };
         let mailbox = inner.limits.in_flight_max + 8;
         let actor = SessionActor::start_in_arbiter(&inner.actors.shards[shard].arbiter, move |ctx| {
             ctx.set_mailbox_capacity(mailbox);
             actor
         });
-        let (door, drain_max) = (inner.door.clone(), inner.limits.drain_max);
-        Ok(Session {
+        let session = Session {
             outbox,
             actor,
-            door,
+            door: inner.door.clone(),
             active,
             opened,
-            drain_max,
-        })
+            drain_max: inner.limits.drain_max,
+            ending: AtomicBool::new(false),
+            metrics: inner.metrics.clone(),
+        };
+        // Nothing is asked of it before it runs: until then its mailbox would hold 16 messages.
+        attached.await.map_err(|_dropped| Closed)?;
+        Ok(session)
     }
 
     /// Every session and stream, with what it has not been told yet; those with the oldest untold notice first.
@@ -742,7 +781,8 @@ impl Bus {
     }
 
     /// Shuts down: lets nobody in any more, finishes what is in flight, has every stream told what is pending and
-    /// ended gracefully, waiting at most `drain_timeout` for the streams; then stops the actors.
+    /// ended gracefully, waiting at most `drain_timeout` for the streams; then stops the actors and waits for their
+    /// threads, the store's included, for the rest of that time but at least half a second.
     pub async fn shutdown(&self, drain_timeout: Duration) -> DrainReport {
         let deadline = tokio::time::Instant::now() + drain_timeout;
         let inner = &self.inner;
@@ -761,12 +801,28 @@ impl Bus {
         if streams_cut > 0 {
             tracing::warn!(streams_cut, "drain timed out; streams are cut");
         }
-        let bus = self.clone();
-        let stopping = tokio::task::spawn_blocking(move || bus.inner.actors.stop()).await;
-        if stopping.is_err() {
-            tracing::error!("stopping the actors panicked");
-        }
+        self.stop(deadline).await;
         DrainReport { streams_cut }
+    }
+
+    /// Stops the actors and waits until their threads have ended, or until `deadline` and a little longer.
+    async fn stop(&self, deadline: tokio::time::Instant) {
+        let (stopped, ended) = oneshot::channel();
+        let bus = self.clone();
+        // A thread of its own: one of the caller's runtime would keep that from ending when it is a shard's own.
+        let stop = move || {
+            bus.inner.actors.stop();
+            // A shutdown that lost patience no longer listens.
+            stopped.send(()).unwrap_or_default();
+        };
+        let spawned = std::thread::Builder::new()
+            .name("tidings-stop".into())
+            .spawn(stop);
+        let patience = deadline.max(tokio::time::Instant::now() + STOP_PATIENCE);
+        let waited = tokio::time::timeout_at(patience, ended).await;
+        if spawned.is_err() || !matches!(waited, Ok(Ok(()))) {
+            tracing::warn!("the threads of the bus have not ended yet; a store or a stream holds one up");
+        }
     }
 
     /// How many streams are open, by a way that does not need the closed door.
@@ -851,16 +907,13 @@ async fn fetch(uri: &ResourceUri, found: &Found) -> Result<(Descriptor, Body, Op
         Found::Resource(resource, revision) => {
             let (body, lazy) = match resource.content() {
                 Content::Held(body) => (body.clone(), false),
-                Content::Lazy(reader) => (reader.read().await.map_err(failed)?, true),
+                Content::Lazy(reader) => (callback::run(|| reader.read()).await.map_err(failed)?, true),
             };
             Ok((resource.descriptor().clone(), body, Some(*revision), lazy))
         }
         Found::Member(template, variables, _) => {
-            let read = template
-                .reader()
-                .read(uri.clone(), variables.clone())
-                .await
-                .map_err(failed)?;
+            let read = || template.reader().read(uri.clone(), variables.clone());
+            let read = callback::run(read).await.map_err(failed)?;
             let body = read.ok_or_else(|| ReadError::NotFound(uri.clone()))?;
             let descriptor = Descriptor {
                 media_type: template.body_media_type().map(str::to_owned),
@@ -885,7 +938,8 @@ async fn list_members(
         template: name.to_owned(),
         message,
     };
-    let mut members = lister.list().await.map_err(|error| failed(error.to_string()))?;
+    let listed = callback::run(|| lister.list()).await;
+    let mut members = listed.map_err(|error| failed(error.to_string()))?;
     if members.len() > max {
         return Err(failed(format!(
             "it lists {} members and the limit is {max}",

@@ -3,7 +3,7 @@
 //! Owns: resources with their bodies and digests, templates, tools, prompts, and the three list hashes, kept
 //! incrementally. Never: knows versions, subscribers, actors or clocks; times are handed in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ pub(crate) enum Effect {
     Unchanged,
     /// The URI has content with this digest (none: cannot be known).
     Stored(Option<Digest>),
+    /// The same, for a member of a template that is a resource of its own from now on.
+    Joined(Option<Digest>),
     /// A member of a template registered at this time was touched.
     Member(u64),
     /// The URI is gone.
@@ -167,6 +169,7 @@ impl Catalog {
                 false
             }
         };
+        let joins = created && self.family_of(&uri).is_some();
         self.revision += 1;
         let entry = Entry {
             resource: Arc::new(resource),
@@ -178,7 +181,11 @@ impl Catalog {
         let list = self.set_hash(ListKind::Resources, after);
         Ok(Decision {
             uri,
-            effect: Effect::Stored(content),
+            effect: if joins {
+                Effect::Joined(content)
+            } else {
+                Effect::Stored(content)
+            },
             created,
             list,
         })
@@ -262,6 +269,14 @@ impl Catalog {
                 replace(&mut self.tools, all.collect(), &mut tools, "tools", max)?;
             }
             ListChange::RemoveTool(name) => drop(take(&mut self.tools, &name, &mut tools)),
+            ListChange::ChangeTools { puts, removes } => {
+                let puts = puts.into_iter().map(|tool| {
+                    let digest = tool.digest();
+                    (tool.name().to_owned(), (tool, digest))
+                });
+                let puts = (puts.collect(), removes);
+                change_items(&mut self.tools, puts, &mut tools, "tools", max)?;
+            }
             ListChange::PutPrompt(prompt) => {
                 let digest = prompt.digest();
                 put(
@@ -283,6 +298,14 @@ impl Catalog {
                 replace(&mut self.prompts, all.collect(), &mut prompts, "prompts", max)?;
             }
             ListChange::RemovePrompt(name) => drop(take(&mut self.prompts, &name, &mut prompts)),
+            ListChange::ChangePrompts { puts, removes } => {
+                let puts = puts.into_iter().map(|prompt| {
+                    let digest = prompt.digest();
+                    (prompt.name().to_owned(), (prompt, digest))
+                });
+                let puts = (puts.collect(), removes);
+                change_items(&mut self.prompts, puts, &mut prompts, "prompts", max)?;
+            }
             ListChange::PutTemplate(template, listed) => {
                 let item = template.digest();
                 let name = template.uri_template().as_str().to_owned();
@@ -491,6 +514,29 @@ fn replace<V: Weighed>(
     Ok(())
 }
 
+/// Removes and puts items, all of them or none.
+fn change_items<V: Weighed>(
+    map: &mut BTreeMap<String, V>,
+    (puts, removes): (BTreeMap<String, V>, Vec<String>),
+    hash: &mut ListHash,
+    what: &'static str,
+    max: usize,
+) -> Result<(), PublishError> {
+    let removes: BTreeSet<String> = removes.into_iter().collect();
+    let gone = removes.iter().filter(|name| map.contains_key(*name)).count();
+    let new = |name: &&String| !map.contains_key(*name) || removes.contains(*name);
+    if map.len() - gone + puts.keys().filter(new).count() > max {
+        return Err(PublishError::TooMany { what, max });
+    }
+    for name in &removes {
+        drop(take(map, name, hash));
+    }
+    for (name, item) in puts {
+        put(map, name, item, hash, what, max)?;
+    }
+    Ok(())
+}
+
 fn take<V: Weighed>(map: &mut BTreeMap<String, V>, name: &str, hash: &mut ListHash) -> Option<V> {
     let old = map.remove(name)?;
     *hash = old.weigh_out(*hash);
@@ -611,6 +657,96 @@ mod tests {
             Err(PublishError::BodyTooLarge { len: 11, max: 10, .. })
         ));
         assert_eq!(catalog.hashes(), before);
+    }
+
+    fn tool(name: &str, description: &str) -> Arc<Tool> {
+        let answer =
+            |_: serde_json::Map<String, serde_json::Value>| async { Ok(crate::ToolOutput::text("")) };
+        Arc::new(Tool::new(name, answer).description(description))
+    }
+
+    fn change_tools(puts: &[&Arc<Tool>], removes: &[&str]) -> ListChange {
+        ListChange::ChangeTools {
+            puts: puts.iter().map(|tool| Arc::clone(tool)).collect(),
+            removes: removes.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn many_tools_at_once_are_one_change_and_the_same_as_one_by_one() {
+        let (mut batch, mut single) = (catalog(), catalog());
+        for catalog in [&mut batch, &mut single] {
+            let first = change_tools(&[&tool("a", "1"), &tool("b", "1")], &[]);
+            assert!(catalog.apply_list(first, 0).unwrap().is_some());
+        }
+        let change = change_tools(&[&tool("b", "2"), &tool("c", "1")], &["a", "unknown"]);
+        let told = batch.apply_list(change.clone(), 0).unwrap();
+        for change in [
+            ListChange::RemoveTool("a".into()),
+            ListChange::PutTool(tool("b", "2")),
+            ListChange::PutTool(tool("c", "1")),
+        ] {
+            single.apply_list(change, 0).unwrap();
+        }
+        assert_eq!(batch.hashes(), single.hashes());
+        assert_eq!(
+            told,
+            Some((ListKind::Tools, batch.hashes()[ListKind::Tools.index()]))
+        );
+        assert_eq!(
+            batch.apply_list(change, 0).unwrap(),
+            None,
+            "the same again is no change"
+        );
+    }
+
+    #[test]
+    fn a_tool_whose_item_is_the_same_is_exchanged_without_a_change() {
+        let mut catalog = catalog();
+        let (old, new) = (tool("a", "1"), tool("a", "1"));
+        catalog.apply_list(change_tools(&[&old], &[]), 0).unwrap();
+        assert_eq!(catalog.apply_list(change_tools(&[&new], &[]), 0).unwrap(), None);
+        assert!(Arc::ptr_eq(&catalog.tool("a").unwrap(), &new));
+    }
+
+    #[test]
+    fn a_batch_beyond_the_limit_changes_nothing_and_one_that_makes_room_passes() {
+        let mut catalog = Catalog::new(Arc::new(Limits {
+            list_items_max: 2,
+            ..Limits::default()
+        }));
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| tool(name, "1"));
+        catalog.apply_list(change_tools(&[&a, &b], &[]), 0).unwrap();
+        let before = catalog.hashes();
+        for beyond in [change_tools(&[&c], &[]), change_tools(&[&a, &c, &d], &["b"])] {
+            let refused = catalog.apply_list(beyond, 0);
+            assert!(matches!(refused, Err(PublishError::TooMany { max: 2, .. })));
+        }
+        assert_eq!((catalog.hashes(), catalog.counts()[2]), (before, 2));
+        catalog
+            .apply_list(change_tools(&[&a, &c, &d], &["a", "b"]), 0)
+            .unwrap_err();
+        catalog
+            .apply_list(change_tools(&[&c, &d], &["a", "b"]), 0)
+            .unwrap();
+        assert!(catalog.tool("a").is_none() && catalog.tool("d").is_some());
+    }
+
+    #[test]
+    fn prompts_change_as_a_whole_too() {
+        let mut catalog = catalog();
+        let prompt = |name: &str| {
+            let render = |_: serde_json::Map<String, serde_json::Value>| async { Ok(Vec::new()) };
+            Arc::new(Prompt::new(name, render))
+        };
+        let change =
+            |puts: Vec<Arc<Prompt>>, removes: Vec<String>| ListChange::ChangePrompts { puts, removes };
+        let first = change(vec![prompt("a"), prompt("b")], Vec::new());
+        assert!(catalog.apply_list(first.clone(), 0).unwrap().is_some());
+        assert_eq!(catalog.apply_list(first, 0).unwrap(), None);
+        let all = vec!["a".to_owned(), "b".to_owned()];
+        catalog.apply_list(change(Vec::new(), all), 0).unwrap();
+        assert_eq!(catalog.hashes(), [ListHash::EMPTY; 3]);
     }
 
     #[test]

@@ -67,12 +67,22 @@ pub(crate) enum ListChange {
     ReplaceTools(Vec<Arc<Tool>>),
     /// There is no such tool any more.
     RemoveTool(String),
+    /// These tools are gone, and then those exist: one change, made as a whole or not at all.
+    ChangeTools {
+        puts: Vec<Arc<Tool>>,
+        removes: Vec<String>,
+    },
     /// This prompt exists from now on, in place of one of the same name.
     PutPrompt(Arc<Prompt>),
     /// These are all the prompts.
     ReplacePrompts(Vec<Arc<Prompt>>),
     /// There is no such prompt any more.
     RemovePrompt(String),
+    /// These prompts are gone, and then those exist: one change, made as a whole or not at all.
+    ChangePrompts {
+        puts: Vec<Arc<Prompt>>,
+        removes: Vec<String>,
+    },
     /// This template exists from now on, in place of the same one; its members listed now have this digest.
     PutTemplate(Arc<ResourceTemplate>, Option<crate::Digest>),
     /// There is no such template any more.

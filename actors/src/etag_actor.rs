@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use actix::{Actor, Addr, Context, Handler};
+use actix::{Actor, ActorContext, Addr, Context, Handler};
 
 use crate::catalog::{Decision, Effect};
 use crate::change::{ListOutcome, Outcome};
@@ -97,6 +97,10 @@ impl EtagActor {
             ),
             Effect::Stored(digest) => {
                 let stamped = self.ledger.stamp(uri, digest, now);
+                (stamped.etag, stamped.changed.then_some(Cause::Updated))
+            }
+            Effect::Joined(digest) => {
+                let stamped = self.ledger.stamp_member(uri, digest, now);
                 (stamped.etag, stamped.changed.then_some(Cause::Updated))
             }
             Effect::Member(since) => (self.ledger.touch_member(uri, now, since), Some(Cause::Updated)),
@@ -301,9 +305,12 @@ impl Handler<Route> for EtagActor {
     type Result = ();
 
     fn handle(&mut self, Route { outbox, request }: Route, _: &mut Context<Self>) {
+        if matches!(request, Request::Attach(_)) {
+            return self.shards.send(outbox.shard(), Route { outbox, request });
+        }
         self.after(None, move |shards| match request {
-            Request::Move(to) => {
-                let from = outbox.shard();
+            Request::Move => {
+                let (from, to) = (outbox.shard(), outbox.end_move());
                 if from != to && to < shards.addrs.len() {
                     // Both at this one point of the order: every notice is marked by exactly one of the two.
                     shards.send(
@@ -331,11 +338,12 @@ impl Handler<Route> for EtagActor {
 impl Handler<BatchStored> for EtagActor {
     type Result = ();
 
-    fn handle(&mut self, BatchStored(result): BatchStored, _: &mut Context<Self>) {
+    fn handle(&mut self, BatchStored(result): BatchStored, ctx: &mut Context<Self>) {
         if let Err(error) = result {
-            // Nobody may be told of a version that a restart could take back.
+            // Nobody may be told of a version that a restart could take back. Whoever waits is answered when the
+            // tickets go with this actor.
             self.guard.fail(&error.to_string());
-            return;
+            return ctx.stop();
         }
         for release in self.in_flight.take().unwrap_or_default() {
             release(&self.shards);

@@ -103,6 +103,17 @@ impl Ledger {
     /// Registers `uri` or changes its content. The etag stays when `digest` is the one of the live line (the same
     /// content again, or the same as before a restart), else the version rises by one.
     pub(crate) fn stamp(&mut self, uri: &ResourceUri, digest: Option<Digest>, now: u64) -> Stamped {
+        self.stamp_above(uri, digest, now, self.floor)
+    }
+
+    /// Registers a member of a template as a resource of its own. Its subscribers know the version that untouched
+    /// members have, so it starts above that one.
+    pub(crate) fn stamp_member(&mut self, uri: &ResourceUri, digest: Option<Digest>, now: u64) -> Stamped {
+        let base = self.untouched(now).version;
+        self.stamp_above(uri, digest, now, base)
+    }
+
+    fn stamp_above(&mut self, uri: &ResourceUri, digest: Option<Digest>, now: u64, base: u64) -> Stamped {
         let line = self.lines.get(uri).copied();
         if let Some(line) = line.filter(|line| line.live && digest.is_some() && line.digest == digest) {
             return Stamped {
@@ -110,7 +121,7 @@ impl Ledger {
                 changed: false,
             };
         }
-        let version = line.map_or(self.floor, |line| line.etag.version) + 1;
+        let version = line.map_or(base, |line| line.etag.version) + 1;
         let etag = Etag {
             version,
             updated_at: now,
@@ -220,6 +231,18 @@ mod tests {
                 },
                 changed: true
             }
+        );
+    }
+
+    #[test]
+    fn a_member_that_becomes_a_resource_is_newer_than_it_was() {
+        let mut ledger = Ledger::new(Checkpoint::default(), 10);
+        let untouched = ledger.untouched(100);
+        assert!(ledger.stamp_member(&uri(1), digest(1), 100).etag.version > untouched.version);
+        let gone = ledger.remove(&uri(1), 101);
+        assert_eq!(
+            ledger.stamp_member(&uri(1), digest(1), 101).etag.version,
+            gone.version + 1
         );
     }
 

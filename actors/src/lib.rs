@@ -36,10 +36,12 @@ mod resource;
 mod template;
 mod uri_template;
 mod tool;
+mod call_context;
 mod prompt;
 mod callback;
 
 pub use bus::{Builder, Bus, Clock, DrainReport, Page, Snapshot, Stats, WeakBus};
+pub use call_context::{CallContext, CallEvent, CallObserver, LogLevel};
 pub use callback::{BoxFuture, CallbackError};
 pub use change::{Change, Condition, ListOutcome, Outcome};
 pub use digest::Digest;
@@ -60,7 +62,7 @@ pub use store::{Record, Store, StoreError};
 pub use system::Shard;
 pub use table::{Member, SlotId, SubscriptionTable};
 pub use template::{ListTemplate, ReadTemplate, ResourceTemplate};
-pub use tool::{Block, CallTool, Tool, ToolOutput};
+pub use tool::{Block, CallTool, Tool, ToolOutput, WithContext};
 pub use uri::{InvalidUri, ResourceUri, URI_LEN_MAX};
 pub use uri_template::{
     InvalidUriTemplate, TEMPLATE_LEN_MAX, TEMPLATE_VARIABLES_MAX, UriTemplate, Variables,

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub struct Limits {
     /// Requests behind the door at once (default 1,024). At the limit `publish` and the other calls wait,
-    /// `try_publish` answers `Busy`.
+    /// `try_publish` answers `Busy`. At least 1.
     pub in_flight_max: usize,
     /// Registered resources (default 100,000). At the limit `register` and `upsert` answer `TooMany`.
     pub resources_max: usize,
@@ -26,11 +26,12 @@ pub struct Limits {
     /// Subscriptions of one session, unless the session asks for fewer (default 1,000). At the limit subscribing
     /// answers `TooMany`.
     pub subscriptions_max: usize,
-    /// Notices that one drain hands out (default 256): what one write can carry.
+    /// Notices that one drain hands out (default 256): what one write can carry. At least 1.
     pub drain_max: usize,
     /// Publisher shards, each a thread (default 0: one per core, at most 64).
     pub shards: usize,
-    /// How long an open stream stays silent before its reader is asked for a sign of life (default 15 s).
+    /// How long an open stream stays silent at most before its reader is asked for a sign of life (default 15 s, at
+    /// least 10 ms).
     pub keep_alive: Duration,
 }
 
@@ -52,6 +53,14 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// These limits, with at least one wherever nothing could happen otherwise.
+    pub(crate) fn checked(mut self) -> Limits {
+        self.in_flight_max = self.in_flight_max.max(1);
+        self.drain_max = self.drain_max.max(1);
+        self.keep_alive = self.keep_alive.max(Duration::from_millis(10));
+        self
+    }
+
     pub(crate) fn shard_count(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let wanted = if self.shards == 0 { cores } else { self.shards };

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use actix::Message;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::catalog::Found;
 use crate::change::{Change, Condition, ListChange, ListOutcome, Outcome};
@@ -107,20 +108,21 @@ pub(crate) struct Route {
 }
 
 pub(crate) enum Request {
-    /// This subscriber is there.
-    Attach,
+    /// This subscriber is there. Depends on no record, so it does not wait for the store.
+    Attach(Ticket<()>),
     /// Tell it about every resource.
     WatchAll(Ticket<()>),
     /// End this subscription; answers whether there was one.
     Unsubscribe(ResourceUri, Ticket<bool>),
-    /// Its stream is carried by this shard from now on. The Etag actor turns it into Release and Adopt.
-    Move(usize),
+    /// Its stream is carried by another shard from now on, the one its outbox names when this arrives. The Etag actor
+    /// turns it into Release and Adopt.
+    Move,
     /// From the Etag actor: another shard tells it from now on.
     Release,
     /// From the Etag actor: you tell it from now on, with the subscriptions it has.
     Adopt,
-    /// It is gone.
-    Detach,
+    /// It is gone, and with this its place among the sessions the bus allows.
+    Detach(Option<OwnedSemaphorePermit>),
 }
 
 // ── Etag ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -253,8 +255,8 @@ pub(crate) struct ClientReady(pub(crate) Ticket<()>);
 /// From the session's handle. Goes on as [`Request::WatchAll`].
 pub(crate) struct WatchEverything(pub(crate) Ticket<()>);
 
-/// From the session's handle: its stream is carried by this shard.
-pub(crate) struct StreamMoved(pub(crate) usize);
+/// From the session's handle: its stream is carried by another shard.
+pub(crate) struct StreamMoved;
 
 /// From the session's handle, or its being dropped.
 pub(crate) struct EndSession(pub(crate) EndReason);

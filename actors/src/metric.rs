@@ -51,6 +51,12 @@ pub(crate) struct Metrics {
     pub(crate) fan_out: Histogram,
 }
 
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
 impl Metrics {
     pub(crate) fn register() -> Arc<Metrics> {
         let fan_out = "tidings_fan_out_seconds";

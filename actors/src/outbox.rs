@@ -6,9 +6,10 @@
 //! Several readers may be open at once (a client may hold several streams): only the newest is handed entries, the
 //! others are kept alive and take over when it goes.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use crate::outbox_set::{Entry, Marked, OutboxSet};
 use crate::session::SubscriberKind;
@@ -66,6 +67,8 @@ pub enum Drained {
 struct State {
     set: OutboxSet,
     readers: Vec<Reader>,
+    /// When the last reader so far went.
+    left: Option<Instant>,
     ended: Option<EndReason>,
 }
 
@@ -100,6 +103,10 @@ pub struct Outbox {
     label: Arc<str>,
     /// The shard that marks it. Written by the Etag actor alone, which is the one place where routes are decided.
     shard: AtomicUsize,
+    /// The shard whose thread opened the newest reader.
+    wanted: AtomicUsize,
+    /// Whether a move is on its way to the Etag actor. One at a time, since moves take no permit of the door.
+    moving: AtomicBool,
     epoch: AtomicU64,
     next_reader: AtomicU64,
     state: Mutex<State>,
@@ -113,6 +120,8 @@ impl Outbox {
             kind,
             label,
             shard: AtomicUsize::new(shard),
+            wanted: AtomicUsize::new(shard),
+            moving: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             next_reader: AtomicU64::new(0),
             state: Mutex::default(),
@@ -140,6 +149,19 @@ impl Outbox {
 
     pub(crate) fn set_shard(&self, shard: usize) {
         self.shard.store(shard, Ordering::Relaxed);
+    }
+
+    /// Notes that its newest stream is carried by `shard`. Answers whether a move has to be sent on its way.
+    pub(crate) fn want_shard(&self, shard: usize) -> bool {
+        self.wanted.store(shard, Ordering::Relaxed);
+        // Pairs with `end_move`: whoever finds a move under way has its wish seen when that move arrives.
+        shard != self.shard() && !self.moving.swap(true, Ordering::AcqRel)
+    }
+
+    /// Ends the move under way; answers the shard that is wanted now.
+    pub(crate) fn end_move(&self) -> usize {
+        self.moving.swap(false, Ordering::AcqRel);
+        self.wanted.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -209,6 +231,13 @@ impl Outbox {
     /// How many readers are open.
     pub fn readers(&self) -> usize {
         self.lock().readers.len()
+    }
+
+    /// How long it has had no reader since it last had one; none while it has one or never had.
+    pub(crate) fn unread_for(&self) -> Option<Duration> {
+        let state = self.lock();
+        let left = state.left.filter(|_| state.readers.is_empty());
+        left.map(|left| left.elapsed())
     }
 
     /// What is pending, for those who ask what a session has not been told.
@@ -330,6 +359,7 @@ impl Drop for OutboxReader {
     fn drop(&mut self) {
         let mut state = self.outbox.lock();
         state.readers.retain(|reader| reader.id != self.id);
+        state.left = Some(Instant::now());
         // What this reader was woken for may now be the business of the next one.
         state.wake();
     }

@@ -45,9 +45,13 @@ enum Key {
 #[derive(Debug)]
 struct Slot {
     uri: ResourceUri,
+    /// Whether it was subscribed to by name, rather than taken in because the set is open.
+    asked: bool,
     /// The version this subscriber knows or will know: what it was told, or what stood when it subscribed.
     version: u64,
     latest: Option<Arc<Notice>>,
+    /// The offset at which `latest` was taken in; see [`OutboxSet::place`].
+    latest_offset: u64,
     /// The oldest offset not yet told; none when nothing is pending.
     first: Option<u64>,
 }
@@ -56,10 +60,13 @@ struct Slot {
 struct ListSlot {
     /// The hash the subscriber was last told of; none when it is unsure whether that reached it.
     told: Option<ListHash>,
-    /// The offset of the notice that told it.
+    /// The offset of the notice that told it; 0 when none did.
     told_offset: u64,
     current: ListHash,
+    /// The offset of `current`; one that comes with an older one is out of date.
     current_offset: u64,
+    /// The offset at which `current` was taken in.
+    current_place: u64,
     first: Option<u64>,
 }
 
@@ -69,6 +76,8 @@ pub struct OutboxSet {
     slots: Vec<Option<Slot>>,
     by_uri: HashMap<ResourceUri, SlotId>,
     len: usize,
+    /// How many slots were subscribed to by name.
+    asked: usize,
     lists: [Option<ListSlot>; 3],
     queue: VecDeque<Key>,
     /// The highest offset of any notice taken in.
@@ -81,14 +90,24 @@ impl OutboxSet {
     /// Adds a subscription that knows `etag`, at offset `at`. Answers its slot, and whether it is new: subscribing
     /// twice is one subscription.
     pub fn subscribe(&mut self, uri: &ResourceUri, etag: Etag, at: u64) -> (SlotId, bool) {
-        if let Some(slot) = self.find(uri) {
-            return (slot, false);
+        let index = self.find(uri).unwrap_or_else(|| self.occupy(uri, etag, at));
+        let mut new = false;
+        if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
+            new = !std::mem::replace(&mut slot.asked, true);
         }
+        self.asked += usize::from(new);
+        (index, new)
+    }
+
+    /// A slot for a URI that has none.
+    fn occupy(&mut self, uri: &ResourceUri, etag: Etag, at: u64) -> SlotId {
         self.seen = self.seen.max(at);
         let slot = Slot {
             uri: uri.clone(),
+            asked: false,
             version: etag.version,
             latest: None,
+            latest_offset: 0,
             first: None,
         };
         let free = if self.len < self.slots.len() {
@@ -106,7 +125,7 @@ impl OutboxSet {
         if self.slots.len() > WALK_MAX {
             self.index_all(index as SlotId, uri);
         }
-        (index as SlotId, true)
+        index as SlotId
     }
 
     fn index_all(&mut self, slot: SlotId, uri: &ResourceUri) {
@@ -119,19 +138,51 @@ impl OutboxSet {
         self.by_uri.insert(uri.clone(), slot);
     }
 
-    /// Ends a subscription, pending notice included. Answers its slot.
+    /// Ends a subscription, pending notice included unless the set is open. Answers its slot.
     pub fn unsubscribe(&mut self, uri: &ResourceUri) -> Option<SlotId> {
-        let slot = self.find(uri)?;
-        let removed = self.slots[slot as usize].take()?;
-        if removed.first.is_some() {
-            self.queue.retain(|key| *key != Key::Slot(slot));
+        let index = self.find(uri)?;
+        let slot = self.slots.get_mut(index as usize)?.as_mut()?;
+        if !std::mem::take(&mut slot.asked) {
+            return None;
         }
-        self.by_uri.remove(uri);
-        self.len -= 1;
-        Some(slot)
+        self.asked -= 1;
+        if !self.open {
+            self.vacate(index);
+        }
+        Some(index)
     }
 
-    /// The slot of a subscription.
+    fn vacate(&mut self, index: SlotId) {
+        let Some(removed) = self.slots.get_mut(index as usize).and_then(Option::take) else {
+            return;
+        };
+        if removed.first.is_some() {
+            self.queue.retain(|key| *key != Key::Slot(index));
+        }
+        self.by_uri.remove(&removed.uri);
+        self.len -= 1;
+    }
+
+    /// The place of a notice in this set's own order. While a subscriber moves, the shard it left may mark it late,
+    /// with an offset that the subscriber has passed; what it is told then counts as after all it was told before,
+    /// so that resuming from there does not skip it.
+    fn place(&mut self, offset: u64) -> u64 {
+        if offset < self.seen {
+            return self.seen + 1;
+        }
+        self.seen = offset;
+        offset
+    }
+
+    /// Whether there is a subscription to `uri` by name.
+    pub fn is_subscribed(&self, uri: &ResourceUri) -> bool {
+        let slot = self
+            .find(uri)
+            .and_then(|slot| self.slots.get(slot as usize)?.as_ref());
+        slot.is_some_and(|slot| slot.asked)
+    }
+
+    /// The slot of a URI.
     pub fn find(&self, uri: &ResourceUri) -> Option<SlotId> {
         if self.slots.len() > WALK_MAX && !self.by_uri.is_empty() {
             return self.by_uri.get(uri).copied();
@@ -140,22 +191,23 @@ impl OutboxSet {
         self.slots.iter().position(same).map(|index| index as SlotId)
     }
 
-    /// Notes that the resource behind `slot` changed.
+    /// Notes that the resource behind `slot` changed. A notice of another URI is for a subscription that has ended:
+    /// the shard that a subscriber left may still have it.
     pub fn mark(&mut self, slot: SlotId, notice: &Arc<Notice>) -> Marked {
-        let offset = notice.position.offset;
-        self.seen = self.seen.max(offset);
+        let at = self.place(notice.position.offset);
         let Some(Some(held)) = self.slots.get_mut(slot as usize) else {
             return Marked::Ignored;
         };
-        if notice.etag.version <= held.version {
+        if notice.etag.version <= held.version || notice.uri != held.uri {
             return Marked::Ignored;
         }
         held.version = notice.etag.version;
         held.latest = Some(notice.clone());
+        held.latest_offset = at;
         if held.first.is_some() {
             return Marked::Conflated;
         }
-        held.first = Some(offset);
+        held.first = Some(at);
         self.queue.push_back(Key::Slot(slot));
         Marked::New
     }
@@ -175,7 +227,9 @@ impl OutboxSet {
         if !self.open {
             return Marked::Ignored;
         }
-        let (slot, _) = self.subscribe(&notice.uri, Etag::UNKNOWN, notice.position.offset - 1);
+        let before = notice.position.offset.saturating_sub(1);
+        let slot = self.find(&notice.uri);
+        let slot = slot.unwrap_or_else(|| self.occupy(&notice.uri, Etag::UNKNOWN, before));
         self.mark(slot, notice)
     }
 
@@ -183,9 +237,10 @@ impl OutboxSet {
     pub fn watch_list(&mut self, kind: ListKind, told: ListHash, at: u64) {
         let slot = ListSlot {
             told: Some(told),
-            told_offset: at,
+            told_offset: 0,
             current: told,
             current_offset: at,
+            current_place: at,
             first: None,
         };
         self.lists[kind.index()].get_or_insert(slot);
@@ -195,11 +250,14 @@ impl OutboxSet {
     /// Notes that a list has the hash `hash` since `offset`. A list that is back at what the subscriber was told is
     /// no longer pending.
     pub fn mark_list(&mut self, kind: ListKind, hash: ListHash, offset: u64) -> Marked {
-        self.seen = self.seen.max(offset);
+        let at = self.place(offset);
         let Some(list) = &mut self.lists[kind.index()] else {
             return Marked::Ignored;
         };
-        (list.current, list.current_offset) = (hash, offset);
+        if offset < list.current_offset {
+            return Marked::Ignored;
+        }
+        (list.current, list.current_offset, list.current_place) = (hash, offset, at);
         if Some(hash) == list.told {
             if list.first.take().is_some() {
                 self.queue.retain(|key| *key != Key::List(kind));
@@ -209,7 +267,7 @@ impl OutboxSet {
         if list.first.is_some() {
             return Marked::Conflated;
         }
-        list.first = Some(offset);
+        list.first = Some(at);
         self.queue.push_back(Key::List(kind));
         Marked::New
     }
@@ -226,8 +284,8 @@ impl OutboxSet {
                     let Some(notice) = held.latest.clone() else {
                         continue;
                     };
-                    if self.open && notice.cause == Cause::Removed {
-                        self.unsubscribe(&notice.uri);
+                    if self.open && !held.asked && notice.cause == Cause::Removed {
+                        self.vacate(slot);
                     }
                     return Some(Entry::Updated(notice));
                 }
@@ -236,7 +294,7 @@ impl OutboxSet {
                         continue;
                     };
                     list.first = None;
-                    (list.told, list.told_offset) = (Some(list.current), list.current_offset);
+                    (list.told, list.told_offset) = (Some(list.current), list.current_place);
                     return Some(Entry::ListChanged(kind));
                 }
             }
@@ -254,12 +312,8 @@ impl OutboxSet {
     /// Marks again everything that was told after `offset`: the reader says it got no further. Keeps the order.
     pub fn rewind(&mut self, offset: u64) {
         for slot in self.slots.iter_mut().flatten() {
-            if let Some(notice) = slot
-                .latest
-                .as_ref()
-                .filter(|notice| notice.position.offset > offset)
-            {
-                slot.first.get_or_insert(notice.position.offset);
+            if slot.latest.is_some() && slot.latest_offset > offset {
+                slot.first.get_or_insert(slot.latest_offset);
             }
         }
         for list in self.lists.iter_mut().flatten() {
@@ -303,15 +357,18 @@ impl OutboxSet {
         })
     }
 
-    /// How many subscriptions there are.
+    /// How many subscriptions by name there are.
     pub fn subscriptions(&self) -> usize {
-        self.len
+        self.asked
     }
 
-    /// Every subscription with its slot.
+    /// Every subscription by name with its slot.
     pub fn slots(&self) -> impl Iterator<Item = (SlotId, &ResourceUri)> {
         let slots = self.slots.iter().enumerate();
-        slots.filter_map(|(index, slot)| Some((index as SlotId, &slot.as_ref()?.uri)))
+        slots.filter_map(|(index, slot)| {
+            let slot = slot.as_ref().filter(|slot| slot.asked)?;
+            Some((index as SlotId, &slot.uri))
+        })
     }
 
     /// The hash of `kind` that the subscriber was last told of; none when it does not watch that list or may have

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::door::Door;
 use crate::metric::Metrics;
+use crate::outbox::EndReason;
 
 /// Sends `message`. Everything queued has a permit of the door or is one of a session's few, and mailboxes are
 /// larger than both together, so a full one is a bug: counted, and asserted in debug builds. A closed one means that
@@ -45,13 +46,18 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Whether the bus was asked to stop.
-    pub(crate) fn stopping(&self) -> bool {
-        *self.life.borrow() != Life::Running
+    /// Why subscribers end when their publisher does.
+    pub(crate) fn end_reason(&self) -> EndReason {
+        match *self.life.borrow() {
+            Life::Stopping => EndReason::Shutdown,
+            Life::Running | Life::Dead(_) => EndReason::Failed,
+        }
     }
 
     /// Ends the bus because of `reason`.
     pub(crate) fn fail(&self, reason: &str) {
+        // Before anybody can learn of the end: whoever knows of it is let in no more.
+        self.door.close();
         let first = self.life.send_if_modified(|life| {
             let first = *life == Life::Running;
             if first {
@@ -65,7 +71,6 @@ impl Guard {
                 reason,
                 "a core actor died; the bus has stopped"
             );
-            self.door.close();
         }
     }
 }

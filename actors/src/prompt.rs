@@ -140,6 +140,13 @@ impl Prompt {
         self
     }
 
+    /// Makes these all its arguments.
+    #[must_use]
+    pub fn arguments(mut self, arguments: Vec<PromptArgument>) -> Prompt {
+        self.arguments = arguments;
+        self
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

@@ -77,6 +77,29 @@ impl Drop for Completion {
     }
 }
 
+/// What marking did, counted here first: a shared counter per outbox would make the shards wait for each other.
+#[derive(Default)]
+struct Count {
+    new: usize,
+    conflated: usize,
+}
+
+impl Count {
+    fn add(&mut self, marked: Marked) {
+        self.new += usize::from(marked == Marked::New);
+        self.conflated += usize::from(marked == Marked::Conflated);
+    }
+
+    fn told(&self) -> usize {
+        self.new + self.conflated
+    }
+
+    fn report(&self, metrics: &Metrics) {
+        metrics.told.add(self.new as u64);
+        metrics.conflated.add(self.conflated as u64);
+    }
+}
+
 /// One shard of who wants what.
 pub(crate) struct Publisher {
     /// URI → outboxes.
@@ -161,7 +184,7 @@ impl Publisher {
     ) -> Result<Etag, SubscribeError> {
         let member = self.member(outbox).ok_or(crate::Closed)?;
         let (slot, new) = outbox.with(|set| {
-            let full = set.subscriptions() >= max && set.find(uri).is_none();
+            let full = set.subscriptions() >= max && !set.is_subscribed(uri);
             if full {
                 Err(SubscribeError::TooMany(max))
             } else {
@@ -172,15 +195,6 @@ impl Publisher {
             self.table.subscribe(member, slot, uri);
         }
         Ok(etag)
-    }
-
-    fn count(&self, marked: Marked) -> usize {
-        match marked {
-            Marked::New => self.metrics.told.add(1),
-            Marked::Conflated => self.metrics.conflated.add(1),
-            Marked::Ignored => return 0,
-        }
-        1
     }
 
     fn ping(&mut self) {
@@ -205,11 +219,7 @@ impl Actor for Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        let reason = if self.guard.stopping() {
-            EndReason::Shutdown
-        } else {
-            EndReason::Failed
-        };
+        let reason = self.guard.end_reason();
         self.table.members().for_each(|(_, outbox)| outbox.end(reason));
     }
 }
@@ -218,29 +228,33 @@ impl Handler<Fan> for Publisher {
     type Result = ();
 
     fn handle(&mut self, fan: Fan, _: &mut Context<Self>) {
+        let mut count = Count::default();
         if let Some(notice) = &fan.notice {
-            let mut told = 0;
             for (outbox, slot) in self.table.subscribers(&notice.uri) {
-                told += self.count(outbox.mark(slot, notice));
+                count.add(outbox.mark(slot, notice));
             }
             for outbox in self
                 .everything
                 .iter()
                 .filter_map(|member| self.table.get(*member))
             {
-                told += self.count(outbox.mark_any(notice));
+                count.add(outbox.mark_any(notice));
             }
-            fan.completion.told.fetch_add(told, Ordering::Relaxed);
+            fan.completion.told.fetch_add(count.told(), Ordering::Relaxed);
         }
         if let Some((kind, hash, position)) = fan.list {
-            let watchers = self.lists[kind.index()]
+            let before = count.told();
+            for outbox in self.lists[kind.index()]
                 .iter()
-                .filter_map(|member| self.table.get(*member));
-            let told: usize = watchers
-                .map(|outbox| self.count(outbox.mark_list(kind, hash, position)))
-                .sum();
-            fan.completion.listed.fetch_add(told, Ordering::Relaxed);
+                .filter_map(|member| self.table.get(*member))
+            {
+                count.add(outbox.mark_list(kind, hash, position));
+            }
+            fan.completion
+                .listed
+                .fetch_add(count.told() - before, Ordering::Relaxed);
         }
+        count.report(&self.metrics);
     }
 }
 
@@ -279,12 +293,14 @@ impl Handler<EnlistLists> for Publisher {
         } = enlist;
         outbox.set_epoch(at.epoch);
         if let Some(member) = self.member(&outbox) {
+            let mut count = Count::default();
             for (kind, hash) in lists {
                 let told = if announce { ListHash::EMPTY } else { hash };
                 outbox.with(|set| set.watch_list(kind, told, at.offset));
                 self.lists[kind.index()].insert(member);
-                self.count(outbox.mark_list(kind, hash, at));
+                count.add(outbox.mark_list(kind, hash, at));
             }
+            count.report(&self.metrics);
         }
         ticket.answer(());
     }
@@ -295,8 +311,9 @@ impl Handler<Route> for Publisher {
 
     fn handle(&mut self, Route { outbox, request }: Route, _: &mut Context<Self>) {
         match request {
-            Request::Attach => {
+            Request::Attach(ticket) => {
                 self.attach(&outbox);
+                ticket.answer(());
             }
             Request::WatchAll(ticket) => {
                 if let Some(member) = self.member(&outbox) {
@@ -313,8 +330,12 @@ impl Handler<Route> for Publisher {
                 ticket.answer(slot.is_some());
             }
             Request::Adopt => self.adopt(&outbox),
-            Request::Release | Request::Detach => self.detach(&outbox),
-            Request::Move(_) => debug_assert!(false, "the Etag actor resolves moves"),
+            Request::Release => self.detach(&outbox),
+            Request::Detach(place) => {
+                self.detach(&outbox);
+                drop(place);
+            }
+            Request::Move => debug_assert!(false, "the Etag actor resolves moves"),
         }
     }
 }

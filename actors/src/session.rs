@@ -5,13 +5,13 @@
 //! [`Session`] handle; sends to the Registry, so that its requests are in one order with all changes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::door::Door;
+use crate::door::{Door, Ticket};
 use crate::error::SubscribeError;
 use crate::message::{
     ClientReady, EndSession, Request, Route, StreamMoved, Subscribe, SubscribeUris, UnsubscribeUri,
@@ -19,7 +19,7 @@ use crate::message::{
 };
 use crate::metric::Metrics;
 use crate::outbox::{EndReason, Outbox, OutboxReader, SubscriberId};
-use crate::post::post;
+use crate::post::{Life, post};
 use crate::registry::Registry;
 use crate::system::current_shard;
 use crate::{Closed, Etag, ListKind, ResourceUri};
@@ -87,14 +87,19 @@ pub(crate) struct SessionActor {
     pub(crate) outbox: Arc<Outbox>,
     /// First on the way of its requests.
     pub(crate) registry: Addr<Registry>,
+    /// Tells its opener that it is attached.
+    pub(crate) attach: Option<Ticket<()>>,
     /// Its limits and lists.
     pub(crate) options: SessionOptions,
     /// When it was last active, in milliseconds since `opened`.
     pub(crate) active: Arc<AtomicU64>,
     pub(crate) opened: Instant,
     pub(crate) metrics: Arc<Metrics>,
-    /// Its place among the sessions the bus allows.
-    pub(crate) _place: OwnedSemaphorePermit,
+    /// Its place among the sessions the bus allows; free when the publisher has let go of it, so that however fast
+    /// sessions come and go, what they have in flight is bounded by their number.
+    pub(crate) place: Option<OwnedSemaphorePermit>,
+    /// Tells why it ends when nobody ended it.
+    pub(crate) life: watch::Receiver<Life>,
 }
 
 impl SessionActor {
@@ -115,7 +120,8 @@ impl SessionActor {
             return;
         };
         let active = Duration::from_millis(self.active.load(Ordering::Relaxed));
-        let idle = self.opened.elapsed().saturating_sub(active);
+        let quiet = self.opened.elapsed().saturating_sub(active);
+        let idle = self.outbox.unread_for().map_or(quiet, |unread| unread.min(quiet));
         if idle >= timeout && self.outbox.readers() == 0 {
             self.outbox.end(EndReason::Idle);
             return ctx.stop();
@@ -130,7 +136,9 @@ impl Actor for SessionActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         self.metrics.sessions_opened.add(1);
-        self.route(Request::Attach);
+        if let Some(attach) = self.attach.take() {
+            self.route(Request::Attach(attach));
+        }
         self.watch_idle(ctx);
     }
 }
@@ -138,9 +146,13 @@ impl Actor for SessionActor {
 impl Drop for SessionActor {
     /// Also when a handler panicked: the end of a session leaves nothing behind.
     fn drop(&mut self) {
-        self.outbox.end(EndReason::Failed);
+        self.outbox.end(match *self.life.borrow() {
+            Life::Stopping => EndReason::Shutdown,
+            Life::Running | Life::Dead(_) => EndReason::Failed,
+        });
         self.metrics.sessions_ended.add(1);
-        self.route(Request::Detach);
+        let place = self.place.take();
+        self.route(Request::Detach(place));
     }
 }
 
@@ -206,8 +218,8 @@ impl Handler<WatchEverything> for SessionActor {
 impl Handler<StreamMoved> for SessionActor {
     type Result = ();
 
-    fn handle(&mut self, StreamMoved(shard): StreamMoved, _: &mut Context<Self>) {
-        self.route(Request::Move(shard));
+    fn handle(&mut self, StreamMoved: StreamMoved, _: &mut Context<Self>) {
+        self.route(Request::Move);
     }
 }
 
@@ -229,6 +241,9 @@ pub struct Session {
     pub(crate) active: Arc<AtomicU64>,
     pub(crate) opened: Instant,
     pub(crate) drain_max: usize,
+    /// Whether its end is on its way already.
+    pub(crate) ending: AtomicBool,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Session {
@@ -276,8 +291,8 @@ impl Session {
     /// Opens a reader of what it is told. When called on a shard's thread (see [`Shard`](crate::Shard)), that shard
     /// marks the session's outbox from now on, so that a mark and its wake-up stay on one thread.
     pub fn reader(&self) -> OutboxReader {
-        if let Some(shard) = current_shard().filter(|shard| *shard != self.outbox.shard()) {
-            self.tell(StreamMoved(shard));
+        if current_shard().is_some_and(|shard| self.outbox.want_shard(shard)) {
+            self.tell(StreamMoved);
         }
         OutboxReader::open(self.outbox.clone(), self.drain_max)
     }
@@ -300,22 +315,22 @@ impl Session {
 
     /// Ends it: readers are handed what is pending, then told the reason.
     pub fn end(&self) {
-        self.tell(EndSession(EndReason::Closed));
+        if !self.ending.swap(true, Ordering::Relaxed) {
+            self.tell(EndSession(EndReason::Closed));
+        }
     }
 
+    /// A mailbox that is closed belongs to a session that has ended already. It cannot be full: requests have a
+    /// permit of the door, and besides there is at most one move and one end.
     fn tell<M>(&self, message: M)
     where
         M: actix::Message<Result = ()> + Send + 'static,
         SessionActor: Handler<M>,
     {
-        // A mailbox that is closed belongs to a session that has ended already; one that is full belongs to a client
-        // with more requests at once than the door lets in, so it cannot be.
-        if let Err(actix::prelude::SendError::Full(_)) = self.actor.try_send(message) {
-            tracing::error!(session = %self.id(), "a session's mailbox was full");
-        }
+        post(&self.actor, message, &self.metrics);
     }
 
-    async fn ask<T, M>(&self, message: impl FnOnce(crate::door::Ticket<T>) -> M) -> Result<T, Closed>
+    async fn ask<T, M>(&self, message: impl FnOnce(Ticket<T>) -> M) -> Result<T, Closed>
     where
         M: actix::Message<Result = ()> + Send + 'static,
         SessionActor: Handler<M>,
@@ -329,6 +344,6 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.tell(EndSession(EndReason::Closed));
+        self.end();
     }
 }

@@ -3,6 +3,9 @@
 //! Owns: the [`Store`] trait, and the thread that runs one. Never: knows what a store writes to. Receives batches of
 //! records from the Etag actor through a bounded channel; reports each batch back when it is durable.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::JoinHandle;
+
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::ResourceUri;
@@ -37,7 +40,7 @@ pub trait Store: Send + 'static {
     ///
     /// # Errors
     /// [`StoreError`] when they may not be durable; the bus then stops loudly, since it must not tell anybody of a
-    /// version that a restart could take back.
+    /// version that a restart could take back. A panic counts as one.
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError>;
 }
 
@@ -47,17 +50,17 @@ pub(crate) struct StoreThread {
 }
 
 impl StoreThread {
-    /// Runs `store` on a thread of its own; `done` is called there after each batch.
+    /// Runs `store` on a thread of its own, which ends with the handle; `done` is called there after each batch.
     pub(crate) fn start(
         store: Box<dyn Store>,
         done: impl Fn(Result<(), StoreError>) + Send + 'static,
-    ) -> std::io::Result<StoreThread> {
+    ) -> std::io::Result<(StoreThread, JoinHandle<()>)> {
         // The Etag actor sends one batch at a time, so one place is enough and a send never waits.
         let (batches, work) = bounded(1);
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("tidings-store".into())
             .spawn(move || run(store, &work, &done))?;
-        Ok(StoreThread { batches })
+        Ok((StoreThread { batches }, thread))
     }
 
     /// Hands over a batch. False when the thread has ended.
@@ -68,6 +71,7 @@ impl StoreThread {
 
 fn run(mut store: Box<dyn Store>, work: &Receiver<Vec<Record>>, done: &dyn Fn(Result<(), StoreError>)) {
     while let Ok(records) = work.recv() {
-        done(store.append(&records));
+        let appended = catch_unwind(AssertUnwindSafe(|| store.append(&records)));
+        done(appended.unwrap_or_else(|_panic| Err(StoreError("it panicked".into()))));
     }
 }

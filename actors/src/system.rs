@@ -17,8 +17,9 @@ use crate::error::StartError;
 use crate::etag_actor::{EtagActor, Shards};
 use crate::ledger::{Checkpoint, Ledger};
 use crate::limits::Limits;
-use crate::message::BatchStored;
+use crate::message::{BatchStored, EndAll};
 use crate::metric::Metrics;
+use crate::outbox::EndReason;
 use crate::post::{Guard, Life, post};
 use crate::publisher::Publisher;
 use crate::registry::Registry;
@@ -59,7 +60,15 @@ pub(crate) struct Actors {
     pub(crate) shards: Vec<Shard>,
     pub(crate) life: watch::Sender<Life>,
     system: System,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Threads>,
+}
+
+/// Every thread of the bus, to be waited for.
+#[derive(Default)]
+struct Threads {
+    system: Option<JoinHandle<()>>,
+    arbiters: Vec<Arbiter>,
+    store: Option<JoinHandle<()>>,
 }
 
 /// What every actor is given.
@@ -78,6 +87,9 @@ impl Actors {
         let run = move || {
             let runner = System::new();
             let actors = runner.block_on(async { spawn_all(parts) });
+            if actors.is_err() {
+                System::current().stop();
+            }
             drop(started.send(actors));
             if let Err(error) = runner.run() {
                 tracing::error!(%error, "the actor system ended badly");
@@ -89,28 +101,49 @@ impl Actors {
         let actors = ready
             .recv()
             .map_err(|_| io::Error::other("the actor system ended before it ran"))??;
-        *actors.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        actors
+            .threads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .system = Some(thread);
         Ok(actors)
     }
 
     /// Stops them and waits for their threads. Blocks; call it off the async threads.
     pub(crate) fn stop(&self) {
-        self.life
-            .send_if_modified(|life| std::mem::replace(life, Life::Stopping) == Life::Running);
-        self.system.stop();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the actor system's thread panicked");
+        self.say_stop();
+        // Held until they have ended, so that a second caller waits too.
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let Threads {
+            system,
+            arbiters,
+            store,
+        } = std::mem::take(&mut *threads);
+        let ends = system.into_iter().map(JoinHandle::join);
+        let ends = ends.chain(arbiters.into_iter().map(Arbiter::join));
+        // Last: it ends when the Etag actor is gone.
+        let ends = ends.chain(store.into_iter().map(JoinHandle::join));
+        if ends.filter(Result::is_err).count() > 0 {
+            tracing::error!("a thread of the bus panicked");
         }
+    }
+
+    fn say_stop(&self) {
+        self.life.send_if_modified(|life| {
+            let running = *life == Life::Running;
+            if running {
+                *life = Life::Stopping;
+            }
+            running
+        });
+        self.system.stop();
     }
 }
 
 impl Drop for Actors {
     fn drop(&mut self) {
         // Without a shutdown there is nobody to wait for the threads; they end by themselves.
-        self.life
-            .send_if_modified(|life| std::mem::replace(life, Life::Stopping) == Life::Running);
-        self.system.stop();
+        self.say_stop();
     }
 }
 
@@ -132,21 +165,24 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
         door: door.clone(),
     };
 
+    let mut threads = Threads::default();
     let mut publishers = Vec::new();
     let mut shards = Vec::new();
     for index in 0..limits.shard_count() {
-        let arbiter = Arbiter::try_new()?.handle();
+        let arbiter = threads.arbiter()?;
         arbiter.spawn_fn(move || SHARD.set(Some(index)));
         let publisher = Publisher::new(limits.keep_alive, metrics.clone(), guard("publisher"));
         publishers.push(start(&arbiter, mailbox, publisher)?);
         shards.push(Shard { arbiter });
     }
 
-    let core = Arbiter::try_new()?.handle();
+    let core = threads.arbiter()?;
     let (tell_store, etag_addr) = std::sync::mpsc::sync_channel::<Addr<EtagActor>>(1);
     let store = store
         .map(|store| store_thread(store, etag_addr, metrics.clone()))
         .transpose()?;
+    let (store, store_ends) = store.unzip();
+    threads.store = store_ends;
     let ledger = Ledger::new(checkpoint, limits.removed_max);
     let shard_addrs = Shards {
         addrs: publishers.clone(),
@@ -166,18 +202,42 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
     let registry = Registry {
         catalog: Catalog::new(limits),
         etag,
-        metrics,
+        metrics: metrics.clone(),
         _guard: guard("registry"),
     };
     let registry = start(&core, mailbox, registry)?;
+    actix::spawn(watch_for_death(life.subscribe(), publishers.clone(), metrics));
     Ok(Actors {
         registry,
         publishers,
         shards,
         life,
         system: System::current(),
-        thread: Mutex::new(None),
+        threads: Mutex::new(threads),
     })
+}
+
+impl Threads {
+    fn arbiter(&mut self) -> io::Result<ArbiterHandle> {
+        let arbiter = Arbiter::try_new()?;
+        let handle = arbiter.handle();
+        self.arbiters.push(arbiter);
+        Ok(handle)
+    }
+}
+
+/// When a core actor died, nothing new will come: every stream is told so after what is pending. The threads stay
+/// until the bus is shut down or dropped, so that the streams they carry can say it.
+async fn watch_for_death(
+    mut life: watch::Receiver<Life>,
+    publishers: Vec<Addr<Publisher>>,
+    metrics: Arc<Metrics>,
+) {
+    if life.wait_for(|life| matches!(life, Life::Dead(_))).await.is_ok() {
+        for publisher in &publishers {
+            post(publisher, EndAll(EndReason::Failed), &metrics);
+        }
+    }
 }
 
 /// Starts `actor` on `arbiter` and returns when its mailbox has its full size; until then it would hold 16 messages.
@@ -204,7 +264,7 @@ fn store_thread(
     store: Box<dyn Store>,
     etag: std::sync::mpsc::Receiver<Addr<EtagActor>>,
     metrics: Arc<Metrics>,
-) -> io::Result<StoreThread> {
+) -> io::Result<(StoreThread, JoinHandle<()>)> {
     let address = std::sync::OnceLock::new();
     StoreThread::start(store, move |result| {
         if address.get().is_none()

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::callback::{BoxFuture, CallbackError};
-use crate::{Body, Digest, ResourceUri};
+use crate::{Body, CallContext, Digest, ResourceUri};
 
 /// A piece of what a tool or a prompt answers.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,10 +82,15 @@ impl From<&str> for ToolOutput {
     }
 }
 
-/// Answers the calls of a tool.
+/// Answers the calls of a tool. A closure that takes the arguments does; [`WithContext`] is for one that takes the
+/// [`CallContext`] too.
 pub trait CallTool: Send + Sync + 'static {
     /// Runs one call. An error becomes a tool error with the error's text: the model sees it and may try again.
-    fn call(&self, arguments: Map<String, Value>) -> BoxFuture<Result<ToolOutput, CallbackError>>;
+    fn call(
+        &self,
+        arguments: Map<String, Value>,
+        context: CallContext,
+    ) -> BoxFuture<Result<ToolOutput, CallbackError>>;
 }
 
 impl<F, R> CallTool for F
@@ -93,8 +98,30 @@ where
     F: Fn(Map<String, Value>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<ToolOutput, CallbackError>> + Send + 'static,
 {
-    fn call(&self, arguments: Map<String, Value>) -> BoxFuture<Result<ToolOutput, CallbackError>> {
+    fn call(
+        &self,
+        arguments: Map<String, Value>,
+        _: CallContext,
+    ) -> BoxFuture<Result<ToolOutput, CallbackError>> {
         Box::pin(self(arguments))
+    }
+}
+
+/// A closure that answers calls and may report while it does.
+#[derive(Debug, Clone, Copy)]
+pub struct WithContext<F>(pub F);
+
+impl<F, R> CallTool for WithContext<F>
+where
+    F: Fn(Map<String, Value>, CallContext) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<ToolOutput, CallbackError>> + Send + 'static,
+{
+    fn call(
+        &self,
+        arguments: Map<String, Value>,
+        context: CallContext,
+    ) -> BoxFuture<Result<ToolOutput, CallbackError>> {
+        Box::pin(self.0(arguments, context))
     }
 }
 
@@ -134,6 +161,15 @@ impl Tool {
             annotations: None,
             handler: Arc::new(handler),
         }
+    }
+
+    /// A tool that takes any object, whose handler may report progress and log while it runs.
+    pub fn with_context<F, R>(name: impl Into<String>, handler: F) -> Tool
+    where
+        F: Fn(Map<String, Value>, CallContext) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<ToolOutput, CallbackError>> + Send + 'static,
+    {
+        Tool::new(name, WithContext(handler))
     }
 
     /// Names it for people.
@@ -199,12 +235,16 @@ impl Tool {
         present(fields)
     }
 
-    /// Runs one call.
+    /// Runs one call; what its handler tells meanwhile goes to `context`.
     ///
     /// # Errors
     /// Whatever the handler fails with.
-    pub async fn call(&self, arguments: Map<String, Value>) -> Result<ToolOutput, CallbackError> {
-        self.handler.call(arguments).await
+    pub async fn call(
+        &self,
+        arguments: Map<String, Value>,
+        context: CallContext,
+    ) -> Result<ToolOutput, CallbackError> {
+        self.handler.call(arguments, context).await
     }
 
     pub(crate) fn digest(&self) -> Digest {

@@ -1,6 +1,11 @@
 //! A server with the fixtures that the official conformance suite asks for, written as an embedder would: tools,
 //! prompts and resources of its own over a bus. `cargo run --example conformance_server -- --listen 127.0.0.1:0`.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "whoever started the server is told where it listens"
+)]
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -8,8 +13,8 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use tidings::mcp::{Endpoint, McpOptions};
 use tidings::{
-    Block, Body, Bus, CallbackError, Prompt, PromptMessage, Resource, ResourceTemplate, ResourceUri, Role,
-    Tool, ToolOutput, Variables, etag_tools,
+    Block, Body, Bus, CallContext, CallbackError, LogLevel, Prompt, PromptMessage, Resource,
+    ResourceTemplate, ResourceUri, Role, Tool, ToolOutput, Variables, etag_tools,
 };
 
 /// A red pixel.
@@ -17,6 +22,9 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x02\0
 /// A wave file of no samples.
 const WAV: &[u8] =
     b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x80\x3e\0\0\x02\0\x10\0data\0\0\0\0";
+
+/// How long a tool works between two messages.
+const STEP: Duration = Duration::from_millis(50);
 
 type Arguments = Map<String, Value>;
 
@@ -28,6 +36,7 @@ async fn main() -> Result<(), CallbackError> {
     let bus = Bus::builder().start()?;
     add_resources(&bus).await?;
     add_tools(&bus).await?;
+    add_reporting_tools(&bus).await?;
     add_prompts(&bus).await?;
     etag_tools::install(&bus, etag_tools::EtagToolLimits::default()).await?;
 
@@ -139,6 +148,44 @@ async fn add_tools(bus: &Bus) -> Result<(), CallbackError> {
         }
     };
     bus.add_tool(Tool::new("test_trigger_prompt_change", change_prompts).description("Changes the prompts"))
+        .await?;
+    Ok(())
+}
+
+/// Tools that tell their caller how they fare while they run.
+async fn add_reporting_tools(bus: &Bus) -> Result<(), CallbackError> {
+    let log = |_: Arguments, context: CallContext| async move {
+        for (index, text) in [
+            "Tool execution started",
+            "Tool processing data",
+            "Tool execution completed",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            if index > 0 {
+                tokio::time::sleep(STEP).await;
+            }
+            context.log(LogLevel::Info, None, text.into()).await;
+        }
+        Ok(ToolOutput::text("the messages were sent"))
+    };
+    for name in ["test_tool_with_logging", "test_logging_tool"] {
+        bus.add_tool(Tool::with_context(name, log).description("Logs three messages"))
+            .await?;
+    }
+
+    let progress = |_: Arguments, context: CallContext| async move {
+        for done in [0.0, 50.0, 100.0] {
+            if done > 0.0 {
+                tokio::time::sleep(STEP).await;
+            }
+            context.progress(done, Some(100.0), None).await;
+        }
+        Ok(ToolOutput::text("the work is done"))
+    };
+    let tool = Tool::with_context("test_tool_with_progress", progress);
+    bus.add_tool(tool.description("Tells its progress three times"))
         .await?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 #![expect(
     clippy::print_stdout,
-    reason = "whoever started it wants to know where it listens"
+    reason = "whoever started the server is told where it listens"
 )]
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -68,6 +68,8 @@ impl Serve {
         telemetry::install(&config.log)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let served = runtime.block_on(service::run(self.options(config)));
+        // A read of stdin cannot be cancelled and may never return.
+        runtime.shutdown_background();
         served.map_err(|error| CliError::Failed(format!("{error:#}")))
     }
 }

@@ -48,6 +48,42 @@ pub enum ConfigError {
         /// The nearest variable, or how they are formed.
         hint: String,
     },
+    /// A table of a list lacks a key that it must have.
+    #[error("\"{key}\" is missing {place}: expected {expected}")]
+    MissingKey {
+        /// Dotted path.
+        key: String,
+        /// Where its table stands.
+        place: Place,
+        /// Type and range.
+        expected: String,
+    },
+    /// A table of a list has none or several of keys that exclude each other.
+    #[error("[{table}] {place} needs exactly one of {keys}")]
+    OneOf {
+        /// Dotted path of the table.
+        table: String,
+        /// Where it stands.
+        place: Place,
+        /// The keys.
+        keys: String,
+    },
+    /// A name that must be used once is used twice, or reserved.
+    #[error("\"{key}\" cannot be \"{value}\" {place}: the name is taken, choose another")]
+    Taken {
+        /// Dotted path.
+        key: String,
+        /// The name.
+        value: String,
+        /// Where it stands.
+        place: Place,
+    },
+    /// A collection and the folder would share a scheme.
+    #[error("collection.name and workspace.scheme are both \"{scheme}\": choose another for one of them")]
+    SchemeShared {
+        /// The scheme.
+        scheme: String,
+    },
     /// A value has the wrong type or is out of range.
     #[error("invalid value {value} for \"{key}\" {place}: expected {expected}")]
     Value {

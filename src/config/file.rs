@@ -7,6 +7,7 @@ use super::error::{ConfigError, Place};
 use super::hint;
 use super::key::{Key, SECTIONS};
 use super::kind::Raw;
+use super::list;
 use super::written::{Entry, Written};
 use std::ops::Range;
 use std::path::Path;
@@ -25,14 +26,19 @@ pub(super) fn open(path: &Path) -> Result<String, ConfigError> {
 pub(super) fn read(path: &Path, text: &str, written: &mut Written) -> Result<(), ConfigError> {
     let source = Source { path, text };
     let document = DeTable::parse(text).map_err(|error| source.syntax(&error))?;
+    written.set_file(path);
     for (name, value) in document.get_ref() {
+        if name.get_ref() == list::LIST {
+            written.set_collections(list::read(&source, name.span(), value)?);
+            continue;
+        }
         source.read_section(name.get_ref(), name.span(), value, written)?;
     }
     Ok(())
 }
 
 /// The file while it is read.
-struct Source<'a> {
+pub(super) struct Source<'a> {
     path: &'a Path,
     text: &'a str,
 }
@@ -65,6 +71,18 @@ impl Source<'_> {
         }
     }
 
+    /// A value that its key cannot have.
+    pub(super) fn refused(&self, key: &str, span: Range<usize>, expected: String) -> ConfigError {
+        let shown = self.text.get(span.clone()).unwrap_or_default();
+        let place = self.place(span);
+        ConfigError::Value {
+            key: key.to_owned(),
+            value: Entry::new(Raw::Other, shown, place.clone()).shown().to_owned(),
+            place,
+            expected,
+        }
+    }
+
     fn entry(&self, value: &Spanned<DeValue<'_>>) -> Entry {
         let shown = self.text.get(value.span()).unwrap_or_default();
         Entry::new(raw(value.get_ref()), shown, self.place(value.span()))
@@ -89,7 +107,8 @@ impl Source<'_> {
         }
     }
 
-    fn place(&self, span: Range<usize>) -> Place {
+    /// Where a piece of the text stands.
+    pub(super) fn place(&self, span: Range<usize>) -> Place {
         let (line, column) = self.position(span.start);
         Place::File {
             path: self.path.to_owned(),
@@ -122,7 +141,8 @@ fn raw(value: &DeValue<'_>) -> Raw {
     }
 }
 
-fn integer(number: &DeInteger<'_>) -> Option<i64> {
+/// A whole number, in whatever base it is written.
+pub(super) fn integer(number: &DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 

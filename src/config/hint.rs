@@ -5,6 +5,7 @@
 
 use super::environment::OTHER_VARIABLES;
 use super::key::{KEYS, Key, SECTIONS};
+use super::list::{self, Field};
 
 /// Share of equal letters from which a name counts as a slip of another one.
 const SIMILAR: f64 = 0.6;
@@ -15,8 +16,22 @@ pub(super) fn for_key(written: &str) -> String {
     let same_name = KEYS.iter().find(|key| key.name() == name).map(|key| key.path);
     let paths = KEYS.iter().map(|key| key.path);
     let sections = SECTIONS.iter().map(|(section, _)| *section);
-    let near = nearest(written, paths.chain(sections)).or(same_name);
+    let lists = std::iter::once(list::LIST);
+    // The key of a table in a misspelled list says more about the list than about itself.
+    let list = nearest(written.split('.').next().unwrap_or(written), lists.clone());
+    let near = nearest(written, paths.chain(sections).chain(lists))
+        .or(list)
+        .or(same_name);
     near.map_or_else(|| known(written), |near| format!("did you mean \"{near}\"?"))
+}
+
+/// For a key of a table of a list, where `path` is the table's.
+pub(super) fn for_field(path: &str, written: &str) -> String {
+    let names: Vec<_> = list::fields_of(path).map(Field::name).collect();
+    match nearest(written, names.iter().copied()) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => format!("the keys here are {}", names.join(", ")),
+    }
 }
 
 /// For an environment variable.

@@ -53,6 +53,29 @@ pub(super) fn scheme(text: &str) -> Option<String> {
     (starts && letters && text.len() <= 64).then(|| text.to_ascii_lowercase())
 }
 
+/// Whether this is a lower-case name of letters, digits, `_` and `-`.
+pub(super) fn identifier(text: &str) -> bool {
+    let starts = text.starts_with(|c: char| c.is_ascii_lowercase());
+    let letters = text
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b));
+    starts && letters && text.len() <= 48
+}
+
+/// Whether this is a JSON pointer (RFC 6901), the empty one included.
+pub(super) fn json_pointer(text: &str) -> bool {
+    let escaped = |part: &str| part.starts_with(['0', '1']);
+    (text.is_empty() || text.starts_with('/')) && text.split('~').skip(1).all(escaped)
+}
+
+/// Whether this is a path to a field: names with dots between them, or a JSON pointer that is not empty.
+pub(super) fn field_path(text: &str) -> bool {
+    if text.starts_with('/') {
+        return json_pointer(text);
+    }
+    text.split('.').all(|part| !part.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +140,25 @@ mod tests {
             "https://a:+1",
         ] {
             assert_eq!(origin(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn paths_to_fields_are_dotted_or_pointers() {
+        for right in ["a", "author.name", "/a~1b/~0", "/", "a b"] {
+            assert!(field_path(right), "{right}");
+        }
+        for wrong in ["", "a..b", ".a", "a.", "/~2", "/~"] {
+            assert!(!field_path(wrong), "{wrong}");
+        }
+        assert!(json_pointer("") && json_pointer("/items/0") && !json_pointer("items"));
+    }
+
+    #[test]
+    fn identifiers_are_lower_case() {
+        assert!(identifier("a") && identifier("my-notes_2") && identifier(&"a".repeat(48)));
+        for wrong in ["", "A", "1a", "_a", "a.b", "a b", "é", &"a".repeat(49)] {
+            assert!(!identifier(wrong), "{wrong}");
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::key::{KEYS, Key, SECTIONS};
 use super::kind::Kind;
+use super::list::{self, Shape};
 use super::{Config, size};
 use serde_json::Value;
 use std::fmt::Write;
@@ -24,7 +25,53 @@ pub(super) fn toml(config: &Config) -> String {
             );
         }
     }
+    for table in values[list::LIST].as_array().into_iter().flatten() {
+        table_text(&mut text, list::LIST, table);
+    }
     text
+}
+
+/// A table of a list, and the tables in it.
+fn table_text(text: &mut String, path: &str, table: &Value) {
+    push(text, format_args!("\n[[{path}]]\n"));
+    for field in list::fields_of(path) {
+        match (&table[field.name()], field.shape) {
+            (Value::Null, _) => {}
+            (Value::Array(tables), Shape::Tables) => {
+                for table in tables {
+                    table_text(text, field.path, table);
+                }
+            }
+            (value, _) => push(
+                text,
+                format_args!(
+                    "# {}\n{} = {}\n",
+                    field.meaning,
+                    field.name(),
+                    inline(field.path, value)
+                ),
+            ),
+        }
+    }
+}
+
+/// A value on one line; a table has its keys in the order of the table of keys.
+fn inline(path: &str, value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(|item| inline(path, item)).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Object(fields) => {
+            let keys = list::fields_of(path).filter_map(|key| Some((key, fields.get(key.name())?)));
+            let pairs: Vec<_> = keys
+                .map(|(key, value)| format!("{} = {}", key.name(), inline(key.path, value)))
+                .collect();
+            format!("{{ {} }}", pairs.join(", "))
+        }
+        other => other.to_string(),
+    }
 }
 
 fn comment(key: &Key) -> String {

@@ -5,6 +5,7 @@
 use super::environment::OTHER_VARIABLES;
 use super::key::{KEYS, Key, SECTIONS};
 use super::kind::Raw;
+use super::list::{FIELDS, Field, Need};
 use super::{Config, Overrides, print};
 use std::io::Write;
 
@@ -45,6 +46,32 @@ fn section_text(section: &str, about: &str) -> String {
     format!("### [{section}]\n{about}\n\n{head}\n{}\n", rows.join("\n"))
 }
 
+fn field_row(field: &Field) -> String {
+    let Field {
+        path, meaning, shape, ..
+    } = field;
+    let default = match field.need {
+        Need::Required => "required".to_owned(),
+        Need::Default(text) => format!("`\"{text}\"`"),
+        Need::Optional => "–".to_owned(),
+    };
+    format!("| `{path}` | {meaning} | {default} | {} |", shape.expects())
+}
+
+#[test]
+fn the_page_has_every_key_of_lists() {
+    let missing: Vec<_> = FIELDS
+        .iter()
+        .map(field_row)
+        .filter(|row| !PAGE.contains(&format!("{row}\n")))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/configuration.md lacks these rows:\n{}",
+        missing.join("\n")
+    );
+}
+
 #[test]
 fn the_page_has_every_key_with_default_and_range() {
     let texts = SECTIONS
@@ -63,8 +90,10 @@ fn the_page_has_no_other_key() {
     let rows = PAGE
         .lines()
         .filter(|line| line.starts_with("| `") && !line.starts_with("| `TIDINGS_"));
-    assert_eq!(rows.count(), KEYS.len());
-    let headings = PAGE.lines().filter(|line| line.starts_with("### ["));
+    assert_eq!(rows.count(), KEYS.len() + FIELDS.len());
+    let headings = PAGE
+        .lines()
+        .filter(|line| line.starts_with("### [") && !line.starts_with("### [["));
     assert_eq!(headings.count(), SECTIONS.len());
 }
 

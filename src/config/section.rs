@@ -128,6 +128,35 @@ pub struct WorkspaceConfig {
     pub files_max: usize,
     /// Whether names that start with a dot are served.
     pub hidden: bool,
+    /// Largest file of a collection in bytes. A larger one is reported and not read.
+    pub collection_bytes_max: u64,
+    /// Items of one collection. A file with more is reported and not taken.
+    pub collection_items_max: usize,
+}
+
+/// The tools of the folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolsConfig {
+    /// Time of one call, unless the sidecar has another. Then its processes are killed.
+    #[serde(with = "time")]
+    pub timeout: Duration,
+    /// Bytes one call may print. Then its processes are killed.
+    pub output_bytes_max: u64,
+    /// Calls that run at a time. Further ones wait, at most their timeout.
+    pub concurrency_max: usize,
+}
+
+/// The executable `register` of the folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegisterConfig {
+    /// Pause between two runs.
+    #[serde(with = "time")]
+    pub refresh: Duration,
+    /// Time of one run. Then it is killed and what it last printed stays.
+    #[serde(with = "time")]
+    pub timeout: Duration,
 }
 
 /// Where versions outlive the process.
@@ -195,6 +224,18 @@ impl Default for McpConfig {
 impl Default for WorkspaceConfig {
     fn default() -> Self {
         Config::default().workspace
+    }
+}
+
+impl Default for ToolsConfig {
+    fn default() -> Self {
+        Config::default().tools
+    }
+}
+
+impl Default for RegisterConfig {
+    fn default() -> Self {
+        Config::default().register
     }
 }
 

@@ -7,7 +7,7 @@
 const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 /// Reads `"64KiB"`; `None` for anything else, a bare number included.
-pub(super) fn parse(text: &str) -> Option<u64> {
+pub(crate) fn parse(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
     let (_, bytes) = UNITS.iter().find(|(name, _)| *name == unit)?;
@@ -15,7 +15,7 @@ pub(super) fn parse(text: &str) -> Option<u64> {
 }
 
 /// Writes a size with the largest unit that keeps the number whole.
-pub(super) fn text(bytes: u64) -> String {
+pub(crate) fn text(bytes: u64) -> String {
     let (unit, size) = UNITS
         .iter()
         .find(|(_, size)| bytes > 0 && bytes.is_multiple_of(*size))

@@ -10,7 +10,7 @@ use std::time::Duration;
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// Reads `"15s"`; `None` for anything else, a number without a unit included.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+pub(crate) fn parse(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
     let (_, millis) = UNITS.iter().find(|(name, _)| *name == unit)?;
@@ -20,7 +20,7 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
 }
 
 /// Writes a duration with the largest unit that keeps the number whole.
-pub(super) fn text(duration: Duration) -> String {
+pub(crate) fn text(duration: Duration) -> String {
     let millis = duration.as_millis();
     if millis == 0 {
         return "0s".to_owned();

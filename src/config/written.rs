@@ -6,10 +6,10 @@
 use super::error::{ConfigError, Place};
 use super::key::{KEYS, Key};
 use super::kind::Raw;
-use super::{Config, Overrides, time};
+use super::{Config, Overrides, list, time};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Most characters of a refused value that a message repeats.
 const SHOWN_MAX: usize = 60;
@@ -18,6 +18,9 @@ const SHOWN_MAX: usize = 60;
 #[derive(Debug, Default)]
 pub(super) struct Written {
     entries: BTreeMap<&'static str, Entry>,
+    collections: Vec<Value>,
+    /// The folder of the file, where it is not the one in which the service was started.
+    file_dir: Option<PathBuf>,
 }
 
 /// One written value.
@@ -55,6 +58,17 @@ impl Written {
         self.entries.insert(key.path, entry);
     }
 
+    /// Takes the collections, checked already.
+    pub(super) fn set_collections(&mut self, collections: Vec<Value>) {
+        self.collections = collections;
+    }
+
+    /// Takes where the file is, for the paths in it.
+    pub(super) fn set_file(&mut self, path: &Path) {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        self.file_dir = dir.map(Path::to_owned);
+    }
+
     /// Takes what the caller decided, over file and environment.
     pub(super) fn set_overrides(&mut self, overrides: &Overrides) {
         let listen = overrides.listen.map(|address| Raw::Text(address.to_string()));
@@ -88,12 +102,27 @@ impl Written {
                 .or_insert_with(|| Value::Object(Map::new()));
             section[key.name()] = self.value(key)?;
         }
-        let config = serde_json::from_value(Value::Object(sections)).expect(
-            "the table and the sections agree: loading the defaults in any test would fail otherwise",
+        sections.insert(list::LIST.to_owned(), Value::from(self.collections.clone()));
+        let mut config = serde_json::from_value(Value::Object(sections)).expect(
+            "the tables and the sections agree: loading the defaults in any test would fail otherwise",
         );
+        self.place_files(&mut config);
         check_listen(&config)?;
         check_debounce(&config)?;
+        check_schemes(&config)?;
         Ok(config)
+    }
+
+    /// Without a folder to serve, files of collections are found from the folder of the configuration file.
+    fn place_files(&self, config: &mut Config) {
+        let Some(dir) = self.file_dir.as_ref().filter(|_| config.workspace.dir.is_none()) else {
+            return;
+        };
+        for collection in &mut config.collection {
+            let joined = dir.join(&collection.file);
+            // Absolute, so that the printed configuration means the same wherever it is kept.
+            collection.file = std::path::absolute(&joined).unwrap_or(joined);
+        }
     }
 
     fn value(&self, key: &Key) -> Result<Value, ConfigError> {
@@ -125,6 +154,21 @@ fn check_listen(config: &Config) -> Result<(), ConfigError> {
         return Ok(());
     }
     Err(ConfigError::HostsMissing { listen })
+}
+
+/// Two sources under one scheme could claim one URI.
+fn check_schemes(config: &Config) -> Result<(), ConfigError> {
+    let scheme = &config.workspace.scheme;
+    match config
+        .collection
+        .iter()
+        .find(|collection| collection.name == *scheme)
+    {
+        Some(_) => Err(ConfigError::SchemeShared {
+            scheme: scheme.clone(),
+        }),
+        None => Ok(()),
+    }
 }
 
 fn check_debounce(config: &Config) -> Result<(), ConfigError> {

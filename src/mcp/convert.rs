@@ -13,8 +13,8 @@ use serde_json::json;
 
 use super::wire::ETAG_META_KEY;
 use crate::{
-    Block, Body, CallbackError, Descriptor, Etag, Prompt, PromptMessage, ResourceTemplate, Role, Snapshot,
-    Tool, ToolOutput,
+    Block, Body, CallbackError, Descriptor, Etag, LogLevel, Prompt, PromptMessage, ResourceTemplate, Role,
+    Snapshot, Tool, ToolOutput,
 };
 
 /// `_meta` with an etag.
@@ -130,4 +130,65 @@ pub(crate) fn prompt_result(prompt: &Prompt, messages: Vec<PromptMessage>) -> Ge
     let mut result = GetPromptResult::new(messages.into_iter().map(message).collect());
     result.description = prompt.human_description().map(str::to_owned);
     result
+}
+
+/// A log level as rmcp's.
+#[expect(
+    deprecated,
+    reason = "rmcp marks logging for a later revision; all five of ours have it"
+)]
+pub(crate) fn logging_level(level: LogLevel) -> rmcp::model::LoggingLevel {
+    use rmcp::model::LoggingLevel;
+    match level {
+        LogLevel::Debug => LoggingLevel::Debug,
+        LogLevel::Info => LoggingLevel::Info,
+        LogLevel::Notice => LoggingLevel::Notice,
+        LogLevel::Warning => LoggingLevel::Warning,
+        LogLevel::Error => LoggingLevel::Error,
+        LogLevel::Critical => LoggingLevel::Critical,
+        LogLevel::Alert => LoggingLevel::Alert,
+        LogLevel::Emergency => LoggingLevel::Emergency,
+    }
+}
+
+/// The level that a client named.
+#[expect(
+    deprecated,
+    reason = "rmcp marks logging for a later revision; all five of ours have it"
+)]
+pub(crate) fn log_level(level: rmcp::model::LoggingLevel) -> LogLevel {
+    use rmcp::model::LoggingLevel;
+    match level {
+        LoggingLevel::Debug => LogLevel::Debug,
+        LoggingLevel::Info => LogLevel::Info,
+        LoggingLevel::Notice => LogLevel::Notice,
+        LoggingLevel::Warning => LogLevel::Warning,
+        LoggingLevel::Error => LogLevel::Error,
+        LoggingLevel::Critical => LogLevel::Critical,
+        LoggingLevel::Alert => LogLevel::Alert,
+        LoggingLevel::Emergency => LogLevel::Emergency,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_keeps_its_name() {
+        let names = [
+            "debug",
+            "info",
+            "notice",
+            "warning",
+            "error",
+            "critical",
+            "alert",
+            "emergency",
+        ];
+        for (level, name) in LogLevel::ALL.into_iter().zip(names) {
+            assert_eq!(json!(logging_level(level)), json!(name));
+            assert_eq!(log_level(serde_json::from_value(json!(name)).unwrap()), level);
+        }
+    }
 }

@@ -7,10 +7,11 @@ use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams,
-    CompleteResult, GetPromptRequestParams, GetPromptResponse, Implementation, InitializeRequestParams,
-    InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    MetaObject, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    ServerCapabilities, SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
+    CompleteResult, CustomRequest, CustomResult, ErrorCode, GetPromptRequestParams, GetPromptResponse,
+    Implementation, InitializeRequestParams, InitializeResult, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
+    SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
@@ -19,6 +20,7 @@ use serde_json::{Map, json};
 use super::cursor::Cursor;
 use super::listen::Listening;
 use super::options::McpOptions;
+use super::report::{LogThreshold, Reporter};
 use super::stdio::pump;
 use super::wire::{ETAG_META_KEY, Revision};
 use super::{convert, error};
@@ -27,6 +29,9 @@ use crate::{Bus, Descriptor, Etag, ListKind, ResourceUri, Session, SessionOption
 /// The `_meta` key under which a stateless result names its server (2026-07-28, basic/index).
 pub(crate) const SERVER_INFO_META_KEY: &str = "io.modelcontextprotocol/serverInfo";
 
+/// The method by which a session says which log messages it wants.
+const SET_LEVEL: &str = "logging/setLevel";
+
 /// One client of an older revision.
 #[derive(Debug)]
 pub(crate) struct McpSession {
@@ -34,6 +39,8 @@ pub(crate) struct McpSession {
     pub(crate) session: Session,
     /// What was negotiated.
     pub(crate) revision: Revision,
+    /// Which log messages its client wants.
+    pub(crate) log: LogThreshold,
 }
 
 /// Where `initialize` leaves the session it opened, for whoever carries the connection.
@@ -77,7 +84,11 @@ impl Handler {
             .open(options)
             .await
             .map_err(|refusal| error::open(&refusal))?;
-        Ok(Arc::new(McpSession { session, revision }))
+        Ok(Arc::new(McpSession {
+            session,
+            revision,
+            log: LogThreshold::default(),
+        }))
     }
 
     /// Opens the session of a connection that has only one.
@@ -242,6 +253,8 @@ fn capabilities(revision: Revision) -> ServerCapabilities {
         .enable_tools()
         .enable_prompts()
         .build();
+    // Tools may log, whatever the publisher who brings them; which of them will is not known here.
+    capabilities.logging = Some(Map::new());
     if let Some(resources) = &mut capabilities.resources {
         resources.list_changed = list_changed;
     }
@@ -392,7 +405,11 @@ impl ServerHandler for Handler {
     ) -> Result<CallToolResponse, ErrorData> {
         let tool = self.bus.tool(&request.name).await.map_err(error::stopping)?;
         let tool = tool.ok_or_else(|| error::invalid_params(format!("Unknown tool: {}", request.name)))?;
-        let answer = tool.call(request.arguments.unwrap_or_default()).await;
+        let reporter = Reporter::new(context.clone(), self.session(&context).ok());
+        let answer = tool
+            .call(request.arguments.unwrap_or_default(), reporter.call_context())
+            .await;
+        reporter.end().await;
         let mut result = convert::tool_result(answer);
         result.meta = self.hints(&context).meta;
         Ok(result.into())
@@ -441,6 +458,40 @@ impl ServerHandler for Handler {
         let mut result = convert::prompt_result(&prompt, messages);
         result.meta = self.hints(&context).meta;
         Ok(result.into())
+    }
+
+    #[expect(
+        deprecated,
+        reason = "rmcp marks logging for a later revision; all five of ours have it"
+    )]
+    async fn set_level(
+        &self,
+        request: rmcp::model::SetLevelRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        if Revision::of(context.protocol_version().as_ref()).is_stateless() {
+            // There each request names its own level.
+            return Err(ErrorData::method_not_found::<rmcp::model::SetLevelRequestMethod>());
+        }
+        let session = self.session(&context)?;
+        session.log.set(convert::log_level(request.level));
+        Ok(())
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let stateless = Revision::of(context.protocol_version().as_ref()).is_stateless();
+        if request.method == SET_LEVEL && !stateless {
+            // rmcp takes a request whose parameters it cannot read for one of a method that it does not know.
+            let names = "debug, info, notice, warning, error, critical, alert, emergency";
+            return Err(error::invalid_params(format!(
+                "{SET_LEVEL} needs params.level, one of {names}"
+            )));
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None))
     }
 
     async fn complete(

@@ -79,20 +79,13 @@ impl Endpoint {
     /// port, origins `scheme://host[:port]`.
     pub fn with_hosts(bus: Bus, options: McpOptions, hosts: &[String], origins: &[String]) -> Endpoint {
         let loopback_hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        let loopback_origins = [
-            "http://localhost:*",
-            "https://localhost:*",
-            "http://127.0.0.1:*",
-            "https://127.0.0.1:*",
-        ];
-        let more_origins = ["http://[::1]:*", "https://[::1]:*"];
-        let loopback_origins = loopback_origins
-            .iter()
-            .chain(&more_origins)
-            .map(|origin| (*origin).to_owned());
+        let loopback_origins = ["localhost", "127.0.0.1", "[::1]"]
+            .into_iter()
+            .flat_map(|host| ["http", "https"].map(|scheme| format!("{scheme}://{host}:*")));
+        let origins = origins.iter().map(|origin| with_port(origin));
         let mut config = StreamableHttpServerConfig::default()
             .with_allowed_hosts(loopback_hosts.into_iter().chain(hosts.iter().cloned()))
-            .with_allowed_origins(loopback_origins.chain(origins.iter().cloned()));
+            .with_allowed_origins(loopback_origins.chain(origins));
         config.legacy_session_mode = false;
         config.json_response = true;
         config.max_request_body_bytes = options.body_bytes_max;
@@ -253,16 +246,21 @@ impl Inner {
         parts.extensions.insert(opened.clone());
         parts.headers.remove(SESSION_ID);
         let mut answer = self.pass(parts, body).await;
-        if let Some(session) = opened.get() {
-            match self.sessions.insert(session.clone()) {
+        match opened.get() {
+            Some(session) => match self.sessions.insert(session.clone()) {
                 Ok(key) => drop(answer.headers_mut().insert(SESSION_ID, key)),
                 Err(error) => return reply::internal_error(&format!("no session id could be made: {error}")),
-            }
+            },
+            None => answer = reply::unavailable_if_full(answer).await,
         }
         answer
     }
 
     /// The session that a request names.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the refusal is handed on at once, not carried far"
+    )]
     fn session(&self, parts: &Parts, id: Option<&RawValue>) -> Result<Arc<McpSession>, Answer> {
         let Some(key) = header(parts, &SESSION_ID) else {
             let text =
@@ -274,12 +272,8 @@ impl Inner {
 
     /// Opens the stream of a session.
     fn get(&self, parts: &Parts) -> Answer {
-        let version = header(parts, &PROTOCOL_VERSION);
-        if version
-            .and_then(Revision::parse)
-            .is_some_and(Revision::is_stateless)
-        {
-            return reply::post_only();
+        if let Some(refusal) = refused_version(parts) {
+            return refusal;
         }
         let accepts = header(parts, &::http::header::ACCEPT).unwrap_or_default();
         if !accepts.contains("text/event-stream") && !accepts.contains("*/*") {
@@ -314,12 +308,8 @@ impl Inner {
 
     /// Ends a session.
     fn delete(&self, parts: &Parts) -> Answer {
-        let version = header(parts, &PROTOCOL_VERSION);
-        if version
-            .and_then(Revision::parse)
-            .is_some_and(Revision::is_stateless)
-        {
-            return reply::post_only();
+        if let Some(refusal) = refused_version(parts) {
+            return refusal;
         }
         match self.session(parts, None) {
             Ok(session) => {
@@ -360,7 +350,7 @@ impl Inner {
         };
         let listening = match Listening::open(&self.handler, &mut filter, true).await {
             Ok(listening) => listening,
-            Err(refusal) => return reply::error(Some(&id), StatusCode::BAD_REQUEST, &refusal),
+            Err(refusal) => return reply::refused_stream(&id, &refusal),
         };
         if let (Some(slot), Ok(filter)) = (
             request.pointer_mut("/params/notifications"),
@@ -394,6 +384,29 @@ impl Inner {
     }
 }
 
+/// An origin with its port: rmcp takes one that names none for one that allows any.
+fn with_port(origin: &str) -> String {
+    let named = origin
+        .rsplit_once(']')
+        .map_or(origin, |(_, after)| after)
+        .rsplit_once(':');
+    let has_port = named.is_some_and(|(_, port)| port == "*" || port.parse::<u16>().is_ok());
+    match origin.split_once("://") {
+        Some(("http", _)) if !has_port => format!("{origin}:80"),
+        Some(("https", _)) if !has_port => format!("{origin}:443"),
+        _ => origin.to_owned(),
+    }
+}
+
+/// The answer to a GET or DELETE whose version has neither, or is none that we know.
+fn refused_version(parts: &Parts) -> Option<Answer> {
+    let version = parts.headers.get(&PROTOCOL_VERSION)?.to_str().unwrap_or_default();
+    match Revision::parse(version.trim()) {
+        Some(revision) => revision.is_stateless().then(reply::post_only),
+        None => Some(reply::unknown_version(version)),
+    }
+}
+
 /// A header's text, without the white space around it.
 fn header<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {
     parts
@@ -401,4 +414,23 @@ fn header<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {
         .get(name)
         .and_then(|value| value.to_str().ok())
         .map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_without_a_port_means_that_of_its_scheme() {
+        for (written, meant) in [
+            ("https://app.example", "https://app.example:443"),
+            ("http://app.example", "http://app.example:80"),
+            ("http://app.example:8080", "http://app.example:8080"),
+            ("http://app.example:*", "http://app.example:*"),
+            ("https://[2001:db8::1]", "https://[2001:db8::1]:443"),
+            ("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443"),
+        ] {
+            assert_eq!(with_port(written), meant);
+        }
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rmcp::ErrorData;
 use rmcp::model::SubscriptionFilter;
 use rmcp::service::SubscriptionContext;
+use tokio::sync::watch;
 
 use super::error;
 use super::handler::Handler;
@@ -25,6 +26,8 @@ pub(crate) struct Listening {
     pub(crate) detached: bool,
     /// Whether there is anything to listen to.
     pub(crate) honoured: bool,
+    /// Dropped with the stream, which those who hold a receiver can wait for.
+    pub(crate) ended: watch::Sender<()>,
 }
 
 impl Listening {
@@ -77,6 +80,7 @@ impl Listening {
             session,
             detached,
             honoured,
+            ended: watch::Sender::new(()),
         }))
     }
 

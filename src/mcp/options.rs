@@ -36,7 +36,8 @@ pub struct McpOptions {
     pub idle_timeout: Duration,
     /// Bytes of one POST body (default 4 MiB). Larger ones are answered 413.
     pub body_bytes_max: usize,
-    /// Messages of one batch of 2025-03-26 (default 100). Larger ones are answered 400.
+    /// Messages of one batch of 2025-03-26 (default 100). Larger ones are answered 400. A batch is answered with one
+    /// array of answers, so the progress and the log messages of tools that it calls are left out.
     pub batch_max: usize,
 }
 

@@ -3,7 +3,8 @@
 //! Owns: the pump (one per session, one message in flight, so that conflation happens while stdout is blocked) and the
 //! transport that narrows `subscriptions/listen` on its way in. Never: writes anything but MCP to the output.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, GetExtensions, NotificationMetaObject,
@@ -15,6 +16,7 @@ use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{Peer, RoleServer, ServiceExt};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use super::convert::etag_meta;
 use super::handler::Handler;
@@ -32,7 +34,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let line_max = options.body_bytes_max;
+    let (line_max, stopping) = (options.body_bytes_max, bus.clone());
     let opened = Arc::new(OnceLock::new());
     let handler = Handler {
         bus,
@@ -45,9 +47,28 @@ where
         inner,
         handler: handler.clone(),
         narrowing: None,
+        open: Vec::new(),
+        end_of_input: None,
     };
-    match handler.serve(transport).await {
-        Ok(running) => running.waiting().await.map(drop).map_err(std::io::Error::other),
+    let served = tokio::select! {
+        served = handler.serve(transport) => served,
+        _ = stopping.stopped() => return Ok(()),
+    };
+    match served {
+        Ok(running) => {
+            let end = running.cancellation_token();
+            let waiting = running.waiting();
+            tokio::pin!(waiting);
+            let waited = tokio::select! {
+                waited = &mut waiting => waited,
+                _ = stopping.stopped() => {
+                    // The bus has ended every stream; what rmcp still owes for them goes out before it closes.
+                    end.cancel();
+                    waiting.await
+                }
+            };
+            waited.map(drop).map_err(std::io::Error::other)
+        }
         // A client that goes away before it says anything is no failure of ours.
         Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),
         Err(failure) => Err(std::io::Error::other(failure)),
@@ -90,15 +111,24 @@ pub(crate) fn notification(entry: &Entry) -> ServerNotification {
     }
 }
 
-type Narrowed =
-    std::pin::Pin<Box<dyn Future<Output = Result<ClientJsonRpcMessage, ServerJsonRpcMessage>> + Send>>;
+/// A listen request as rmcp is to see it, and the stream that it opened.
+type Narrowed = (ClientJsonRpcMessage, Option<Weak<Listening>>);
+
+/// How long the streams of a client that has gone may take to end; the output may be blocked.
+const STREAMS_END_TIMEOUT: Duration = Duration::from_secs(2);
+
+type Underway = std::pin::Pin<Box<dyn Future<Output = Result<Narrowed, ServerJsonRpcMessage>> + Send>>;
 
 /// A transport whose listen requests arrive narrowed to what the bus honours.
 struct Narrowing<T> {
     inner: T,
     handler: Handler,
     /// A listen request on its way in; kept here because rmcp may drop the future of `receive` and call again.
-    narrowing: Option<Narrowed>,
+    narrowing: Option<Underway>,
+    /// The streams opened over this transport; some of them may have ended.
+    open: Vec<Weak<Listening>>,
+    /// Once the input has ended: until when the streams may take to end.
+    end_of_input: Option<Instant>,
 }
 
 impl<T: Transport<RoleServer>> Transport<RoleServer> for Narrowing<T> {
@@ -117,11 +147,22 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Narrowing<T> {
                 let narrowed = narrowing.await;
                 self.narrowing = None;
                 match narrowed {
-                    Ok(message) => return Some(message),
+                    Ok((message, listening)) => {
+                        self.open.retain(|open| open.strong_count() > 0);
+                        self.open.extend(listening);
+                        return Some(message);
+                    }
                     Err(refusal) => self.inner.send(refusal).await.ok()?,
                 }
             }
-            let message = self.inner.receive().await?;
+            if let Some(deadline) = self.end_of_input {
+                self.streams_ended(deadline).await;
+                return None;
+            }
+            let Some(message) = self.inner.receive().await else {
+                self.end_of_input = Some(Instant::now() + STREAMS_END_TIMEOUT);
+                continue;
+            };
             if !is_listen(&message) {
                 return Some(message);
             }
@@ -131,6 +172,25 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Narrowing<T> {
 
     fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
         self.inner.close()
+    }
+}
+
+impl<T> Narrowing<T> {
+    /// Ends the streams of a client that has gone, and waits until they have said so. While it waits rmcp goes on
+    /// sending; after the end of the input it would hold what they owe for as long as it waits for their handlers.
+    async fn streams_ended(&mut self, deadline: Instant) {
+        let open: Vec<_> = self.open.iter().filter_map(Weak::upgrade).collect();
+        let ended: Vec<_> = open.iter().map(|listening| listening.ended.subscribe()).collect();
+        for listening in open {
+            listening.session.end();
+        }
+        for mut ended in ended {
+            // The sender is dropped with the stream, and never sends.
+            let ended = ended.changed();
+            if tokio::time::timeout_at(deadline, ended).await.is_err() {
+                return;
+            }
+        }
     }
 }
 
@@ -144,14 +204,16 @@ fn is_listen(message: &ClientJsonRpcMessage) -> bool {
 async fn narrow(
     handler: Handler,
     mut message: ClientJsonRpcMessage,
-) -> Result<ClientJsonRpcMessage, ServerJsonRpcMessage> {
+) -> Result<Narrowed, ServerJsonRpcMessage> {
+    let mut opened = None;
     if let ClientJsonRpcMessage::Request(request) = &mut message
         && let ClientRequest::SubscriptionsListenRequest(listen) = &mut request.request
     {
-        let opened = Listening::open(&handler, &mut listen.params.notifications, false).await;
+        let listening = Listening::open(&handler, &mut listen.params.notifications, false).await;
         let listening =
-            opened.map_err(|refusal| ServerJsonRpcMessage::error(refusal, Some(request.id.clone())))?;
+            listening.map_err(|refusal| ServerJsonRpcMessage::error(refusal, Some(request.id.clone())))?;
+        opened = Some(Arc::downgrade(&listening));
         request.request.extensions_mut().insert(listening);
     }
-    Ok(message)
+    Ok((message, opened))
 }

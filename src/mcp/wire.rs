@@ -79,6 +79,11 @@ impl Revision {
         self == Revision::R2025_11_25
     }
 
+    /// Whether progress may be told with a text.
+    pub(crate) fn words_progress(self) -> bool {
+        self != Revision::R2024_11_05
+    }
+
     pub(crate) fn of(version: Option<&ProtocolVersion>) -> Revision {
         // A request without a version is one of a client that had no way to say it.
         version
@@ -140,9 +145,9 @@ impl Wire {
                     }
                     // Only the last event may carry an id: before it, not everything up to the position was sent.
                     if index == last {
-                        put_id(&mut frames, position)
+                        put_id(&mut frames, position);
                     } else {
-                        frames.put_u8(b'\n')
+                        frames.put_u8(b'\n');
                     }
                 }
                 Wire::Listen(id) => {

@@ -69,12 +69,11 @@ impl Listener {
         Ok(Listener { address, closing })
     }
 
-    /// Says on stdout where MCP is spoken, for people and for programs that wait for it.
-    pub(super) fn announce(&self) {
+    /// Says on `out` where MCP is spoken, for people and for programs that wait for it.
+    pub(super) fn announce(&self, mut out: impl Write) {
         let line = format!("tidings listening on http://{}{MCP_PATH}\n", self.address);
-        let mut out = io::stdout().lock();
         if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
-            debug!("nobody reads stdout");
+            debug!("nobody reads where MCP is spoken");
         }
     }
 

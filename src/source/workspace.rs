@@ -1,23 +1,37 @@
-//! The folder source: every file below `DIR/resources` is a resource.
+//! The folder source: every file below `DIR/resources` is a resource, `DIR/prompts` and `DIR/tools` hold prompts and
+//! tools, and what the executable `DIR/register` prints is registered besides.
 //!
-//! Owns: the files it registered, and nothing else on the bus. Content decides: whatever made the source look, a
+//! Owns: what it registered, and nothing else on the bus. Content decides: whatever made the source look, a
 //! file is read and handed over, and the bus compares digests. Events of the file watcher say only where to look; a
 //! slow rescan finds what they miss. Never writes to the folder, never leaves it, and never waits on an async thread.
 //!
-//! An event walks one way: watch → task (debounce) → lookout (folder, inventory, reading) → task → bus.
+//! An event walks one way: watch → task (debounce) → lookout (folder, inventory, reading; shelf) → task (offers) → bus.
+//! A call of a tool comes from the bus: runner → process.
 
 mod task;
-mod debounce;
+mod marked;
 mod watch;
 mod lookout;
 mod folder;
 mod inventory;
 mod reading;
+mod shelf;
+mod register;
+mod offers;
+mod runner;
+mod process;
 // What they speak of.
+mod document;
+mod tool;
+mod prompt;
+mod template;
+mod schema;
+mod program;
+mod field;
+mod problem;
 mod path;
 mod uri;
 mod media_type;
-mod identity;
 mod skip;
 mod error;
 #[cfg(test)]
@@ -27,10 +41,14 @@ mod tests;
 pub use error::WorkspaceError;
 pub use skip::SkipReason;
 
-use crate::config::WorkspaceConfig;
+use crate::config::{RegisterConfig, ToolsConfig, WorkspaceConfig};
 use folder::Folder;
 use inventory::{Inventory, Scope};
 use lookout::Lookout;
+use offers::Offers;
+use register::Register;
+use runner::Runner;
+use shelf::Shelf;
 use skip::Reports;
 use std::collections::BTreeMap;
 use std::io;
@@ -39,8 +57,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use task::{Inbox, Task};
 use tidings_actors::Bus;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot, watch as latest};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use watch::{FolderWatch, Marks};
 
 /// Events on their way to the task. More than fit become one look at everything.
@@ -78,25 +97,47 @@ pub struct WorkspaceStats {
     pub errors: u64,
     /// Times that events were lost or the watcher failed; each made for a look at everything.
     pub events_lost: u64,
+    /// Tools registered now.
+    pub tools: usize,
+    /// Prompts registered now.
+    pub prompts: usize,
+    /// Resources that `register` printed, registered now.
+    pub registered: usize,
+    /// Runs of `register`, and times that it was found missing.
+    pub registers: u64,
+    /// What is wrong with prompts, tools and `register` now, by what it is about: `tools/count.json`, `register`.
+    pub problems: BTreeMap<String, String>,
+    /// How many problems were reported in the log; each once, when it begins.
+    pub problems_reported: u64,
 }
 
 impl Workspace {
-    /// Registers every file below `DIR/resources` and watches the folder from then on. Returns when all files there
-    /// are registered. `resources` need not exist yet. Call it inside a tokio runtime.
+    /// Registers every file below `DIR/resources`, the prompts and tools, and what `register` prints, and watches the
+    /// folder from then on. Returns when all of that is registered. None of it need exist yet. Call it inside a tokio
+    /// runtime; tools and `register` run on that one.
+    ///
+    /// Tools and prompts whose names others have on the bus are left out and reported, those of a source that was
+    /// stopped included.
     ///
     /// A URI that somebody else put on the bus and a file claims is taken over, and removed with the file. What
     /// others put over a file's URI is set right again by the tenth rescan at the latest.
     ///
     /// # Errors
     /// [`WorkspaceError`] when there is no such folder, or the bus stopped.
-    pub async fn start(bus: Bus, config: &WorkspaceConfig) -> Result<Workspace, WorkspaceError> {
-        Workspace::start_with(bus, config, true).await
+    pub async fn start(
+        bus: Bus,
+        config: &WorkspaceConfig,
+        tools: &ToolsConfig,
+        register: &RegisterConfig,
+    ) -> Result<Workspace, WorkspaceError> {
+        Workspace::start_with(bus, config, (tools, register), true).await
     }
 
     /// Starts with or without the file watcher.
     async fn start_with(
         bus: Bus,
         config: &WorkspaceConfig,
+        (tools, register): (&ToolsConfig, &RegisterConfig),
         watch: bool,
     ) -> Result<Workspace, WorkspaceError> {
         let base = base(config).await?;
@@ -105,32 +146,29 @@ impl Workspace {
         let (paths, marks) = mpsc::channel(EVENTS_MAX);
         let lost = Arc::new(Notify::new());
         let (asks, asked) = mpsc::channel(1);
+        let (send_outcome, outcomes) = mpsc::channel(1);
         let inbox = Inbox {
             marks,
             lost: lost.clone(),
             asks: asked,
+            outcomes,
         };
-        let lookout = Lookout {
-            folder: Folder {
-                base,
-                root: root.clone(),
-                hidden: config.hidden,
-                file_bytes_max: config.file_bytes_max,
-                files_max: config.files_max,
-                cancelled: cancelled.clone(),
-            },
-            inventory: Inventory::default(),
-            reports: Reports::default(),
-            watch: FolderWatch::new(Marks { paths, lost }, watch),
-            beyond: 0,
-        };
+        let watch = FolderWatch::new(Marks { paths, lost }, watch);
+        let lookout = lookout(&base, config, watch, cancelled.clone());
         let (send_stats, stats) = latest::channel(WorkspaceStats::default());
-        let mut task = Task::new(bus, config, lookout, send_stats);
+        let runner = Arc::new(Runner::new(base.clone(), tools, Handle::current()));
+        let offers = Offers::new(bus.clone(), runner);
+        let mut task = Task::new(bus, config, lookout, offers, send_stats);
         task.look(Scope::All, false).await?;
-        let files = stats.borrow().files;
-        tracing::info!(folder = %root.display(), files, "serving the files of a folder");
+        let mut register = Register::new(base, register);
+        task.registered(register.run().await).await?;
+        announce(root.parent().unwrap_or(&root), &stats.borrow());
+        let bell = task.register_bell();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
+            // Ends, and ends what it runs, with this task.
+            let mut registering = JoinSet::new();
+            registering.spawn(register.repeat(bell, send_outcome));
             tokio::select! {
                 _ = stopped => {}
                 () = task.run(inbox) => {}
@@ -187,6 +225,38 @@ impl Drop for Workspace {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// What looks at the folder `base`, with nothing known yet.
+fn lookout(base: &Path, config: &WorkspaceConfig, watch: FolderWatch, cancelled: Arc<AtomicBool>) -> Lookout {
+    let folder = Folder {
+        base: base.to_owned(),
+        root: base.join("resources"),
+        hidden: config.hidden,
+        flat: false,
+        file_bytes_max: config.file_bytes_max,
+        files_max: config.files_max,
+        cancelled,
+    };
+    Lookout {
+        shelf: Shelf::new(&folder),
+        folder,
+        inventory: Inventory::default(),
+        reports: Reports::default(),
+        watch,
+        beyond: 0,
+    }
+}
+
+fn announce(root: &Path, stats: &WorkspaceStats) {
+    let WorkspaceStats {
+        files,
+        tools,
+        prompts,
+        registered,
+        ..
+    } = stats;
+    tracing::info!(folder = %root.display(), files, tools, prompts, registered, "serving a folder");
 }
 
 /// The configured folder, absolute and checked.

@@ -1,11 +1,13 @@
 //! Batches: a POST body of 2025-03-26 may be a JSON array of messages (that revision's basic/transports). rmcp refuses
 //! arrays, so each message goes to it alone and the answers are gathered.
 //!
-//! Owns: splitting and gathering. Never: serves a batch on a revision that has none, or `initialize` in one.
+//! Owns: splitting and gathering. Never: serves a batch on a revision that has none, or `initialize` in one; passes on
+//! what tools tell while they run (an array of answers has no place for it).
 
 use ::http::StatusCode;
+use ::http::header::CONTENT_TYPE;
 use ::http::request::Parts;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use serde_json::value::RawValue;
 
@@ -49,7 +51,7 @@ impl Inner {
             } else {
                 self.message(parts.clone(), message).await
             };
-            answers.extend(messages_of(answer).await);
+            answers.extend(answer_of(answer).await);
         }
         if answers.is_empty() {
             return reply::accepted();
@@ -58,16 +60,77 @@ impl Inner {
     }
 }
 
-/// The messages in an answer: its JSON, or the data of its events.
-async fn messages_of(answer: Answer) -> Vec<String> {
-    let Ok(body) = answer.into_body().collect().await;
-    let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-    if text.trim_start().starts_with('{') {
-        return vec![text];
+/// The answer in an answer: its JSON, or that of its events which answers. What a tool tells while it runs comes before
+/// it and is dropped as it comes: an array of answers has no place for it, and must not be held back to gather it.
+async fn answer_of(answer: Answer) -> Option<String> {
+    let is_json = answer
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let mut body = answer.into_body();
+    if is_json {
+        let Ok(body) = body.collect().await;
+        return String::from_utf8(body.to_bytes().into()).ok();
     }
-    let data = text
+    let mut unread = BytesMut::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        unread.extend_from_slice(frame.data_ref().map_or(&[], |data| &data[..]));
+        while let Some(end) = unread.windows(2).position(|two| two == b"\n\n") {
+            let event = unread.split_to(end + 2);
+            if let Some(answer) = data_of(&event).filter(|data| is_answer(data)) {
+                return Some(answer);
+            }
+        }
+    }
+    None
+}
+
+fn is_answer(message: &str) -> bool {
+    Peek::of(message.as_bytes()).is_ok_and(|peek| peek.is_response())
+}
+
+/// The data of an event that has it on one line, as rmcp writes them.
+fn data_of(event: &[u8]) -> Option<String> {
+    let data = std::str::from_utf8(event)
+        .ok()?
         .lines()
-        .filter_map(|line| line.strip_prefix("data:"))
-        .map(str::trim);
-    data.filter(|data| !data.is_empty()).map(str::to_owned).collect()
+        .find_map(|line| line.strip_prefix("data:"))?;
+    Some(data.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::http::{HeaderValue, Response};
+    use http_body_util::StreamBody;
+    use http_body_util::combinators::BoxBody;
+    use std::convert::Infallible;
+
+    fn answer(kind: &'static str, pieces: &[&'static str]) -> Answer {
+        let frames: Vec<Result<_, Infallible>> = pieces
+            .iter()
+            .map(|piece| Ok(http_body::Frame::data(Bytes::from_static(piece.as_bytes()))))
+            .collect();
+        let body = StreamBody::new(futures_util::stream::iter(frames));
+        let mut answer = Response::new(BoxBody::new(body));
+        answer
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        answer
+    }
+
+    #[tokio::test]
+    async fn of_an_answer_only_the_response_is_gathered() {
+        let json = answer("application/json", &[r#"{"id":1,"#, r#""result":{}}"#]);
+        assert_eq!(answer_of(json).await.as_deref(), Some(r#"{"id":1,"result":{}}"#));
+        let pieces = [
+            ":\n\ndata: {\"method\":\"notifications/message\"}\n",
+            "\ndata: {\"id\":1,\"meth",
+            "od\":\"roots/list\"}\n\nid: 4\ndata: {\"id\":1,\"result\":{}}\n\n",
+        ];
+        let told = answer_of(answer("text/event-stream", &pieces)).await;
+        assert_eq!(told.as_deref(), Some(r#"{"id":1,"result":{}}"#));
+        assert_eq!(answer_of(answer("text/event-stream", &pieces[..2])).await, None);
+        assert_eq!(answer_of(reply::accepted()).await, None);
+    }
 }

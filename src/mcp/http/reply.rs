@@ -7,11 +7,12 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::Answer;
 use super::stream::EventStream;
+use crate::mcp::wire::Revision;
 
 fn plain(status: StatusCode) -> Answer {
     let mut answer = Response::new(Empty::new().boxed());
@@ -33,9 +34,11 @@ pub(super) fn json(status: StatusCode, body: String) -> Answer {
 
 /// A JSON-RPC error.
 pub(super) fn error(id: Option<&RawValue>, status: StatusCode, error: &ErrorData) -> Answer {
+    // The id goes back as it was written: it may be a number that no type of ours holds.
+    let id = id.map_or("null", RawValue::get);
     json(
         status,
-        json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string(),
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{}}}", json!(error)),
     )
 }
 
@@ -85,14 +88,38 @@ pub(super) fn session_not_found(id: Option<&RawValue>) -> Answer {
     )
 }
 
+/// A refused listen request: 503 when the server is full or stopping, else 400.
+pub(super) fn refused_stream(id: &RawValue, refusal: &ErrorData) -> Answer {
+    if refusal.code == ErrorCode::INTERNAL_ERROR {
+        return unavailable(error(Some(id), StatusCode::SERVICE_UNAVAILABLE, refusal));
+    }
+    error(Some(id), StatusCode::BAD_REQUEST, refusal)
+}
+
+/// The answer to an `initialize` that opened no session: 503 when that was for lack of room, which rmcp's status does
+/// not tell.
+pub(super) async fn unavailable_if_full(answer: Answer) -> Answer {
+    let (parts, body) = answer.into_parts();
+    let Ok(body) = body.collect().await;
+    let body = body.to_bytes();
+    let full = serde_json::from_slice::<Value>(&body)
+        .is_ok_and(|message| message["error"]["code"] == ErrorCode::INTERNAL_ERROR.0);
+    let answer = Response::from_parts(parts, Full::new(body).boxed());
+    if full { unavailable(answer) } else { answer }
+}
+
+fn unavailable(mut answer: Answer) -> Answer {
+    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    with_header(answer, header::RETRY_AFTER, "5")
+}
+
 pub(super) fn too_many_streams(id: Option<&RawValue>, max: usize) -> Answer {
     let text = format!("too many open streams: the limit is {max}; try again later");
-    let answer = error(
+    unavailable(error(
         id,
         StatusCode::SERVICE_UNAVAILABLE,
         &ErrorData::internal_error(text, None),
-    );
-    with_header(answer, header::RETRY_AFTER, "5")
+    ))
 }
 
 pub(super) fn too_many_streams_of_session(max: usize) -> Answer {
@@ -106,6 +133,16 @@ pub(super) fn accepted() -> Answer {
 
 pub(super) fn no_content() -> Answer {
     plain(StatusCode::NO_CONTENT)
+}
+
+/// A GET or DELETE of a revision that there is not.
+pub(super) fn unknown_version(version: &str) -> Answer {
+    let version: String = version.chars().take(40).collect();
+    let known = Revision::ALL.map(Revision::as_str).join(", ");
+    bad_request(
+        None,
+        &format!("unsupported MCP-Protocol-Version {version:?}; send one of {known}"),
+    )
 }
 
 pub(super) fn not_acceptable() -> Answer {

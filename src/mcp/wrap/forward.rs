@@ -295,7 +295,12 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
 
     #[expect(deprecated, reason = "the older revisions have logging")]
     async fn set_level(&self, request: SetLevelRequestParams, context: Context) -> Result<(), ErrorData> {
-        self.inner.set_level(request, context).await
+        let ours = self.ours.set_level(request.clone(), context.clone()).await;
+        match self.inner.set_level(request, context).await {
+            // The wrapped server does not log, but tools of the bus may.
+            Err(refusal) if refusal.code == ErrorCode::METHOD_NOT_FOUND => ours,
+            answer => answer,
+        }
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

@@ -183,6 +183,8 @@ pub(super) fn with_ours(mut capabilities: ServerCapabilities, revision: Revision
     (resources.subscribe, resources.list_changed) = (Some(true), told);
     capabilities.tools.get_or_insert_default().list_changed = told;
     capabilities.prompts.get_or_insert_default().list_changed = told;
+    // The bus's own tools may log.
+    capabilities.logging.get_or_insert_default();
     if revision.is_stateless() {
         let extensions = capabilities.extensions.get_or_insert_default();
         extensions.insert(ETAG_META_KEY.to_owned(), Map::new());

@@ -3,10 +3,10 @@
 //! Owns: the walk, and the rules which entries are files to serve. Never opens a file (`reading` does) and never
 //! follows a link to a folder, so it cannot loop. Runs on blocking threads; the task asks, the inventory decides.
 
-use super::identity::Identity;
 use super::inventory::{Inventory, Scope, Sight, Survey};
 use super::path::{FilePath, is_hidden};
 use super::skip::SkipReason;
+use crate::source::identity::Identity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, FileType, Metadata};
 use std::io::{self, ErrorKind};
@@ -23,6 +23,8 @@ pub(super) struct Folder {
     pub(super) root: PathBuf,
     /// Whether hidden names are served.
     pub(super) hidden: bool,
+    /// Whether the folders in it are passed over.
+    pub(super) flat: bool,
     /// Largest file in bytes.
     pub(super) file_bytes_max: u64,
     /// Files in all.
@@ -141,6 +143,7 @@ impl Walk<'_> {
                 fs::symlink_metadata(path.at(&self.folder.root))
             };
             match metadata {
+                Ok(metadata) if metadata.is_dir() && self.folder.flat && !path.is_root() => {}
                 Ok(metadata) if metadata.is_dir() => self.list(path, &mut waiting),
                 Ok(metadata) => self.entry(path, &metadata),
                 Err(error) => self.fail(path, &error),
@@ -239,6 +242,7 @@ mod tests {
             base: base.to_owned(),
             root: base.join("resources"),
             hidden: false,
+            flat: false,
             file_bytes_max: 8,
             files_max: 2,
             cancelled: Arc::new(AtomicBool::new(false)),
@@ -279,6 +283,20 @@ mod tests {
         let look = folder.look(Scope::All, &Inventory::default());
         assert_eq!(seen(&look), ["a/x", "a/y"]);
         assert_eq!(look.beyond, Some((3, path("b"))));
+    }
+
+    #[test]
+    fn a_flat_folder_is_its_files_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder {
+            flat: true,
+            ..folder(dir.path())
+        };
+        fs::create_dir_all(folder.root.join("a/b")).unwrap();
+        for name in ["a/b/c", "a/d", "e"] {
+            fs::write(folder.root.join(name), "").unwrap();
+        }
+        assert_eq!(seen(&folder.look(Scope::All, &Inventory::default())), ["e"]);
     }
 
     #[test]

@@ -6,9 +6,9 @@
 //! A file is not gone because one look missed it: writers that delete and create again leave a gap. It is gone when
 //! it is missing after a quiet time, or from two looks in a row.
 
-use super::identity::Identity;
 use super::path::FilePath;
 use super::skip::SkipReason;
+use crate::source::identity::Identity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included};
 
@@ -173,6 +173,11 @@ impl Inventory {
     /// Doubts a file that vanished while it was read.
     pub(super) fn doubt(&mut self, path: FilePath) {
         self.doubted.insert(path);
+    }
+
+    /// The known files.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &FilePath> {
+        self.files.keys()
     }
 
     /// Known files.

@@ -7,6 +7,7 @@ use super::folder::{Folder, Look, Place};
 use super::inventory::{Inventory, Known, Plan, Scope, Sight, Trust};
 use super::path::FilePath;
 use super::reading::Reading;
+use super::shelf::{Shelf, Stock};
 use super::skip::{Reports, SkipReason};
 use super::watch::FolderWatch;
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ pub(super) struct Lookout {
     pub(super) reports: Reports,
     /// What says when to look.
     pub(super) watch: FolderWatch,
+    /// Prompts and tools.
+    pub(super) shelf: Shelf,
     /// Files beyond `files_max` at the last full look.
     pub(super) beyond: usize,
 }
@@ -53,6 +56,13 @@ impl Lookout {
         let plan = self.inventory.plan(&look.survey, trust);
         self.report(&look);
         plan
+    }
+
+    /// Looks at prompts and tools.
+    pub(super) fn look_at_shelf(&mut self, trust: Trust) -> Stock {
+        self.watch.cover_flat(&self.shelf.prompts.folder);
+        self.watch.cover_flat(&self.shelf.tools.folder);
+        self.shelf.look(trust)
     }
 
     fn report(&mut self, look: &Look) {

@@ -1,14 +1,15 @@
 //! Reading one file with care: never a pipe, never outside the folder, never half of a write.
 //!
-//! Owns: the only place where the source opens files. Between the look and the read anything can happen to a path,
+//! Owns: the only place where the source reads files. Between the look and the read anything can happen to a path,
 //! so what was opened is checked, not what was named. Runs on blocking threads; the task asks and publishes.
 
 use super::folder::{Folder, is_absent};
-use super::identity::Identity;
 use super::media_type;
 use super::path::FilePath;
 use super::skip::SkipReason;
-use std::fs::{self, File, OpenOptions};
+use crate::source::identity::Identity;
+use crate::source::open::open;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -93,22 +94,6 @@ impl Folder {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true);
-    #[cfg(all(
-        target_os = "linux",
-        any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
-    ))]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        /// Makes the opening of a pipe without a writer return at once; files ignore it.
-        const O_NONBLOCK: i32 = 0o4000;
-        options.custom_flags(O_NONBLOCK);
-    }
-    options.open(path)
-}
-
 /// Where the opened file is, free of links. The kernel knows best; elsewhere the name is resolved again.
 fn real_path(file: &File, named: &Path) -> io::Result<PathBuf> {
     #[cfg(target_os = "linux")]
@@ -136,6 +121,7 @@ mod tests {
             base: base.to_owned(),
             root: base.to_owned(),
             hidden: false,
+            flat: false,
             file_bytes_max: 8,
             files_max: 10,
             cancelled: Arc::new(AtomicBool::new(false)),

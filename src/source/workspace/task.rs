@@ -5,23 +5,24 @@
 //! comes of it to the bus, which decides whether anything changed. Never touches the disk itself.
 
 use super::WorkspaceStats;
-use super::debounce::{Debounce, Due};
 use super::inventory::{Known, Plan, Scope, Sight, Trust};
 use super::lookout::Lookout;
+use super::marked::{MARKS_MAX, Marked};
+use super::offers::Offers;
 use super::path::FilePath;
 use super::reading::{Contents, Reading};
+use super::register::Outcome;
 use super::skip::SkipReason;
-use super::uri::uri_of;
+use super::uri::{path_of, uri_of};
+use super::watch::Mark;
+use crate::source::debounce::{Debounce, Due};
 use futures_util::future::join_all;
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidings_actors::{Body, Bus, Closed, Content, Descriptor, PublishError, Resource, ResourceUri};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-/// Marked paths kept one by one. More of them are "everything".
-const MARKS_MAX: usize = 1_024;
 /// Every so many rescans read all files, whatever their metadata say.
 const THOROUGH_EVERY: u64 = 10;
 /// Removals sent to the bus at once.
@@ -29,12 +30,14 @@ const PORTION: usize = 64;
 
 /// What the task hears.
 pub(super) struct Inbox {
-    /// Paths where something happened.
-    pub(super) marks: mpsc::Receiver<FilePath>,
+    /// Where something happened.
+    pub(super) marks: mpsc::Receiver<Mark>,
     /// Rung when events were lost.
     pub(super) lost: Arc<Notify>,
     /// Those who ask for a full look, and wait for it.
     pub(super) asks: mpsc::Receiver<oneshot::Sender<()>>,
+    /// What came of the runs of `register`.
+    pub(super) outcomes: mpsc::Receiver<Outcome>,
 }
 
 /// The task.
@@ -42,10 +45,12 @@ pub(super) struct Task {
     bus: Bus,
     scheme: String,
     lookout: Arc<Mutex<Lookout>>,
+    offers: Offers,
+    /// Rung when `register` is another one.
+    register: Arc<Notify>,
     stats: watch::Sender<WorkspaceStats>,
     debounce: Debounce,
-    marked: BTreeSet<FilePath>,
-    all_marked: bool,
+    marked: Marked,
     thorough: bool,
     rescan: Duration,
     rescan_at: Instant,
@@ -56,20 +61,27 @@ impl Task {
         bus: Bus,
         config: &crate::config::WorkspaceConfig,
         lookout: Lookout,
+        offers: Offers,
         stats: watch::Sender<WorkspaceStats>,
     ) -> Task {
         Task {
             bus,
             scheme: config.scheme.clone(),
             lookout: Arc::new(Mutex::new(lookout)),
+            offers,
+            register: Arc::new(Notify::new()),
             stats,
             debounce: Debounce::new(config.debounce, config.debounce_max),
-            marked: BTreeSet::new(),
-            all_marked: false,
+            marked: Marked::default(),
             thorough: false,
             rescan: config.rescan,
             rescan_at: Instant::now() + config.rescan,
         }
+    }
+
+    /// What is rung when `register` is another one.
+    pub(super) fn register_bell(&self) -> Arc<Notify> {
+        self.register.clone()
     }
 
     /// Works until the bus stops.
@@ -97,39 +109,36 @@ impl Task {
                 self.mark(FilePath::root());
                 Ok(())
             }
+            Some(outcome) = inbox.outcomes.recv() => self.registered(outcome).await,
             _ = inbox.marks.recv_many(&mut marks, MARKS_MAX), if !inbox.marks.is_closed() => {
-                marks.drain(..).for_each(|path| self.mark(path));
+                marks.drain(..).for_each(|mark| self.hear(mark));
                 Ok(())
             }
         }
     }
 
-    fn mark(&mut self, path: FilePath) {
+    fn hear(&mut self, mark: Mark) {
         self.debounce.mark(Instant::now());
-        if path.is_root() || self.marked.len() >= MARKS_MAX {
-            self.all_marked = true;
-            self.marked.clear();
-        }
-        if !self.all_marked {
-            self.marked.insert(path);
-        }
+        self.marked.add(mark);
+    }
+
+    fn mark(&mut self, path: FilePath) {
+        self.hear(Mark::Resource(path));
     }
 
     async fn after_events(&mut self, inbox: &mut Inbox) -> Result<(), Closed> {
         // It is quiet only when nothing waits to be heard.
         for _ in 0..inbox.marks.max_capacity() {
-            let Ok(path) = inbox.marks.try_recv() else { break };
-            self.mark(path);
+            let Ok(mark) = inbox.marks.try_recv() else { break };
+            self.hear(mark);
         }
         let Some(due) = self.debounce.take(Instant::now()) else {
             return Ok(());
         };
-        let marked = std::mem::take(&mut self.marked);
-        let scope = if std::mem::take(&mut self.all_marked) {
-            Scope::All
-        } else {
-            Scope::Below(marked)
-        };
+        if self.marked.take_register() {
+            self.register.notify_one();
+        }
+        let scope = self.marked.take_scope();
         self.look(scope, due == Due::Quiet).await
     }
 
@@ -139,7 +148,7 @@ impl Task {
         self.thorough |= self.stats.borrow().rescans.is_multiple_of(THOROUGH_EVERY);
         if self.debounce.is_open() {
             // In the middle of a change there is nothing to see; the look after it becomes a full one.
-            self.all_marked = true;
+            self.marked.add_all();
             return Ok(());
         }
         self.look(Scope::All, false).await?;
@@ -149,18 +158,53 @@ impl Task {
 
     /// Looks at what is in scope and tells the bus what became of it.
     pub(super) async fn look(&mut self, scope: Scope, quiet: bool) -> Result<(), Closed> {
-        let thorough = scope == Scope::All && std::mem::take(&mut self.thorough);
+        let all = scope == Scope::All;
+        let thorough = all && std::mem::take(&mut self.thorough);
         let trust = Trust { quiet, thorough };
         let plan = self.off(move |lookout| lookout.look(scope, trust)).await?;
-        let carried_out = self.carry_out(plan).await;
+        let mut carried_out = self.carry_out(plan).await;
+        if self.marked.take_shelf() || all {
+            let stock = self.off(move |lookout| lookout.look_at_shelf(trust)).await?;
+            if stock.doubt {
+                self.hear(Mark::Shelf);
+            }
+            carried_out = carried_out.and(self.offers.stocked(stock).await);
+        }
+        self.stats.send_modify(|stats| stats.looks += 1);
+        self.count();
+        carried_out
+    }
+
+    /// Tells the bus what became of a run of `register`.
+    pub(super) async fn registered(&mut self, outcome: Outcome) -> Result<(), Closed> {
+        let (lookout, scheme) = (self.lookout.clone(), self.scheme.clone());
+        let is_file = move |uri: &ResourceUri| {
+            let served = |path: FilePath| {
+                lock(&lookout)
+                    .inventory
+                    .get(&path)
+                    .is_some_and(|known| known.served)
+            };
+            path_of(&scheme, uri.as_str()).is_some_and(served)
+        };
+        let registered = self.offers.registered(outcome, is_file).await;
+        self.stats.send_modify(|stats| stats.registers += 1);
+        self.count();
+        registered
+    }
+
+    fn count(&self) {
         let lookout = lock(&self.lookout);
+        let [tools, prompts, registered] = self.offers.counts();
+        let problems = self.offers.problems();
         self.stats.send_modify(|stats| {
-            stats.looks += 1;
             stats.files = lookout.inventory.served();
             stats.skipped = lookout.reports.counts();
             stats.beyond = lookout.beyond;
+            (stats.tools, stats.prompts, stats.registered) = (tools, prompts, registered);
+            stats.problems = problems.all();
+            stats.problems_reported = problems.reports();
         });
-        carried_out
     }
 
     async fn carry_out(&mut self, plan: Plan) -> Result<(), Closed> {

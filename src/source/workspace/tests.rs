@@ -1,6 +1,10 @@
 //! The source on a real folder with a real watcher. What should happen is waited for; what should not is shown by
 //! something written afterwards that did.
 
+mod prompts;
+mod registering;
+mod tools;
+
 use super::*;
 use proptest::prelude::*;
 use std::fs;
@@ -8,12 +12,14 @@ use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 use tidings_actors::{Body, Etag, Resource};
 
-const DEADLINE: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(15);
 
 struct Fixture {
     dir: tempfile::TempDir,
     bus: Bus,
     config: WorkspaceConfig,
+    tools: ToolsConfig,
+    register: RegisterConfig,
     source: Option<Workspace>,
 }
 
@@ -34,6 +40,8 @@ impl Fixture {
             dir,
             bus: Bus::builder().start().unwrap(),
             config,
+            tools: ToolsConfig::default(),
+            register: RegisterConfig::default(),
             source: None,
         }
     }
@@ -54,12 +62,18 @@ impl Fixture {
     }
 
     async fn start(&mut self) {
-        self.source = Some(Workspace::start(self.bus.clone(), &self.config).await.unwrap());
+        self.source = Some(self.launch(true).await);
     }
 
     async fn start_blind(&mut self) {
-        let source = Workspace::start_with(self.bus.clone(), &self.config, false).await;
-        self.source = Some(source.unwrap());
+        self.source = Some(self.launch(false).await);
+    }
+
+    async fn launch(&self, watch: bool) -> Workspace {
+        let others = (&self.tools, &self.register);
+        Workspace::start_with(self.bus.clone(), &self.config, others, watch)
+            .await
+            .unwrap()
     }
 
     fn source(&self) -> &Workspace {
@@ -123,6 +137,64 @@ impl Fixture {
     async fn pass(&self, sentinel: &str) {
         self.write(sentinel, "sentinel");
         self.wait_text(sentinel, "sentinel").await;
+    }
+
+    /// Puts a file whole beside the resources.
+    fn put(&self, path: &str, content: &str) {
+        self.put_as(path, content, 0o644);
+    }
+
+    /// Puts an executable there that `sh` runs.
+    fn put_script(&self, path: &str, script: &str) {
+        self.put_as(path, &format!("#!/bin/sh\n{script}\n"), 0o755);
+    }
+
+    fn put_as(&self, path: &str, content: &str, mode: u32) {
+        use std::os::unix::fs::PermissionsExt;
+        let (beside, path) = (self.dir.path().join("beside"), self.dir.path().join(path));
+        fs::write(&beside, content).unwrap();
+        fs::set_permissions(&beside, fs::Permissions::from_mode(mode)).unwrap();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::rename(beside, path).unwrap();
+    }
+
+    async fn tools(&self) -> Vec<String> {
+        let page = self.bus.tools(None, 1_000).await.unwrap();
+        page.items.iter().map(|tool| tool.name().to_owned()).collect()
+    }
+
+    async fn prompts(&self) -> Vec<String> {
+        let page = self.bus.prompts(None, 1_000).await.unwrap();
+        page.items.iter().map(|prompt| prompt.name().to_owned()).collect()
+    }
+
+    async fn wait_tools(&self, names: &[&str]) {
+        self.wait("the tools", async || self.tools().await == names).await;
+    }
+
+    async fn wait_prompts(&self, names: &[&str]) {
+        self.wait("the prompts", async || self.prompts().await == names)
+            .await;
+    }
+
+    async fn list_changes(&self) -> u64 {
+        self.bus.stats().await.unwrap().list_changes
+    }
+
+    /// So many changes of lists were told, and another look tells no more.
+    async fn wait_list_changes(&self, count: u64) {
+        // What exists is seen before the change of the list is counted.
+        self.wait("a change of a list", async || self.list_changes().await >= count)
+            .await;
+        self.source().rescan().await;
+        assert_eq!(self.list_changes().await, count);
+    }
+
+    /// What is wrong with `subject`, when the source has found it.
+    async fn wait_problem(&self, subject: &str) -> String {
+        self.wait_stats(subject, |stats| stats.problems.contains_key(subject))
+            .await;
+        self.source().stats().problems[subject].clone()
     }
 
     async fn wait(&self, what: &str, holds: impl AsyncFn() -> bool) {
@@ -596,7 +668,7 @@ async fn what_is_no_folder_is_named_with_a_remedy() {
             dir,
             ..fixture.config.clone()
         };
-        Workspace::start(fixture.bus.clone(), &config)
+        Workspace::start(fixture.bus.clone(), &config, &fixture.tools, &fixture.register)
             .await
             .unwrap_err()
             .to_string()

@@ -1,21 +1,33 @@
 //! The file watcher: it says where something happened, never what.
 //!
-//! Owns: the watches on `DIR` (so that `resources` may come later) and on all of `DIR/resources`, and the bounded
-//! way of its events to the task. What does not fit, and every failure, becomes "look at everything". A watcher
+//! Owns: the watches on `DIR` (so that its folders may come later), on all of `DIR/resources` and on the files of
+//! `prompts` and `tools`, and the bounded way of its events to the task. What does not fit, and every failure, becomes "look at everything". A watcher
 //! that cannot be had is reported once and tried again at the next full look; until then those find the changes.
 
 use super::folder::{Folder, Place};
 use super::path::FilePath;
 use notify::event::{AccessKind, AccessMode};
 use notify::{Config, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
+
+/// Where something happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// At this path below the resources; at its root: anywhere.
+    Resource(FilePath),
+    /// In `prompts` or `tools`.
+    Shelf,
+    /// To `register`.
+    Register,
+}
 
 /// Where the watcher's thread puts what it hears.
 #[derive(Debug, Clone)]
 pub(super) struct Marks {
-    /// Paths where something happened.
-    pub(super) paths: mpsc::Sender<FilePath>,
+    /// Where something happened.
+    pub(super) paths: mpsc::Sender<Mark>,
     /// Rung when events were lost.
     pub(super) lost: Arc<Notify>,
 }
@@ -84,6 +96,19 @@ impl FolderWatch {
         }
     }
 
+    /// Watches the files of a folder beside the resources, if there is one.
+    pub(super) fn cover_flat(&mut self, folder: &Folder) {
+        let Some(watcher) = self.watcher.as_mut() else {
+            return;
+        };
+        if let Place::Here(_) = folder.place()
+            && let Err(error) = watcher.watch(&folder.root.join("."), RecursiveMode::NonRecursive)
+        {
+            tracing::debug!(dir = %folder.root.display(), %error, "could not watch a folder");
+            self.marks.lost.notify_one();
+        }
+    }
+
     /// Watches this folder for certain before it is looked at: the watcher itself may be late.
     pub(super) fn cover_below(&mut self, folder: &Folder, path: &FilePath) {
         let full = path.at(&folder.root);
@@ -117,16 +142,29 @@ impl Marks {
             return;
         }
         for path in &event.paths {
-            let below = match FilePath::below(&folder.root, path) {
-                Some(below) => below,
-                // `DIR` itself, of which the folder is a part.
-                None if folder.root.starts_with(path) => FilePath::root(),
-                None => continue,
-            };
-            if (folder.hidden || !below.is_hidden()) && self.paths.try_send(below).is_err() {
+            if let Some(mark) = mark_of(folder, path)
+                && self.paths.try_send(mark).is_err()
+            {
                 self.lost.notify_one();
             }
         }
+    }
+}
+
+/// What an event at `path` marks.
+fn mark_of(folder: &Folder, path: &Path) -> Option<Mark> {
+    if let Some(below) = FilePath::below(&folder.root, path) {
+        return (folder.hidden || !below.is_hidden()).then_some(Mark::Resource(below));
+    }
+    if folder.root.starts_with(path) {
+        // `DIR` itself, of which the folder is a part.
+        return Some(Mark::Resource(FilePath::root()));
+    }
+    let below = FilePath::below(&folder.base, path).filter(|below| !below.is_hidden())?;
+    match below.names().next() {
+        Some("prompts" | "tools") => Some(Mark::Shelf),
+        Some("register") => Some(Mark::Register),
+        _ => None,
     }
 }
 
@@ -142,7 +180,7 @@ fn can_change(kind: &EventKind) -> bool {
 mod tests {
     use super::*;
     use notify::event::{CreateKind, Flag};
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
     use std::sync::atomic::AtomicBool;
 
     fn folder() -> Folder {
@@ -150,13 +188,14 @@ mod tests {
             base: PathBuf::from("/d"),
             root: PathBuf::from("/d/resources"),
             hidden: false,
+            flat: false,
             file_bytes_max: 1,
             files_max: 1,
             cancelled: Arc::new(AtomicBool::new(false)),
         }
     }
 
-    fn marks(capacity: usize) -> (Marks, mpsc::Receiver<FilePath>) {
+    fn marks(capacity: usize) -> (Marks, mpsc::Receiver<Mark>) {
         let (paths, heard) = mpsc::channel(capacity);
         let lost = Arc::new(Notify::new());
         (Marks { paths, lost }, heard)
@@ -175,6 +214,10 @@ mod tests {
             "/d/resources/.git/x",
             "/d",
             "/d/resources",
+            "/d/tools",
+            "/d/tools/.x.swp",
+            "/d/register",
+            "/d/other/x",
         ] {
             marks.hear(&folder(), &created(path));
         }
@@ -182,7 +225,14 @@ mod tests {
         let paths: Vec<_> = std::iter::from_fn(|| heard.try_recv().ok()).collect();
         assert_eq!(
             paths,
-            [FilePath::root().join("a"), FilePath::root(), FilePath::root()]
+            [
+                Mark::Resource(FilePath::root().join("a")),
+                Mark::Shelf,
+                Mark::Resource(FilePath::root()),
+                Mark::Resource(FilePath::root()),
+                Mark::Shelf,
+                Mark::Register,
+            ]
         );
     }
 
@@ -225,6 +275,7 @@ mod tests {
         watch.cover(&folder);
         std::fs::write(folder.base.join("outside/a"), "").unwrap();
         std::fs::write(folder.root.join("sentinel"), "").unwrap();
-        assert_eq!(heard.blocking_recv(), Some(FilePath::root().join("sentinel")));
+        let sentinel = FilePath::root().join("sentinel");
+        assert_eq!(heard.blocking_recv(), Some(Mark::Resource(sentinel)));
     }
 }

@@ -11,21 +11,21 @@ const SUSPECT: Duration = Duration::from_secs(2);
 
 /// A file and its state, as far as metadata tells. Times are nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(in crate::source) struct Identity {
     /// When the content was last written, as far as the writer admits.
-    pub(super) modified: i128,
+    pub(in crate::source) modified: i128,
     /// When the file last changed at all; writers cannot set this one back.
-    pub(super) changed: i128,
+    pub(in crate::source) changed: i128,
     /// Bytes.
-    pub(super) len: u64,
+    pub(in crate::source) len: u64,
     /// Device and inode; zero where there is no such thing.
-    pub(super) file: (u64, u64),
+    pub(in crate::source) file: (u64, u64),
 }
 
 impl Identity {
     /// The identity in this metadata.
     #[cfg(unix)]
-    pub(super) fn of(metadata: &Metadata) -> Identity {
+    pub(in crate::source) fn of(metadata: &Metadata) -> Identity {
         use std::os::unix::fs::MetadataExt;
         let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
         Identity {
@@ -38,7 +38,7 @@ impl Identity {
 
     /// The identity in this metadata.
     #[cfg(not(unix))]
-    pub(super) fn of(metadata: &Metadata) -> Identity {
+    pub(in crate::source) fn of(metadata: &Metadata) -> Identity {
         let modified = metadata.modified().map_or(0, nanos_of);
         Identity {
             modified,
@@ -49,7 +49,7 @@ impl Identity {
     }
 
     /// Whether a read that began at `now` can be trusted for as long as the identity stays.
-    pub(super) fn is_settled(&self, now: SystemTime) -> bool {
+    pub(in crate::source) fn is_settled(&self, now: SystemTime) -> bool {
         self.changed + SUSPECT.as_nanos() as i128 <= nanos_of(now)
     }
 }

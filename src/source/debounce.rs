@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Why it is time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Due {
+pub(in crate::source) enum Due {
     /// Nothing happened for the quiet time.
     Quiet,
     /// Events go on, and the longest wait is over.
@@ -22,7 +22,7 @@ struct Window {
 
 /// The debounce.
 #[derive(Debug)]
-pub(super) struct Debounce {
+pub(in crate::source) struct Debounce {
     quiet: Duration,
     longest: Duration,
     window: Option<Window>,
@@ -30,7 +30,7 @@ pub(super) struct Debounce {
 
 impl Debounce {
     /// Waits for `quiet` without events, but never longer than `longest`.
-    pub(super) fn new(quiet: Duration, longest: Duration) -> Debounce {
+    pub(in crate::source) fn new(quiet: Duration, longest: Duration) -> Debounce {
         Debounce {
             quiet,
             longest,
@@ -39,24 +39,24 @@ impl Debounce {
     }
 
     /// Something happened.
-    pub(super) fn mark(&mut self, now: Instant) {
+    pub(in crate::source) fn mark(&mut self, now: Instant) {
         let first = self.window.map_or(now, |window| window.first);
         self.window = Some(Window { first, last: now });
     }
 
     /// Whether something happened since the last look.
-    pub(super) fn is_open(&self) -> bool {
+    pub(in crate::source) fn is_open(&self) -> bool {
         self.window.is_some()
     }
 
     /// When to look, unless more happens before.
-    pub(super) fn due_at(&self) -> Option<Instant> {
+    pub(in crate::source) fn due_at(&self) -> Option<Instant> {
         self.window
             .map(|window| (window.last + self.quiet).min(window.first + self.longest))
     }
 
     /// Closes the window when it is time.
-    pub(super) fn take(&mut self, now: Instant) -> Option<Due> {
+    pub(in crate::source) fn take(&mut self, now: Instant) -> Option<Due> {
         let window = self
             .window
             .filter(|_| self.due_at().is_some_and(|due| due <= now))?;

@@ -1,0 +1,83 @@
+//! What each hop costs, with a bare twin beside each figure.
+//!
+//! Owns: the command line and the order of the rows; each row is a module. Never: judges a figure, or reaches beyond
+//! this machine's loopback. `cargo bench` runs every row, `cargo bench -- http --sessions 5000 --json` one of them.
+//! Two of its own twins are servers: this executable starts itself again with `serve-rmcp` or `serve-bare`.
+
+#![expect(clippy::print_stdout, reason = "printing figures is what this program is for")]
+
+mod outbox;
+mod publish;
+mod http;
+mod support;
+
+use anyhow::{Context, bail};
+
+use crate::support::Table;
+
+/// What the command line asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    /// The rows to run; none named: all.
+    rows: Vec<String>,
+    /// Subscribers, in place of a row's own number.
+    pub(crate) sessions: Option<usize>,
+    /// One JSON object per line instead of tables.
+    json: bool,
+    /// Whether cargo's benching asked, rather than its testing of all targets.
+    bench: bool,
+}
+
+/// One row: its name, and what measures it.
+type Row = (&'static str, fn(&Options) -> anyhow::Result<Table>);
+
+const ROWS: [Row; 3] = [
+    ("outbox", outbox::run),
+    ("publish", publish::run),
+    ("http", http::run),
+];
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("serve-rmcp") => return http::serve_rmcp(),
+        Some("serve-bare") => return http::serve_bare(&arguments[1..]),
+        _ => {}
+    }
+    let options = Options::parse(&arguments)?;
+    if !options.bench && options.rows.is_empty() {
+        println!("nothing measured: run `cargo bench`, or name a row");
+        return Ok(());
+    }
+    for (name, run) in ROWS {
+        if !options.rows.is_empty() && !options.rows.iter().any(|row| row == name) {
+            continue;
+        }
+        let table = run(&options).with_context(|| format!("row {name} could not be measured"))?;
+        print!("{}", if options.json { table.json() } else { table.text() });
+    }
+    Ok(())
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> anyhow::Result<Options> {
+        let mut options = Options::default();
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            match argument.as_str() {
+                "--bench" => options.bench = true,
+                "--json" => options.json = true,
+                "--sessions" => {
+                    let number = rest.next().context("--sessions needs a number, such as 1000")?;
+                    let sessions = number.parse().ok().filter(|sessions| *sessions > 0);
+                    options.sessions = Some(sessions.with_context(|| {
+                        format!("--sessions {number:?} is no number above 0, such as 1000")
+                    })?);
+                }
+                name if ROWS.iter().any(|(row, _)| *row == name) => options.rows.push(name.to_owned()),
+                other => bail!("no row or option {other:?}: name outbox, publish or http"),
+            }
+        }
+        Ok(options)
+    }
+}

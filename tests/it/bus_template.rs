@@ -1,0 +1,201 @@
+//! Promise: templates list and read concrete resources, which may be subscribed to and touched like any other.
+
+use std::sync::{Arc, Mutex};
+
+use tidings::{
+    Body, Descriptor, PublishError, ReadError, ResourceTemplate, ResourceUri, SubscribeError, Variables,
+};
+
+use crate::support::{Bench, START, text, uri, within};
+
+/// The members with an id of digits; the lister lists those in `listed`.
+fn users(listed: &Arc<Mutex<Vec<u8>>>) -> ResourceTemplate {
+    let listed = listed.clone();
+    template().list(move || {
+        let ids = listed.lock().unwrap().clone();
+        async move {
+            Ok(ids
+                .iter()
+                .map(|id| Descriptor::new(uri(&format!("app://users/{id}"))))
+                .collect())
+        }
+    })
+}
+
+fn template() -> ResourceTemplate {
+    let read = |_: ResourceUri, variables: Variables| async move {
+        let id = variables.get("id").unwrap_or_default().to_owned();
+        let known = id.bytes().all(|byte| byte.is_ascii_digit());
+        Ok(known.then(|| Body::text(format!("user {id}"))))
+    };
+    ResourceTemplate::new("app://users/{id}", read)
+        .unwrap()
+        .media_type("text/plain")
+}
+
+#[tokio::test]
+async fn a_member_is_read_subscribed_to_and_touched_without_registration() {
+    let bench = Bench::start();
+    bench.bus.add_template(template()).await.unwrap();
+    bench.pass_seconds(9);
+    let read = bench.bus.read("app://users/7").await.unwrap();
+    assert_eq!(read.body.as_text(), Some("user 7"));
+    assert_eq!(
+        (read.etag.version, read.etag.updated_at),
+        (1, START),
+        "as old as its template"
+    );
+    assert_eq!(read.descriptor.media_type.as_deref(), Some("text/plain"));
+
+    let mut client = bench.client().await;
+    assert_eq!(client.subscribe("app://users/7").await, 1);
+    assert_eq!(
+        bench.bus.touch("app://users/8").await.unwrap().told,
+        0,
+        "only on exact match"
+    );
+    let touched = bench.bus.touch("app://users/7").await.unwrap();
+    assert_eq!((touched.etag.version, touched.told), (2, 1));
+    assert_eq!(client.told(), ["app://users/7 v2"]);
+    assert_eq!(bench.bus.read("app://users/7").await.unwrap().etag, touched.etag);
+    assert_eq!(bench.bus.read("app://users/9").await.unwrap().etag.version, 1);
+}
+
+#[tokio::test]
+async fn a_uri_without_such_a_member_is_not_found() {
+    let bench = Bench::start();
+    bench.bus.add_template(template()).await.unwrap();
+    assert!(matches!(
+        bench.bus.read("app://users/anna").await,
+        Err(ReadError::NotFound(_))
+    ));
+    assert!(matches!(
+        bench.bus.read("app://groups/1").await,
+        Err(ReadError::NotFound(_))
+    ));
+    assert_eq!(
+        bench.bus.touch("app://groups/1").await,
+        Err(PublishError::NotFound(uri("app://groups/1")))
+    );
+    assert_eq!(
+        bench.bus.etags(vec![uri("app://groups/1")]).await.unwrap(),
+        [None]
+    );
+}
+
+#[tokio::test]
+async fn a_template_says_whether_its_members_are_subscribable() {
+    let bench = Bench::start();
+    bench
+        .bus
+        .add_template(template().subscribable(false))
+        .await
+        .unwrap();
+    let client = bench.client().await;
+    let member = uri("app://users/1");
+    let answers = client.session.subscribe(vec![member.clone()]).await.unwrap();
+    assert_eq!(answers, [Err(SubscribeError::NotSubscribable(member))]);
+}
+
+#[tokio::test]
+async fn a_registered_resource_stands_before_the_member_of_the_same_uri() {
+    let bench = Bench::start();
+    bench.bus.add_template(template()).await.unwrap();
+    let mut client = bench.client().await;
+    client.subscribe("app://users/1").await;
+    bench.bus.touch("app://users/1").await.unwrap();
+    assert_eq!(bench.put("app://users/1", "registered").await, 3);
+    assert_eq!(client.told(), ["app://users/1 v3"]);
+    assert_eq!(
+        bench.bus.read("app://users/1").await.unwrap().body.as_text(),
+        Some("registered")
+    );
+    bench.bus.remove("app://users/1").await.unwrap();
+    let member = bench.bus.read("app://users/1").await.unwrap();
+    assert_eq!((member.body.as_text(), member.etag.version), (Some("user 1"), 4));
+    assert_eq!(client.told(), ["app://users/1 v4 removed"]);
+}
+
+#[tokio::test]
+async fn listing_again_what_was_listed_before_is_no_change() {
+    let bench = Bench::start();
+    let listed = Arc::new(Mutex::new(vec![2, 1]));
+    assert!(bench.bus.add_template(users(&listed)).await.unwrap().changed);
+    let mut client = bench.list_client().await;
+    assert_eq!(client.told(), ["resources changed"]);
+
+    for order in [vec![2, 1], vec![1, 2]] {
+        *listed.lock().unwrap() = order;
+        let members = bench.bus.listed_members().await.unwrap();
+        let names: Vec<_> = members.iter().map(|(member, _)| member.uri.as_str()).collect();
+        assert_eq!(names, ["app://users/1", "app://users/2"]);
+        assert!(members.iter().all(|(_, etag)| etag.version == 1));
+        assert_eq!(client.told(), [""; 0]);
+    }
+    *listed.lock().unwrap() = vec![1, 2, 3];
+    let (one, two) = tokio::join!(bench.bus.listed_members(), bench.bus.listed_members());
+    assert_eq!((one.unwrap().len(), two.unwrap().len()), (3, 3));
+    assert_eq!(
+        client.told(),
+        ["resources changed"],
+        "rescanning twice tells once"
+    );
+}
+
+#[tokio::test]
+async fn a_lister_that_fails_is_named_with_its_template() {
+    let bench = Bench::start();
+    let failing = template().list(|| async { Err("no database".into()) });
+    let error = bench.bus.add_template(failing).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "template app://users/{id} cannot list its members: no database"
+    );
+    assert!(bench.bus.templates().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_same_template_again_is_no_change_and_another_description_is_one() {
+    let bench = Bench::start();
+    assert!(bench.bus.add_template(template()).await.unwrap().changed);
+    assert!(!bench.bus.add_template(template()).await.unwrap().changed);
+    assert!(
+        bench
+            .bus
+            .add_template(template().title("Users"))
+            .await
+            .unwrap()
+            .changed
+    );
+    assert_eq!(bench.bus.stats().await.unwrap().templates, 1);
+    assert!(
+        bench
+            .bus
+            .remove_template("app://users/{id}")
+            .await
+            .unwrap()
+            .changed
+    );
+    assert!(
+        !bench
+            .bus
+            .remove_template("app://users/{id}")
+            .await
+            .unwrap()
+            .changed
+    );
+    assert!(matches!(
+        within(bench.bus.read("app://users/1")).await,
+        Err(ReadError::NotFound(_))
+    ));
+}
+
+#[tokio::test]
+async fn members_and_registered_resources_do_not_hide_each_other_in_counts() {
+    let bench = Bench::start();
+    bench.bus.add_template(template()).await.unwrap();
+    bench.bus.register(text("demo://a", "x")).await.unwrap();
+    bench.bus.touch("app://users/5").await.unwrap();
+    let stats = bench.bus.stats().await.unwrap();
+    assert_eq!((stats.resources, stats.templates, stats.changes), (1, 1, 2));
+}

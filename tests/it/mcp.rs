@@ -1,0 +1,25 @@
+//! What stands on the wire, between real sockets: every revision of the protocol, both transports.
+//!
+//! No test sleeps. What must come has a deadline; what must not come is shown by a sentinel that comes next.
+
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "messages are written where they are handed over, and borrowing each would only add noise"
+)]
+
+mod http;
+mod events;
+mod client;
+mod local;
+mod server;
+
+mod golden;
+mod lists;
+mod resources;
+mod rules;
+mod resume;
+mod limits;
+mod service;
+mod stdio;
+mod pressure;
+mod hostile;

@@ -1,0 +1,298 @@
+//! A raw HTTP/1.1 client: one connection per request, so that a test sees exactly what stands on the wire, can stop
+//! reading, and can vanish. Owns: bytes. Never: knows what a message means.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::Value;
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// How long anything that must happen may take.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Waits for what must happen.
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let Ok(value) = tokio::time::timeout(DEADLINE, future).await else {
+        panic!("nothing within {DEADLINE:?}: {what}")
+    };
+    value
+}
+
+/// A request that is not sent yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    method: &'static str,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+    receive_buffer: Option<usize>,
+}
+
+impl Request {
+    pub(crate) fn new(method: &'static str, path: impl Into<String>) -> Request {
+        Request {
+            method,
+            path: path.into(),
+            headers: Vec::new(),
+            body: Vec::new(),
+            receive_buffer: None,
+        }
+    }
+
+    /// A POST of a message to the MCP endpoint.
+    pub(crate) fn post(body: impl Into<Vec<u8>>) -> Request {
+        let mut request = Request::new("POST", "/mcp")
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream");
+        request.body = body.into();
+        request
+    }
+
+    /// A GET of a stream of the MCP endpoint.
+    pub(crate) fn stream() -> Request {
+        Request::new("GET", "/mcp").header("accept", "text/event-stream")
+    }
+
+    /// Sets a header, in place of one of the same name.
+    pub(crate) fn header(mut self, name: &str, value: impl Into<String>) -> Request {
+        self.headers.retain(|(known, _)| known != name);
+        self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+
+    pub(crate) fn is(&self, method: &str) -> bool {
+        self.method == method
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Request {
+        self.headers.retain(|(known, _)| known != name);
+        self
+    }
+
+    pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Request {
+        self.body = body.into();
+        self
+    }
+
+    /// Makes the kernel take few bytes for a client that does not read.
+    pub(crate) fn small_receive_buffer(mut self) -> Request {
+        self.receive_buffer = Some(4 << 10);
+        self
+    }
+
+    /// Sends it and waits for the head of the answer.
+    pub(crate) async fn open(&self, server: SocketAddr) -> Incoming {
+        within("the head of an answer", self.try_open(server))
+            .await
+            .unwrap_or_else(|| panic!("{} {}: the server answered nothing", self.method, self.path))
+    }
+
+    /// Sends it; none when the connection ended before there was an answer.
+    pub(crate) async fn try_open(&self, server: SocketAddr) -> Option<Incoming> {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        if let Some(bytes) = self.receive_buffer {
+            SockRef::from(&socket)
+                .set_recv_buffer_size(bytes)
+                .expect("a small receive buffer");
+        }
+        let mut stream = socket.connect(server).await.ok()?;
+        stream.set_nodelay(true).ok()?;
+        let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
+        if !self.headers.iter().any(|(name, _)| name == "host") {
+            head.push_str(&format!("host: {server}\r\n"));
+        }
+        for (name, value) in &self.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str(&format!(
+            "connection: close\r\ncontent-length: {}\r\n\r\n",
+            self.body.len()
+        ));
+        stream.write_all(head.as_bytes()).await.ok()?;
+        // A server that refuses a body may answer before it has read it all.
+        stream.write_all(&self.body).await.unwrap_or_default();
+        Incoming::head(stream).await
+    }
+
+    /// Sends it and reads the whole answer.
+    pub(crate) async fn send(&self, server: SocketAddr) -> Reply {
+        self.open(server).await.reply().await
+    }
+}
+
+#[derive(Debug)]
+enum Framing {
+    Length(usize),
+    Chunked,
+    Done,
+}
+
+/// What reading the body brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// More bytes.
+    More,
+    /// The end that the framing promised.
+    End,
+    /// The connection broke off.
+    Cut,
+}
+
+/// An answer whose body is still coming.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    stream: TcpStream,
+    raw: Vec<u8>,
+    framing: Framing,
+}
+
+impl Incoming {
+    async fn head(mut stream: TcpStream) -> Option<Incoming> {
+        let mut raw = Vec::new();
+        let end = loop {
+            if let Some(end) = find(&raw, b"\r\n\r\n") {
+                break end;
+            }
+            if stream.read_buf(&mut raw).await.ok()? == 0 {
+                return None;
+            }
+        };
+        let rest = raw.split_off(end + 4);
+        let head = String::from_utf8(raw).expect("the head is text");
+        let mut lines = head.lines();
+        let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+        let headers: Vec<(String, String)> = lines
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+            .collect();
+        let value = |wanted: &str| {
+            headers
+                .iter()
+                .find(|(name, _)| name == wanted)
+                .map(|(_, value)| value)
+        };
+        let framing = match (value("transfer-encoding"), value("content-length")) {
+            (Some(_), _) => Framing::Chunked,
+            (None, Some(length)) => Framing::Length(length.parse().expect("a length")),
+            (None, None) => Framing::Done,
+        };
+        Some(Incoming {
+            status,
+            headers,
+            stream,
+            raw: rest,
+            framing,
+        })
+    }
+
+    /// Appends what is there of the body to `body`, waiting when there is nothing.
+    pub(crate) async fn read(&mut self, body: &mut Vec<u8>) -> Read {
+        loop {
+            if let Some(read) = self.decode(body) {
+                return read;
+            }
+            match self.stream.read_buf(&mut self.raw).await {
+                Ok(0) | Err(_) => return Read::Cut,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn decode(&mut self, body: &mut Vec<u8>) -> Option<Read> {
+        match &mut self.framing {
+            Framing::Done | Framing::Length(0) => Some(Read::End),
+            Framing::Length(left) => {
+                let take = self.raw.len().min(*left);
+                *left -= take;
+                body.extend(self.raw.drain(..take));
+                (take > 0).then_some(Read::More)
+            }
+            Framing::Chunked => {
+                let line = find(&self.raw, b"\r\n")?;
+                let size = std::str::from_utf8(&self.raw[..line]).ok()?;
+                let size = usize::from_str_radix(size.trim(), 16).expect("the size of a chunk");
+                let chunk = line + 2;
+                if self.raw.len() < chunk + size + 2 {
+                    return None;
+                }
+                body.extend_from_slice(&self.raw[chunk..chunk + size]);
+                self.raw.drain(..chunk + size + 2);
+                if size == 0 {
+                    self.framing = Framing::Done;
+                    return Some(Read::End);
+                }
+                Some(Read::More)
+            }
+        }
+    }
+
+    /// Reads the rest.
+    pub(crate) async fn reply(mut self) -> Reply {
+        let mut body = Vec::new();
+        within("the end of an answer", async {
+            while self.read(&mut body).await == Read::More {}
+        })
+        .await;
+        Reply {
+            status: self.status,
+            headers: self.headers,
+            body,
+        }
+    }
+
+    /// Vanishes as a machine that lost its power and came back does: the server gets a reset.
+    pub(crate) fn reset(self) {
+        SockRef::from(&self.stream)
+            .set_linger(Some(Duration::ZERO))
+            .expect("a socket");
+    }
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn header(&self, wanted: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("the body is text")
+    }
+
+    /// The message in it: its JSON, or the data of its one event.
+    pub(crate) fn json(&self) -> Value {
+        let text = self.text();
+        let data = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("data:"))
+            .find(|data| !data.trim().is_empty());
+        let json = data.unwrap_or(text);
+        serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {} {text}", self.status))
+    }
+
+    /// The code and text of the error in it.
+    pub(crate) fn error(&self) -> (i64, String) {
+        let json = self.json();
+        let code = json["error"]["code"].as_i64();
+        let text = json["error"]["message"].as_str().unwrap_or_default();
+        (
+            code.unwrap_or_else(|| panic!("no error: {json}")),
+            text.to_owned(),
+        )
+    }
+}
+
+pub(crate) fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|window| window == needle)
+}

@@ -1,0 +1,225 @@
+//! Back-pressure over real sockets: readers that stall, clients that vanish, publishers that are faster than the bus.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::json;
+use tidings::Limits;
+use tidings::mcp::McpOptions;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::client::{Client, listen, modern_post, updates};
+use super::events::{Events, updated_etag, updated_uri, version};
+use super::http::{find, within};
+use super::local::Local;
+use super::server::{Server, resource_path};
+
+/// A client of the HTTP API that keeps its connection and does not wait for answers.
+struct Publisher {
+    stream: TcpStream,
+}
+
+impl Publisher {
+    async fn connect(server: SocketAddr) -> Publisher {
+        let stream = within("a connection", TcpStream::connect(server))
+            .await
+            .expect("the server listens");
+        Publisher { stream }
+    }
+
+    /// PUTs all of it and reads as many answers, each of which must be a success.
+    async fn put_all(&mut self, puts: &[(String, String)]) {
+        let mut requests = String::new();
+        for (uri, text) in puts {
+            let (path, length) = (resource_path(uri), text.len());
+            requests.push_str(&format!(
+                "PUT {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n{text}"
+            ));
+        }
+        let (mut reading, mut writing) = self.stream.split();
+        let write = async { writing.write_all(requests.as_bytes()).await };
+        let read = async {
+            let mut answers = 0;
+            let mut bytes = Vec::new();
+            while answers < puts.len() {
+                assert!(
+                    reading.read_buf(&mut bytes).await.expect("the server answers") > 0,
+                    "it closed"
+                );
+                while let Some(end) = find(&bytes, b"\r\n\r\n") {
+                    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+                    assert!(head.starts_with("HTTP/1.1 20"), "{head}");
+                    bytes.drain(..end + 4);
+                    answers += 1;
+                }
+            }
+        };
+        let (written, ()) = within("the answers of the HTTP API", async { tokio::join!(write, read) }).await;
+        written.expect("the server reads");
+    }
+}
+
+fn puts(uris: &[String], round: usize) -> Vec<(String, String)> {
+    uris.iter()
+        .map(|uri| (uri.clone(), format!("{uri} in round {round}")))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_stalled_reader_costs_the_others_nothing_and_is_told_the_newest_when_it_reads_again() {
+    let server = Server::start().await;
+    let mut publisher = Publisher::connect(server.address).await;
+    let many: Vec<String> = (0..50).map(|number| format!("demo://many/{number}")).collect();
+    publisher.put_all(&puts(&many, 0)).await;
+    server.put("demo://steady", "0").await;
+
+    let names: Vec<&str> = many.iter().map(String::as_str).collect();
+    let request = modern_post(
+        &json!("stalled"),
+        "subscriptions/listen",
+        json!({ "notifications": updates(&names) }),
+    );
+    let incoming = request.small_receive_buffer().open(server.address).await;
+    let mut stalled = Events::new(incoming);
+    let mut others = Vec::new();
+    for number in 0..99 {
+        let (_, stream) = listen(server.address, &json!(number), updates(&["demo://steady"])).await;
+        others.push(stream);
+    }
+
+    let mut before = 0;
+    for round in 1..=100 {
+        publisher.put_all(&puts(&many, round)).await;
+        let etag = server.put("demo://steady", &round.to_string()).await;
+        for other in &mut others {
+            assert_eq!(
+                updated_etag(&other.message().await),
+                etag,
+                "each of the others gets each update"
+            );
+        }
+        if round == 20 {
+            // By then every buffer on the way is as large as it gets.
+            before = server.memory();
+        }
+    }
+    let grown = server.memory().saturating_sub(before);
+    assert!(grown < 4 << 20, "the server grew by {grown} bytes");
+    let sessions = server.sessions().await;
+    let pending = |subscriptions: u64| {
+        let own = sessions
+            .iter()
+            .find(|one| one["subscriptions"] == subscriptions)
+            .expect("its session");
+        own["pending"]["entries"].as_u64().expect("a number")
+    };
+    assert_eq!(
+        (pending(50), pending(1)),
+        (50, 0),
+        "one entry per subscription, however many updates"
+    );
+
+    let mut seen: HashMap<String, u64> = HashMap::new();
+    let mut events = 0;
+    while seen.len() < many.len() || seen.values().any(|version| *version < 101) {
+        let message = stalled.message().await;
+        let Some(uri) = updated_uri(&message) else {
+            continue;
+        };
+        let now = version(&updated_etag(&message));
+        let last = seen.insert(uri.to_owned(), now).unwrap_or(1);
+        assert!(now > last, "{uri} went from {last} to {now}");
+        events += 1;
+    }
+    assert!(
+        events < 5_000,
+        "{events} events of 5,000 updates: nothing was conflated"
+    );
+}
+
+#[tokio::test]
+async fn clients_that_vanish_leave_nothing_behind() {
+    let server = Server::start().await;
+    server.put("demo://a", "1").await;
+    let session = Client::open(server.address, "2025-11-25").await;
+    session.subscribe("demo://a").await;
+    for reset in [false, true] {
+        let mut streams = vec![session.stream().await];
+        for number in 0..20 {
+            let (_, stream) = listen(server.address, &json!(number), updates(&["demo://a"])).await;
+            streams.push(stream);
+        }
+        server
+            .until("all are there", |all| {
+                all.len() == 21 && all.iter().all(|one| one["streams"] == 1)
+            })
+            .await;
+        for stream in streams {
+            if reset {
+                stream.incoming.reset();
+            }
+        }
+        server
+            .until("listen streams end with their connection", |all| all.len() == 1)
+            .await;
+        server
+            .until("a session outlives its stream", |all| all[0]["streams"] == 0)
+            .await;
+    }
+    server.put("demo://a", "2").await;
+    let mut stream = session.stream().await;
+    while updated_uri(&stream.message().await) != Some("demo://a") {}
+}
+
+#[tokio::test]
+async fn sessions_whose_clients_vanished_end_when_they_were_idle_long_enough() {
+    let mut options = McpOptions::default();
+    options.idle_timeout = Duration::from_millis(300);
+    let local = Local::with(options, Limits::default()).await;
+    local.put("demo://a", "1").await;
+    for reset in [false, true] {
+        for revision in super::client::LEGACY {
+            let client = Client::open(local.server, revision).await;
+            let stream = client.stream().await;
+            client.subscribe("demo://a").await;
+            if reset {
+                stream.incoming.reset();
+            }
+        }
+    }
+    local.until("they are gone", <[_]>::is_empty).await;
+    assert_eq!(local.bus.touch("demo://a").await.unwrap().told, 0);
+}
+
+#[tokio::test]
+async fn publishers_that_are_faster_than_the_bus_wait_at_its_door() {
+    let server = Server::with("[bus]\nin_flight_max = 2\n").await;
+    let uris: Vec<String> = (0..8).map(|number| format!("demo://{number}")).collect();
+    for uri in &uris {
+        server.put(uri, "0").await;
+    }
+    let names: Vec<&str> = uris.iter().map(String::as_str).collect();
+    let (_, mut stream) = listen(server.address, &json!(1), updates(&names)).await;
+    let mut publishers = Vec::new();
+    for uri in uris.clone() {
+        let address = server.address;
+        publishers.push(tokio::spawn(async move {
+            let puts: Vec<_> = (1..=200).map(|round| (uri.clone(), format!("{round}"))).collect();
+            Publisher::connect(address).await.put_all(&puts).await;
+        }));
+    }
+    let mut seen: HashMap<String, u64> = HashMap::new();
+    while seen.len() < uris.len() || seen.values().any(|version| *version < 201) {
+        let message = stream.message().await;
+        let (uri, now) = (
+            updated_uri(&message).expect("an update"),
+            version(&updated_etag(&message)),
+        );
+        assert!(seen.insert(uri.to_owned(), now).unwrap_or(1) < now);
+    }
+    for publisher in publishers {
+        publisher.await.expect("every PUT succeeded");
+    }
+}

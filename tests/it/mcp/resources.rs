@@ -1,0 +1,339 @@
+//! Subscriptions: who is told of a resource, who is not, and what is refused.
+
+use serde_json::{Map, Value, json};
+use tidings::mcp::{McpOptions, serve_stdio};
+use tidings::{Resource, Tool, ToolOutput};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+use super::client::{Client, LEGACY, MODERN, SUBSCRIPTION_ID, initialize, listen, modern, updates};
+use super::events::{updated_etag, updated_uri, version};
+use super::http::within;
+use super::local::Local;
+
+const A: &str = "demo://a";
+const B: &str = "demo://b";
+
+async fn with_two() -> Local {
+    let mut options = McpOptions::default();
+    options.announce_on_connect = false;
+    let local = Local::with(options, tidings::Limits::default()).await;
+    local.put(A, "1").await;
+    local.put(B, "1").await;
+    local
+}
+
+#[tokio::test]
+async fn only_the_session_that_subscribed_is_told() {
+    let local = with_two().await;
+    for revision in LEGACY {
+        let (one, two) = (
+            Client::open(local.server, revision).await,
+            Client::open(local.server, revision).await,
+        );
+        let (mut one_stream, mut two_stream) = (one.stream().await, two.stream().await);
+        one.subscribe(A).await;
+        two.subscribe(B).await;
+        local.bus.touch(A).await.unwrap();
+        local.bus.touch(B).await.unwrap();
+        assert_eq!(one_stream.updated().await, A, "{revision}");
+        assert_eq!(two_stream.updated().await, B, "{revision}: A is not its business");
+        one.delete().await;
+        two.delete().await;
+    }
+}
+
+#[tokio::test]
+async fn subscribing_twice_is_one_subscription() {
+    let local = with_two().await;
+    let client = Client::open(local.server, "2025-11-25").await;
+    let mut stream = client.stream().await;
+    client.subscribe(A).await;
+    client.subscribe(A).await;
+    client.subscribe(B).await;
+    assert_eq!(local.sessions().await[0].pending.subscriptions, 2);
+    local.bus.touch(A).await.unwrap();
+    local.bus.touch(B).await.unwrap();
+    assert_eq!(stream.updated().await, A);
+    assert_eq!(stream.updated().await, B, "A came once");
+    client.unsubscribe(A).await;
+    local.bus.touch(A).await.unwrap();
+    local.bus.touch(B).await.unwrap();
+    assert_eq!(stream.updated().await, B, "one unsubscribe ends it");
+}
+
+#[tokio::test]
+async fn a_uri_that_is_unknown_or_not_subscribable_is_refused_by_name() {
+    let local = with_two().await;
+    let fixed = Resource::text("demo://fixed", "1").unwrap().subscribable(false);
+    local.bus.register(fixed).await.unwrap();
+    for revision in LEGACY {
+        let client = Client::open(local.server, revision).await;
+        let refused = |uri| {
+            let reply = client.request("resources/subscribe", json!({ "uri": uri }));
+            async { reply.await.error() }
+        };
+        assert_eq!(
+            refused("demo://nowhere").await,
+            (-32602, "Resource not found: demo://nowhere".into())
+        );
+        assert_eq!(
+            refused("demo://fixed").await,
+            (-32602, "Resource not subscribable: demo://fixed".into())
+        );
+        assert_eq!(refused("no uri at all").await.0, -32602);
+        let read = client
+            .request("resources/read", json!({ "uri": "demo://nowhere" }))
+            .await;
+        assert_eq!(
+            read.error(),
+            (-32002, "Resource not found: demo://nowhere".into()),
+            "{revision}"
+        );
+        assert_eq!(read.json()["error"]["data"]["uri"], "demo://nowhere");
+    }
+    let read = modern(local.server, "resources/read", json!({ "uri": "demo://nowhere" })).await;
+    assert_eq!(
+        read.error(),
+        (-32602, "Resource not found: demo://nowhere".into()),
+        "{MODERN}"
+    );
+    assert_eq!(read.json()["error"]["data"]["uri"], "demo://nowhere");
+}
+
+#[tokio::test]
+async fn nothing_is_told_after_unsubscribing() {
+    let local = with_two().await;
+    let client = Client::open(local.server, "2025-06-18").await;
+    let mut stream = client.stream().await;
+    client.subscribe(A).await;
+    client.subscribe(B).await;
+    local.bus.touch(A).await.unwrap();
+    assert_eq!(stream.updated().await, A);
+    client.unsubscribe(A).await;
+    client.unsubscribe("demo://never").await;
+    local.bus.touch(A).await.unwrap();
+    local.bus.touch(B).await.unwrap();
+    assert_eq!(stream.updated().await, B);
+}
+
+#[tokio::test]
+async fn delete_ends_the_session_with_all_it_subscribed_to() {
+    let local = with_two().await;
+    for revision in LEGACY {
+        let client = Client::open(local.server, revision).await;
+        let mut stream = client.stream().await;
+        client.subscribe(A).await;
+        assert_eq!(client.delete().await.status, 204);
+        stream.assert_end().await;
+        assert_eq!(client.request("ping", json!({})).await.status, 404, "{revision}");
+        assert_eq!(client.delete().await.status, 404);
+        let request = client.with_headers(super::http::Request::stream());
+        assert_eq!(request.send(local.server).await.status, 404);
+        local.until("the session is gone", <[_]>::is_empty).await;
+        assert_eq!(
+            local.bus.touch(A).await.unwrap().told,
+            0,
+            "it is skipped silently"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_subscribers_of_a_removed_resource_get_one_last_update() {
+    let local = with_two().await;
+    let client = Client::open(local.server, "2025-11-25").await;
+    let mut stream = client.stream().await;
+    client.subscribe(A).await;
+    client.subscribe(B).await;
+    let (_, mut listening) = listen(local.server, &json!("gone"), updates(&[A, B])).await;
+    local.bus.remove(A).await.unwrap();
+    local.bus.touch(B).await.unwrap();
+    let resource_list = "notifications/resources/list_changed";
+    let mut told = Vec::new();
+    while told.last().map(String::as_str) != Some(B) {
+        let message = stream.message().await;
+        let name = updated_uri(&message).or(message["method"].as_str()).unwrap();
+        told.push(name.to_owned());
+    }
+    told.sort();
+    assert_eq!(told, [A, B, resource_list]);
+    assert_eq!(
+        client
+            .request("resources/read", json!({ "uri": A }))
+            .await
+            .error()
+            .0,
+        -32002
+    );
+    assert_eq!(listening.updated().await, A);
+    assert_eq!(listening.updated().await, B);
+}
+
+#[tokio::test]
+async fn a_tool_that_changes_a_resource_tells_its_caller_too() {
+    let local = with_two().await;
+    let bus = local.bus.downgrade();
+    let tool = Tool::new("change", move |_: Map<String, Value>| {
+        let bus = bus.clone();
+        async move {
+            let outcome = bus
+                .upgrade()?
+                .update(Resource::text(A, "changed by a tool")?)
+                .await?;
+            Ok(ToolOutput::text(format!(
+                "{} told {}",
+                outcome.etag, outcome.told
+            )))
+        }
+    });
+    local.bus.add_tool(tool).await.unwrap();
+    let client = Client::open(local.server, "2025-11-25").await;
+    let mut stream = client.stream().await;
+    client.subscribe(A).await;
+    let result = client.tool("change", json!({})).await;
+    assert_eq!(result["content"][0]["text"], "v2-1700000000 told 1");
+    let update = stream.message().await;
+    assert_eq!(
+        (updated_uri(&update), updated_etag(&update).as_str()),
+        (Some(A), "v2-1700000000")
+    );
+}
+
+#[tokio::test]
+async fn one_publish_reaches_a_session_a_listen_stream_and_a_client_on_stdio_alike() {
+    let local = with_two().await;
+    let client = Client::open(local.server, "2025-11-25").await;
+    let mut stream = client.stream().await;
+    client.subscribe(A).await;
+    let (_, mut listening) = listen(local.server, &json!(7), updates(&[A])).await;
+
+    let (mut input, theirs) = tokio::io::duplex(1 << 16);
+    let (ours, output) = tokio::io::duplex(1 << 16);
+    let mut options = McpOptions::default();
+    options.announce_on_connect = false;
+    tokio::spawn(serve_stdio(local.bus.clone(), options, theirs, output));
+    let mut lines = BufReader::new(ours).lines();
+    let subscribe =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": { "uri": A } });
+    let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    for message in [initialize("2025-06-18"), ready, subscribe] {
+        input.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+    let mut line = async || {
+        let line = within("a line", lines.next_line()).await.unwrap().unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()
+    };
+    assert_eq!(line().await["id"], 0);
+    assert_eq!(line().await["id"], 1);
+
+    let outcome = local.put(A, "2").await;
+    assert_eq!(outcome.told, 3);
+    for update in [stream.message().await, listening.message().await, line().await] {
+        assert_eq!(updated_uri(&update), Some(A));
+        assert_eq!(updated_etag(&update), outcome.etag.to_string(), "{update}");
+    }
+}
+
+#[tokio::test]
+async fn of_one_uri_the_newest_version_is_told_and_none_goes_backward() {
+    let local = with_two().await;
+    let client = Client::open(local.server, "2025-06-18").await;
+    let mut stream = client.stream().await;
+    client.subscribe(A).await;
+    for number in 0..200 {
+        local.put(A, &format!("body {number}")).await;
+    }
+    let mut last = 1;
+    while last < 201 {
+        let now = version(&updated_etag(&stream.message().await));
+        assert!(now > last, "{now} after {last}");
+        last = now;
+    }
+}
+
+#[tokio::test]
+async fn listen_streams_of_one_client_are_told_apart_by_ids_of_their_own_type() {
+    let local = with_two().await;
+    let ids = [
+        json!("1"),
+        json!(1),
+        json!("a \"quoted\" id"),
+        json!(9_007_199_254_740_991_u64),
+    ];
+    let mut streams = Vec::new();
+    for id in &ids {
+        let (_, stream) = listen(local.server, id, updates(&[A])).await;
+        streams.push(stream);
+    }
+    let (_, mut other) = listen(local.server, &json!(2), updates(&[B])).await;
+    assert_eq!(local.put(A, "2").await.told, ids.len());
+    for (id, stream) in ids.iter().zip(&mut streams) {
+        let update = stream.message().await;
+        assert_eq!(updated_uri(&update), Some(A));
+        assert_eq!(&update["params"]["_meta"][SUBSCRIPTION_ID], id);
+    }
+    local.put(B, "2").await;
+    assert_eq!(other.updated().await, B);
+}
+
+#[tokio::test]
+async fn a_listen_stream_acknowledges_first_and_only_what_it_honours() {
+    let local = with_two().await;
+    let fixed = Resource::text("demo://fixed", "1").unwrap().subscribable(false);
+    local.bus.register(fixed).await.unwrap();
+    let asked = json!({
+        "resourceSubscriptions": [A, "demo://nowhere", "demo://fixed", A, "no uri", B],
+        "toolsListChanged": true,
+        "promptsListChanged": false,
+    });
+    let (acknowledged, mut stream) = listen(local.server, &json!("x"), asked).await;
+    let honoured = &acknowledged["params"]["notifications"];
+    assert_eq!(honoured["resourceSubscriptions"], json!([A, B]));
+    assert_eq!(honoured["toolsListChanged"], true);
+    assert_eq!(honoured.get("resourcesListChanged"), None);
+    assert_ne!(honoured["promptsListChanged"], true);
+    local.bus.touch(B).await.unwrap();
+    assert_eq!(stream.updated().await, B);
+}
+
+#[tokio::test]
+async fn a_listen_stream_with_nothing_to_honour_ends_gracefully_at_once() {
+    let local = with_two().await;
+    for filter in [
+        json!({}),
+        updates(&["demo://nowhere"]),
+        json!({ "toolsListChanged": false }),
+    ] {
+        let (acknowledged, mut stream) = listen(local.server, &json!("none"), filter).await;
+        let honoured = acknowledged["params"]["notifications"].as_object().unwrap();
+        assert!(honoured.values().all(|value| *value == false), "{acknowledged}");
+        let result = stream.message().await;
+        assert_eq!(
+            (&result["id"], &result["result"]["resultType"]),
+            (&json!("none"), &json!("complete"))
+        );
+        stream.assert_end().await;
+    }
+    local.until("nothing is left", <[_]>::is_empty).await;
+}
+
+#[tokio::test]
+async fn a_shutdown_tells_what_is_pending_then_ends_listen_streams_with_their_result() {
+    let local = with_two().await;
+    let client = Client::open(local.server, "2025-11-25").await;
+    let mut stream = client.stream().await;
+    client.subscribe(A).await;
+    let (_, mut listening) = listen(local.server, &json!(5), updates(&[A])).await;
+    local.put(A, "last").await;
+    local.shutdown().await;
+    assert_eq!(stream.updated().await, A);
+    stream.assert_end().await;
+    assert_eq!(listening.updated().await, A);
+    let result = listening.message().await;
+    assert_eq!(
+        (&result["id"], &result["result"]["resultType"]),
+        (&json!(5), &json!("complete"))
+    );
+    assert_eq!(result["result"]["_meta"][SUBSCRIPTION_ID], 5);
+    listening.assert_end().await;
+}

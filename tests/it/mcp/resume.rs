@@ -1,0 +1,241 @@
+//! The streams of a session: several at once, lost ones, resumed ones, idle ones.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tidings::Limits;
+use tidings::mcp::McpOptions;
+
+use super::client::{Client, LEGACY, listen, updates};
+use super::events::{Events, updated_etag, updated_uri};
+use super::http::Request;
+use super::local::Local;
+use super::server::Server;
+
+const A: &str = "demo://a";
+const B: &str = "demo://b";
+const SENTINEL: &str = "demo://sentinel";
+
+async fn session(revision: &'static str) -> (Local, Client) {
+    let mut options = McpOptions::default();
+    options.announce_on_connect = false;
+    let local = Local::with(options, Limits::default()).await;
+    let client = Client::open(local.server, revision).await;
+    for uri in [A, B, SENTINEL] {
+        local.put(uri, "1").await;
+        client.subscribe(uri).await;
+    }
+    if revision != "2025-03-26" {
+        // The list became another one while it was filled, which is told once and is of no interest afterwards.
+        let mut stream = client.stream().await;
+        assert_eq!(
+            stream.message().await["method"],
+            "notifications/resources/list_changed"
+        );
+        drop(stream);
+        no_streams(&local).await;
+    }
+    (local, client)
+}
+
+async fn no_streams(local: &Local) {
+    local
+        .until("no stream is open", |all| {
+            all.iter().all(|info| info.pending.streams == 0)
+        })
+        .await;
+}
+
+/// What comes before a change of the sentinel.
+async fn told(local: &Local, stream: &mut Events) -> Vec<(String, String)> {
+    local.bus.touch(SENTINEL).await.expect("it is there");
+    let mut told = Vec::new();
+    loop {
+        let message = stream.message().await;
+        let uri = updated_uri(&message).unwrap_or_else(|| panic!("{message}"));
+        if uri == SENTINEL {
+            told.sort();
+            return told;
+        }
+        let etag = updated_etag(&message);
+        let version = etag.split('-').next().expect("a version");
+        told.push((uri.to_owned(), version.to_owned()));
+    }
+}
+
+fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+    expected
+        .iter()
+        .map(|(uri, version)| ((*uri).to_owned(), (*version).to_owned()))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_second_stream_takes_over_and_the_first_takes_over_again() {
+    let (local, client) = session("2025-11-25").await;
+    let mut first = client.stream().await;
+    let mut second = client.stream().await;
+    local.bus.touch(A).await.unwrap();
+    assert_eq!(second.updated().await, A, "each message goes to one stream");
+    drop(second);
+    local
+        .until("one stream is left", |all| all[0].pending.streams == 1)
+        .await;
+    local.bus.touch(B).await.unwrap();
+    assert_eq!(first.updated().await, B, "A was not for it");
+}
+
+#[tokio::test]
+async fn what_changed_while_no_stream_was_open_is_told_once_at_its_newest() {
+    for revision in LEGACY {
+        let (local, client) = session(revision).await;
+        local.put(A, "2").await;
+        local.put(A, "3").await;
+        local.put(B, "2").await;
+        let mut stream = client.stream().await;
+        assert_eq!(
+            told(&local, &mut stream).await,
+            pairs(&[(A, "v3"), (B, "v2")]),
+            "{revision}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn resuming_brings_what_came_after_the_last_event_and_nothing_twice() {
+    for revision in LEGACY {
+        let (local, client) = session(revision).await;
+        let mut stream = client.stream().await;
+        local.put(A, "2").await;
+        let first = stream.next().await;
+        assert_eq!(updated_uri(first.message.as_ref().unwrap()), Some(A));
+        local.put(B, "2").await;
+        let second = stream.next().await;
+        drop(stream);
+        no_streams(&local).await;
+
+        let mut stream = client.stream_after(second.id.as_deref().expect("an id")).await;
+        assert_eq!(
+            told(&local, &mut stream).await,
+            pairs(&[]),
+            "{revision}: it had everything"
+        );
+        drop(stream);
+        no_streams(&local).await;
+
+        local.put(A, "3").await;
+        let id = first.id.as_deref().expect("an id");
+        let mut stream = client.stream_after(id).await;
+        let mut again = Vec::new();
+        for _ in 0..3 {
+            again.push(stream.updated().await);
+        }
+        assert_eq!(
+            again,
+            [B, SENTINEL, A],
+            "{revision}: what came after the first event, oldest first"
+        );
+        assert_eq!(
+            told(&local, &mut stream).await,
+            pairs(&[]),
+            "{revision}: each once"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_id_that_was_never_handed_out_brings_everything_again() {
+    let (local, client) = session("2025-11-25").await;
+    let mut stream = client.stream().await;
+    local.put(A, "2").await;
+    local.put(B, "2").await;
+    assert_eq!(told(&local, &mut stream).await.len(), 2);
+    for unknown in ["nonsense", "ffffffff-9", "0", ""] {
+        drop(stream);
+        no_streams(&local).await;
+        let request = Request::stream().header("last-event-id", unknown);
+        stream = client.open_stream(request).await;
+        let mut uris = Vec::new();
+        while !uris.contains(&B.to_owned()) || !uris.contains(&A.to_owned()) {
+            let message = stream.message().await;
+            uris.extend(updated_uri(&message).map(str::to_owned));
+        }
+        told(&local, &mut stream).await;
+    }
+}
+
+#[tokio::test]
+async fn only_2025_11_25_begins_with_an_event_to_resume_from() {
+    for revision in LEGACY {
+        let (local, client) = session(revision).await;
+        let mut stream = client.stream().await;
+        let hello = stream.event().await.unwrap();
+        assert_eq!(hello.message, None);
+        assert_eq!(hello.is_comment(), revision != "2025-11-25", "{hello:?}");
+        if let Some(id) = hello.id {
+            drop(stream);
+            no_streams(&local).await;
+            local.put(A, "2").await;
+            let mut stream = client.stream_after(&id).await;
+            assert_eq!(told(&local, &mut stream).await, pairs(&[(A, "v2")]));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_has_a_few_streams_at_most() {
+    let (local, client) = session("2025-11-25").await;
+    let mut streams = Vec::new();
+    for _ in 0..4 {
+        streams.push(client.stream().await);
+    }
+    let refused = client.with_headers(Request::stream()).send(local.server).await;
+    assert_eq!(refused.status, 409);
+    streams.pop();
+    local
+        .until("three are left", |all| all[0].pending.streams == 3)
+        .await;
+    client.stream().await;
+}
+
+#[tokio::test]
+async fn a_silent_stream_carries_comments() {
+    let server = Server::with("[http]\nkeep_alive = \"1s\"\n[session]\nannounce_on_connect = false\n").await;
+    server.put(A, "1").await;
+    let client = Client::open(server.address, "2025-06-18").await;
+    let mut session = client.stream().await;
+    let (_, mut listening) = listen(server.address, &json!(1), updates(&[A])).await;
+    for stream in [&mut session, &mut listening] {
+        for _ in 0..2 {
+            let event = stream.event().await.unwrap();
+            assert!(event.is_comment(), "{event:?}");
+        }
+    }
+    server.put(A, "2").await;
+    assert_eq!(listening.updated().await, A);
+}
+
+#[tokio::test]
+async fn an_idle_session_ends_but_not_while_a_stream_is_open() {
+    let mut options = McpOptions::default();
+    options.idle_timeout = Duration::from_millis(300);
+    let local = Local::with(options, Limits::default()).await;
+    local.put(A, "1").await;
+    let reading = Client::open(local.server, "2025-11-25").await;
+    let mut stream = reading.stream().await;
+    reading.subscribe(A).await;
+    // Opened later, so idle for a shorter time than the one with a stream.
+    let idle = Client::open(local.server, "2025-11-25").await;
+    assert_eq!(local.sessions().await.len(), 2);
+    local
+        .until("the idle session is gone", |all| all.len() == 1)
+        .await;
+    assert_eq!(idle.request("ping", json!({})).await.status, 404);
+    local.bus.touch(A).await.unwrap();
+    while updated_uri(&stream.message().await) != Some(A) {}
+    assert_eq!(reading.request("ping", json!({})).await.status, 200);
+    drop(stream);
+    local
+        .until("without its stream it is idle too", <[_]>::is_empty)
+        .await;
+}
