@@ -410,6 +410,34 @@ async fn a_session_that_ends_leaves_nothing_behind_on_http() {
 }
 
 #[tokio::test]
+async fn a_server_that_stays_busy_with_each_client_keeps_nobody_waiting_and_nothing_alive() {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    notes.linger();
+    let client = Client::connect(Over::Pipe, &wrap, &notes).await;
+    client.heard(|heard| heard.len() == 3).await;
+    client.end().await;
+    eventually(async || wrap.bus().sessions().await.unwrap().is_empty()).await;
+    eventually(async || notes.servers() == 0).await;
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_can_be_looked_at_from_time_to_time() {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    wrap.refresh_every(std::time::Duration::ZERO);
+    let client = Client::connect(Over::Pipe, &wrap, &notes).await;
+    client.subscribe("note://a").await.unwrap();
+    client.heard(|heard| heard.len() == 3).await;
+    notes.write("note://a", "silently");
+    assert_eq!(version(&client.update("note://a", 1).await), 2);
+    notes.add_prompt("part");
+    client
+        .heard(|heard| heard.contains_times(ListKind::Prompts, 2))
+        .await;
+    client.settle(&wrap).await;
+    assert_eq!((client.lists(), client.updates("note://a")), (4, 1));
+}
+
+#[tokio::test]
 async fn requests_of_the_stateless_revision_leave_nothing_behind() {
     let (wrap, notes) = (wrap().await, Notes::new());
     notes.hold(&wrap);

@@ -55,15 +55,15 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         let peer = context.peer.clone();
         let (meta, extensions) = (RequestMetaObject::default(), context.extensions.clone());
         let live = Live::of_parts(&self.inner, peer.clone(), meta, extensions);
-        let theirs = self.inner.on_initialized(context);
-        tokio::pin!(theirs);
-        let settled = tokio::time::timeout(SETTLE, &mut theirs).await.is_ok();
+        // On its own: rmcp keeps this handler, and so the session, as long as this notification is being handled.
+        let inner = self.inner.clone();
+        let theirs = tokio::spawn(async move { inner.on_initialized(context).await });
+        if tokio::time::timeout(SETTLE, theirs).await.is_err() {
+            tracing::debug!("the wrapped server is still busy with its new client, who is told of lists now");
+        }
         // Lists first: what a new client is told of is what the server has now.
         if self.wrap.learn_lists(&live).await.is_ok() {
             self.ours.pump(peer).await;
-        }
-        if !settled {
-            theirs.await;
         }
     }
 

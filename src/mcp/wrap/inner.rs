@@ -220,3 +220,16 @@ pub(super) fn media_type(result: &ReadResourceResult) -> Option<String> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_is_waited_for_ten_seconds() {
+        let begin = tokio::time::Instant::now();
+        let never: BoxFuture<Result<(), ErrorData>> = Box::pin(std::future::pending());
+        assert!(patiently(never).await.is_err());
+        assert_eq!(begin.elapsed(), PATIENCE);
+    }
+}

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rmcp::model::*;
-use rmcp::service::RequestContext;
+use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::json;
 use tidings::mcp::Wrap;
@@ -20,6 +21,7 @@ pub(super) struct Notes {
     tools: Mutex<Vec<String>>,
     prompts: Mutex<Vec<String>>,
     failing: AtomicBool,
+    lingering: AtomicBool,
     servers: AtomicUsize,
     wrap: Mutex<Option<Wrap>>,
 }
@@ -53,6 +55,11 @@ impl Notes {
     /// Whether it answers lists and reads with an internal error.
     pub(super) fn fail(&self, failing: bool) {
         self.failing.store(failing, Ordering::SeqCst);
+    }
+
+    /// Has the server stay busy with each client for as long as that client is there.
+    pub(super) fn linger(&self) {
+        self.lingering.store(true, Ordering::SeqCst);
     }
 
     /// Has every handler hold the wrapper that wraps it.
@@ -202,6 +209,12 @@ impl ServerHandler for Server {
         let values = names.filter(|name| name.starts_with(&request.argument.value));
         let values = values.map(str::to_owned).collect();
         Ok(CompleteResult::new(CompletionInfo::new(values).unwrap()))
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        while self.notes.lingering.load(Ordering::SeqCst) && !context.peer.is_transport_closed() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     async fn on_custom_request(&self, request: CustomRequest, _: Context) -> Result<CustomResult, ErrorData> {
