@@ -23,6 +23,8 @@ mod target;
 mod error;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod road_tests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -288,7 +290,10 @@ mod tests {
     /// The next change, the digest aside.
     async fn next(watcher: &mut Watcher) -> ResourceChanged {
         let changed = soon(watcher.next()).await.expect("the watcher runs");
-        ResourceChanged { digest: None, ..changed }
+        ResourceChanged {
+            digest: None,
+            ..changed
+        }
     }
 
     /// The first event that `wanted` answers something for.

@@ -59,8 +59,18 @@ impl Checks {
     }
 
     /// Asks for `uri` after the wait that is its turn: the first after a change or at the beginning, else a longer one.
-    pub(super) fn poll(&mut self, uri: &str, now: Instant, changed: bool, options: &WatchOptions, random: u32) {
-        let before = self.held.get(uri).filter(|check| check.why == Why::Poll && !changed);
+    pub(super) fn poll(
+        &mut self,
+        uri: &str,
+        now: Instant,
+        changed: bool,
+        options: &WatchOptions,
+        random: u32,
+    ) {
+        let before = self
+            .held
+            .get(uri)
+            .filter(|check| check.why == Why::Poll && !changed);
         let wait = before.map_or(options.poll_first, |check| options.slower(check.wait));
         self.put(uri, now + with_chance(wait, random), Why::Poll, wait);
     }
@@ -91,7 +101,12 @@ impl Checks {
 
     fn put(&mut self, uri: &str, at: Instant, why: Why, wait: Duration) {
         let looked = self.held.get(uri).and_then(|check| check.looked);
-        let check = Check { at, why, wait, looked };
+        let check = Check {
+            at,
+            why,
+            wait,
+            looked,
+        };
         self.held.insert(uri.to_owned(), check);
     }
 
@@ -148,7 +163,10 @@ mod tests {
         let (mut checks, start) = (Checks::default(), Instant::now());
         checks.verify("demo://a", start, LATER, 0);
         checks.notice("demo://a", start);
-        assert_eq!(checks.take_due(start, LATER), [("demo://a".to_owned(), Why::Notice)]);
+        assert_eq!(
+            checks.take_due(start, LATER),
+            [("demo://a".to_owned(), Why::Notice)]
+        );
         checks.verify("demo://a", start, LATER, 0);
         for millis in 1..50 {
             checks.notice("demo://a", start + Duration::from_millis(millis));
@@ -156,7 +174,11 @@ mod tests {
         assert_eq!(checks.next(), Some(start + NOTICE_REST));
         checks.suspect("demo://b", start);
         checks.notice("demo://b", start);
-        assert_eq!(checks.take_due(start, LATER), [("demo://b".to_owned(), Why::Notice)], "it was told of");
+        assert_eq!(
+            checks.take_due(start, LATER),
+            [("demo://b".to_owned(), Why::Notice)],
+            "it was told of"
+        );
     }
 
     proptest! {

@@ -36,7 +36,9 @@ pub enum ConnectError {
         reason: String,
     },
     /// The server does not offer the only road that was to be taken.
-    #[error("{target} cannot be watched that way: it offers no {missing}; leave the choice of the road to the watcher")]
+    #[error(
+        "{target} cannot be watched that way: it offers no {missing}; leave the choice of the road to the watcher"
+    )]
     NoRoad {
         /// The server.
         target: String,

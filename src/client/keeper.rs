@@ -27,8 +27,8 @@ use super::options::WatchOptions;
 use super::target::{Era, Road, Target};
 use super::version::Version;
 use super::watched::{News, Watched};
-use look::Waiting;
 use super::{Event, ResourceChanged};
+use look::Waiting;
 
 /// How often a session of an older revision is used, so that no server ends it as idle: half the shortest limit seen.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -233,7 +233,11 @@ impl Keeper {
                 let told = self.watched.road(&uri).is_some_and(Road::is_told);
                 self.forget(&uri);
                 let held = self.watched.on(Road::is_told);
-                let outcome = if told { link.unwatch(&held, &[uri]).await } else { Ok(()) };
+                let outcome = if told {
+                    link.unwatch(&held, &[uri]).await
+                } else {
+                    Ok(())
+                };
                 drop(answer.send(Ok(())));
                 outcome?;
             }

@@ -253,7 +253,10 @@ impl Link {
         let mut versions = match &self.tools {
             // An etag is all that is wanted, so no body need travel.
             Some(tools) if road != Road::ReadAndHash => self.etags(tools, uris).await?,
-            _ => uris.iter().map(|uri| Err(Refusal::new(uri, "not asked"))).collect(),
+            _ => uris
+                .iter()
+                .map(|uri| Err(Refusal::new(uri, "not asked")))
+                .collect(),
         };
         if road != Road::EtagTool {
             for version in &mut versions {

@@ -96,7 +96,10 @@ mod tests {
             ..WatchOptions::default()
         }
         .bounded();
-        assert_eq!((options.poll_first, options.poll_max), (Duration::from_secs(4), Duration::from_secs(4)));
+        assert_eq!(
+            (options.poll_first, options.poll_max),
+            (Duration::from_secs(4), Duration::from_secs(4))
+        );
         assert_eq!((options.verify_first, options.verify_every), (WAIT_MIN, WAIT_MAX));
         assert_eq!(WatchOptions::default().bounded(), WatchOptions::default());
     }

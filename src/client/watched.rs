@@ -207,7 +207,10 @@ mod tests {
             etag: None,
             digest: Some(Digest::of(&[text.as_bytes()])),
         };
-        assert!(watched.compared("demo://a", content("x")), "what cannot be compared may be news");
+        assert!(
+            watched.compared("demo://a", content("x")),
+            "what cannot be compared may be news"
+        );
         assert!(!watched.compared("demo://a", content("x")));
         assert!(watched.compared("demo://a", content("y")));
         assert_eq!(watched.surely_differs("demo://a", &content("y")), Some(false));
@@ -230,7 +233,10 @@ mod tests {
         assert_eq!(watched.put_on("demo://a", Road::EtagTool), Some(Road::Listen));
         assert!(watched.on(Road::is_told).is_empty());
         watched.reconnected();
-        assert!(watched.on(|_| true).is_empty(), "nothing was asked on a new connection");
+        assert!(
+            watched.on(|_| true).is_empty(),
+            "nothing was asked on a new connection"
+        );
         assert_eq!(watched.road("demo://a"), Some(Road::EtagTool));
     }
 

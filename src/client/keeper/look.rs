@@ -58,7 +58,11 @@ impl Keeper {
             return;
         }
         uris.iter().for_each(|uri| self.checks.forget(uri));
-        let etag = |uri: &String| self.watched.known(uri).and_then(|(version, _)| version.etag.clone());
+        let etag = |uri: &String| {
+            self.watched
+                .known(uri)
+                .and_then(|(version, _)| version.etag.clone())
+        };
         let held: Vec<_> = uris.iter().map(|uri| (uri.clone(), etag(uri))).collect();
         let (asked, question) = (self.wait_pace.0, link.wait_for_change(&held));
         let answer = Box::pin(async move {

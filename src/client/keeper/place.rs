@@ -111,15 +111,36 @@ impl Keeper {
     /// Finds roads for `uris`, which are watched already, and reports what changed meanwhile or is missing.
     pub(super) async fn replace(&mut self, link: &mut Link, uris: Vec<String>) -> Result<(), Lost> {
         let (placed, refusals) = self.place(link, uris).await?;
-        for placed in placed {
-            let before = self.watched.put_on(&placed.uri, placed.road);
-            if self.watched.compared(&placed.uri, placed.version.clone()) {
-                self.report(&placed.uri);
+        let (mut again, settled): (Vec<Placed>, Vec<Placed>) = placed.into_iter().partition(|placed| {
+            let before = self.watched.road(&placed.uri);
+            placed
+                .refused
+                .as_ref()
+                .is_some_and(|(road, _)| before == Some(*road))
+        });
+        settled.iter().for_each(|placed| self.put(placed));
+        for placed in &mut again {
+            // It may have come back between the refusal of one road and the answer of the next.
+            if let Some((road, _)) = placed.refused
+                && let [Ok(version)] = &self
+                    .try_road(link, road, std::slice::from_ref(&placed.uri))
+                    .await?[..]
+            {
+                (placed.road, placed.version, placed.refused) = (road, version.clone(), None);
             }
-            self.settle(&placed, before);
+            self.put(placed);
         }
         refusals.into_iter().for_each(|refusal| self.miss(refusal));
         Ok(())
+    }
+
+    /// Notes where a resource that is watched already found its place, and reports it when it changed.
+    fn put(&mut self, placed: &Placed) {
+        let before = self.watched.put_on(&placed.uri, placed.road);
+        if self.watched.compared(&placed.uri, placed.version.clone()) {
+            self.report(&placed.uri);
+        }
+        self.settle(placed, before);
     }
 
     /// Says when a resource that found its place is looked at, and reports when it is another road than `before` and
@@ -132,8 +153,7 @@ impl Keeper {
                 .verify(&placed.uri, now, self.options.verify_first, random());
         } else {
             // What waits at the server is scheduled by `arm` where that fails.
-            self.checks
-                .poll(&placed.uri, now, true, &self.options, random());
+            self.checks.poll(&placed.uri, now, true, &self.options, random());
         }
         if let Some((from, reason)) = &placed.refused
             && before != Some(placed.road)

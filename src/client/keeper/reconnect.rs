@@ -94,8 +94,7 @@ impl Keeper {
                         self.report(&uri);
                     }
                     let now = Instant::now().into_std();
-                    self.checks
-                        .verify(&uri, now, self.options.verify_first, random());
+                    self.checks.verify(&uri, now, self.options.verify_first, random());
                 }
                 Some(Err(refusal)) => self.miss(refusal),
                 None => {}
@@ -120,9 +119,7 @@ impl Keeper {
             self.retry = None;
             return;
         }
-        let (_, mut backoff) = self
-            .retry
-            .unwrap_or((Instant::now(), self.options.backoff));
+        let (_, mut backoff) = self.retry.unwrap_or((Instant::now(), self.options.backoff));
         let wait = backoff.next(random());
         self.retry = Some((Instant::now() + wait, backoff));
     }

@@ -6,7 +6,9 @@
 use std::future::Future;
 
 use rmcp::RoleClient;
-use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, PaginatedRequestParams};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, PaginatedRequestParams,
+};
 use rmcp::service::Peer;
 use serde_json::{Value, json};
 
@@ -136,7 +138,9 @@ async fn call(peer: Peer<RoleClient>, tool: &'static str, arguments: Value) -> R
     request.arguments = arguments.as_object().cloned();
     match within(peer.call_tool_once(request)).await? {
         CallToolResponse::Complete(result) => answer_in(result, tool),
-        _ => Err(LinkError::Refused(format!("{tool} wants input before it answers"))),
+        _ => Err(LinkError::Refused(format!(
+            "{tool} wants input before it answers"
+        ))),
     }
 }
 
@@ -177,7 +181,12 @@ fn version_in(verdict: &Value) -> Option<Version> {
 /// The versions of all of `uris`, in order, whatever order the answer has.
 fn versions_in(answer: &Value, uris: &[String]) -> Option<Vec<Version>> {
     let items = answer.get("items")?.as_array()?;
-    let of = |uri: &String| items.iter().find(|item| item["uri"] == uri.as_str()).and_then(version_in);
+    let of = |uri: &String| {
+        items
+            .iter()
+            .find(|item| item["uri"] == uri.as_str())
+            .and_then(version_in)
+    };
     uris.iter().map(of).collect()
 }
 
@@ -197,7 +206,10 @@ mod tests {
         ] });
         let etags = |names: &[&str]| {
             let versions = versions_in(&answer, &uris(names))?;
-            versions.into_iter().map(|version| version.etag).collect::<Option<Vec<_>>>()
+            versions
+                .into_iter()
+                .map(|version| version.etag)
+                .collect::<Option<Vec<_>>>()
         };
         assert_eq!(etags(&["demo://a", "demo://b"]).unwrap(), ["v1-1", "v2-1"]);
         assert_eq!(etags(&["demo://a", "demo://c"]), None);
@@ -214,7 +226,10 @@ mod tests {
             assert_eq!(answer_in(result, ONE).unwrap(), plain);
         }
         for (result, expected) in [
-            (CallToolResult::error(vec![ContentBlock::text("unknown")]), "unknown"),
+            (
+                CallToolResult::error(vec![ContentBlock::text("unknown")]),
+                "unknown",
+            ),
             (
                 CallToolResult::success(vec![ContentBlock::text("not JSON")]),
                 "get_resource_etag does not answer with etags",
