@@ -158,7 +158,7 @@ impl Keeper {
             match self.turn(link).await {
                 Turn::Command(None) => return Ok(()),
                 Turn::Command(Some(command)) => self.obey(link, command).await?,
-                Turn::Signal(Signal::Updated(uri, etag)) => self.updated(&uri, etag),
+                Turn::Signal(Signal::Updated(uri, etag)) => self.updated(&uri, etag.as_deref()),
                 Turn::Signal(Signal::Gap) => {
                     let told = self.watched.on(Road::is_told);
                     self.compare(link, told).await?;
@@ -191,9 +191,9 @@ impl Keeper {
     }
 
     /// Reports a notification, unless what it tells of was reported already, or has to be looked at first.
-    fn updated(&mut self, uri: &str, etag: Option<String>) {
+    fn updated(&mut self, uri: &str, etag: Option<&str>) {
         let now = Instant::now().into_std();
-        match self.watched.updated(uri, etag.as_deref()) {
+        match self.watched.updated(uri, etag) {
             News::Known => {}
             News::Unclear => self.checks.notice(uri, now),
             News::New => {

@@ -212,8 +212,11 @@ async fn a_server_that_keeps_its_promise_keeps_its_road() {
 
 #[tokio::test]
 async fn ten_thousand_notifications_of_one_change_are_one_event() {
-    for etag in [Some("v2-6"), None] {
-        for era in [Era::Modern, Era::Legacy] {
+    for (etag, eras) in [
+        (Some("v2-6"), &[Era::Modern][..]),
+        (None, &[Era::Modern, Era::Legacy]),
+    ] {
+        for era in eras.iter().copied() {
             let first = etag.map(|_| "v1-5");
             let server = Server::start(true, &[("demo://a", first), ("demo://b", first)]).await;
             let mut watcher = watcher(&server.url(), era, quick()).await;
@@ -473,7 +476,7 @@ async fn every_final_state_of_200_random_updates_on_each_road_across_a_restart_w
             let etag = server.put(uri, &text).await;
             texts.insert(uri, text);
             wanted.insert(uri.to_owned(), etag);
-            if number % 3 == 0 {
+            if number.is_multiple_of(3) {
                 let changed = tokio::time::timeout(5 * MS, watcher.next()).await;
                 changed
                     .into_iter()
