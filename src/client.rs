@@ -26,7 +26,7 @@ mod testing;
 #[cfg(test)]
 mod road_tests;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ pub enum Event {
 pub struct Watcher {
     revision: String,
     road: Road,
-    subscribed: BTreeSet<String>,
+    subscribed: BTreeMap<String, Road>,
     commands: mpsc::Sender<Command>,
     feed: Arc<Conflated<Event>>,
     keeper: JoinHandle<()>,
@@ -155,7 +155,7 @@ impl Watcher {
         Ok(Watcher {
             revision,
             road,
-            subscribed: BTreeSet::new(),
+            subscribed: BTreeMap::new(),
             commands,
             feed,
             keeper,
@@ -170,6 +170,11 @@ impl Watcher {
     /// The best road that the server offered; [`Event::SteppedDown`] and [`Event::Restored`] tell of others.
     pub fn road(&self) -> Road {
         self.road
+    }
+
+    /// The road that `uri` took when it was last subscribed to; none when it is not watched.
+    pub fn road_of(&self, uri: &str) -> Option<Road> {
+        self.subscribed.get(uri).copied()
     }
 
     /// Watches `uri` and answers the etag it has now, where the server gives any. Watching twice is watching once.
@@ -190,10 +195,11 @@ impl Watcher {
         &mut self,
         uris: Vec<String>,
     ) -> Result<Vec<Option<String>>, WatchError> {
-        let etags = self
+        let answers = self
             .ask(|answer| Command::Subscribe(uris.clone(), answer))
             .await?;
-        self.subscribed.extend(uris);
+        let (etags, roads): (Vec<Option<String>>, Vec<Road>) = answers.into_iter().unzip();
+        self.subscribed.extend(uris.into_iter().zip(roads));
         Ok(etags)
     }
 
@@ -202,7 +208,7 @@ impl Watcher {
     /// # Errors
     /// [`WatchError::Closed`].
     pub async fn unsubscribe_resource(&mut self, uri: &str) -> Result<bool, WatchError> {
-        if !self.subscribed.remove(uri) {
+        if self.subscribed.remove(uri).is_none() {
             return Ok(false);
         }
         self.ask(|answer| Command::Unsubscribe(uri.to_owned(), answer))
@@ -213,7 +219,7 @@ impl Watcher {
 
     /// What is watched, in the order of the texts.
     pub fn list_subscriptions(&self) -> Vec<String> {
-        self.subscribed.iter().cloned().collect()
+        self.subscribed.keys().cloned().collect()
     }
 
     /// The next change; none once the watcher has ended. May be cancelled.

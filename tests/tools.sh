@@ -89,6 +89,8 @@ python_install() { # name requirements.txt
 # Sets `binary` to the service under test: TIDINGS_BIN, or the debug build, built first.
 use_binary() {
   binary=${TIDINGS_BIN:-}
+  # The service takes variables of this form for its configuration, and refuses those it does not know.
+  export -n TIDINGS_BIN
   if [[ -z $binary ]]; then
     quietly build cargo build --workspace --bins --examples
     binary=$target/debug/tidings

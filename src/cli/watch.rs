@@ -159,9 +159,9 @@ impl Watch {
         uris: Vec<String>,
     ) -> Result<(), CliError> {
         let etags = watcher.subscribe_resources(uris.clone()).await?;
-        let road = watcher.road();
-        say(&listening(name, watcher.revision(), road))?;
+        say(&listening(name, watcher.revision(), watcher.road()))?;
         for (uri, etag) in uris.iter().zip(&etags) {
+            let road = watcher.road_of(uri).unwrap_or(watcher.road());
             self.print(uri, etag.as_deref(), road, true)?;
         }
         loop {

@@ -36,12 +36,12 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// Not the URI of anything.
 const CONNECTION: &str = "\0connection";
 
-/// The etags that resources have, or why they are not watched.
-type Subscribed = Result<Vec<Option<String>>, WatchError>;
+/// The etags that resources have and the roads they are on, or why they are not watched.
+type Subscribed = Result<Vec<(Option<String>, Road)>, WatchError>;
 
 /// What the watcher asks of its keeper.
 pub(super) enum Command {
-    /// Watch these too; answers the etags they have now, in order.
+    /// Watch these too; answers the etags they have now and the roads they are on, in order.
     Subscribe(Vec<String>, oneshot::Sender<Subscribed>),
     /// Watch this no longer.
     Unsubscribe(String, oneshot::Sender<Result<(), WatchError>>),
@@ -261,7 +261,7 @@ impl Keeper {
             let road = self.watched.road(&uri).unwrap_or(Road::ReadAndHash);
             let versions = link.versions(std::slice::from_ref(&uri), road).await?;
             match versions.into_iter().next() {
-                Some(Ok(version)) => etags.insert(uri, version.etag),
+                Some(Ok(version)) => etags.insert(uri, (version.etag, road)),
                 Some(Err(refusal)) => return Ok(Err(refusal.into())),
                 None => None,
             };
@@ -276,12 +276,12 @@ impl Keeper {
             return Ok(Err(refusal.into()));
         }
         for placed in placed {
-            etags.insert(placed.uri.clone(), placed.version.etag.clone());
+            etags.insert(placed.uri.clone(), (placed.version.etag.clone(), placed.road));
             self.watched
                 .add(placed.uri.clone(), placed.version.clone(), placed.road);
             self.settle(&placed, None);
         }
-        let of = |uri: &String| etags.get(uri).cloned().flatten();
+        let of = |uri| etags.get(uri).cloned().expect("each is held or was placed");
         Ok(Ok(uris.iter().map(of).collect()))
     }
 }

@@ -135,6 +135,8 @@ async fn a_resource_that_the_best_road_refuses_takes_the_next_alone() {
         server.refuse_to_tell("demo://b");
         let mut watcher = watcher(&server.url(), era, quick()).await;
         watch(&mut watcher, &["demo://a", "demo://b"]).await;
+        assert_eq!(watcher.road_of("demo://a"), Some(best));
+        assert_eq!(watcher.road_of("demo://b"), Some(Road::ReadAndHash));
         let Event::SteppedDown { uri, from, to, .. } = event(&mut watcher).await else {
             panic!("the step is reported first");
         };

@@ -97,7 +97,7 @@ def expect(lines, why, road, current=False):
 
 def watched(out, err, arguments, file):
     """One line for the beginning and one per change, by the road that is expected."""
-    # A session of the older revisions is told of nothing by these packages, whatever they promise.
+    # These servers know no resources/subscribe, even where they promise it to a session of the older revisions.
     promised = arguments.revision == MODERN and arguments.what in ("listen", "silent")
     road = "listen" if promised else {"etag": "etag"}.get(arguments.what, "read")
     expect(out, "the beginning", road, current=True)
