@@ -110,9 +110,15 @@ impl Checks {
         self.held.insert(uri.to_owned(), check);
     }
 
-    /// What is due. Until it is scheduled anew, it is after `later`, so that nothing is forgotten or asked for twice.
+    /// What is due, and with one that is verified all that are, since one call may ask for many. Until it is scheduled
+    /// anew, it is after `later`, so that nothing is forgotten or asked for twice.
     pub(super) fn take_due(&mut self, now: Instant, later: Duration) -> Vec<(String, Why)> {
-        let due = self.held.iter_mut().filter(|(_, check)| check.at <= now);
+        let verifies = |check: &Check| check.why == Why::Verify;
+        let verified = self.held.values().any(|check| verifies(check) && check.at <= now);
+        let due = self
+            .held
+            .iter_mut()
+            .filter(|(_, check)| check.at <= now || (verified && verifies(check)));
         due.map(|(uri, check)| {
             check.at = now + later;
             (uri.clone(), check.why)
@@ -179,6 +185,27 @@ mod tests {
             [("demo://b".to_owned(), Why::Notice)],
             "it was told of"
         );
+    }
+
+    #[test]
+    fn what_is_verified_is_verified_together() {
+        let (mut checks, start) = (Checks::default(), Instant::now());
+        checks.verify("demo://a", start, Duration::from_secs(10), 0);
+        checks.verify("demo://b", start, Duration::from_secs(60), 0);
+        checks.poll(
+            "demo://c",
+            start,
+            true,
+            &WatchOptions {
+                poll_first: LATER,
+                ..WatchOptions::default()
+            },
+            0,
+        );
+        assert!(checks.take_due(start, LATER).is_empty());
+        let verified = ["demo://a", "demo://b"].map(|uri| (uri.to_owned(), Why::Verify));
+        assert_eq!(checks.take_due(start + Duration::from_secs(10), LATER), verified);
+        assert!(checks.take_due(start + Duration::from_secs(11), LATER).is_empty());
     }
 
     proptest! {

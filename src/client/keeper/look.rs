@@ -137,6 +137,8 @@ impl Keeper {
             let tooled = self.watched.on(|road| road == Road::EtagTool);
             due.extend(tooled.into_iter().map(|uri| (uri, Why::Poll)));
         }
+        // The same for all, so that what was verified together stays together.
+        let random = random();
         let mut silent = None;
         for road in Road::ALL {
             let on = |(uri, _): &&(String, Why)| self.watched.road(uri) == Some(road);
@@ -149,7 +151,7 @@ impl Keeper {
             for ((uri, why), version) in due.into_iter().zip(versions) {
                 match version {
                     Ok(version) => {
-                        if self.answered(&uri, why, version) {
+                        if self.answered(&uri, why, version, random) {
                             silent = Some(uri);
                         }
                     }
@@ -167,7 +169,7 @@ impl Keeper {
     }
 
     /// Notes an answer; whether it proves that the server kept silent about a change.
-    fn answered(&mut self, uri: &str, why: Why, version: Version) -> bool {
+    fn answered(&mut self, uri: &str, why: Why, version: Version, random: u32) -> bool {
         let now = Instant::now();
         let differs = self.watched.surely_differs(uri, &version) == Some(true);
         let forced = self.options.road.is_some();
@@ -182,12 +184,12 @@ impl Keeper {
             Why::Suspicion | Why::Verify | Why::Notice => {
                 let every = self.options.verify_every;
                 self.compared(uri, version);
-                self.checks.verify(uri, now.into_std(), every, random());
+                self.checks.verify(uri, now.into_std(), every, random);
             }
             Why::Poll => {
                 let changed = self.compared(uri, version);
                 self.checks
-                    .poll(uri, now.into_std(), changed, &self.options, random());
+                    .poll(uri, now.into_std(), changed, &self.options, random);
             }
         }
         false
