@@ -257,7 +257,10 @@ impl Inner {
     }
 
     /// The session that a request names.
-    #[expect(clippy::result_large_err, reason = "the refusal is handed on at once, not carried far")]
+    #[expect(
+        clippy::result_large_err,
+        reason = "the refusal is handed on at once, not carried far"
+    )]
     fn session(&self, parts: &Parts, id: Option<&RawValue>) -> Result<Arc<McpSession>, Answer> {
         let Some(key) = header(parts, &SESSION_ID) else {
             let text =
