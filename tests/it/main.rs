@@ -20,3 +20,4 @@ mod bus_store;
 mod bus_end;
 mod bus_model;
 mod mcp;
+mod check;
