@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    fn ack(honoured: Value) -> Heard {
+    fn ack(honoured: &Value) -> Heard {
         heard(ACKNOWLEDGED, &json!(7), json!({ "notifications": honoured }))
     }
 
@@ -156,25 +156,25 @@ mod tests {
     #[test]
     fn each_offence_is_named() {
         let asked = resources(&["demo://a"]);
-        let granted = || ack(asked.clone());
+        let granted = || ack(&asked);
         let list = |tag| heard("notifications/tools/list_changed", &tag, json!({}));
         for (stream, expected) in [
             (
                 vec![granted(), update("demo://a"), update("demo://a/part"), end()],
                 None,
             ),
-            (vec![ack(json!({})), end()], None),
+            (vec![ack(&json!({})), end()], None),
             (
                 vec![update("demo://a"), granted()],
                 Some("before the acknowledgement"),
             ),
             (vec![granted(), granted()], Some("late or twice")),
             (
-                vec![ack(resources(&["demo://a", "demo://b"]))],
+                vec![ack(&resources(&["demo://a", "demo://b"]))],
                 Some("demo://b was acknowledged"),
             ),
             (
-                vec![ack(json!({ "toolsListChanged": true }))],
+                vec![ack(&json!({ "toolsListChanged": true }))],
                 Some("toolsListChanged was acknowledged"),
             ),
             (vec![granted(), update("demo://b")], Some("nobody asked")),

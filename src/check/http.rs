@@ -188,7 +188,8 @@ impl Shared {
         sent: impl Future<Output = Result<Response, reqwest::Error>>,
     ) -> Result<Response, Trouble> {
         let sent = tokio::time::timeout(self.limit, sent).await;
-        sent.map_err(|_| Trouble::Late(self.limit))?.map_err(trouble)
+        sent.map_err(|_| Trouble::Late(self.limit))?
+            .map_err(|error| trouble(&error))
     }
 
     async fn send(&self, message: &Value) -> Result<(), Trouble> {
@@ -204,7 +205,7 @@ impl Shared {
     }
 
     async fn ask(&self, message: &Value) -> Result<Answer, Trouble> {
-        let response = self.post(message).send().await.map_err(trouble)?;
+        let response = self.post(message).send().await.map_err(|error| trouble(&error))?;
         let status = response.status();
         if message["method"] == "initialize" {
             let session = response.headers().get(SESSION);
@@ -281,7 +282,7 @@ fn is_stream(response: &Response) -> bool {
 /// The message in the body; null when there is none.
 async fn body(mut response: Response) -> Result<Value, Trouble> {
     let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(trouble)? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| trouble(&error))? {
         bytes.extend_from_slice(&chunk);
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(Trouble::Broken(format!(
@@ -292,8 +293,8 @@ async fn body(mut response: Response) -> Result<Value, Trouble> {
     Ok(serde_json::from_slice(&bytes).unwrap_or_default())
 }
 
-fn trouble(error: reqwest::Error) -> Trouble {
-    let text = reason(&error);
+fn trouble(error: &reqwest::Error) -> Trouble {
+    let text = reason(error);
     if error.is_connect() {
         Trouble::Unreachable(text)
     } else {

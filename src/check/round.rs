@@ -227,7 +227,7 @@ impl<'a> Round<'a> {
                 problems.warning("the process outlived its standard input by 5 s and ended on SIGTERM only");
             }
             Ending::Killed => {
-                problems.error("the process outlived its standard input and SIGTERM by 5 s each")
+                problems.error("the process outlived its standard input and SIGTERM by 5 s each");
             }
         }
         self.judge(

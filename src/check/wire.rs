@@ -74,14 +74,14 @@ impl fmt::Display for Answer {
 
 pub(super) enum Wire {
     Http(HttpWire),
-    Stdio(StdioWire),
+    Stdio(Box<StdioWire>),
 }
 
 impl Wire {
     pub(super) fn open(target: &Target, log: Arc<Log>, limit: Duration) -> Result<Wire, Trouble> {
         Ok(match target {
             Target::Http(url) => Wire::Http(HttpWire::new(url, log, limit)?),
-            Target::Command(command) => Wire::Stdio(StdioWire::spawn(command, log, limit)?),
+            Target::Command(command) => Wire::Stdio(Box::new(StdioWire::spawn(command, log, limit)?)),
         })
     }
 

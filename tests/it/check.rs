@@ -40,15 +40,90 @@ async fn look_at(defect: Defect, change: impl FnOnce(&mut Options)) -> Report {
 const OLD: &str = "2025-11-25";
 const NEW: &str = "2026-07-28";
 
-/// Looks at a server with `defect`: these checks fail and no others.
-async fn finds(defect: Defect, expected: &[(&str, &str)]) {
-    let report = look_at(defect, |_| ()).await;
-    assert_eq!(failures(&report), expected, "{report}");
+/// The quiet time where nothing is wrong that would need longer to show.
+const SHORT: Duration = Duration::from_millis(200);
+
+/// Every defect, and which checks it fails: these and no others.
+const FOUND: [(Defect, &[(&str, &str)]); 18] = [
+    (
+        Defect::SpuriousLists,
+        &[("spurious-list-changed", OLD), ("spurious-list-changed", NEW)],
+    ),
+    (
+        Defect::FloodsFreshSessions,
+        &[("fresh-announcements", OLD), ("fresh-announcements", NEW)],
+    ),
+    (
+        Defect::PromisesSubscribe,
+        &[("capability-promises", OLD), ("capability-promises", NEW)],
+    ),
+    (
+        Defect::AdvertisesNothing,
+        &[("capability-promises", OLD), ("capability-promises", NEW)],
+    ),
+    (Defect::IgnoresUnsubscribe, &[("unsubscribe-obeyed", OLD)]),
+    (
+        Defect::TellsTwice,
+        &[("duplicate-notices", OLD), ("duplicate-notices", NEW)],
+    ),
+    (Defect::TellsBeforeInitialized, &[("initialized-first", OLD)]),
+    (Defect::AcknowledgesLate, &[("filter-obeyed", NEW)]),
+    (Defect::Untagged, &[("filter-obeyed", NEW)]),
+    (Defect::TagsAsText, &[("filter-obeyed", NEW)]),
+    (Defect::AcknowledgesMore, &[("filter-obeyed", NEW)]),
+    (
+        Defect::ReadsStale,
+        &[("stale-read-after-notice", OLD), ("stale-read-after-notice", NEW)],
+    ),
+    (
+        Defect::AcceptsUnknownUris,
+        &[("unknown-uri", OLD), ("unknown-uri", NEW)],
+    ),
+    (
+        Defect::WrongMethodCode,
+        &[("error-codes", OLD), ("error-codes", NEW)],
+    ),
+    (
+        Defect::AcceptsCursors,
+        &[("error-codes", OLD), ("error-codes", NEW)],
+    ),
+    (
+        Defect::NeverTells,
+        &[("subscribe-obeyed", OLD), ("listen-obeyed", NEW)],
+    ),
+    (Defect::KeepsDeletedSessions, &[("graceful-end", OLD)]),
+    (Defect::None, &[]),
+];
+
+/// What only bothers clients, or is only recommended.
+const WARNINGS: [Defect; 6] = [
+    Defect::FloodsFreshSessions,
+    Defect::TellsTwice,
+    Defect::TellsBeforeInitialized,
+    Defect::AcceptsUnknownUris,
+    Defect::AcceptsCursors,
+    Defect::None,
+];
+
+#[tokio::test]
+async fn each_fault_fails_its_check_and_no_other() {
+    // Most of a run is waiting, so the runs wait together.
+    let runs = FOUND.map(|(defect, expected)| async move {
+        let report = look_at(defect, |_| ()).await;
+        assert_eq!(failures(&report), expected, "{defect:?}: {report}");
+        let harmless = WARNINGS.contains(&defect);
+        assert_eq!(
+            report.worst() != Some(Severity::Error),
+            harmless,
+            "{defect:?}: {report}"
+        );
+    });
+    futures_util::future::join_all(runs).await;
 }
 
 #[tokio::test]
 async fn a_server_without_a_fault_passes() {
-    let report = look_at(Defect::None, |_| ()).await;
+    let report = look_at(Defect::None, |options| options.quiet_time = SHORT).await;
     assert_eq!(failures(&report), [], "{report}");
     assert_eq!(report.worst(), None);
     let skipped = report
@@ -68,142 +143,10 @@ async fn a_server_without_a_fault_passes() {
 }
 
 #[tokio::test]
-async fn spurious_list_changes_are_found() {
-    finds(
-        Defect::SpuriousLists,
-        &[("spurious-list-changed", OLD), ("spurious-list-changed", NEW)],
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn a_flood_on_a_fresh_session_is_found() {
-    finds(
-        Defect::FloodsFreshSessions,
-        &[("fresh-announcements", OLD), ("fresh-announcements", NEW)],
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn an_empty_promise_is_found() {
-    finds(
-        Defect::PromisesSubscribe,
-        &[("capability-promises", OLD), ("capability-promises", NEW)],
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn notifications_that_nothing_promised_are_found() {
-    finds(
-        Defect::AdvertisesNothing,
-        &[("capability-promises", OLD), ("capability-promises", NEW)],
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn an_unsubscription_that_is_ignored_is_found() {
-    finds(Defect::IgnoresUnsubscribe, &[("unsubscribe-obeyed", OLD)]).await;
-}
-
-#[tokio::test]
-async fn a_change_that_is_told_twice_is_found() {
-    finds(
-        Defect::TellsTwice,
-        &[("duplicate-notices", OLD), ("duplicate-notices", NEW)],
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn a_notification_before_the_client_is_ready_is_found() {
-    finds(Defect::TellsBeforeInitialized, &[("initialized-first", OLD)]).await;
-}
-
-#[tokio::test]
-async fn a_late_acknowledgement_is_found() {
-    finds(Defect::AcknowledgesLate, &[("filter-obeyed", NEW)]).await;
-}
-
-#[tokio::test]
-async fn messages_without_the_id_of_their_stream_are_found() {
-    finds(Defect::Untagged, &[("filter-obeyed", NEW)]).await;
-}
-
-#[tokio::test]
-async fn an_id_of_another_type_is_found() {
-    finds(Defect::TagsAsText, &[("filter-obeyed", NEW)]).await;
-}
-
-#[tokio::test]
-async fn an_acknowledgement_of_more_than_was_asked_is_found() {
-    finds(Defect::AcknowledgesMore, &[("filter-obeyed", NEW)]).await;
-}
-
-#[tokio::test]
-async fn a_stale_read_is_found() {
-    finds(
-        Defect::ReadsStale,
-        &[("stale-read-after-notice", OLD), ("stale-read-after-notice", NEW)],
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn subscriptions_to_nothing_are_found_and_are_a_warning() {
-    let report = look_at(Defect::AcceptsUnknownUris, |_| ()).await;
-    assert_eq!(
-        failures(&report),
-        [("unknown-uri", OLD), ("unknown-uri", NEW)],
-        "{report}"
-    );
-    assert_eq!(report.worst(), Some(Severity::Warning));
-}
-
-#[tokio::test]
-async fn wrong_error_codes_are_found() {
-    finds(
-        Defect::WrongMethodCode,
-        &[("error-codes", OLD), ("error-codes", NEW)],
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn a_recommended_code_that_is_missing_is_a_warning() {
-    let report = look_at(Defect::AcceptsCursors, |_| ()).await;
-    assert_eq!(
-        failures(&report),
-        [("error-codes", OLD), ("error-codes", NEW)],
-        "{report}"
-    );
-    assert_eq!(report.worst(), Some(Severity::Warning));
-}
-
-#[tokio::test]
-async fn a_server_that_never_tells_is_found() {
-    let report = look_at(Defect::NeverTells, |options| {
-        options.wait = Duration::from_millis(500)
-    })
-    .await;
-    assert_eq!(
-        failures(&report),
-        [("subscribe-obeyed", OLD), ("listen-obeyed", NEW)],
-        "{report}"
-    );
-}
-
-#[tokio::test]
-async fn a_session_that_outlives_its_end_is_found() {
-    finds(Defect::KeepsDeletedSessions, &[("graceful-end", OLD)]).await;
-}
-
-#[tokio::test]
 async fn a_silent_stream_is_worth_knowing() {
     let report = look_at(Defect::None, |options| {
         options.touch = None;
+        options.quiet_time = SHORT;
         options.idle = Some(Duration::from_millis(200));
     })
     .await;
@@ -221,6 +164,8 @@ async fn one_era_is_looked_at_when_one_is_asked_for() {
         let report = look_at(Defect::None, |options| {
             options.era = era;
             options.touch = None;
+            options.quiet_time = SHORT;
+            options.quiet_time = SHORT;
         })
         .await;
         assert_eq!(report.revisions, [revision]);
@@ -236,6 +181,7 @@ async fn what_cannot_be_finished_is_said_and_is_an_error() {
     assert!(reason.contains("the --touch command failed"), "{reason}");
     assert_eq!(report.worst(), Some(Severity::Error));
     let mut hasty = options(&bad.touch());
+    hasty.quiet_time = Duration::from_secs(5);
     hasty.timeout = Duration::from_millis(900);
     let report = check::run(&target, &hasty).await.unwrap();
     assert!(report.incomplete.unwrap().contains("--timeout"));
