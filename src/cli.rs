@@ -7,6 +7,7 @@
 mod serve;
 mod publish;
 mod watch;
+mod check;
 mod demo;
 mod exit;
 mod signal;
@@ -18,6 +19,7 @@ use std::future::Future;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use check::Check;
 pub use exit::{CliError, Exit};
 use publish::Publish;
 use serve::Serve;
@@ -42,6 +44,9 @@ enum Command {
     /// Print every change of some resources of any MCP server, until interrupted
     #[command(after_help = exit::HELP)]
     Watch(Watch),
+    /// Test how any MCP server tells of changes
+    #[command(after_help = exit::HELP)]
+    Check(Check),
     /// Tell a story on a bus of its own: one resource, registered once and updated twice
     #[command(subcommand, after_help = exit::HELP)]
     Demo(demo::Story),
@@ -54,7 +59,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         .map_err(CliError::Usage)
         .and_then(run);
     match ended {
-        Ok(()) => Exit::Ok,
+        Ok(exit) => exit,
         Err(error) => {
             error.print();
             error.exit()
@@ -62,13 +67,15 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     }
 }
 
-fn run(cli: Cli) -> Result<(), CliError> {
-    match cli.command {
+fn run(cli: Cli) -> Result<Exit, CliError> {
+    let ended = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Publish(publish) => publish.run(),
         Command::Watch(watch) => watch.run(),
+        Command::Check(check) => return check.run(),
         Command::Demo(story) => story.run(),
-    }
+    };
+    ended.map(|()| Exit::Ok)
 }
 
 /// What clap prints for a misuse that only we can see.
@@ -109,6 +116,8 @@ mod tests {
             "tidings publish demo://a",
             "tidings publish demo://a - --if-match v1-2 --media-type text/plain --title T",
             "tidings publish demo://a --create --url http://127.0.0.1:1",
+            "tidings check http://127.0.0.1:1/mcp --json --era legacy",
+            "tidings check -- server",
             "tidings demo push",
             "tidings demo poll",
         ] {
@@ -140,6 +149,7 @@ mod tests {
             Exit::Ok,
             Exit::Failure,
             Exit::Usage,
+            Exit::Warnings,
             Exit::Unavailable,
             Exit::Config,
         ] {

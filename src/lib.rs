@@ -5,6 +5,7 @@ pub mod service;
 pub mod mcp;
 pub mod etag_tools;
 pub mod client;
+pub mod check;
 pub mod source;
 pub mod store;
 pub mod config;

@@ -14,8 +14,9 @@ use crate::telemetry::TelemetryError;
 pub(super) const HELP: &str = "\
 Exit codes:
    0  success, or ended by an interrupt
-   1  failed while running
+   1  failed while running, or a check found errors
    2  wrong usage of the command line
+   3  a check found warnings and no errors
   69  the service or server cannot be reached
   78  the configuration is wrong";
 
@@ -25,10 +26,12 @@ Exit codes:
 pub enum Exit {
     /// As asked.
     Ok = 0,
-    /// It failed while running.
+    /// It failed while running, or a check found errors.
     Failure = 1,
     /// The command line makes no sense.
     Usage = 2,
+    /// A check found warnings and no errors.
+    Warnings = 3,
     /// Whom it was to speak to cannot be reached (`EX_UNAVAILABLE` of sysexits).
     Unavailable = 69,
     /// The configuration is wrong (`EX_CONFIG` of sysexits).

@@ -56,7 +56,7 @@ pub(super) struct Watch {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum EraName {
+pub(super) enum EraName {
     Auto,
     Modern,
     Legacy,

@@ -22,3 +22,4 @@ mod bus_model;
 mod mcp;
 mod workspace_story;
 mod wrap;
+mod check;

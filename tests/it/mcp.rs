@@ -11,7 +11,7 @@ mod http;
 mod events;
 mod client;
 mod local;
-mod server;
+pub(crate) mod server;
 
 mod golden;
 mod lists;

@@ -38,6 +38,26 @@ impl Server {
         Server { address, process }
     }
 
+    /// Where a file of the folder that is served is.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.process.folder.path().join("resources").join(name)
+    }
+
+    /// Writes a file of the folder that is served.
+    pub(crate) fn write_file(&self, name: &str, text: &str) {
+        fs::write(self.file(name), text).expect("a file");
+    }
+
+    /// Waits until the service has found the file behind a resource.
+    pub(crate) async fn until_listed(&self, uri: &str) {
+        within("a resource", async {
+            while self.api("GET", uri, "").await.status != 200 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
     /// Creates or replaces a text resource over the HTTP API; answers its etag.
     pub(crate) async fn put(&self, uri: &str, text: &str) -> String {
         let reply = self.api("PUT", uri, text).await;
@@ -190,6 +210,19 @@ impl StdioClient {
     }
 }
 
+/// The program.
+pub(crate) fn binary() -> &'static str {
+    env!("CARGO_BIN_EXE_tidings")
+}
+
+/// A folder that can be served, with its configuration beside it.
+pub(crate) fn service_folder(config: &str) -> TempDir {
+    let folder = TempDir::new().expect("a folder");
+    fs::create_dir(folder.path().join("resources")).expect("a folder");
+    fs::write(folder.path().join("tidings.toml"), config).expect("a file");
+    folder
+}
+
 /// The process and what it says.
 struct Process {
     child: Child,
@@ -200,13 +233,11 @@ struct Process {
 
 impl Process {
     fn spawn(config: &str, arguments: &[&str], input: Stdio) -> Process {
-        let folder = TempDir::new().expect("a folder");
+        let folder = service_folder(config);
         let file = folder.path().join("tidings.toml");
-        fs::create_dir(folder.path().join("resources")).expect("a folder");
-        fs::write(&file, config).expect("a file");
         let speaks = arguments.contains(&"--stdio");
         let log = fs::File::create(folder.path().join("log")).expect("a file");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidings"))
+        let mut child = Command::new(binary())
             .env_clear()
             .arg("serve")
             .arg(folder.path())
