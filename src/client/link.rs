@@ -38,6 +38,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 /// How many notifications rmcp may hold for a listen stream; they are taken out at once.
 const LISTEN_BUFFER: NonZeroUsize = NonZeroUsize::new(1024).expect("1024 is not 0");
 
+/// How long a listen stream is kept beside the one that takes its place: a server may acknowledge a stream a moment
+/// before it tells anything on it.
+const LISTEN_OVERLAP: Duration = Duration::from_secs(1);
+
 /// Why a request has no result.
 #[derive(Debug)]
 pub(super) enum LinkError {
@@ -224,7 +228,7 @@ impl Link {
     }
 
     /// Opens a stream for `uris` in place of the one before; answers those the server accepted. The old one ends only
-    /// once the new one is there, so that nothing is missed between.
+    /// a while after the new one is there, so that nothing is missed between.
     async fn listen(&mut self, uris: Vec<String>) -> Result<Vec<String>, LinkError> {
         if uris.is_empty() {
             self.listening = None;
@@ -240,7 +244,12 @@ impl Link {
             .unwrap_or_default();
         let (stop, stopped) = oneshot::channel();
         tokio::spawn(pump(subscription, self.inbox.clone(), stopped));
-        self.listening = Some(Listening { _stop: stop });
+        if let Some(before) = self.listening.replace(Listening { _stop: stop }) {
+            tokio::spawn(async move {
+                tokio::time::sleep(LISTEN_OVERLAP).await;
+                drop(before);
+            });
+        }
         Ok(accepted)
     }
 
