@@ -3,7 +3,7 @@
 //! Owns: which request is whose. Never: keeps state.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rmcp::model::*;
@@ -15,7 +15,7 @@ use super::wrapped::{Wrapped, if_there_is, is_whole, with_ours};
 use crate::mcp::listen::Listening;
 use crate::mcp::wire::Revision;
 use crate::mcp::{convert, error};
-use crate::{ListKind, ResourceUri};
+use crate::{Etag, ListKind, ResourceUri};
 
 /// How long the wrapped server may be busy with a new client before that client is told of lists: a server that sets
 /// up its lists then is waited for, one that works on for as long as the client stays is not.
@@ -86,7 +86,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         if is_whole(request.as_ref(), result.next_cursor.as_ref()) {
             self.observe(Part::Resources, &as_json(&result.resources)).await?;
         }
-        let uris: Vec<&str> = result.resources.iter().map(|item| item.uri.as_str()).collect();
+        let uris: Vec<String> = result.resources.iter().map(|item| item.uri.clone()).collect();
         let etags = self.etags(&uris).await?;
         for (item, etag) in result.resources.iter_mut().zip(etags) {
             if let Some(etag) = etag {
@@ -269,15 +269,25 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let mut filter = context.accepted().clone();
+        let uris = filter.resource_subscriptions.clone().unwrap_or_default();
+        // First of all: rmcp has acknowledged already, so what changes from here on must be told.
+        let begun = self.etags(&uris).await?;
         let live = self.live(context.request_context());
-        // Lists first: what they are now is what this stream starts from, and no change.
+        // One that cannot be read is left out by the bus, like any that it does not know.
+        self.ensure(&live, &uris).await?;
+        // What the lists are now is what this stream starts from, and no change.
         let learnt = self.wrap.learn_lists(&live).await;
         learnt.map_err(|failure| error::list(&failure))?;
-        let mut filter = context.accepted().clone();
-        let uris = filter.resource_subscriptions.as_deref().unwrap_or_default();
-        // One that cannot be read is left out by the bus, like any that it does not know.
-        self.ensure(&live, uris).await?;
         let listening = Listening::open(&self.ours, &mut filter, false).await?;
+        let granted = filter.resource_subscriptions.unwrap_or_default();
+        let begun = uris.into_iter().zip(begun);
+        let begun: HashMap<String, Option<Etag>> = begun.filter(|(uri, _)| granted.contains(uri)).collect();
+        for notification in self.missed(begun).await? {
+            if context.sink().send(notification).await.is_err() {
+                return Ok(());
+            }
+        }
         listening.run(&context).await
     }
 

@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rmcp::model::{ErrorCode, JsonObject, MetaObject, PaginatedRequestParams, ServerCapabilities};
+use rmcp::model::{
+    ErrorCode, JsonObject, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerNotification,
+};
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
@@ -16,6 +18,7 @@ use super::{CALLER, Wrap, listed};
 use crate::etag_tools::EtagToolLimits;
 use crate::mcp::error;
 use crate::mcp::handler::{Handler, SERVER_INFO_META_KEY};
+use crate::mcp::stdio::updated;
 use crate::mcp::wire::{ETAG_META_KEY, Revision};
 use crate::{Digest, Etag, ResourceUri};
 
@@ -68,7 +71,7 @@ impl<H: ServerHandler> Wrapped<H> {
     }
 
     /// The etags of what a list names, as far as there are any yet.
-    pub(super) async fn etags(&self, uris: &[&str]) -> Result<Vec<Option<Etag>>, ErrorData> {
+    pub(super) async fn etags(&self, uris: &[String]) -> Result<Vec<Option<Etag>>, ErrorData> {
         let parsed: Vec<Option<ResourceUri>> = uris.iter().map(|uri| ResourceUri::new(uri).ok()).collect();
         let known = parsed.iter().flatten().cloned().collect();
         let etags = self.ours.bus.etags(known).await.map_err(error::stopping)?;
@@ -98,6 +101,22 @@ impl<H: ServerHandler> Wrapped<H> {
         let unknown = uris.into_iter().zip(etags).filter(|(_, etag)| etag.is_none());
         let learnt = self.wrap.learn_all(live, unknown.map(|(uri, _)| uri).collect());
         learnt.await.map_err(|failure| error::list(&failure))
+    }
+
+    /// What a stream must be told that was subscribed a while after it was acknowledged: the etags that moved since
+    /// `begun`. One that had none then had its first version while the stream was on its way, which is no change.
+    pub(super) async fn missed(
+        &self,
+        begun: HashMap<String, Option<Etag>>,
+    ) -> Result<Vec<ServerNotification>, ErrorData> {
+        let (uris, begun): (Vec<String>, Vec<Option<Etag>>) = begun.into_iter().unzip();
+        let now = self.etags(&uris).await?;
+        let moved = uris.iter().zip(begun).zip(now).filter_map(|((uri, begun), now)| {
+            let (uri, now) = (ResourceUri::new(uri).ok()?, now?);
+            let first = begun.is_none() && now.version == 1;
+            (begun != Some(now) && !first).then(|| updated(&uri, now))
+        });
+        Ok(moved.collect())
     }
 
     /// Reads the wrapped server's resources that arguments of an etag tool name: a client that asks whether its etag is
