@@ -1,14 +1,17 @@
 //! The client side: watches resources of any MCP server, whatever revision it speaks.
 //!
 //! Owns the connection, the subscriptions and the memory of what was last reported. It takes the best road the server
-//! offers (`subscriptions/listen`, else `resources/subscribe`), says which, connects again when the connection is lost
-//! and then reports what changed meanwhile. No type of the protocol library is part of its interface.
+//! offers and keeps (`subscriptions/listen`, else `resources/subscribe`, else the etag tools, else reading on a timer),
+//! says which, connects again when the connection is lost and then reports what changed meanwhile. No type of the
+//! protocol library is part of its interface.
 //!
 //! Behind a [`Watcher`] works one task, the keeper; behind that one connection, the link. Between each two stands a
 //! queue that holds the newest word per resource, so a slow reader costs one entry per resource and loses none.
 
+mod options;
 mod keeper;
 mod watched;
+mod checks;
 mod handshake;
 mod link;
 mod version;
@@ -20,18 +23,23 @@ mod target;
 mod error;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod road_tests;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::Digest;
+
 pub use backoff::Backoff;
 use conflated::Conflated;
 pub use error::{ConnectError, WatchError};
 use keeper::{Command, Keeper};
+pub use options::WatchOptions;
 pub use target::{Era, Road, Target};
 
 /// How many commands may wait; a watcher sends one at a time.
@@ -47,6 +55,8 @@ pub struct ResourceChanged {
     pub uri: String,
     /// The version it has now, where the server says so.
     pub etag: Option<String>,
+    /// The digest of its contents, where they were read to learn this.
+    pub digest: Option<Digest>,
     /// By which road it became known.
     pub road: Road,
 }
@@ -55,8 +65,9 @@ pub struct ResourceChanged {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A resource changed. Where the server gives etags, every version is reported once at most; where it gives none,
-    /// a change during a loss of the connection may be reported though nothing changed, but never missed.
+    /// A resource changed. Every version is reported once at most: versions are told apart by etag, and by a digest of
+    /// the contents where the server gives none. Where one connection gives etags and the next does not, nothing can be
+    /// compared, and a change may be reported though there was none.
     Changed(ResourceChanged),
     /// The connection is lost, and will be made again.
     Lost {
@@ -71,6 +82,17 @@ pub enum Event {
         revision: String,
         /// The road taken now.
         road: Road,
+    },
+    /// The server does not offer the better road for this, or does not keep it: another one is taken.
+    SteppedDown {
+        /// The resource that it is about; none when it is all of them.
+        uri: Option<String>,
+        /// The road that was tried.
+        from: Road,
+        /// The road that is taken.
+        to: Road,
+        /// What was wrong with the first.
+        reason: String,
     },
     /// A watched resource is not there any more, or may not be watched. It stays watched, and is asked for again from
     /// time to time.
@@ -99,7 +121,7 @@ pub enum Event {
 pub struct Watcher {
     revision: String,
     road: Road,
-    subscribed: BTreeSet<String>,
+    subscribed: BTreeMap<String, Road>,
     commands: mpsc::Sender<Command>,
     feed: Arc<Conflated<Event>>,
     keeper: JoinHandle<()>,
@@ -111,24 +133,29 @@ impl Watcher {
     /// # Errors
     /// [`ConnectError`]; this first connection is not tried again.
     pub async fn connect(target: Target, era: Era) -> Result<Watcher, ConnectError> {
-        Watcher::connect_with(target, era, Backoff::default()).await
+        Watcher::connect_with(target, era, WatchOptions::default()).await
     }
 
-    /// Like [`connect`](Self::connect), with other waits than usual between later attempts to connect.
+    /// Like [`connect`](Self::connect), with other waits than usual, or on one road alone.
     ///
     /// # Errors
-    /// As `connect`.
-    pub async fn connect_with(target: Target, era: Era, backoff: Backoff) -> Result<Watcher, ConnectError> {
-        let link = handshake::open(&target, era).await?;
-        let (revision, road) = (link.revision.clone(), link.road);
+    /// As `connect`, and [`ConnectError::NoRoad`] when the server does not offer the one road.
+    pub async fn connect_with(
+        target: Target,
+        era: Era,
+        options: WatchOptions,
+    ) -> Result<Watcher, ConnectError> {
+        let options = options.bounded();
+        let link = handshake::open(&target, era, options.road).await?;
         let (commands, received) = mpsc::channel(COMMANDS);
         let feed = Arc::new(Conflated::new());
-        let keeper = Keeper::new(target, era, backoff, received, feed.clone());
+        let keeper = Keeper::new(target, era, options, received, feed.clone());
+        let (revision, road) = (link.revision.clone(), keeper.best_road(&link));
         let keeper = tokio::spawn(keeper.run(link));
         Ok(Watcher {
             revision,
             road,
-            subscribed: BTreeSet::new(),
+            subscribed: BTreeMap::new(),
             commands,
             feed,
             keeper,
@@ -140,9 +167,14 @@ impl Watcher {
         &self.revision
     }
 
-    /// The road that was taken; [`Event::Restored`] tells of another one.
+    /// The best road that the server offered; [`Event::SteppedDown`] and [`Event::Restored`] tell of others.
     pub fn road(&self) -> Road {
         self.road
+    }
+
+    /// The road that `uri` took when it was last subscribed to; none when it is not watched.
+    pub fn road_of(&self, uri: &str) -> Option<Road> {
+        self.subscribed.get(uri).copied()
     }
 
     /// Watches `uri` and answers the etag it has now, where the server gives any. Watching twice is watching once.
@@ -163,10 +195,11 @@ impl Watcher {
         &mut self,
         uris: Vec<String>,
     ) -> Result<Vec<Option<String>>, WatchError> {
-        let etags = self
+        let answers = self
             .ask(|answer| Command::Subscribe(uris.clone(), answer))
             .await?;
-        self.subscribed.extend(uris);
+        let (etags, roads): (Vec<Option<String>>, Vec<Road>) = answers.into_iter().unzip();
+        self.subscribed.extend(uris.into_iter().zip(roads));
         Ok(etags)
     }
 
@@ -175,7 +208,7 @@ impl Watcher {
     /// # Errors
     /// [`WatchError::Closed`].
     pub async fn unsubscribe_resource(&mut self, uri: &str) -> Result<bool, WatchError> {
-        if !self.subscribed.remove(uri) {
+        if self.subscribed.remove(uri).is_none() {
             return Ok(false);
         }
         self.ask(|answer| Command::Unsubscribe(uri.to_owned(), answer))
@@ -186,7 +219,7 @@ impl Watcher {
 
     /// What is watched, in the order of the texts.
     pub fn list_subscriptions(&self) -> Vec<String> {
-        self.subscribed.iter().cloned().collect()
+        self.subscribed.keys().cloned().collect()
     }
 
     /// The next change; none once the watcher has ended. May be cancelled.
@@ -231,7 +264,12 @@ mod tests {
     use super::*;
 
     /// Attempts come quickly, so that no test waits for long.
-    const QUICK: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(200));
+    fn quick() -> WatchOptions {
+        WatchOptions {
+            backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(200)),
+            ..WatchOptions::default()
+        }
+    }
 
     const BOTH: [(Era, Road); 2] = [(Era::Modern, Road::Listen), (Era::Legacy, Road::Subscribe)];
 
@@ -243,19 +281,25 @@ mod tests {
 
     async fn watcher(server: &Server, era: Era) -> Watcher {
         let target = Target::http(&server.url()).unwrap();
-        soon(Watcher::connect_with(target, era, QUICK)).await.unwrap()
+        soon(Watcher::connect_with(target, era, quick())).await.unwrap()
     }
 
     fn changed(uri: &str, etag: Option<&str>, road: Road) -> ResourceChanged {
         ResourceChanged {
             uri: uri.to_owned(),
             etag: etag.map(str::to_owned),
+            digest: None,
             road,
         }
     }
 
+    /// The next change, the digest aside.
     async fn next(watcher: &mut Watcher) -> ResourceChanged {
-        soon(watcher.next()).await.expect("the watcher runs")
+        let changed = soon(watcher.next()).await.expect("the watcher runs");
+        ResourceChanged {
+            digest: None,
+            ..changed
+        }
     }
 
     /// The first event that `wanted` answers something for.
@@ -490,7 +534,7 @@ mod tests {
     async fn a_program_is_watched_over_its_standard_input_and_output() {
         let command = ["sh", "-c", SHELL_SERVER].map(Into::into).to_vec();
         let target = Target::command(command).unwrap();
-        let mut watcher = soon(Watcher::connect_with(target, Era::Auto, QUICK))
+        let mut watcher = soon(Watcher::connect_with(target, Era::Auto, quick()))
             .await
             .unwrap();
         assert_eq!(watcher.revision(), "2025-11-25");

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use crate::change::{Change, Condition, ListChange};
 use crate::error::{PublishError, SubscribeError};
-use crate::message::Known;
 use crate::uri_template::Variables;
 use crate::{
     Content, Digest, Limits, ListHash, ListKind, Prompt, Resource, ResourceTemplate, ResourceUri, Tool,
@@ -53,6 +52,15 @@ struct Family {
     item: Digest,
     listed: Option<Digest>,
     since: u64,
+}
+
+/// What the Registry knows of a URI, for the Etag actor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Known {
+    Nothing,
+    Registered,
+    /// A member of a template that was registered at this time.
+    Member(u64),
 }
 
 /// What a URI stands for.

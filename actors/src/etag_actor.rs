@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use actix::{Actor, ActorContext, Addr, Context, Handler};
 
-use crate::catalog::{Decision, Effect};
+use crate::catalog::{Decision, Effect, Known};
 use crate::change::{ListOutcome, Outcome};
 use crate::ledger::{Ledger, Line};
 use crate::message::{
-    BatchStored, Enlist, EnlistLists, Fan, Known, Request, Route, Stamp, StampList, StampLook, StampPage,
-    StampRead, StampSubscribe, StampWatchLists,
+    BatchStored, Enlist, EnlistLists, Fan, Request, Route, Stamp, StampList, StampLook, StampPage, StampRead,
+    StampSubscribe, StampWatchLists,
 };
 use crate::metric::Metrics;
 use crate::post::{Guard, post};

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use actix::Message;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::catalog::Found;
+use crate::catalog::{Found, Known};
 use crate::change::{Change, Condition, ListChange, ListOutcome, Outcome};
 use crate::door::Ticket;
 use crate::error::{PublishError, SubscribeError};
-use crate::outbox::{EndReason, Outbox, Pending, SubscriberId};
+use crate::outbox::{EndReason, Outbox};
 use crate::publisher::Completion;
-use crate::session::SubscriberKind;
+use crate::subscriber::SubscriberInfo;
 use crate::{
     Etag, ListHash, ListKind, Notice, Position, Prompt, Resource, ResourceTemplate, ResourceUri, Tool,
 };
@@ -147,15 +147,6 @@ pub(crate) struct StampRead {
     pub(crate) ticket: Ticket<Option<(Found, Etag)>>,
 }
 
-/// What the Registry knows of a URI, for the Etag actor.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Known {
-    Nothing,
-    Registered,
-    /// A member of a template that was registered at this time.
-    Member(u64),
-}
-
 /// From the Registry: add the versions and answer.
 pub(crate) struct StampLook {
     pub(crate) uris: Vec<(ResourceUri, Known)>,
@@ -224,19 +215,6 @@ pub(crate) struct Survey {
 
 /// From the bus: the end; hand out what is pending, then say so.
 pub(crate) struct EndAll(pub(crate) EndReason);
-
-/// One subscriber, as it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SubscriberInfo {
-    /// Its name for the life of the bus.
-    pub id: SubscriberId,
-    /// What it is.
-    pub kind: SubscriberKind,
-    /// What its opener called it: revision and transport of a session, for example.
-    pub label: Arc<str>,
-    /// What it has not been told yet.
-    pub pending: Pending,
-}
 
 // ── Session ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

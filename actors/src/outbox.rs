@@ -12,19 +12,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::outbox_set::{Entry, Marked, OutboxSet};
-use crate::session::SubscriberKind;
+use crate::subscriber::{Pending, SubscriberId, SubscriberKind};
 use crate::table::SlotId;
-use crate::{ListHash, ListKind, Notice, Position, ResourceUri};
-
-/// Names one subscriber for the life of the bus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SubscriberId(pub u64);
-
-impl std::fmt::Display for SubscriberId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "s{}", self.0)
-    }
-}
+use crate::{ListHash, ListKind, Notice, Position};
 
 /// Why a subscriber's outbox ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,23 +244,6 @@ impl Outbox {
     }
 }
 
-/// What a subscriber has not been told yet, as it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pending {
-    /// How many URIs it subscribed to.
-    pub subscriptions: usize,
-    /// How many entries wait to be told, lists included.
-    pub entries: usize,
-    /// The URIs that wait, oldest first.
-    pub uris: Vec<ResourceUri>,
-    /// How long the oldest resource entry has been waiting since its change passed the door.
-    pub oldest: Option<std::time::Duration>,
-    /// Per list kind the hash it was last told of.
-    pub lists_told: [Option<ListHash>; 3],
-    /// How many streams read it now.
-    pub streams: usize,
-}
-
 /// One reader of an outbox. Dropping it leaves what it was not handed for the next reader.
 #[derive(Debug)]
 pub struct OutboxReader {
@@ -368,7 +341,7 @@ impl Drop for OutboxReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cause, Etag};
+    use crate::{Cause, Etag, ResourceUri};
     use std::time::Instant;
 
     fn outbox() -> (Arc<Outbox>, SlotId) {

@@ -14,11 +14,12 @@ use actix::{Actor, AsyncContext, Context, Handler};
 use crate::change::{ListOutcome, Outcome};
 use crate::door::Ticket;
 use crate::error::{PublishError, SubscribeError};
-use crate::message::{EndAll, Enlist, EnlistLists, Fan, Request, Route, SubscriberInfo, Survey};
+use crate::message::{EndAll, Enlist, EnlistLists, Fan, Request, Route, Survey};
 use crate::metric::Metrics;
-use crate::outbox::{EndReason, Outbox, SubscriberId};
+use crate::outbox::{EndReason, Outbox};
 use crate::outbox_set::Marked;
 use crate::post::Guard;
+use crate::subscriber::{SubscriberId, SubscriberInfo};
 use crate::table::{Member, SubscriptionTable};
 use crate::{Etag, ListHash, ResourceUri};
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler};
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Known};
 use crate::change::ListOutcome;
 use crate::etag_actor::EtagActor;
 use crate::message::{
-    Find, Known, Look, PageResources, Publish, PublishList, Read, Route, Stamp, StampList, StampLook,
-    StampPage, StampRead, StampSubscribe, StampWatchLists, Subscribe, WatchLists,
+    Find, Look, PageResources, Publish, PublishList, Read, Route, Stamp, StampList, StampLook, StampPage,
+    StampRead, StampSubscribe, StampWatchLists, Subscribe, WatchLists,
 };
 use crate::metric::Metrics;
 use crate::post::{Guard, post};

@@ -18,34 +18,12 @@ use crate::message::{
     WatchEverything, WatchLists,
 };
 use crate::metric::Metrics;
-use crate::outbox::{EndReason, Outbox, OutboxReader, SubscriberId};
+use crate::outbox::{EndReason, Outbox, OutboxReader};
 use crate::post::{Life, post};
 use crate::registry::Registry;
+use crate::subscriber::{SubscriberId, SubscriberKind};
 use crate::system::current_shard;
 use crate::{Closed, Etag, ListKind, ResourceUri};
-
-/// What a subscriber is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SubscriberKind {
-    /// One connected client.
-    Session,
-    /// One stream whose subscriptions end with it.
-    Stream,
-    /// Code of this process.
-    Local,
-}
-
-impl SubscriberKind {
-    /// The kind as it is written in labels and logs.
-    pub fn name(self) -> &'static str {
-        match self {
-            SubscriberKind::Session => "session",
-            SubscriberKind::Stream => "stream",
-            SubscriberKind::Local => "local",
-        }
-    }
-}
 
 /// How a session is opened.
 #[derive(Debug, Clone)]

@@ -1,7 +1,10 @@
 //! `tidings watch`: prints every change of some resources of any MCP server, one line each.
 //!
 //! Owns the two forms of its command line and the lines themselves. Changes go to standard output, word about the
-//! connection to standard error. It never speaks to a server itself; [`crate::client`] does.
+//! connection to standard error. It never speaks to a server itself; [`crate::client`] does. What is run per change is
+//! run by `exec`.
+
+mod exec;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -11,9 +14,12 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::{CliError, block_on, signal, timestamp, usage};
-use crate::client::{ConnectError, Era, Event, Road, Target, WatchError, Watcher};
+use crate::client::{
+    ConnectError, Era, Event, ResourceChanged, Road, Target, WatchError, WatchOptions, Watcher,
+};
 use crate::config::{LogConfig, LogFormat};
 use crate::{ResourceUri, telemetry};
+use exec::Exec;
 
 const USAGE: &str =
     "tidings watch [OPTIONS] TARGET URI...\n       tidings watch [OPTIONS] URI... -- COMMAND [ARG]...";
@@ -38,6 +44,12 @@ pub(super) struct Watch {
     /// Revisions of the protocol to try: all, 2026-07-28, or 2025-11-25 and older
     #[arg(long, value_enum, default_value_t = EraName::Auto)]
     era: EraName,
+    /// The only road to take; by default the best that the server offers and keeps
+    #[arg(long, value_enum)]
+    road: Option<RoadName>,
+    /// Command to run after each change with `sh -c`, one at a time; it finds TIDINGS_URI, TIDINGS_ETAG and TIDINGS_ROAD
+    #[arg(long, value_name = "CMD")]
+    exec: Option<String>,
     /// What is logged: a level, or directives such as info,tidings=debug
     #[arg(long, env = "TIDINGS_LOG", default_value = LOG_DEFAULT, value_name = "LEVEL", hide_env_values = true)]
     log: String,
@@ -56,6 +68,29 @@ impl From<EraName> for Era {
             EraName::Auto => Era::Auto,
             EraName::Modern => Era::Modern,
             EraName::Legacy => Era::Legacy,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum RoadName {
+    /// subscriptions/listen, of 2026-07-28
+    Listen,
+    /// resources/subscribe, of the revisions before
+    Subscribe,
+    /// The tools get_resource_etag(s) and wait_for_resource_change
+    Etag,
+    /// Read on a timer, and compare a digest
+    Read,
+}
+
+impl From<RoadName> for Road {
+    fn from(name: RoadName) -> Road {
+        match name {
+            RoadName::Listen => Road::Listen,
+            RoadName::Subscribe => Road::Subscribe,
+            RoadName::Etag => Road::EtagTool,
+            RoadName::Read => Road::ReadAndHash,
         }
     }
 }
@@ -97,33 +132,59 @@ impl Watch {
         let mut watcher = tokio::select! {
             biased;
             () = &mut interrupted => return Ok(()),
-            connected = Watcher::connect(target, self.era.into()) => connected?,
+            connected = Watcher::connect_with(target, self.era.into(), self.options()) => connected?,
         };
+        let mut exec = Exec::new(self.exec.clone());
         let watched = tokio::select! {
             biased;
             () = &mut interrupted => Ok(()),
-            watched = self.follow(&name, &mut watcher, uris) => watched,
+            watched = self.follow(&name, &mut watcher, &mut exec, uris) => watched,
         };
-        watcher.close().await;
+        tokio::join!(exec.close(), watcher.close());
         watched
     }
 
-    async fn follow(&self, name: &str, watcher: &mut Watcher, uris: Vec<String>) -> Result<(), CliError> {
+    fn options(&self) -> WatchOptions {
+        WatchOptions {
+            road: self.road.map(Into::into),
+            ..WatchOptions::default()
+        }
+    }
+
+    async fn follow(
+        &self,
+        name: &str,
+        watcher: &mut Watcher,
+        exec: &mut Exec,
+        uris: Vec<String>,
+    ) -> Result<(), CliError> {
         let etags = watcher.subscribe_resources(uris.clone()).await?;
-        let road = watcher.road();
-        say(&listening(name, watcher.revision(), road))?;
+        say(&listening(name, watcher.revision(), watcher.road()))?;
         for (uri, etag) in uris.iter().zip(&etags) {
+            let road = watcher.road_of(uri).unwrap_or(watcher.road());
             self.print(uri, etag.as_deref(), road, true)?;
         }
-        while let Some(event) = watcher.next_event().await {
-            match event {
-                Event::Changed(changed) => {
-                    self.print(&changed.uri, changed.etag.as_deref(), changed.road, false)?;
+        loop {
+            tokio::select! {
+                event = watcher.next_event() => match event {
+                    None => return Err(CliError::failed("the watcher ended")),
+                    Some(Event::Changed(changed)) => self.changed(exec, &changed)?,
+                    Some(other) => say(&word(name, &other))?,
+                },
+                ended = exec.ended() => {
+                    let (uri, status) = ended?;
+                    if !status.success() {
+                        say(&format!("the command for {uri} ended with {status}"))?;
+                    }
                 }
-                other => say(&word(name, &other))?,
             }
         }
-        Err(CliError::failed("the watcher ended"))
+    }
+
+    fn changed(&self, exec: &mut Exec, changed: &ResourceChanged) -> Result<(), CliError> {
+        self.print(&changed.uri, changed.etag.as_deref(), changed.road, false)?;
+        let cannot = |error| CliError::failed(format!("cannot run the command of --exec: {error}"));
+        exec.push(changed).map_err(cannot)
     }
 
     fn print(&self, uri: &str, etag: Option<&str>, road: Road, current: bool) -> Result<(), CliError> {
@@ -178,6 +239,15 @@ fn word(name: &str, event: &Event) -> String {
             )
         }
         Event::Restored { revision, road } => listening(name, revision, *road),
+        Event::SteppedDown {
+            uri,
+            from,
+            to,
+            reason,
+        } => {
+            let what = uri.as_deref().unwrap_or(name);
+            format!("{what} goes from {} to {}: {reason}", from.method(), to.method())
+        }
         Event::Missing { uri, reason } => {
             format!("{uri} is missing: {reason}; asking again from time to time")
         }
@@ -317,6 +387,29 @@ mod tests {
             word("h", &lost),
             "lost h: the stream broke off; trying again in 0.8 s"
         );
+    }
+
+    #[test]
+    fn word_about_a_step_names_both_roads_and_the_reason() {
+        let stepped = |uri: Option<&str>| Event::SteppedDown {
+            uri: uri.map(str::to_owned),
+            from: Road::Listen,
+            to: Road::EtagTool,
+            reason: "it keeps silent".to_owned(),
+        };
+        assert_eq!(
+            word("http://h/mcp", &stepped(None)),
+            "http://h/mcp goes from subscriptions/listen to get_resource_etag: it keeps silent"
+        );
+        assert!(word("h", &stepped(Some("demo://a"))).starts_with("demo://a goes from "));
+    }
+
+    #[test]
+    fn every_road_has_one_name() {
+        for road in Road::ALL {
+            let name = RoadName::from_str(road.name(), false).unwrap();
+            assert_eq!(Road::from(name), road);
+        }
     }
 
     #[test]

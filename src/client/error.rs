@@ -35,8 +35,10 @@ pub enum ConnectError {
         /// What went wrong.
         reason: String,
     },
-    /// The server tells nobody of changes.
-    #[error("{target} cannot be watched: it offers no {missing}")]
+    /// The server does not offer the only road that was to be taken.
+    #[error(
+        "{target} cannot be watched that way: it offers no {missing}; leave the choice of the road to the watcher"
+    )]
     NoRoad {
         /// The server.
         target: String,

@@ -1,4 +1,4 @@
-//! From an address to a link: the transport, the handshake, and which road the server offers.
+//! From an address to a link: the transport, the handshake, and which roads the server offers.
 //!
 //! Owns the choice of revision and the fallback from the newer lifecycle to the older one. It makes one connection and
 //! hands it over as a [`Link`]; it never tries again later.
@@ -29,8 +29,30 @@ use super::version::etag_of;
 /// first event, so going on without it is no error.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connects and shakes hands.
-pub(super) async fn open(target: &Target, era: Era) -> Result<Link, ConnectError> {
+/// Connects and shakes hands, in an era that has the `only` road that will be taken, if there is such.
+pub(super) async fn open(target: &Target, era: Era, only: Option<Road>) -> Result<Link, ConnectError> {
+    let era = match (era, only) {
+        (Era::Auto, Some(Road::Listen)) => Era::Modern,
+        (Era::Auto, Some(Road::Subscribe)) => Era::Legacy,
+        (era, _) => era,
+    };
+    let mut link = in_era(target, era).await?;
+    if let Err(error) = link.find_tools().await {
+        tracing::debug!(error, "the server does not list its tools");
+    }
+    match only {
+        Some(road) if !link.offers(road) => {
+            link.close().await;
+            Err(ConnectError::NoRoad {
+                target: target.to_string(),
+                missing: road.method(),
+            })
+        }
+        _ => Ok(link),
+    }
+}
+
+async fn in_era(target: &Target, era: Era) -> Result<Link, ConnectError> {
     let modern = || vec![ProtocolVersion::V_2026_07_28];
     match era {
         Era::Legacy => connect(target, ClientLifecycleMode::Initialize).await,
@@ -70,8 +92,11 @@ async fn connect(target: &Target, mode: ClientLifecycleMode) -> Result<Link, Con
             config.retry_config = Arc::new(FixedInterval::default());
             let stream = observed.stream();
             let transport = StreamableHttpClientTransport::with_client(observed, config);
-            let link = shake_hands(target, transport, mode, inbox).await?;
-            await_stream(target, link, stream).await
+            let mut link = shake_hands(target, transport, mode, inbox).await?;
+            if link.told == Some(Road::Subscribe) && !has_stream(stream).await {
+                link.told = None;
+            }
+            Ok(link)
         }
         Target::Command(command) => {
             let (program, arguments) = command
@@ -119,47 +144,21 @@ where
         .peer_info()
         .ok_or_else(|| handshake("the server said nothing about itself".to_owned()))?;
     let revision = info.protocol_version.to_string();
-    let road = if info.protocol_version.as_str() >= ProtocolVersion::V_2026_07_28.as_str() {
-        Road::Listen
-    } else {
-        Road::Subscribe
-    };
-    let subscribable = info
-        .capabilities
-        .resources
-        .as_ref()
-        .and_then(|resources| resources.subscribe);
-    if road == Road::Subscribe && subscribable != Some(true) {
-        return Err(ConnectError::NoRoad {
-            target: target.to_string(),
-            missing: "resources/subscribe",
-        });
-    }
-    Ok(Link::new(running, road, revision, inbox))
+    let session = info.protocol_version.as_str() < ProtocolVersion::V_2026_07_28.as_str();
+    let road = if session { Road::Subscribe } else { Road::Listen };
+    let resources = info.capabilities.resources.as_ref();
+    // In the newer revision it says whether listen streams tell of single resources.
+    let told = resources.and_then(|resources| resources.subscribe) == Some(true);
+    Ok(Link::new(running, told.then_some(road), session, revision, inbox))
 }
 
-/// Waits until an older revision's stream is open, so that what changes from now on is told.
-async fn await_stream(
-    target: &Target,
-    link: Link,
-    mut stream: watch::Receiver<Stream>,
-) -> Result<Link, ConnectError> {
-    if link.road == Road::Listen {
-        return Ok(link);
-    }
+/// Waits until an older revision's stream is open, so that what changes from now on is told; whether it may be.
+async fn has_stream(mut stream: watch::Receiver<Stream>) -> bool {
     let decided = stream.wait_for(|stream| *stream != Stream::Awaited);
-    let unsupported = match tokio::time::timeout(STREAM_TIMEOUT, decided).await {
-        Ok(Ok(stream)) => *stream == Stream::Unsupported,
-        Ok(Err(_)) | Err(_) => false,
-    };
-    if unsupported {
-        link.close().await;
-        return Err(ConnectError::NoRoad {
-            target: target.to_string(),
-            missing: "stream for notifications (GET)",
-        });
+    match tokio::time::timeout(STREAM_TIMEOUT, decided).await {
+        Ok(Ok(stream)) => *stream == Stream::Opened,
+        Ok(Err(_)) | Err(_) => true,
     }
-    Ok(link)
 }
 
 fn unmade(target: &Target, error: &ClientInitializeError) -> ConnectError {

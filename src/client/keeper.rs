@@ -1,11 +1,16 @@
 //! The task behind a watcher: it keeps a connection, makes another one when that is lost, and finds out what was
 //! missed meanwhile.
 //!
-//! Owns the waits between attempts and the order of things; what is news is decided in `watched`. Receives commands from
-//! the watcher and signals from the link; puts events into the feed, which the watcher reads. It never waits for
-//! whoever reads the feed.
+//! Owns the order of things: here what the watcher asks and what the server says, in `reconnect` the life after a loss,
+//! in `place` the choice of roads, in `look` the questions that are asked on a timer. What is news is decided in
+//! `watched`, when to ask in `checks`. Receives commands from the watcher and signals from the link; puts events into the
+//! feed, which the watcher reads. It never waits for whoever reads the feed.
 
-use std::collections::BTreeSet;
+mod reconnect;
+mod place;
+mod look;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,15 +18,17 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
+use super::checks::Checks;
 use super::conflated::Conflated;
 use super::error::WatchError;
-use super::handshake;
 use super::inbox::Signal;
 use super::link::{Link, LinkError, Refusal};
+use super::options::WatchOptions;
 use super::target::{Era, Road, Target};
 use super::version::Version;
-use super::watched::Watched;
+use super::watched::{News, Watched};
 use super::{Event, ResourceChanged};
+use look::Waiting;
 
 /// How often a session of an older revision is used, so that no server ends it as idle: half the shortest limit seen.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -29,15 +36,21 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// Not the URI of anything.
 const CONNECTION: &str = "\0connection";
 
-/// The etags that resources have, or why they are not watched.
-type Subscribed = Result<Vec<Option<String>>, WatchError>;
+/// The etags that resources have and the roads they are on, or why they are not watched.
+type Subscribed = Result<Vec<(Option<String>, Road)>, WatchError>;
 
 /// What the watcher asks of its keeper.
 pub(super) enum Command {
-    /// Watch these too; answers the etags they have now, in order.
+    /// Watch these too; answers the etags they have now and the roads they are on, in order.
     Subscribe(Vec<String>, oneshot::Sender<Subscribed>),
     /// Watch this no longer.
     Unsubscribe(String, oneshot::Sender<Result<(), WatchError>>),
+}
+
+impl From<Refusal> for WatchError {
+    fn from(Refusal { uri, reason }: Refusal) -> WatchError {
+        WatchError::Refused { uri, reason }
+    }
 }
 
 /// Why the connection cannot be used any more.
@@ -55,15 +68,29 @@ enum Turn {
     Signal(Signal),
     Ping,
     Retry,
+    Look,
+    Waited(Result<Vec<Version>, LinkError>),
 }
 
 pub(super) struct Keeper {
-    pub(super) target: Target,
-    pub(super) era: Era,
-    pub(super) backoff: Backoff,
-    pub(super) commands: mpsc::Receiver<Command>,
-    pub(super) feed: Arc<Conflated<Event>>,
+    target: Target,
+    era: Era,
+    options: WatchOptions,
+    backoff: Backoff,
+    commands: mpsc::Receiver<Command>,
+    feed: Arc<Conflated<Event>>,
     watched: Watched,
+    checks: Checks,
+    /// The best road that may be taken still: those before it the server did not keep.
+    floor: Road,
+    /// The question that waits at the server for a change.
+    waiting: Option<Waiting>,
+    /// When it may be asked next, and how long to wait after it failed to wait.
+    wait_pace: (Instant, Duration),
+    /// How often in a row it was refused.
+    wait_refusals: u32,
+    /// Whether each resource is asked for by itself first, after a refusal.
+    wait_held: bool,
     /// When resources that are missing are asked for again, and how long to wait after that.
     retry: Option<(Instant, Backoff)>,
     ping_at: Instant,
@@ -73,19 +100,26 @@ impl Keeper {
     pub(super) fn new(
         target: Target,
         era: Era,
-        backoff: Backoff,
+        options: WatchOptions,
         commands: mpsc::Receiver<Command>,
         feed: Arc<Conflated<Event>>,
     ) -> Keeper {
         Keeper {
             target,
             era,
-            backoff,
+            backoff: options.backoff,
             commands,
             feed,
             watched: Watched::default(),
+            checks: Checks::default(),
+            floor: Road::Listen,
+            waiting: None,
+            wait_pace: (Instant::now(), options.poll_first),
+            wait_refusals: 0,
+            wait_held: false,
             retry: None,
             ping_at: Instant::now() + PING_EVERY,
+            options,
         }
     }
 
@@ -99,6 +133,7 @@ impl Keeper {
                 self.backoff = self.backoff.anew();
             }
             // The farewell to a server that may be gone takes its time.
+            self.waiting = None;
             tokio::spawn(link.close());
             link = match self.reconnect(reason).await {
                 Some(link) => link,
@@ -106,8 +141,9 @@ impl Keeper {
             };
         }
         self.feed.close();
-        let held = self.watched.present();
-        if link.road == Road::Subscribe
+        self.waiting = None;
+        let held = self.watched.on(Road::is_told);
+        if link.told == Some(Road::Subscribe)
             && let Err(reason) = link.unwatch(&[], &held).await
         {
             tracing::debug!(reason, "the connection was lost before its end");
@@ -118,44 +154,64 @@ impl Keeper {
     /// Serves the watcher and the link until either is gone.
     async fn follow(&mut self, link: &mut Link) -> Result<(), Lost> {
         loop {
+            self.arm(link);
             match self.turn(link).await {
                 Turn::Command(None) => return Ok(()),
                 Turn::Command(Some(command)) => self.obey(link, command).await?,
-                Turn::Signal(Signal::Updated(uri, etag)) => self.updated(&uri, etag, link.road),
-                Turn::Signal(Signal::Gap) => self.compare(link, self.watched.present()).await?,
+                Turn::Signal(Signal::Updated(uri, etag)) => self.updated(&uri, etag.as_deref()),
+                Turn::Signal(Signal::Gap) => {
+                    let told = self.watched.on(Road::is_told);
+                    self.compare(link, told).await?;
+                }
                 Turn::Signal(Signal::Lost(reason)) => return Err(Lost(reason)),
                 Turn::Ping => {
                     self.ping_at = Instant::now() + PING_EVERY;
                     link.ping().await?;
                 }
                 Turn::Retry => self.resubscribe(link).await?,
+                Turn::Look => self.look(link).await?,
+                Turn::Waited(outcome) => self.waited(link, outcome)?,
             }
         }
     }
 
     async fn turn(&mut self, link: &Link) -> Turn {
         let retry_at = self.retry.map(|(at, _)| at);
-        let pings = link.road == Road::Subscribe;
+        let look_at = self.checks.next().map(Instant::from_std);
+        // Signals go before looks, so that nobody is suspected of silence who has spoken.
         tokio::select! {
             biased;
             command = self.commands.recv() => Turn::Command(command),
             signal = link.inbox.next() => Turn::Signal(signal),
-            () = tokio::time::sleep_until(self.ping_at), if pings => Turn::Ping,
+            outcome = look::answer(&mut self.waiting) => Turn::Waited(outcome),
+            () = tokio::time::sleep_until(self.ping_at), if link.session => Turn::Ping,
             () = until(retry_at) => Turn::Retry,
+            () = until(look_at) => Turn::Look,
         }
     }
 
-    /// Reports a notification, unless what it tells of was reported already.
-    fn updated(&mut self, uri: &str, etag: Option<String>, road: Road) {
-        if self.watched.updated(uri, etag.as_deref()) {
-            self.report(uri, etag, road);
+    /// Reports a notification, unless what it tells of was reported already, or has to be looked at first.
+    fn updated(&mut self, uri: &str, etag: Option<&str>) {
+        let now = Instant::now().into_std();
+        match self.watched.updated(uri, etag) {
+            News::Known => {}
+            News::Unclear => self.checks.notice(uri, now),
+            News::New => {
+                self.checks.verify(uri, now, self.options.verify_every, random());
+                self.report(uri);
+            }
         }
     }
 
-    fn report(&self, uri: &str, etag: Option<String>, road: Road) {
+    /// Reports the version that `uri` is known to be at.
+    fn report(&self, uri: &str) {
+        let Some((version, road)) = self.watched.known(uri) else {
+            return;
+        };
         let changed = ResourceChanged {
             uri: uri.to_owned(),
-            etag,
+            etag: version.etag.clone(),
+            digest: version.digest,
             road,
         };
         self.feed.push(uri, Event::Changed(changed));
@@ -174,9 +230,14 @@ impl Keeper {
                 }
             },
             Command::Unsubscribe(uri, answer) => {
-                self.watched.remove(&uri);
-                let held = self.watched.present();
-                let outcome = link.unwatch(&held, &[uri]).await;
+                let told = self.watched.road(&uri).is_some_and(Road::is_told);
+                self.forget(&uri);
+                let held = self.watched.on(Road::is_told);
+                let outcome = if told {
+                    link.unwatch(&held, &[uri]).await
+                } else {
+                    Ok(())
+                };
                 drop(answer.send(Ok(())));
                 outcome?;
             }
@@ -184,163 +245,45 @@ impl Keeper {
         Ok(())
     }
 
+    /// Watches `uri` no longer.
+    fn forget(&mut self, uri: &str) {
+        self.watched.remove(uri);
+        self.checks.forget(uri);
+        self.waiting = None;
+    }
+
+    /// Watches all of `uris` or none.
     async fn subscribe(&mut self, link: &mut Link, uris: &[String]) -> Result<Subscribed, Lost> {
-        let unknown = uris.iter().filter(|uri| !self.watched.contains(uri));
-        let new: Vec<String> = unknown.collect::<BTreeSet<_>>().into_iter().cloned().collect();
-        let held = self.watched.present();
-        let refusals = link.watch(&held, &new).await?;
-        let read = match refusals.into_iter().next() {
-            Some(refusal) => Err(refusal),
-            None => read_all(link, uris).await?,
-        };
-        match read {
-            Ok(versions) => {
-                let etags = versions.iter().map(|version| version.etag.clone()).collect();
-                for (uri, version) in uris.iter().zip(versions) {
-                    if new.contains(uri) {
-                        self.watched.add(uri.clone(), version);
-                    }
-                }
-                Ok(Ok(etags))
-            }
-            Err(Refusal { uri, reason }) => {
-                link.unwatch(&held, &new).await?;
-                Ok(Err(WatchError::Refused { uri, reason }))
-            }
-        }
-    }
-
-    // ── After a loss ────────────────────────────────────────────────────────────────────────────────────────────
-
-    /// Tries until there is a connection on which everything is watched that can be; none when the watcher is gone.
-    async fn reconnect(&mut self, mut reason: String) -> Option<Link> {
-        loop {
-            let wait = self.backoff.next(random());
-            let lost = Event::Lost {
-                reason: reason.clone(),
-                retry_in: wait,
-            };
-            self.feed.push(CONNECTION, lost);
-            if !self.wait(wait, &reason).await {
-                return None;
-            }
-            reason = match self.connect().await {
-                Ok(link) => return Some(link),
-                Err(Lost(reason)) => reason,
+        let (held, new): (BTreeSet<String>, BTreeSet<String>) =
+            uris.iter().cloned().partition(|uri| self.watched.contains(uri));
+        let mut etags = BTreeMap::new();
+        for uri in held {
+            let road = self.watched.road(&uri).unwrap_or(Road::ReadAndHash);
+            let versions = link.versions(std::slice::from_ref(&uri), road).await?;
+            match versions.into_iter().next() {
+                Some(Ok(version)) => etags.insert(uri, (version.etag, road)),
+                Some(Err(refusal)) => return Ok(Err(refusal.into())),
+                None => None,
             };
         }
-    }
-
-    /// Waits, and meanwhile answers what can be answered without a connection; whether the watcher is still there.
-    async fn wait(&mut self, time: Duration, reason: &str) -> bool {
-        let end = Instant::now() + time;
-        loop {
-            let command = tokio::select! {
-                biased;
-                command = self.commands.recv() => command,
-                () = tokio::time::sleep_until(end) => return true,
-            };
-            match command {
-                None => return false,
-                Some(Command::Subscribe(_, answer)) => {
-                    drop(answer.send(Err(WatchError::Disconnected(reason.to_owned()))));
-                }
-                Some(Command::Unsubscribe(uri, answer)) => {
-                    self.watched.remove(&uri);
-                    drop(answer.send(Ok(())));
-                }
+        let (placed, refusals) = self.place(link, new.into_iter().collect()).await?;
+        if let Some(refusal) = refusals.into_iter().next() {
+            let told = placed.iter().filter(|placed| placed.road.is_told());
+            let told: Vec<String> = told.map(|placed| placed.uri.clone()).collect();
+            if !told.is_empty() {
+                link.unwatch(&self.watched.on(Road::is_told), &told).await?;
             }
+            return Ok(Err(refusal.into()));
         }
-    }
-
-    async fn connect(&mut self) -> Result<Link, Lost> {
-        let opened = handshake::open(&self.target, self.era).await;
-        let mut link = opened.map_err(|error| Lost(error.to_string()))?;
-        self.ping_at = Instant::now() + PING_EVERY;
-        self.retry = None;
-        self.watched.reconnected();
-        let restored = Event::Restored {
-            revision: link.revision.clone(),
-            road: link.road,
-        };
-        self.feed.push(CONNECTION, restored);
-        match self.resubscribe(&mut link).await {
-            Ok(()) => Ok(link),
-            Err(lost) => {
-                tokio::spawn(link.close());
-                Err(lost)
-            }
+        for placed in placed {
+            etags.insert(placed.uri.clone(), (placed.version.etag.clone(), placed.road));
+            self.watched
+                .add(placed.uri.clone(), placed.version.clone(), placed.road);
+            self.settle(&placed, None);
         }
+        let of = |uri| etags.get(uri).cloned().expect("each is held or was placed");
+        Ok(Ok(uris.iter().map(of).collect()))
     }
-
-    /// Has the server tell of everything that is watched but missing, and reports what changed meanwhile.
-    async fn resubscribe(&mut self, link: &mut Link) -> Result<(), Lost> {
-        let missing = self.watched.absent();
-        let refusals = link.watch(&self.watched.present(), &missing).await?;
-        let answered = missing
-            .iter()
-            .filter(|uri| !refusals.iter().any(|refusal| refusal.uri == **uri));
-        let answered: Vec<String> = answered.cloned().collect();
-        for Refusal { uri, reason } in refusals {
-            self.miss(uri, reason);
-        }
-        self.compare(link, answered).await
-    }
-
-    /// Reads `uris` and reports those that are not at the version last reported.
-    async fn compare(&mut self, link: &mut Link, uris: Vec<String>) -> Result<(), Lost> {
-        for uri in uris {
-            match link.read(&uri).await {
-                Ok(version) => self.compared(&uri, version, link.road),
-                Err(LinkError::Lost(reason)) => return Err(Lost(reason)),
-                Err(LinkError::Refused(reason)) => self.miss(uri, reason),
-            }
-        }
-        self.schedule();
-        Ok(())
-    }
-
-    fn compared(&mut self, uri: &str, version: Version, road: Road) {
-        let etag = version.etag.clone();
-        if self.watched.compared(uri, version) {
-            self.report(uri, etag, road);
-        }
-    }
-
-    /// Notes that the server does not have `uri` now, and says so once.
-    fn miss(&mut self, uri: String, reason: String) {
-        if self.watched.missed(&uri) {
-            let key = format!("\0missing {uri}");
-            self.feed.push(&key, Event::Missing { uri, reason });
-        }
-    }
-
-    /// Decides when what is missing is asked for again.
-    fn schedule(&mut self) {
-        if self.watched.absent().is_empty() {
-            self.retry = None;
-            return;
-        }
-        let (_, mut backoff) = self.retry.unwrap_or((Instant::now(), self.backoff.anew()));
-        let wait = backoff.next(random());
-        self.retry = Some((Instant::now() + wait, backoff));
-    }
-}
-
-/// The versions of all of `uris`, or the first that cannot be read.
-async fn read_all(link: &Link, uris: &[String]) -> Result<Result<Vec<Version>, Refusal>, Lost> {
-    let mut versions = Vec::new();
-    for uri in uris {
-        match link.read(uri).await {
-            Ok(version) => versions.push(version),
-            Err(LinkError::Lost(reason)) => return Err(Lost(reason)),
-            Err(LinkError::Refused(reason)) => {
-                let uri = uri.clone();
-                return Ok(Err(Refusal { uri, reason }));
-            }
-        }
-    }
-    Ok(Ok(versions))
 }
 
 async fn until(at: Option<Instant>) {

@@ -1,8 +1,10 @@
 //! One connection to a server: the requests a watcher needs, and the subscriptions made on it.
 //!
-//! Owns what lives as long as one connection: rmcp's tasks, the listen stream, the inbox. It answers requests of the
+//! Owns the roads that the server offers on it, and what lives as long as one connection: rmcp's tasks, the listen stream, the inbox. It answers requests of the
 //! keeper and puts into the inbox what the server says. It never connects again, remembers no etags and reports to
 //! nobody else: when the connection is lost, the keeper makes another one.
+
+mod etag_tool;
 
 use std::future::Future;
 use std::num::NonZeroUsize;
@@ -25,6 +27,7 @@ use super::error::reason;
 use super::inbox::Inbox;
 use super::target::Road;
 use super::version::{Version, etag_of, version_of};
+pub(super) use etag_tool::{EtagTools, ITEMS_MAX};
 
 /// How long a handshake or a request may take before the connection counts as lost.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -61,9 +64,32 @@ pub(super) struct Refusal {
     pub(super) reason: String,
 }
 
+impl Refusal {
+    pub(super) fn new(uri: &str, reason: impl Into<String>) -> Refusal {
+        Refusal {
+            uri: uri.to_owned(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// The outcome of a request about `uri`, unless the connection was lost.
+fn or_refusal<T>(uri: &str, outcome: Result<T, LinkError>) -> Result<Result<T, Refusal>, String> {
+    match outcome {
+        Ok(value) => Ok(Ok(value)),
+        Err(LinkError::Refused(reason)) => Ok(Err(Refusal::new(uri, reason))),
+        Err(LinkError::Lost(reason)) => Err(reason),
+    }
+}
+
 /// One connection.
 pub(super) struct Link {
-    pub(super) road: Road,
+    /// The road on which the server speaks first, if it offers one.
+    pub(super) told: Option<Road>,
+    /// Its etag tools, if it has any.
+    pub(super) tools: Option<EtagTools>,
+    /// Whether there is a session that may end as idle.
+    pub(super) session: bool,
     pub(super) revision: String,
     pub(super) inbox: Arc<Inbox>,
     peer: Peer<RoleClient>,
@@ -81,7 +107,8 @@ impl Link {
     /// The connection that `running` serves.
     pub(super) fn new<S>(
         running: RunningService<RoleClient, S>,
-        road: Road,
+        told: Option<Road>,
+        session: bool,
         revision: String,
         inbox: Arc<Inbox>,
     ) -> Link
@@ -98,7 +125,9 @@ impl Link {
             heard.lost(why);
         });
         Link {
-            road,
+            told,
+            tools: None,
+            session,
             revision,
             inbox,
             peer,
@@ -108,12 +137,21 @@ impl Link {
         }
     }
 
+    /// Whether the server offers `road` on this connection. Reading is always worth a try.
+    pub(super) fn offers(&self, road: Road) -> bool {
+        match road {
+            Road::Listen | Road::Subscribe => self.told == Some(road),
+            Road::EtagTool => self.tools.is_some(),
+            Road::ReadAndHash => true,
+        }
+    }
+
     /// Has the server tell of `new` besides `held`, which it tells of already. Answers those it refused.
     pub(super) async fn watch(&mut self, held: &[String], new: &[String]) -> Result<Vec<Refusal>, String> {
         new.iter().for_each(|uri| self.inbox.watch(uri));
-        let refusals = match self.road {
-            Road::Listen => self.listen_to(held, new).await?,
-            Road::Subscribe => self.subscribe(new).await?,
+        let refusals = match self.told {
+            Some(Road::Listen) => self.listen_to(held, new).await?,
+            _ => self.subscribe(new).await?,
         };
         refusals
             .iter()
@@ -124,14 +162,14 @@ impl Link {
     /// Has the server tell no longer of `gone`, but still of `held`.
     pub(super) async fn unwatch(&mut self, held: &[String], gone: &[String]) -> Result<(), String> {
         gone.iter().for_each(|uri| self.inbox.unwatch(uri));
-        match self.road {
-            Road::Listen => match self.listen(held.to_vec()).await {
+        match self.told {
+            Some(Road::Listen) => match self.listen(held.to_vec()).await {
                 Ok(_) => Ok(()),
                 // The old stream still tells of everything that is wanted, and what is not is dropped on arrival.
                 Err(LinkError::Refused(_)) => Ok(()),
                 Err(LinkError::Lost(reason)) => Err(reason),
             },
-            Road::Subscribe => self.unsubscribe(gone).await,
+            _ => self.unsubscribe(gone).await,
         }
     }
 
@@ -139,14 +177,8 @@ impl Link {
     async fn subscribe(&self, uris: &[String]) -> Result<Vec<Refusal>, String> {
         let mut refusals = Vec::new();
         for uri in uris {
-            match within(self.peer.subscribe(SubscribeRequestParams::new(uri))).await {
-                Ok(()) => {}
-                Err(LinkError::Refused(reason)) => refusals.push(Refusal {
-                    uri: uri.clone(),
-                    reason,
-                }),
-                Err(LinkError::Lost(reason)) => return Err(reason),
-            }
+            let answer = within(self.peer.subscribe(SubscribeRequestParams::new(uri))).await;
+            refusals.extend(or_refusal(uri, answer)?.err());
         }
         Ok(refusals)
     }
@@ -163,19 +195,15 @@ impl Link {
     }
 
     async fn listen_to(&mut self, held: &[String], new: &[String]) -> Result<Vec<Refusal>, String> {
-        let refusal = |uri: &String, reason: &str| Refusal {
-            uri: uri.clone(),
-            reason: reason.to_owned(),
-        };
         match self.listen([held, new].concat()).await {
             Ok(accepted) => {
                 let left_out = new.iter().filter(|uri| !accepted.contains(uri));
                 let reason = "the server does not have it or does not let it be watched";
-                Ok(left_out.map(|uri| refusal(uri, reason)).collect())
+                Ok(left_out.map(|uri| Refusal::new(uri, reason)).collect())
             }
             Err(LinkError::Lost(reason)) => Err(reason),
             Err(LinkError::Refused(reason)) if new.len() <= 1 => {
-                Ok(new.iter().map(|uri| refusal(uri, &reason)).collect())
+                Ok(new.iter().map(|uri| Refusal::new(uri, &*reason)).collect())
             }
             Err(LinkError::Refused(_)) => self.listen_one_by_one(held, new).await,
         }
@@ -216,8 +244,33 @@ impl Link {
         Ok(accepted)
     }
 
+    /// Which versions of `uris` the server has now, in order, or why it does not say; asked as fits `road`.
+    pub(super) async fn versions(
+        &self,
+        uris: &[String],
+        road: Road,
+    ) -> Result<Vec<Result<Version, Refusal>>, String> {
+        let mut versions = match &self.tools {
+            // An etag is all that is wanted, so no body need travel.
+            Some(tools) if road != Road::ReadAndHash => self.etags(tools, uris).await?,
+            _ => uris
+                .iter()
+                .map(|uri| Err(Refusal::new(uri, "not asked")))
+                .collect(),
+        };
+        if road != Road::EtagTool {
+            for version in &mut versions {
+                if let Err(Refusal { uri, .. }) = version {
+                    let read = self.read(uri).await;
+                    *version = or_refusal(uri, read)?;
+                }
+            }
+        }
+        Ok(versions)
+    }
+
     /// Which version of `uri` the server has now.
-    pub(super) async fn read(&self, uri: &str) -> Result<Version, LinkError> {
+    async fn read(&self, uri: &str) -> Result<Version, LinkError> {
         let request = ReadResourceRequestParams::new(uri);
         match within(self.peer.read_resource_once(request)).await? {
             ReadResourceResponse::Complete(result) => Ok(version_of(&result)),

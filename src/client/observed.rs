@@ -2,7 +2,7 @@
 //!
 //! Owns nothing of the protocol: every call goes through unchanged. It says in the inbox what rmcp keeps to itself:
 //! that the GET stream was opened again (something may have been missed) or cannot be had any more (the session is
-//! lost, though requests might still be answered).
+//! lost, though requests might still be answered). A stream that never was is no loss: there are other roads.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -75,7 +75,11 @@ impl Observed {
             Err(StreamableHttpError::ServerDoesNotSupportSse) => {
                 self.stream.send_replace(Stream::Unsupported);
             }
-            Err(error) => self.inbox.lost(reason(error)),
+            Err(error) if *self.stream.borrow() == Stream::Opened => self.inbox.lost(reason(error)),
+            Err(error) => {
+                tracing::debug!(%error, "the server opens no stream");
+                self.stream.send_replace(Stream::Unsupported);
+            }
         }
     }
 }

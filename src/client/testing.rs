@@ -4,25 +4,48 @@
 //! at once, as a killed process does. It asserts nothing itself.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    ErrorData, MetaObject, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, ListToolsResult, MetaObject,
+    PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
     ReadResourceResult, ResourceContents, ResourceUpdatedNotification, ResourceUpdatedNotificationParam,
-    ServerCapabilities, ServerConfig, ServerNotification, SubscribeRequestParams, SubscriptionFilter,
+    ServerCapabilities, ServerConfig, ServerNotification, SubscribeRequestParams, SubscriptionFilter, Tool,
     UnsubscribeRequestParams,
 };
 use rmcp::service::{Peer, RequestContext, RoleServer, SubscriptionContext, SubscriptionSink};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 const ETAG_KEY: &str = "io.github.tidings/etag";
+
+/// What the server offers, and what it keeps of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Manners {
+    /// Whether it knows 2026-07-28.
+    pub(super) modern: bool,
+    /// Whether it says that it tells of changes.
+    pub(super) tells: bool,
+    /// Whether it has `get_resource_etag` and `get_resource_etags`.
+    pub(super) tools: bool,
+}
+
+impl Manners {
+    /// It offers nothing but to be read.
+    pub(super) const BARE: Manners = Manners {
+        modern: false,
+        tells: false,
+        tools: false,
+    };
+}
 
 /// What the server has: per URI the text, and the etag where it gives any.
 type Resources = Arc<Mutex<BTreeMap<String, (String, Option<String>)>>>;
@@ -42,7 +65,9 @@ struct Life {
 
 pub(super) struct Server {
     address: SocketAddr,
-    modern: bool,
+    manners: Manners,
+    unheard: Arc<Mutex<BTreeSet<String>>>,
+    calls: Arc<AtomicUsize>,
     resources: Resources,
     life: Option<Life>,
 }
@@ -50,9 +75,17 @@ pub(super) struct Server {
 impl Server {
     /// A running server that has `resources` (URI and etag); one that is not `modern` knows no 2026-07-28.
     pub(super) async fn start(modern: bool, resources: &[(&str, Option<&str>)]) -> Server {
+        let (tells, tools) = (true, false);
+        Server::with(Manners { modern, tells, tools }, resources).await
+    }
+
+    /// The same with other manners.
+    pub(super) async fn with(manners: Manners, resources: &[(&str, Option<&str>)]) -> Server {
         let mut server = Server {
             address: ([127, 0, 0, 1], 0).into(),
-            modern,
+            manners,
+            unheard: Arc::default(),
+            calls: Arc::default(),
             resources: Resources::default(),
             life: None,
         };
@@ -71,6 +104,16 @@ impl Server {
     pub(super) fn set(&self, uri: &str, text: &str, etag: Option<&str>) {
         let value = (text.to_owned(), etag.map(str::to_owned));
         self.resources.lock().unwrap().insert(uri.to_owned(), value);
+    }
+
+    /// Lets `uri` be read, but tells nobody of it who asks.
+    pub(super) fn refuse_to_tell(&self, uri: &str) {
+        self.unheard.lock().unwrap().insert(uri.to_owned());
+    }
+
+    /// How often a tool was called.
+    pub(super) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
     }
 
     pub(super) fn remove(&self, uri: &str) {
@@ -132,7 +175,9 @@ impl Server {
         let (graceful, _) = watch::channel(false);
         let audience = Arc::new(Audience::default());
         let handler = Handler {
-            modern: self.modern,
+            manners: self.manners,
+            unheard: self.unheard.clone(),
+            calls: self.calls.clone(),
             resources: self.resources.clone(),
             audience: audience.clone(),
             graceful: graceful.clone(),
@@ -175,7 +220,9 @@ fn meta(etag: &str) -> MetaObject {
 
 #[derive(Clone)]
 struct Handler {
-    modern: bool,
+    manners: Manners,
+    unheard: Arc<Mutex<BTreeSet<String>>>,
+    calls: Arc<AtomicUsize>,
     resources: Resources,
     audience: Arc<Audience>,
     graceful: watch::Sender<bool>,
@@ -186,6 +233,24 @@ impl Handler {
         self.resources.lock().unwrap().contains_key(uri)
     }
 
+    /// Whether it tells of `uri`.
+    fn tells_of(&self, uri: &str) -> bool {
+        self.has(uri) && !self.unheard.lock().unwrap().contains(uri)
+    }
+
+    /// What an etag tool answers about `uri`.
+    fn verdict(&self, uri: &Value) -> Result<Value, ErrorData> {
+        let uri = uri.as_str().unwrap();
+        let etag = self
+            .resources
+            .lock()
+            .unwrap()
+            .get(uri)
+            .and_then(|(_, etag)| etag.clone());
+        let etag = etag.ok_or_else(|| Handler::not_found(uri))?;
+        Ok(json!({ "uri": uri, "etag_encoded": etag }))
+    }
+
     fn not_found(uri: &str) -> ErrorData {
         ErrorData::invalid_params(format!("Resource not found: {uri}"), None)
     }
@@ -193,18 +258,53 @@ impl Handler {
 
 impl ServerHandler for Handler {
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        match self.modern {
+        match self.manners.modern {
             true => Cow::Borrowed(&[ProtocolVersion::V_2026_07_28, ProtocolVersion::V_2025_11_25]),
             false => Cow::Borrowed(&[ProtocolVersion::V_2025_11_25]),
         }
     }
 
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder()
-            .enable_resources()
-            .enable_resources_subscribe()
-            .build();
+        let mut capabilities = ServerCapabilities::default();
+        if self.manners.tells {
+            capabilities = ServerCapabilities::builder()
+                .enable_resources()
+                .enable_resources_subscribe()
+                .build();
+        }
+        if self.manners.tools {
+            capabilities.tools = Some(Default::default());
+        }
         ServerConfig::new(capabilities)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let schema = || Arc::new(json!({ "type": "object" }).as_object().unwrap().clone());
+        let names = ["get_resource_etag", "get_resource_etags", "other"];
+        let tools = names.map(|name| Tool::new(name, "", schema()));
+        Ok(ListToolsResult::with_all_items(tools.to_vec()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let arguments = Value::Object(request.arguments.unwrap_or_default());
+        let answer = match arguments["items"].as_array() {
+            None => self.verdict(&arguments["uri"])?,
+            Some(items) => {
+                let verdicts: Result<Vec<Value>, ErrorData> =
+                    items.iter().map(|item| self.verdict(&item["uri"])).collect();
+                json!({ "items": verdicts? })
+            }
+        };
+        Ok(CallToolResult::structured(answer).into())
     }
 
     async fn read_resource(
@@ -223,7 +323,7 @@ impl ServerHandler for Handler {
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         let mut accepted = requested.clone();
         if let Some(uris) = &mut accepted.resource_subscriptions {
-            uris.retain(|uri| self.has(uri));
+            uris.retain(|uri| self.tells_of(uri));
         }
         Some(accepted)
     }
@@ -243,7 +343,7 @@ impl ServerHandler for Handler {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        if !self.has(&request.uri) {
+        if !self.tells_of(&request.uri) {
             return Err(Handler::not_found(&request.uri));
         }
         self.audience

@@ -22,9 +22,14 @@ pub(super) struct Version {
 impl Version {
     /// Whether the two may be different versions: what cannot be compared may be.
     pub(super) fn may_differ(&self, other: &Version) -> bool {
+        self.surely_differs(other).unwrap_or(true)
+    }
+
+    /// Whether the two are different versions; none where they have nothing to compare.
+    pub(super) fn surely_differs(&self, other: &Version) -> Option<bool> {
         match (&self.etag, &other.etag) {
-            (Some(one), Some(other)) => one != other,
-            _ => self.digest.is_none() || self.digest != other.digest,
+            (Some(one), Some(other)) => Some(one != other),
+            _ => Some(self.digest? != other.digest?),
         }
     }
 }

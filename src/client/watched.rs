@@ -1,11 +1,12 @@
-//! What is watched, and which version of it was last reported.
+//! What is watched, by which road, and which version of it was last reported.
 //!
-//! Owns the memory that decides whether a notification or a read tells anything new. Pure: it neither reads nor
+//! Owns the memory that decides whether a notification or an answer tells anything new. Pure: it neither asks nor
 //! reports, and knows no connection but that a new one has not been asked for anything.
 
 use std::collections::BTreeMap;
 
 use super::inbox::is_older;
+use super::target::Road;
 use super::version::Version;
 
 #[derive(Debug, Default)]
@@ -14,18 +15,30 @@ pub(super) struct Watched {
 }
 
 /// One watched resource.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Held {
-    /// The version last reported; none when that is not known.
-    version: Option<Version>,
+    /// The version last reported.
+    version: Version,
+    /// The road it is on, or was on while it was present.
+    road: Road,
     presence: Presence,
 }
 
+/// What a notification is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    /// It tells of a version that was not reported.
+    New,
+    /// It tells of what was reported, or of nothing that is watched.
+    Known,
+    /// It does not say which version it tells of.
+    Unclear,
+}
+
 /// Whether the server tells of a resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
-    /// It does.
-    #[default]
+    /// It does, or answers when it is asked.
     Present,
     /// It was not asked on this connection.
     Unasked,
@@ -38,28 +51,55 @@ impl Watched {
         self.held.contains_key(uri)
     }
 
-    /// Watches `uri`, which is at `version`.
-    pub(super) fn add(&mut self, uri: String, version: Version) {
-        let (version, presence) = (Some(version), Presence::Present);
-        self.held.insert(uri, Held { version, presence });
+    /// Watches `uri`, which is at `version`, by `road`.
+    pub(super) fn add(&mut self, uri: String, version: Version, road: Road) {
+        let presence = Presence::Present;
+        let held = Held {
+            version,
+            road,
+            presence,
+        };
+        self.held.insert(uri, held);
+    }
+
+    /// The road that `uri` is on, or was on last.
+    pub(super) fn road(&self, uri: &str) -> Option<Road> {
+        self.held.get(uri).map(|held| held.road)
+    }
+
+    /// Notes that `uri` is on `road` now; the one it was on before.
+    pub(super) fn put_on(&mut self, uri: &str, road: Road) -> Option<Road> {
+        let held = self.held.get_mut(uri)?;
+        Some(std::mem::replace(&mut held.road, road))
+    }
+
+    /// What is present on a road that `wanted` accepts.
+    pub(super) fn on(&self, wanted: impl Fn(Road) -> bool) -> Vec<String> {
+        let found = self.held.iter().filter(|(_, held)| wanted(held.road));
+        let present = found.filter(|(_, held)| held.presence == Presence::Present);
+        present.map(|(uri, _)| uri.clone()).collect()
+    }
+
+    /// The version last reported, and the road that `uri` is on.
+    pub(super) fn known(&self, uri: &str) -> Option<(&Version, Road)> {
+        self.held.get(uri).map(|held| (&held.version, held.road))
+    }
+
+    /// Whether `version` is surely another one than the one last reported.
+    pub(super) fn surely_differs(&self, uri: &str, version: &Version) -> Option<bool> {
+        self.held.get(uri)?.version.surely_differs(version)
     }
 
     pub(super) fn remove(&mut self, uri: &str) {
         self.held.remove(uri);
     }
 
-    /// What the server tells of.
-    pub(super) fn present(&self) -> Vec<String> {
-        self.select(|presence| presence == Presence::Present)
-    }
-
-    /// What it does not tell of, asked or not.
+    /// What is not present, asked for or not.
     pub(super) fn absent(&self) -> Vec<String> {
-        self.select(|presence| presence != Presence::Present)
-    }
-
-    fn select(&self, wanted: impl Fn(Presence) -> bool) -> Vec<String> {
-        let found = self.held.iter().filter(|(_, held)| wanted(held.presence));
+        let found = self
+            .held
+            .iter()
+            .filter(|(_, held)| held.presence != Presence::Present);
         found.map(|(uri, _)| uri.clone()).collect()
     }
 
@@ -70,36 +110,38 @@ impl Watched {
             .for_each(|held| held.presence = Presence::Unasked);
     }
 
-    /// Notes a notification; whether it tells anything new. One without an etag always does, and leaves the version
-    /// unknown.
-    pub(super) fn updated(&mut self, uri: &str, etag: Option<&str>) -> bool {
+    /// Notes a notification, and says what it is worth.
+    pub(super) fn updated(&mut self, uri: &str, etag: Option<&str>) -> News {
         let Some(held) = self.held.get_mut(uri) else {
-            return false;
+            return News::Known;
         };
-        let known = held.version.as_ref().and_then(|version| version.etag.as_deref());
-        if let (Some(new), Some(known)) = (etag, known)
+        let Some(new) = etag else {
+            return News::Unclear;
+        };
+        if let Some(known) = held.version.etag.as_deref()
             && (new == known || is_older(new, known))
         {
-            return false;
+            return News::Known;
         }
-        held.version = etag.map(|etag| Version {
-            etag: Some(etag.to_owned()),
+        held.version = Version {
+            etag: Some(new.to_owned()),
             digest: None,
-        });
-        true
+        };
+        News::New
     }
 
-    /// Notes what was read, and that the server has it; whether it may be another version than the one last reported.
+    /// Notes what was answered, and that the server has it; whether it may be another version than the one last
+    /// reported.
     pub(super) fn compared(&mut self, uri: &str, version: Version) -> bool {
         let Some(held) = self.held.get_mut(uri) else {
             return false;
         };
-        let changed = held
-            .version
-            .as_ref()
-            .is_none_or(|known| known.may_differ(&version));
-        held.version = Some(version);
         held.presence = Presence::Present;
+        let changed = held.version.may_differ(&version);
+        let digest = held.version.digest.filter(|_| !changed);
+        held.version = version;
+        // An etag that stayed says that the content did too.
+        held.version.digest = held.version.digest.or(digest);
         changed
     }
 
@@ -116,6 +158,7 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Digest;
 
     fn at(etag: &str) -> Version {
         Version {
@@ -126,7 +169,7 @@ mod tests {
 
     fn watching(version: Version) -> Watched {
         let mut watched = Watched::default();
-        watched.add("demo://a".to_owned(), version);
+        watched.add("demo://a".to_owned(), version, Road::Listen);
         watched
     }
 
@@ -134,12 +177,12 @@ mod tests {
     fn a_version_is_news_once() {
         let mut watched = watching(at("v2-5"));
         for (etag, news) in [
-            ("v2-5", false),
-            ("v1-5", false),
-            ("v3-6", true),
-            ("v3-6", false),
-            ("v2-5", false),
-            ("other", true),
+            ("v2-5", News::Known),
+            ("v1-5", News::Known),
+            ("v3-6", News::New),
+            ("v3-6", News::Known),
+            ("v2-5", News::Known),
+            ("other", News::New),
         ] {
             assert_eq!(watched.updated("demo://a", Some(etag)), news, "{etag}");
         }
@@ -148,31 +191,65 @@ mod tests {
             watched.compared("demo://a", at("v1-9")),
             "a new life of the server begins anew"
         );
-        assert!(
-            !watched.updated("demo://b", Some("v9-9")),
+        assert_eq!(
+            watched.updated("demo://b", Some("v9-9")),
+            News::Known,
             "what is not watched is no news"
         );
     }
 
     #[test]
-    fn what_has_no_etag_is_always_news_and_leaves_the_version_open() {
+    fn what_has_no_etag_is_unclear_until_it_is_read() {
         let mut watched = watching(at("v2-5"));
-        assert!(watched.updated("demo://a", None));
-        assert!(watched.updated("demo://a", None));
-        assert!(watched.compared("demo://a", at("v2-5")));
+        assert_eq!(watched.updated("demo://a", None), News::Unclear);
         assert!(!watched.compared("demo://a", at("v2-5")));
+        let content = |text: &str| Version {
+            etag: None,
+            digest: Some(Digest::of(&[text.as_bytes()])),
+        };
+        assert!(
+            watched.compared("demo://a", content("x")),
+            "what cannot be compared may be news"
+        );
+        assert!(!watched.compared("demo://a", content("x")));
+        assert!(watched.compared("demo://a", content("y")));
+        assert_eq!(watched.surely_differs("demo://a", &content("y")), Some(false));
+        assert_eq!(watched.surely_differs("demo://a", &at("v2-5")), None);
+    }
+
+    #[test]
+    fn an_etag_that_stayed_keeps_the_digest() {
+        let digest = Some(Digest::of(&[b"x"]));
+        let mut watched = watching(Version { digest, ..at("v2-5") });
+        assert!(!watched.compared("demo://a", at("v2-5")));
+        assert!(!watched.compared("demo://a", Version { etag: None, digest }));
+    }
+
+    #[test]
+    fn each_resource_is_on_a_road_of_its_own() {
+        let mut watched = watching(at("v2-5"));
+        watched.add("demo://b".to_owned(), at("v1-1"), Road::ReadAndHash);
+        assert_eq!(watched.on(Road::is_told), ["demo://a"]);
+        assert_eq!(watched.put_on("demo://a", Road::EtagTool), Some(Road::Listen));
+        assert!(watched.on(Road::is_told).is_empty());
+        watched.reconnected();
+        assert!(
+            watched.on(|_| true).is_empty(),
+            "nothing was asked on a new connection"
+        );
+        assert_eq!(watched.road("demo://a"), Some(Road::EtagTool));
     }
 
     #[test]
     fn what_is_missing_is_news_once_until_it_was_there() {
         let mut watched = watching(at("v2-5"));
-        assert_eq!((watched.present().len(), watched.absent().len()), (1, 0));
+        assert_eq!((watched.on(|_| true).len(), watched.absent().len()), (1, 0));
         watched.reconnected();
-        assert_eq!((watched.present().len(), watched.absent().len()), (0, 1));
+        assert_eq!((watched.on(|_| true).len(), watched.absent().len()), (0, 1));
         assert!(watched.missed("demo://a"));
         assert!(!watched.missed("demo://a"));
         watched.compared("demo://a", at("v1-5"));
-        assert_eq!(watched.present(), ["demo://a"]);
+        assert_eq!(watched.on(|_| true), ["demo://a"]);
         assert!(watched.missed("demo://a"));
         watched.remove("demo://a");
         assert!(!watched.missed("demo://a") && !watched.contains("demo://a"));
