@@ -3,7 +3,7 @@
 //! Owns: which request is whose. Never: keeps state.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rmcp::model::*;
@@ -11,11 +11,11 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use super::inner::{Live, Part, as_json, declares};
-use super::wrapped::{Wrapped, if_there_is, is_whole, with_ours};
+use super::wrapped::{Wrapped, if_there_is, is_whole, missed, with_ours};
 use crate::mcp::listen::Listening;
 use crate::mcp::wire::Revision;
 use crate::mcp::{convert, error};
-use crate::{Etag, ListKind, ResourceUri};
+use crate::{ListKind, ResourceUri};
 
 /// How long the wrapped server may be busy with a new client before that client is told of lists: a server that sets
 /// up its lists then is waited for, one that works on for as long as the client stays is not.
@@ -280,10 +280,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         let learnt = self.wrap.learn_lists(&live).await;
         learnt.map_err(|failure| error::list(&failure))?;
         let listening = Listening::open(&self.ours, &mut filter, false).await?;
-        let granted = filter.resource_subscriptions.unwrap_or_default();
-        let begun = uris.into_iter().zip(begun);
-        let begun: HashMap<String, Option<Etag>> = begun.filter(|(uri, _)| granted.contains(uri)).collect();
-        for notification in self.missed(begun).await? {
+        for notification in missed(&listening.granted, &uris.into_iter().zip(begun).collect()) {
             if context.sink().send(notification).await.is_err() {
                 return Ok(());
             }

@@ -103,22 +103,6 @@ impl<H: ServerHandler> Wrapped<H> {
         learnt.await.map_err(|failure| error::list(&failure))
     }
 
-    /// What a stream must be told that was subscribed a while after it was acknowledged: the etags that moved since
-    /// `begun`. One that had none then had its first version while the stream was on its way, which is no change.
-    pub(super) async fn missed(
-        &self,
-        begun: HashMap<String, Option<Etag>>,
-    ) -> Result<Vec<ServerNotification>, ErrorData> {
-        let (uris, begun): (Vec<String>, Vec<Option<Etag>>) = begun.into_iter().unzip();
-        let now = self.etags(&uris).await?;
-        let moved = uris.iter().zip(begun).zip(now).filter_map(|((uri, begun), now)| {
-            let (uri, now) = (ResourceUri::new(uri).ok()?, now?);
-            let first = begun.is_none() && now.version == 1;
-            (begun != Some(now) && !first).then(|| updated(&uri, now))
-        });
-        Ok(moved.collect())
-    }
-
     /// Reads the wrapped server's resources that arguments of an etag tool name: a client that asks whether its etag is
     /// current is answered by what is there now, also when nobody said that it changed.
     async fn renew_named(&self, live: &Live, arguments: &JsonObject) -> Result<(), ErrorData> {
@@ -180,6 +164,21 @@ impl<H: ServerHandler> Wrapped<H> {
         let theirs = self.wrap.has(live, part, name).await;
         Ok(!theirs.map_err(|failure| error::list(&failure))?)
     }
+}
+
+/// What a stream must be told that was subscribed a while after it was acknowledged: the etags that moved from what they
+/// had `begun` with to what they were at the subscription. One that had none had its first version while the stream was
+/// on its way, which is no change.
+pub(super) fn missed(
+    granted: &[(ResourceUri, Etag)],
+    begun: &HashMap<String, Option<Etag>>,
+) -> Vec<ServerNotification> {
+    let moved = granted.iter().filter(|(uri, now)| match begun.get(uri.as_str()) {
+        Some(Some(begun)) => begun != now,
+        Some(None) => now.version > 1,
+        None => false,
+    });
+    moved.map(|(uri, now)| updated(uri, *now)).collect()
 }
 
 /// Takes "there is no such method" for "does nothing": the wrapped server leaves that part to the bus.
