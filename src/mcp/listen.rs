@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::error;
 use super::handler::Handler;
 use super::stdio::notification;
-use crate::{Drained, EndReason, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
+use crate::{Drained, EndReason, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
 
 /// One open listen stream.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Listening {
     pub(crate) detached: bool,
     /// Whether there is anything to listen to.
     pub(crate) honoured: bool,
+    /// What it is subscribed to, with the etag at which the subscription began; empty when detached.
+    pub(crate) granted: Vec<(ResourceUri, Etag)>,
     /// Dropped with the stream, which those who hold a receiver can wait for.
     pub(crate) ended: watch::Sender<()>,
 }
@@ -70,16 +72,21 @@ impl Listening {
         let answers = session.subscribe(uris.clone()).await.map_err(error::stopping)?;
         session.ready().await.map_err(error::stopping)?;
         let granted = uris
-            .iter()
+            .into_iter()
             .zip(answers)
-            .filter_map(|(uri, answer)| answer.ok().map(|_| uri.as_str().to_owned()));
-        let granted: Vec<String> = granted.collect();
+            .filter_map(|(uri, answer)| Some((uri, answer.ok()?)));
+        let mut granted: Vec<(ResourceUri, Etag)> = granted.collect();
         let honoured = !granted.is_empty() || !lists(filter).is_empty();
-        filter.resource_subscriptions = (!granted.is_empty()).then_some(granted);
+        let texts: Vec<String> = granted.iter().map(|(uri, _)| uri.as_str().to_owned()).collect();
+        filter.resource_subscriptions = (!texts.is_empty()).then_some(texts);
+        if detached {
+            granted = Vec::new();
+        }
         Ok(Arc::new(Listening {
             session,
             detached,
             honoured,
+            granted,
             ended: watch::Sender::new(()),
         }))
     }

@@ -22,7 +22,7 @@ use super::convert::etag_meta;
 use super::handler::Handler;
 use super::listen::Listening;
 use super::options::McpOptions;
-use crate::{Bus, Drained, Entry, ListKind, OutboxReader};
+use crate::{Bus, Drained, Entry, Etag, ListKind, OutboxReader, ResourceUri};
 
 /// Serves one client on `input` and `output` until the input ends or the bus stops; the service's stdin and stdout,
 /// or any other pair. Lines longer than [`McpOptions::body_bytes_max`] are dropped and reported.
@@ -91,14 +91,17 @@ pub(crate) async fn pump(mut reader: OutboxReader, peer: Peer<RoleServer>) {
     }
 }
 
+/// A resource's new version as rmcp's notification.
+pub(crate) fn updated(uri: &ResourceUri, etag: Etag) -> ServerNotification {
+    let mut params = ResourceUpdatedNotificationParam::new(uri.as_str());
+    params.meta = Some(NotificationMetaObject(etag_meta(etag)));
+    ServerNotification::ResourceUpdatedNotification(ResourceUpdatedNotification::new(params))
+}
+
 /// An entry as rmcp's notification, for transports whose bytes are not ours.
 pub(crate) fn notification(entry: &Entry) -> ServerNotification {
     match entry {
-        Entry::Updated(notice) => {
-            let mut params = ResourceUpdatedNotificationParam::new(notice.uri.as_str());
-            params.meta = Some(NotificationMetaObject(etag_meta(notice.etag)));
-            ServerNotification::ResourceUpdatedNotification(ResourceUpdatedNotification::new(params))
-        }
+        Entry::Updated(notice) => updated(&notice.uri, notice.etag),
         Entry::ListChanged(ListKind::Resources) => {
             ServerNotification::ResourceListChangedNotification(ResourceListChangedNotification::default())
         }

@@ -381,6 +381,30 @@ async fn a_listen_stream_is_told_what_it_asked_for_over_http() {
     a_listen_stream_is_told_what_it_asked_for(Over::Http).await;
 }
 
+#[tokio::test]
+async fn what_changes_while_a_listen_stream_is_on_its_way_is_told() {
+    let (wrap, notes) = (wrap().await, Notes::new());
+    let client = Client::discover(Over::Http, &wrap, &notes).await;
+    client.read("note://a").await.unwrap();
+    client.read("note://b").await.unwrap();
+    let filter = SubscriptionFilter::builder()
+        .resource_subscription("note://a")
+        .resource_subscription("note://b")
+        .build();
+    // Acknowledged, and not yet subscribed: the server is still being asked for its lists.
+    let closed = notes.close().await;
+    let mut stream = client.listen(filter).await;
+    notes.asked().await;
+    wrap.notify_resource_changed("note://b").await.unwrap();
+    drop(closed);
+    let told = client::next(&mut stream).await;
+    let ServerNotification::ResourceUpdatedNotification(update) = &told else {
+        panic!("{told:?}");
+    };
+    assert_eq!(update.params.uri, "note://b");
+    assert_eq!(version(&client::etag_in(&told).unwrap()), 2);
+}
+
 async fn a_session_that_ends_leaves_nothing_behind(over: Over) {
     let (wrap, notes) = (wrap().await, Notes::new());
     // A handler that holds the wrapper, as one does that tells of its own changes.

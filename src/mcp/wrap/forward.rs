@@ -11,7 +11,7 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use super::inner::{Live, Part, as_json, declares};
-use super::wrapped::{Wrapped, if_there_is, is_whole, with_ours};
+use super::wrapped::{Wrapped, if_there_is, is_whole, missed, with_ours};
 use crate::mcp::listen::Listening;
 use crate::mcp::wire::Revision;
 use crate::mcp::{convert, error};
@@ -86,7 +86,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         if is_whole(request.as_ref(), result.next_cursor.as_ref()) {
             self.observe(Part::Resources, &as_json(&result.resources)).await?;
         }
-        let uris: Vec<&str> = result.resources.iter().map(|item| item.uri.as_str()).collect();
+        let uris: Vec<String> = result.resources.iter().map(|item| item.uri.clone()).collect();
         let etags = self.etags(&uris).await?;
         for (item, etag) in result.resources.iter_mut().zip(etags) {
             if let Some(etag) = etag {
@@ -269,15 +269,22 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let mut filter = context.accepted().clone();
+        let uris = filter.resource_subscriptions.clone().unwrap_or_default();
+        // First of all: rmcp has acknowledged already, so what changes from here on must be told.
+        let begun = self.etags(&uris).await?;
         let live = self.live(context.request_context());
-        // Lists first: what they are now is what this stream starts from, and no change.
+        // One that cannot be read is left out by the bus, like any that it does not know.
+        self.ensure(&live, &uris).await?;
+        // What the lists are now is what this stream starts from, and no change.
         let learnt = self.wrap.learn_lists(&live).await;
         learnt.map_err(|failure| error::list(&failure))?;
-        let mut filter = context.accepted().clone();
-        let uris = filter.resource_subscriptions.as_deref().unwrap_or_default();
-        // One that cannot be read is left out by the bus, like any that it does not know.
-        self.ensure(&live, uris).await?;
         let listening = Listening::open(&self.ours, &mut filter, false).await?;
+        for notification in missed(&listening.granted, &uris.into_iter().zip(begun).collect()) {
+            if context.sink().send(notification).await.is_err() {
+                return Ok(());
+            }
+        }
         listening.run(&context).await
     }
 

@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rmcp::model::{ErrorCode, JsonObject, MetaObject, PaginatedRequestParams, ServerCapabilities};
+use rmcp::model::{
+    ErrorCode, JsonObject, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerNotification,
+};
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
@@ -16,6 +18,7 @@ use super::{CALLER, Wrap, listed};
 use crate::etag_tools::EtagToolLimits;
 use crate::mcp::error;
 use crate::mcp::handler::{Handler, SERVER_INFO_META_KEY};
+use crate::mcp::stdio::updated;
 use crate::mcp::wire::{ETAG_META_KEY, Revision};
 use crate::{Digest, Etag, ResourceUri};
 
@@ -68,7 +71,7 @@ impl<H: ServerHandler> Wrapped<H> {
     }
 
     /// The etags of what a list names, as far as there are any yet.
-    pub(super) async fn etags(&self, uris: &[&str]) -> Result<Vec<Option<Etag>>, ErrorData> {
+    pub(super) async fn etags(&self, uris: &[String]) -> Result<Vec<Option<Etag>>, ErrorData> {
         let parsed: Vec<Option<ResourceUri>> = uris.iter().map(|uri| ResourceUri::new(uri).ok()).collect();
         let known = parsed.iter().flatten().cloned().collect();
         let etags = self.ours.bus.etags(known).await.map_err(error::stopping)?;
@@ -161,6 +164,21 @@ impl<H: ServerHandler> Wrapped<H> {
         let theirs = self.wrap.has(live, part, name).await;
         Ok(!theirs.map_err(|failure| error::list(&failure))?)
     }
+}
+
+/// What a stream must be told that was subscribed a while after it was acknowledged: the etags that moved from what they
+/// had `begun` with to what they were at the subscription. One that had none had its first version while the stream was
+/// on its way, which is no change.
+pub(super) fn missed(
+    granted: &[(ResourceUri, Etag)],
+    begun: &HashMap<String, Option<Etag>>,
+) -> Vec<ServerNotification> {
+    let moved = granted.iter().filter(|(uri, now)| match begun.get(uri.as_str()) {
+        Some(Some(begun)) => begun != now,
+        Some(None) => now.version > 1,
+        None => false,
+    });
+    moved.map(|(uri, now)| updated(uri, *now)).collect()
 }
 
 /// Takes "there is no such method" for "does nothing": the wrapped server leaves that part to the bus.

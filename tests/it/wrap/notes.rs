@@ -22,6 +22,8 @@ pub(super) struct Notes {
     prompts: Mutex<Vec<String>>,
     failing: AtomicBool,
     lingering: AtomicBool,
+    gate: tokio::sync::RwLock<()>,
+    asked: tokio::sync::Notify,
     servers: AtomicUsize,
     wrap: Mutex<Option<Wrap>>,
 }
@@ -60,6 +62,16 @@ impl Notes {
     /// Has the server stay busy with each client for as long as that client is there.
     pub(super) fn linger(&self) {
         self.lingering.store(true, Ordering::SeqCst);
+    }
+
+    /// Has the server answer no list until what is returned is dropped.
+    pub(super) async fn close(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
+        self.gate.write().await
+    }
+
+    /// Waits until the server was asked for its tools.
+    pub(super) async fn asked(&self) {
+        self.asked.notified().await;
     }
 
     /// Has every handler hold the wrapper that wraps it.
@@ -151,6 +163,8 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: Context,
     ) -> Result<ListToolsResult, ErrorData> {
+        self.notes.asked.notify_one();
+        drop(self.notes.gate.read().await);
         self.notes.check()?;
         let schema = json!({ "type": "object" }).as_object().unwrap().clone();
         let names = self.notes.tools.lock().unwrap().clone();
