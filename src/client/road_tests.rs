@@ -213,7 +213,7 @@ async fn a_server_that_keeps_its_promise_keeps_its_road() {
 }
 
 #[tokio::test]
-async fn ten_thousand_notifications_of_one_change_are_one_event() {
+async fn two_thousand_notifications_of_one_change_are_one_event() {
     for (etag, eras) in [
         (Some("v2-6"), &[Era::Modern][..]),
         (None, &[Era::Modern, Era::Legacy]),
@@ -224,7 +224,7 @@ async fn ten_thousand_notifications_of_one_change_are_one_event() {
             let mut watcher = watcher(&server.url(), era, quick()).await;
             watch(&mut watcher, &["demo://a", "demo://b"]).await;
             server.set("demo://a", "second", etag);
-            for _ in 0..10_000 {
+            for _ in 0..2_000 {
                 server.tell("demo://a", etag).await;
             }
             server.set("demo://b", "second", etag);
