@@ -16,6 +16,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 use serde_json::{Map, json};
+use tokio::sync::watch;
 
 use super::cursor::Cursor;
 use super::listen::Listening;
@@ -41,6 +42,19 @@ pub(crate) struct McpSession {
     pub(crate) revision: Revision,
     /// Which log messages its client wants.
     pub(crate) log: LogThreshold,
+    /// How far its pump is, for who waits until everything was told; not used where streams are ours.
+    pub(crate) pump: Arc<watch::Sender<PumpStage>>,
+}
+
+/// How far the pump of a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PumpStage {
+    /// The client has not said that it is ready, or what it is to be told is still being found out.
+    Waiting,
+    /// It tells.
+    Telling,
+    /// The session ended and was told everything, or the client is gone.
+    Done,
 }
 
 /// Where `initialize` leaves the session it opened, for whoever carries the connection.
@@ -88,6 +102,7 @@ impl Handler {
             session,
             revision,
             log: LogThreshold::default(),
+            pump: Arc::new(watch::Sender::new(PumpStage::Waiting)),
         }))
     }
 
@@ -110,10 +125,17 @@ impl Handler {
         };
         // The reader first: what `ready` marks is then waiting for it.
         let reader = session.session.reader();
-        if session.session.ready().await.is_ok() {
-            // On its own: rmcp keeps the handler, and so the session, as long as this notification is being handled.
-            tokio::spawn(pump(reader, peer));
+        let stage = session.pump.clone();
+        if session.session.ready().await.is_err() {
+            stage.send_replace(PumpStage::Done);
+            return;
         }
+        stage.send_replace(PumpStage::Telling);
+        // On its own: rmcp keeps the handler, and so the session, as long as this notification is being handled.
+        tokio::spawn(async move {
+            pump(reader, peer).await;
+            stage.send_replace(PumpStage::Done);
+        });
     }
 
     /// Every listed resource of the bus, for those who list others before them.

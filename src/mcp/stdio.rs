@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, GetExtensions, NotificationMetaObject,
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, NotificationMetaObject,
     PromptListChangedNotification, ResourceListChangedNotification, ResourceUpdatedNotification,
     ResourceUpdatedNotificationParam, ServerJsonRpcMessage, ServerNotification, ToolListChangedNotification,
 };
@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use super::convert::etag_meta;
-use super::handler::Handler;
+use super::handler::{Handler, McpSession, PumpStage};
 use super::listen::Listening;
 use super::options::McpOptions;
 use crate::{Bus, Drained, Entry, Etag, ListKind, OutboxReader, ResourceUri};
@@ -48,6 +48,7 @@ where
         handler: handler.clone(),
         narrowing: None,
         open: Vec::new(),
+        initialized: false,
         end_of_input: None,
     };
     let served = tokio::select! {
@@ -117,8 +118,8 @@ pub(crate) fn notification(entry: &Entry) -> ServerNotification {
 /// A listen request as rmcp is to see it, and the stream that it opened.
 type Narrowed = (ClientJsonRpcMessage, Option<Weak<Listening>>);
 
-/// How long the streams of a client that has gone may take to end; the output may be blocked.
-const STREAMS_END_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a client that sends nothing more may take to be told what it is owed; the output may be blocked.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 type Underway = std::pin::Pin<Box<dyn Future<Output = Result<Narrowed, ServerJsonRpcMessage>> + Send>>;
 
@@ -130,7 +131,9 @@ struct Narrowing<T> {
     narrowing: Option<Underway>,
     /// The streams opened over this transport; some of them may have ended.
     open: Vec<Weak<Listening>>,
-    /// Once the input has ended: until when the streams may take to end.
+    /// Whether the client has said that it can be told things.
+    initialized: bool,
+    /// Once the input has ended: until when what is owed may take to be told.
     end_of_input: Option<Instant>,
 }
 
@@ -160,12 +163,21 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Narrowing<T> {
             }
             if let Some(deadline) = self.end_of_input {
                 self.streams_ended(deadline).await;
+                let opened = self
+                    .handler
+                    .opened
+                    .as_ref()
+                    .and_then(|opened| opened.get().cloned());
+                if let Some(session) = opened.filter(|_| self.initialized) {
+                    session_told(&session, deadline).await;
+                }
                 return None;
             }
             let Some(message) = self.inner.receive().await else {
-                self.end_of_input = Some(Instant::now() + STREAMS_END_TIMEOUT);
+                self.end_of_input = Some(Instant::now() + END_TIMEOUT);
                 continue;
             };
+            self.initialized |= is_initialized(&message);
             if !is_listen(&message) {
                 return Some(message);
             }
@@ -195,6 +207,32 @@ impl<T> Narrowing<T> {
             }
         }
     }
+}
+
+/// Ends the session of a client that sends nothing more, and waits until it was told what was due: a client that writes
+/// its requests and reads to the end gets all of it.
+async fn session_told(session: &McpSession, deadline: Instant) {
+    let mut stage = session.pump.subscribe();
+    let told = async {
+        // The sender lives in the session: neither wait can fail.
+        if stage.wait_for(|stage| *stage != PumpStage::Waiting).await.is_ok() {
+            session.session.end();
+            drop(stage.wait_for(|stage| *stage == PumpStage::Done).await);
+        }
+    };
+    if tokio::time::timeout_at(deadline, told).await.is_err() {
+        tracing::debug!("the client reads too slowly to be told everything before the end");
+    }
+}
+
+fn is_initialized(message: &ClientJsonRpcMessage) -> bool {
+    let ClientJsonRpcMessage::Notification(notification) = message else {
+        return false;
+    };
+    matches!(
+        notification.notification,
+        ClientNotification::InitializedNotification(_)
+    )
 }
 
 fn is_listen(message: &ClientJsonRpcMessage) -> bool {
