@@ -124,7 +124,7 @@ impl Listening {
 }
 
 /// The lists a filter asks for.
-fn lists(filter: &SubscriptionFilter) -> Vec<ListKind> {
+pub(crate) fn lists(filter: &SubscriptionFilter) -> Vec<ListKind> {
     let asked = |kind: &ListKind| match kind {
         ListKind::Resources => filter.resources_list_changed == Some(true),
         ListKind::Tools => filter.tools_list_changed == Some(true),

@@ -29,7 +29,8 @@ use super::handler::Handler;
 use super::options::McpOptions;
 use crate::etag_tools::{self, EtagToolLimits};
 use crate::{
-    Bus, CallbackError, Closed, Content, Descriptor, Digest, Etag, PublishError, Resource, ResourceUri,
+    Bus, CallbackError, Closed, Content, Descriptor, Digest, Etag, ListKind, PublishError, Resource,
+    ResourceUri,
 };
 
 /// How many resources are read at once when several are read on the wrapper's own account.
@@ -79,6 +80,8 @@ struct Shared {
     seen: tokio::sync::Mutex<HashMap<ResourceUri, Seen>>,
     /// What was listed last; locked until the bus knows it too.
     listed: tokio::sync::Mutex<Listed>,
+    /// How often each kind of list was seen to change; moves only under the lock of `listed`.
+    moves: [AtomicU64; 3],
     /// The handlers that have a client now, the oldest first. An entry goes with its [`Wrapped`], so a handler that
     /// holds a `Wrap` is no cycle.
     live: Mutex<BTreeMap<u64, Live>>,
@@ -97,6 +100,7 @@ impl Wrap {
             options: Arc::new(options),
             seen: tokio::sync::Mutex::default(),
             listed: tokio::sync::Mutex::default(),
+            moves: Default::default(),
             live: Mutex::default(),
             next_id: AtomicU64::new(1),
         };
@@ -343,13 +347,20 @@ impl Wrap {
         digest: Option<Digest>,
     ) -> Result<(), PublishError> {
         let mut listed = self.shared.listed.lock().await;
-        listed.put(part, items, digest);
-        let kind = part.kind();
+        let (moved, kind) = (listed.put(part, items, digest), part.kind());
         self.shared
             .bus
             .set_foreign_list(kind, listed.of_kind(kind))
             .await?;
+        if moved {
+            self.shared.moves[kind as usize].fetch_add(1, Ordering::SeqCst);
+        }
         Ok(())
+    }
+
+    /// How often each kind of list was seen to change.
+    fn moves(&self) -> [u64; 3] {
+        ListKind::ALL.map(|kind| self.shared.moves[kind as usize].load(Ordering::SeqCst))
     }
 
     /// Whether the wrapped server has a tool or prompt of that name.

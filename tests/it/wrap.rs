@@ -390,13 +390,24 @@ async fn what_changes_while_a_listen_stream_is_on_its_way_is_told() {
     let filter = SubscriptionFilter::builder()
         .resource_subscription("note://a")
         .resource_subscription("note://b")
+        .prompts_list_changed()
         .build();
+    client.list_everything().await;
     // Acknowledged, and not yet subscribed: the server is still being asked for its lists.
+    notes.asked().await;
     let closed = notes.close().await;
     let mut stream = client.listen(filter).await;
     notes.asked().await;
     wrap.notify_resource_changed("note://b").await.unwrap();
+    notes.add_prompt("part");
+    notes.add_tool("brew");
+    client.peer().list_prompts(None).await.unwrap();
     drop(closed);
+    let told = client::next(&mut stream).await;
+    assert!(
+        matches!(told, ServerNotification::PromptListChangedNotification(_)),
+        "{told:?}"
+    );
     let told = client::next(&mut stream).await;
     let ServerNotification::ResourceUpdatedNotification(update) = &told else {
         panic!("{told:?}");

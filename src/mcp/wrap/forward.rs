@@ -11,8 +11,7 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use super::inner::{Live, Part, as_json, declares};
-use super::wrapped::{Wrapped, if_there_is, is_whole, missed, with_ours};
-use crate::mcp::listen::Listening;
+use super::wrapped::{Wrapped, if_there_is, is_whole, with_ours};
 use crate::mcp::wire::Revision;
 use crate::mcp::{convert, error};
 use crate::{ListKind, ResourceUri};
@@ -265,12 +264,14 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        self.acknowledge(requested);
         Some(requested.clone())
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         let mut filter = context.accepted().clone();
         let uris = filter.resource_subscriptions.clone().unwrap_or_default();
+        let stood = self.acknowledged(context.requested());
         // First of all: rmcp has acknowledged already, so what changes from here on must be told.
         let begun = self.etags(&uris).await?;
         let live = self.live(context.request_context());
@@ -279,8 +280,9 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         // What the lists are now is what this stream starts from, and no change.
         let learnt = self.wrap.learn_lists(&live).await;
         learnt.map_err(|failure| error::list(&failure))?;
-        let listening = Listening::open(&self.ours, &mut filter, false).await?;
-        for notification in missed(&listening.granted, &uris.into_iter().zip(begun).collect()) {
+        let begun = uris.into_iter().zip(begun).collect();
+        let (listening, missed) = self.open(&mut filter, stood, &begun).await?;
+        for notification in missed {
             if context.sink().send(notification).await.is_err() {
                 return Ok(());
             }

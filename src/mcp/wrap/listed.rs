@@ -24,11 +24,12 @@ struct List {
 }
 
 impl Listed {
-    /// Takes over what was listed.
-    pub(super) fn put(&mut self, part: Part, items: &[Value], digest: Option<Digest>) {
+    /// Takes over what was listed; answers whether it is another list than the one before.
+    pub(super) fn put(&mut self, part: Part, items: &[Value], digest: Option<Digest>) -> bool {
         let names = items.iter().filter_map(|item| item.get("name")?.as_str());
         let names = names.map(str::to_owned).collect();
-        self.parts.insert(part, List { digest, names });
+        let before = self.parts.insert(part, List { digest, names });
+        before.is_some_and(|before| before.digest != digest)
     }
 
     /// What was listed of a kind, all parts of it; none when there is nothing.
@@ -86,9 +87,9 @@ mod tests {
         let mut listed = Listed::default();
         let items = [json!({ "name": "a" })];
         assert_eq!(listed.of_kind(ListKind::Resources), None);
-        listed.put(Part::Resources, &items, digest(&items));
+        assert!(!listed.put(Part::Resources, &items, digest(&items)));
         let as_resource = listed.of_kind(ListKind::Resources);
-        listed.put(Part::Resources, &[], None);
+        assert!(listed.put(Part::Resources, &[], None));
         listed.put(Part::Templates, &items, digest(&items));
         assert!(as_resource.is_some());
         assert_ne!(listed.of_kind(ListKind::Resources), as_resource);

@@ -4,10 +4,11 @@
 //! by itself; `forward` does, with what is here. Its end is the end of the session.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
     ErrorCode, JsonObject, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerNotification,
+    SubscriptionFilter,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -18,9 +19,10 @@ use super::{CALLER, Wrap, listed};
 use crate::etag_tools::EtagToolLimits;
 use crate::mcp::error;
 use crate::mcp::handler::{Handler, SERVER_INFO_META_KEY};
-use crate::mcp::stdio::updated;
+use crate::mcp::listen::{Listening, lists};
+use crate::mcp::stdio::{notification, updated};
 use crate::mcp::wire::{ETAG_META_KEY, Revision};
-use crate::{Digest, Etag, ResourceUri};
+use crate::{Digest, Entry, Etag, ResourceUri};
 
 /// A `ServerHandler` with a bus: serve it in place of the one it wraps, on any transport of rmcp.
 ///
@@ -39,6 +41,8 @@ pub struct Wrapped<H: ServerHandler> {
     /// What this client was listed last. The same again is no news, even when another client's list looks otherwise:
     /// two clients who see different lists must not tell each other for ever.
     views: Mutex<HashMap<Part, Option<Digest>>>,
+    /// Listen requests that rmcp acknowledges now, with how often each kind of list had changed before.
+    acknowledging: Mutex<Vec<(SubscriptionFilter, [u64; 3])>>,
 }
 
 impl<H: ServerHandler> Drop for Wrapped<H> {
@@ -55,7 +59,44 @@ impl<H: ServerHandler> Wrapped<H> {
             ours,
             wrap,
             views: Mutex::default(),
+            acknowledging: Mutex::default(),
         }
+    }
+
+    fn acknowledging(&self) -> MutexGuard<'_, Vec<(SubscriptionFilter, [u64; 3])>> {
+        self.acknowledging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how the lists stand before a listen request is acknowledged.
+    pub(super) fn acknowledge(&self, requested: &SubscriptionFilter) {
+        self.acknowledging().push((requested.clone(), self.wrap.moves()));
+    }
+
+    /// How the lists stood before a listen request was acknowledged.
+    pub(super) fn acknowledged(&self, requested: &SubscriptionFilter) -> [u64; 3] {
+        let mut acknowledging = self.acknowledging();
+        let place = acknowledging.iter().position(|(filter, _)| filter == requested);
+        place.map_or_else(|| self.wrap.moves(), |place| acknowledging.remove(place).1)
+    }
+
+    /// Subscribes a stream to what `filter` asks for. Answers what it must be told at once, since it was acknowledged
+    /// a while before: the lists that moved since `stood`, and the etags that moved since `begun`.
+    pub(super) async fn open(
+        &self,
+        filter: &mut SubscriptionFilter,
+        stood: [u64; 3],
+        begun: &HashMap<String, Option<Etag>>,
+    ) -> Result<(Arc<Listening>, Vec<ServerNotification>), ErrorData> {
+        // No list moves between the beginning of the stream and the look at what moved before.
+        let steady = self.wrap.shared.listed.lock().await;
+        let listening = Listening::open(&self.ours, filter, false).await?;
+        let moves = self.wrap.moves();
+        drop(steady);
+        let asked = lists(filter).into_iter();
+        let moved = asked.filter(|kind| moves[*kind as usize] != stood[*kind as usize]);
+        let lists = moved.map(|kind| notification(&Entry::ListChanged(kind)));
+        let missed = lists.chain(missed(&listening.granted, begun)).collect();
+        Ok((listening, missed))
     }
 
     /// The wrapped server as this request's client sees it. From its first request on, the server can be asked in this
@@ -169,10 +210,7 @@ impl<H: ServerHandler> Wrapped<H> {
 /// What a stream must be told that was subscribed a while after it was acknowledged: the etags that moved from what they
 /// had `begun` with to what they were at the subscription. One that had none had its first version while the stream was
 /// on its way, which is no change.
-pub(super) fn missed(
-    granted: &[(ResourceUri, Etag)],
-    begun: &HashMap<String, Option<Etag>>,
-) -> Vec<ServerNotification> {
+fn missed(granted: &[(ResourceUri, Etag)], begun: &HashMap<String, Option<Etag>>) -> Vec<ServerNotification> {
     let moved = granted.iter().filter(|(uri, now)| match begun.get(uri.as_str()) {
         Some(Some(begun)) => begun != now,
         Some(None) => now.version > 1,
