@@ -249,3 +249,29 @@ async fn lines_that_are_no_messages_do_not_end_a_session_on_stdio() {
     client.send(&request(json!("alive"), "ping", json!({}))).await;
     assert_eq!(answer(&mut client, json!("alive")).await["result"], json!({}));
 }
+
+#[tokio::test]
+async fn a_script_on_stdin_is_answered_and_told_of_each_filled_list_before_the_process_ends() {
+    let mut client = StdioClient::start(&[]);
+    // The etag tools fill the list of tools; a file fills that of resources.
+    client.write_file("a.txt", "1");
+    client.send(&initialize("2025-11-25")).await;
+    client
+        .send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))
+        .await;
+    client.send(&request(json!(2), "tools/list", json!({}))).await;
+    client.send(&request(json!(3), "tools/list", json!({}))).await;
+    client.close_input();
+    let (mut answers, mut lists) = (Vec::new(), Vec::new());
+    while answers.len() < 3 || lists.is_empty() {
+        let message = client.message().await;
+        match message["method"].as_str() {
+            Some(method) => lists.push(method.to_owned()),
+            None => answers.push(message["id"].clone()),
+        }
+    }
+    answers.sort_by_key(ToString::to_string);
+    assert_eq!(answers[1..], [json!(2), json!(3)]);
+    assert!(lists.contains(&"notifications/tools/list_changed".to_owned()), "{lists:?}");
+    client.assert_ended().await;
+}
