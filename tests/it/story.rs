@@ -81,7 +81,9 @@ impl Story {
         let examples = examples.ancestors().nth(2).unwrap().join("examples");
         let cargo = bin.join("cargo");
         let script = format!(
-            "#!/bin/sh\nname=$3\nshift 3\n[ $# -eq 0 ] || shift\nexec '{}'/\"$name\" \"$@\"\n",
+            "#!/bin/sh\nname=$3\nshift 3\n[ $# -eq 0 ] || shift\nprogram='{}'/\"$name\"\n\
+             [ -x \"$program\" ] || {{ echo \"build it first: cargo build --examples\" >&2; exit 1; }}\n\
+             exec \"$program\" \"$@\"\n",
             examples.display()
         );
         fs::write(&cargo, script).unwrap();
@@ -96,8 +98,11 @@ impl Story {
         }
     }
 
-    /// Follows the page to its end.
+    /// Follows the page to its end; it must have something to run and something to show.
     fn follow(&mut self) {
+        let blocks = self.blocks.as_slice();
+        assert!(blocks.iter().any(|block| matches!(block, Block::Shell(_))));
+        assert!(blocks.iter().any(|block| matches!(block, Block::Shown(_))));
         while self.step() {}
     }
 
@@ -138,7 +143,12 @@ impl Story {
         self.outputs.push(output.clone());
         let complaint = || format!("{script}\n{}", fs::read_to_string(&errors).unwrap());
         if let Some((_, printed, _)) = server {
-            let real = wait(complaint, || listening(&read(&output)));
+            let real = wait(complaint, || {
+                let seen = listening(&read(&output));
+                let ended = running.0.try_wait().unwrap();
+                assert!(seen.is_some() || ended.is_none(), "it ended: {}", complaint());
+                seen
+            });
             self.address = Some((printed, real));
         } else if ENDLESS.iter().any(|command| last.starts_with(command)) {
             // The next block may be a change, which must find it at work.
@@ -203,15 +213,18 @@ fn shown(output: &str, expected: &str) -> bool {
 
 /// Whether `line` is `expected` with something in the place of each `…`.
 fn fits(line: &str, expected: &str) -> bool {
-    let mut parts = expected.split('…');
+    let mut parts = expected.split('…').peekable();
     let Some(mut rest) = parts.next().and_then(|first| line.strip_prefix(first)) else {
         return false;
     };
-    for part in parts {
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
         let Some(at) = rest.find(part) else { return false };
         rest = &rest[at + part.len()..];
     }
-    rest.is_empty() || expected.ends_with('…')
+    rest.is_empty()
 }
 
 fn read(file: &Path) -> String {
