@@ -1,5 +1,11 @@
 //! An MCP server that somebody else wrote, with Tidings inside: a resource, a tool, a prompt, and one line that says
-//! "this changed". Run it with `cargo run --example embed` and point an MCP client at <http://127.0.0.1:8810/mcp>.
+//! "this changed". `cargo run --example embed`, then point any MCP client at the address it prints; `-- --listen ADDR`
+//! takes another one.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "whoever started the server is told where it listens"
+)]
 
 use std::time::Duration;
 
@@ -9,6 +15,9 @@ use tidings::{Bus, Prompt, PromptMessage, Resource, Tool, ToolOutput, etag_tools
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let listen = std::env::args()
+        .skip_while(|argument| argument != "--listen")
+        .nth(1);
     let bus = Bus::builder().start()?;
     bus.register(clock(0)?).await?;
     bus.add_tool(
@@ -31,7 +40,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let endpoint = Endpoint::new(bus.clone(), McpOptions::default());
     let app = axum::Router::new().route_service("/mcp", endpoint);
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:8810").await?;
+    let listener = tokio::net::TcpListener::bind(listen.as_deref().unwrap_or("127.0.0.1:8810")).await?;
+    println!("listening on http://{}/mcp", listener.local_addr()?);
     tokio::spawn(async move { axum::serve(listener, app).await });
 
     for seconds in 1.. {

@@ -1,5 +1,6 @@
 //! An rmcp server that somebody has already, and the few lines that give its clients subscriptions, etags and list
-//! notifications. `cargo run --example wrap`, then point any MCP client at the address it prints.
+//! notifications. `cargo run --example wrap`, then point any MCP client at the address it prints; `-- --listen ADDR`
+//! takes another one.
 
 #![expect(
     clippy::print_stdout,
@@ -60,6 +61,9 @@ impl ServerHandler for Thermometer {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let listen = std::env::args()
+        .skip_while(|argument| argument != "--listen")
+        .nth(1);
     let server = Thermometer::default();
 
     // Wrapped: the factory that made the handler now makes it through the wrapper.
@@ -83,7 +87,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
 
     let app = axum::Router::new().route_service("/mcp", service);
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:8812").await?;
+    let listener = tokio::net::TcpListener::bind(listen.as_deref().unwrap_or("127.0.0.1:8812")).await?;
     println!("listening on http://{}/mcp", listener.local_addr()?);
     axum::serve(listener, app).await?;
     Ok(())

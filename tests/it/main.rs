@@ -20,6 +20,6 @@ mod bus_store;
 mod bus_end;
 mod bus_model;
 mod mcp;
-mod workspace_story;
+mod story;
 mod wrap;
 mod check;
