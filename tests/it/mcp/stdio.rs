@@ -272,6 +272,9 @@ async fn a_script_on_stdin_is_answered_and_told_of_each_filled_list_before_the_p
     }
     answers.sort_by_key(ToString::to_string);
     assert_eq!(answers[1..], [json!(2), json!(3)]);
-    assert!(lists.contains(&"notifications/tools/list_changed".to_owned()), "{lists:?}");
+    assert!(
+        lists.contains(&"notifications/tools/list_changed".to_owned()),
+        "{lists:?}"
+    );
     client.assert_ended().await;
 }
