@@ -153,7 +153,7 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         path: "http.write_timeout",
         kind: seconds(1, 3600),
-        default: "30s",
+        default: "5m",
         meaning: "How long a write to a stream may make no progress.",
         at_limit: "The stream is closed; its client comes back and is told what it missed.",
     },
