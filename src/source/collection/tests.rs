@@ -701,7 +701,9 @@ impl Model {
             (6, _) => self.items[place]["pageUrl"] = json!(PAGES[dice.roll(PAGES.len())]),
             _ => {
                 let text = json!(self.items).to_string();
-                return text[..dice.roll(text.len() - 1) + 1].to_owned();
+                let cut = dice.roll(text.len() - 1) + 1;
+                let cut = (0..=cut).rev().find(|at| text.is_char_boundary(*at));
+                return text[..cut.unwrap_or(0).max(1)].to_owned();
             }
         }
         json!(self.items).to_string()
