@@ -144,14 +144,10 @@ async fn serve_stdio_if(stdio: bool, config: &Config, bus: &Bus) -> anyhow::Resu
     if !stdio {
         return std::future::pending().await;
     }
-    let (input, output) = rmcp_stdio();
+    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     serve_stdio(bus.clone(), mcp_options(config), input, output)
         .await
         .context("MCP on stdin and stdout failed")
-}
-
-fn rmcp_stdio() -> (tokio::io::Stdin, tokio::io::Stdout) {
-    (tokio::io::stdin(), tokio::io::stdout())
 }
 
 fn start_bus(config: &Config) -> anyhow::Result<Bus> {

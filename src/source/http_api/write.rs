@@ -9,7 +9,9 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tidings_actors::{Bus, Change, Condition, Outcome, PublishError, ReadError, ResourceUri, Snapshot};
+use tidings_actors::{
+    Bus, Change, Condition, Outcome, PublishError, ReadError, Resource, ResourceUri, Snapshot,
+};
 
 use super::Api;
 use super::condition::{Preconditions, Verdict};
@@ -29,11 +31,7 @@ pub(super) async fn put(
     Target(uri): Target,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (parts, body) = request.into_parts();
-    let conditions = Preconditions::parse(&parts.headers)?;
-    let resource = receive(uri.clone(), &parts.headers, body, api.body_bytes_max).await?;
-    let outcome = make(&api.bus, Change::Upsert(resource), &conditions).await?;
-    Ok(stored(&uri, &outcome))
+    store(&api, uri, request, Change::Upsert).await
 }
 
 /// `POST`: creates the resource (201); one that exists is left as it is (409).
@@ -42,10 +40,20 @@ pub(super) async fn create(
     Target(uri): Target,
     request: Request,
 ) -> Result<Response, Problem> {
+    store(&api, uri, request, Change::Register).await
+}
+
+/// Receives the resource that a request carries and makes `change` of it.
+async fn store(
+    api: &Api,
+    uri: ResourceUri,
+    request: Request,
+    change: fn(Resource) -> Change,
+) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let conditions = Preconditions::parse(&parts.headers)?;
     let resource = receive(uri.clone(), &parts.headers, body, api.body_bytes_max).await?;
-    let outcome = make(&api.bus, Change::Register(resource), &conditions).await?;
+    let outcome = make(&api.bus, change(resource), &conditions).await?;
     Ok(stored(&uri, &outcome))
 }
 
