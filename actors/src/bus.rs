@@ -4,6 +4,7 @@
 //! `Clone`, `Send`, usable from any tokio task; no type of the actor framework shows. What can be asked stands in the
 //! modules below, one for each kind of request.
 
+mod attach;
 mod builder;
 mod resource;
 mod list;
@@ -22,12 +23,14 @@ pub use list::Page;
 pub use resource::Snapshot;
 
 use crate::Closed;
+use crate::attach::Attachments;
 use crate::door::{Door, Ticket};
 use crate::limits::Limits;
 use crate::metric::Metrics;
 use crate::post::post;
 use crate::registry::Registry;
 use crate::system::Actors;
+use crate::trace::Tracer;
 
 struct Inner {
     actors: Actors,
@@ -38,7 +41,17 @@ struct Inner {
     places: Arc<Semaphore>,
     next_id: AtomicU64,
     next_shard: AtomicUsize,
+    tracer: Arc<Tracer>,
+    attachments: Arc<Attachments>,
 }
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Their threads end by themselves.
+        drop(self.attachments.close_all());
+    }
+}
+
 /// The one handle of the bus.
 ///
 /// ```

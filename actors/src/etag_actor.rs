@@ -19,7 +19,8 @@ use crate::metric::Metrics;
 use crate::post::{Guard, post};
 use crate::publisher::{Completion, Finish, Publisher};
 use crate::store::{Record, StoreThread};
-use crate::{Cause, Etag, Notice, ResourceUri};
+use crate::trace::{Step, Tracer};
+use crate::{Cause, Etag, ListKind, Notice, NoticeKind, Position, ResourceUri};
 
 /// The publisher shards, as the Etag actor sends to them.
 pub(crate) struct Shards {
@@ -42,6 +43,7 @@ pub(crate) struct EtagActor {
     pub(crate) in_flight: Option<Vec<Release>>,
     /// What came since, for the next batch.
     pub(crate) waiting: Vec<(Option<Record>, Release)>,
+    pub(crate) tracer: Arc<Tracer>,
     /// Makes this actor's death the bus's.
     pub(crate) guard: Guard,
 }
@@ -87,6 +89,11 @@ impl EtagActor {
         }
     }
 
+    fn trace_list(&self, kind: ListKind, position: Position) {
+        let changed = || Step::Changed(NoticeKind::List(kind));
+        self.tracer.list(kind, Some(position), changed);
+    }
+
     /// Stamps what the Registry decided. Answers the etag, and why subscribers are told, if they are.
     fn stamp(&mut self, decision: &Decision, now: u64) -> (Etag, Option<Cause>) {
         let uri = &decision.uri;
@@ -129,9 +136,10 @@ impl Handler<Stamp> for EtagActor {
             created: decision.created,
             told: 0,
         };
-        let metrics = &self.shards.metrics;
+        let metrics = self.shards.metrics.clone();
         if !changed {
             metrics.unchanged.add(1);
+            self.tracer.unchanged(&decision.uri, etag);
             return self.after(None, move |_| ticket.answer(Ok(outcome)));
         }
         metrics.changes.add(1);
@@ -139,11 +147,18 @@ impl Handler<Stamp> for EtagActor {
         let notice = cause.map(|cause| {
             metrics.notices.add(1);
             let position = self.ledger.advance();
-            Arc::new(Notice::new(uri.clone(), etag, cause, position, ticket.at()))
+            let mut notice = Notice::new(uri.clone(), etag, cause, position, ticket.at());
+            notice.traced = self.tracer.wants(&uri, position);
+            if notice.traced {
+                self.tracer.notice(&notice, Step::Changed(cause.into()));
+            }
+            Arc::new(notice)
         });
         let list = decision.list.map(|(kind, hash)| {
             metrics.list_changes.add(1);
-            (kind, hash, self.ledger.advance())
+            let position = self.ledger.advance();
+            self.trace_list(kind, position);
+            (kind, hash, position)
         });
         // With no room for removed URIs the ledger has forgotten it by now; a store still holds the line before.
         let forgotten = Line {
@@ -157,8 +172,12 @@ impl Handler<Stamp> for EtagActor {
             floor: self.ledger.floor(),
             line: Some((uri, line)),
         };
+        let tracer = self.tracer.clone();
         self.after(Some(record), move |shards| {
-            let completion = Completion::new(Finish::Change(ticket, outcome), shards.metrics.clone());
+            let mut completion = Completion::new(Finish::Change(ticket, outcome), shards.metrics.clone());
+            if let Some(notice) = notice.as_ref().filter(|notice| notice.traced) {
+                completion = completion.traced(notice, &tracer);
+            }
             shards.fan(&Fan {
                 notice,
                 list,
@@ -181,6 +200,7 @@ impl Handler<StampList> for EtagActor {
     ) {
         self.shards.metrics.list_changes.add(1);
         let position = self.ledger.advance();
+        self.trace_list(kind, position);
         self.after(
             Some(Record {
                 offset: position.offset,

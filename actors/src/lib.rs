@@ -21,6 +21,8 @@ mod outbox;
 mod outbox_set;
 mod session;
 mod subscriber;
+mod attach;
+mod trace;
 mod system;
 mod metric;
 mod limits;
@@ -32,6 +34,7 @@ mod position;
 mod digest;
 mod list;
 mod notice;
+mod filter;
 mod change;
 mod resource;
 mod template;
@@ -41,6 +44,10 @@ mod call_context;
 mod prompt;
 mod callback;
 
+pub use attach::{
+    AttachError, AttachOptions, AttachedInfo, Attachment, Delivery, DeliveryClass, Gap, Health, Overflow,
+    Subscriber, SubscriberError,
+};
 pub use bus::{Builder, Bus, Clock, DrainReport, Page, Snapshot, Stats, WeakBus};
 pub use call_context::{CallContext, CallEvent, CallObserver, LogLevel};
 pub use callback::{BoxFuture, CallbackError};
@@ -48,6 +55,7 @@ pub use change::{Change, Condition, ListOutcome, Outcome};
 pub use digest::Digest;
 pub use error::{Closed, OpenError, PublishError, ReadError, StartError, SubscribeError};
 pub use etag::{Etag, InvalidEtag};
+pub use filter::{Filter, InvalidPattern, NoticeKind, PATTERNS_MAX, UriPattern};
 pub use ledger::{Checkpoint, Line};
 pub use limits::Limits;
 pub use list::{ListHash, ListKind};
@@ -57,13 +65,14 @@ pub use outbox_set::{Entry, Marked, OutboxSet};
 pub use position::{InvalidPosition, Position};
 pub use prompt::{Prompt, PromptArgument, PromptMessage, RenderPrompt, Role};
 pub use resource::{Body, Content, Descriptor, ReadBody, Resource};
-pub use session::{Session, SessionOptions};
+pub use session::{Session, SessionOptions, WATCHED_MAX};
 pub use store::{Record, Store, StoreError};
 pub use subscriber::{Pending, SubscriberId, SubscriberInfo, SubscriberKind};
 pub use system::Shard;
 pub use table::{Member, SlotId, SubscriptionTable};
 pub use template::{ListTemplate, ReadTemplate, ResourceTemplate};
 pub use tool::{Block, CallTool, Tool, ToolOutput, WithContext};
+pub use trace::{SkipReason, Step, Subject, Trace, Who};
 pub use uri::{InvalidUri, ResourceUri, URI_LEN_MAX};
 pub use uri_template::{
     InvalidUriTemplate, TEMPLATE_LEN_MAX, TEMPLATE_VARIABLES_MAX, UriTemplate, Variables,

@@ -28,6 +28,8 @@ pub struct Limits {
     pub subscriptions_max: usize,
     /// Notices that one drain hands out (default 256): what one write can carry. At least 1.
     pub drain_max: usize,
+    /// Attached subscribers that are no sessions (default 64). At the limit attaching one answers `TooMany`.
+    pub attached_max: usize,
     /// Publisher shards, each a thread (default 0: one per core, at most 64).
     pub shards: usize,
     /// How long an open stream stays silent at most before its reader is asked for a sign of life (default 15 s, at
@@ -46,6 +48,7 @@ impl Default for Limits {
             sessions_max: 40_000,
             subscriptions_max: 1_000,
             drain_max: 256,
+            attached_max: 64,
             shards: 0,
             keep_alive: Duration::from_secs(15),
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use actix::Message;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::attach::State;
 use crate::catalog::{Found, Known};
 use crate::change::{Change, Condition, ListChange, ListOutcome, Outcome};
 use crate::door::Ticket;
@@ -17,7 +18,7 @@ use crate::outbox::{EndReason, Outbox};
 use crate::publisher::Completion;
 use crate::subscriber::SubscriberInfo;
 use crate::{
-    Etag, ListHash, ListKind, Notice, Position, Prompt, Resource, ResourceTemplate, ResourceUri, Tool,
+    Etag, Filter, ListHash, ListKind, Notice, Position, Prompt, Resource, ResourceTemplate, ResourceUri, Tool,
 };
 
 macro_rules! messages {
@@ -110,8 +111,8 @@ pub(crate) struct Route {
 pub(crate) enum Request {
     /// This subscriber is there. Depends on no record, so it does not wait for the store.
     Attach(Ticket<()>),
-    /// Tell it about every resource.
-    WatchAll(Ticket<()>),
+    /// Tell it about every resource that the filter wants, of which this many may wait.
+    Watch(Arc<Filter>, usize, Ticket<()>),
     /// End this subscription; answers whether there was one.
     Unsubscribe(ResourceUri, Ticket<bool>),
     /// Its stream is carried by another shard from now on, the one its outbox names when this arrives. The Etag actor
@@ -213,6 +214,12 @@ pub(crate) struct Survey {
     pub(crate) ticket: Ticket<Vec<SubscriberInfo>>,
 }
 
+/// From the bus: this queue takes every notice its filter wants from here on.
+pub(crate) struct AttachQueue {
+    pub(crate) state: Arc<State>,
+    pub(crate) ticket: Ticket<()>,
+}
+
 /// From the bus: the end; hand out what is pending, then say so.
 pub(crate) struct EndAll(pub(crate) EndReason);
 
@@ -230,8 +237,8 @@ pub(crate) struct UnsubscribeUri(pub(crate) ResourceUri, pub(crate) Ticket<bool>
 /// From the session's handle: the client can be told things from now on. Goes on as [`WatchLists`].
 pub(crate) struct ClientReady(pub(crate) Ticket<()>);
 
-/// From the session's handle. Goes on as [`Request::WatchAll`].
-pub(crate) struct WatchEverything(pub(crate) Ticket<()>);
+/// From the session's handle. Goes on as [`Request::Watch`].
+pub(crate) struct WatchFiltered(pub(crate) Arc<Filter>, pub(crate) usize, pub(crate) Ticket<()>);
 
 /// From the session's handle: its stream is carried by another shard.
 pub(crate) struct StreamMoved;
@@ -260,12 +267,12 @@ messages!(
     StampWatchLists,
     BatchStored
 );
-messages!(Fan, Enlist, EnlistLists, Survey, EndAll);
+messages!(Fan, Enlist, EnlistLists, Survey, AttachQueue, EndAll);
 messages!(
     SubscribeUris,
     UnsubscribeUri,
     ClientReady,
-    WatchEverything,
+    WatchFiltered,
     StreamMoved,
     EndSession
 );

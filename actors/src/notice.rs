@@ -35,6 +35,8 @@ pub struct Notice {
     pub position: Position,
     /// When its change passed the door.
     pub at: Instant,
+    /// Whether somebody wants to know what becomes of it.
+    pub(crate) traced: bool,
     frames: [OnceLock<Bytes>; FRAME_SLOTS],
 }
 
@@ -47,6 +49,7 @@ impl Notice {
             cause,
             position,
             at,
+            traced: false,
             frames: [const { OnceLock::new() }; FRAME_SLOTS],
         }
     }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crate::outbox_set::{Entry, Marked, OutboxSet};
 use crate::subscriber::{Pending, SubscriberId, SubscriberKind};
 use crate::table::SlotId;
+use crate::trace::{Step, Tracer, Who};
 use crate::{ListHash, ListKind, Notice, Position};
 
 /// Why a subscriber's outbox ended.
@@ -99,12 +100,19 @@ pub struct Outbox {
     moving: AtomicBool,
     epoch: AtomicU64,
     next_reader: AtomicU64,
+    tracer: Arc<Tracer>,
     state: Mutex<State>,
 }
 
 impl Outbox {
     /// An empty outbox, to be marked by `shard`.
-    pub(crate) fn new(id: SubscriberId, shard: usize, kind: SubscriberKind, label: Arc<str>) -> Outbox {
+    pub(crate) fn new(
+        id: SubscriberId,
+        shard: usize,
+        kind: SubscriberKind,
+        label: Arc<str>,
+        tracer: Arc<Tracer>,
+    ) -> Outbox {
         Outbox {
             id,
             kind,
@@ -114,6 +122,7 @@ impl Outbox {
             moving: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             next_reader: AtomicU64::new(0),
+            tracer,
             state: Mutex::default(),
         }
     }
@@ -194,6 +203,38 @@ impl Outbox {
 
     pub(crate) fn set_epoch(&self, epoch: u64) {
         self.epoch.store(epoch, Ordering::Relaxed);
+    }
+
+    fn trace_handed_out(&self, entry: &Entry) {
+        match entry {
+            Entry::Updated(notice) if notice.traced => {
+                let (who, after) = (Who::of(self), Some(notice.at.elapsed()));
+                self.tracer.notice(notice, Step::HandedOut { who, after });
+            }
+            Entry::Updated(_) => {}
+            Entry::ListChanged(kind) => self.tracer.list(*kind, None, || {
+                let who = Who::of(self);
+                Step::HandedOut { who, after: None }
+            }),
+        }
+    }
+
+    /// Tells the tracer what this subscriber will never be told, now that it has ended.
+    pub(crate) fn trace_dropped(&self, reason: EndReason) {
+        if !self.tracer.is_on() {
+            return;
+        }
+        let state = self.lock();
+        for notice in state.set.pending_notices().filter(|notice| notice.traced) {
+            let who = Who::of(self);
+            self.tracer.notice(notice, Step::Dropped { who, reason });
+        }
+        for kind in state.set.pending_lists() {
+            self.tracer.list(kind, None, || {
+                let who = Who::of(self);
+                Step::Dropped { who, reason }
+            });
+        }
     }
 
     /// Asks every open reader for a sign of life.
@@ -296,6 +337,7 @@ impl OutboxReader {
         if is_last && state.set.pending() > 0 {
             let taken = (0..self.drain_max)
                 .map_while(|_| state.set.pop())
+                .inspect(|entry| self.outbox.trace_handed_out(entry))
                 .map(&mut take)
                 .count();
             debug_assert!(taken > 0, "a pending set hands out at least one entry");
@@ -320,6 +362,12 @@ impl OutboxReader {
             none => *none = Some(cx.waker().clone()),
         }
         Poll::Pending
+    }
+
+    /// How many changes were not taken in since this was last asked, because as many resources waited as may (see
+    /// [`Session::watch`](crate::Session::watch)); always 0 for one that only subscribes.
+    pub fn take_lost(&self) -> u64 {
+        self.outbox.lock().set.take_lost()
     }
 
     /// Waits for entries, a keep-alive or the end; for pumps that own no poll function.
@@ -350,6 +398,7 @@ mod tests {
             0,
             SubscriberKind::Local,
             Arc::from("test"),
+            Arc::default(),
         ));
         let uri = ResourceUri::new("demo://a").unwrap();
         let (slot, _) = outbox.with(|set| set.subscribe(&uri, Etag::UNKNOWN, 0));

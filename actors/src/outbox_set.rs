@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::table::SlotId;
-use crate::{Cause, Etag, ListHash, ListKind, Notice, ResourceUri};
+use crate::{Cause, Etag, Filter, ListHash, ListKind, Notice, ResourceUri};
 
 /// Slots beyond which URIs are found through a map instead of a walk.
 const WALK_MAX: usize = 16;
@@ -82,8 +82,22 @@ pub struct OutboxSet {
     queue: VecDeque<Key>,
     /// The highest offset of any notice taken in.
     seen: u64,
-    /// Whether it wants every URI: marking an unknown one subscribes to it, telling of a removal ends that.
-    open: bool,
+    /// The lowest slot that may be free.
+    free_from: SlotId,
+    /// Set when it takes URIs by filter: marking an unknown one subscribes to it, telling of a removal ends that.
+    open: Option<Box<Open>>,
+}
+
+/// What a set takes beside its subscriptions by name.
+#[derive(Debug)]
+struct Open {
+    filter: Arc<Filter>,
+    /// How many slots there may be for it.
+    max: usize,
+    /// Changes not taken in because every slot was pending.
+    lost: u64,
+    /// Where the search for a slot that is not pending goes on.
+    hand: SlotId,
 }
 
 impl OutboxSet {
@@ -111,7 +125,11 @@ impl OutboxSet {
             first: None,
         };
         let free = if self.len < self.slots.len() {
-            self.slots.iter().position(Option::is_none)
+            let from = self.free_from as usize;
+            let rest = self.slots.iter().skip(from);
+            rest.into_iter()
+                .position(Option::is_none)
+                .map(|place| from + place)
         } else {
             None
         };
@@ -121,6 +139,7 @@ impl OutboxSet {
             self.slots.len() - 1
         });
         self.slots[index] = Some(slot);
+        self.free_from = index as SlotId + 1;
         self.len += 1;
         if self.slots.len() > WALK_MAX {
             self.index_all(index as SlotId, uri);
@@ -146,7 +165,7 @@ impl OutboxSet {
             return None;
         }
         self.asked -= 1;
-        if !self.open {
+        if self.open.is_none() {
             self.vacate(index);
         }
         Some(index)
@@ -160,6 +179,7 @@ impl OutboxSet {
             self.queue.retain(|key| *key != Key::Slot(index));
         }
         self.by_uri.remove(&removed.uri);
+        self.free_from = self.free_from.min(index);
         self.len -= 1;
     }
 
@@ -212,25 +232,70 @@ impl OutboxSet {
         Marked::New
     }
 
-    /// Makes the set take notices of every URI, one slot for each that exists.
-    pub fn open(&mut self) {
-        self.open = true;
+    /// Makes the set take notices of every URI that `filter` wants, in at most `max` slots (at least 1) beside those
+    /// of its subscriptions. The first filter stands.
+    pub fn open(&mut self, filter: Arc<Filter>, max: usize) {
+        self.open.get_or_insert_with(|| {
+            Box::new(Open {
+                filter,
+                max: max.max(1),
+                lost: 0,
+                hand: 0,
+            })
+        });
     }
 
-    /// Whether it takes notices of every URI.
+    /// Whether it takes notices by filter.
     pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// How many changes were not taken in since this was last asked, because every slot was pending.
+    pub fn take_lost(&mut self) -> u64 {
         self.open
+            .as_mut()
+            .map_or(0, |open| std::mem::take(&mut open.lost))
     }
 
     /// Notes that a resource changed, whichever it is; for a set made [`open`](Self::open).
     pub fn mark_any(&mut self, notice: &Arc<Notice>) -> Marked {
-        if !self.open {
+        let wanted = self.open.as_ref().is_some_and(|open| open.filter.wants(notice));
+        if !wanted {
+            return Marked::Ignored;
+        }
+        if let Some(slot) = self.find(&notice.uri) {
+            return self.mark(slot, notice);
+        }
+        if !self.make_room() {
             return Marked::Ignored;
         }
         let before = notice.position.offset.saturating_sub(1);
-        let slot = self.find(&notice.uri);
-        let slot = slot.unwrap_or_else(|| self.occupy(&notice.uri, Etag::UNKNOWN, before));
+        let slot = self.occupy(&notice.uri, Etag::UNKNOWN, before);
         self.mark(slot, notice)
+    }
+
+    /// Sees that an open set has room for one more slot, if need be that of a resource that has been told. Counts a loss
+    /// when every slot is pending.
+    fn make_room(&mut self) -> bool {
+        let Some(open) = &mut self.open else { return false };
+        if self.len - self.asked < open.max {
+            return true;
+        }
+        let slots = self.slots.len();
+        let mut hand = open.hand as usize;
+        // All of them pending is the state of a reader that stands still: no search then.
+        let steps = if self.queue.len() < self.len { slots } else { 0 };
+        for _ in 0..steps {
+            hand = (hand + 1) % slots;
+            let told = |slot: &Slot| slot.first.is_none() && !slot.asked;
+            if self.slots[hand].as_ref().is_some_and(told) {
+                open.hand = hand as SlotId;
+                self.vacate(hand as SlotId);
+                return true;
+            }
+        }
+        open.lost += 1;
+        false
     }
 
     /// Begins to watch a list whose last told hash is `told`.
@@ -284,7 +349,7 @@ impl OutboxSet {
                     let Some(notice) = held.latest.clone() else {
                         continue;
                     };
-                    if self.open && !held.asked && notice.cause == Cause::Removed {
+                    if self.open.is_some() && !held.asked && notice.cause == Cause::Removed {
                         self.vacate(slot);
                     }
                     return Some(Entry::Updated(notice));
@@ -343,18 +408,28 @@ impl OutboxSet {
 
     /// The URIs of the pending resource entries, oldest first.
     pub fn pending_uris(&self) -> impl Iterator<Item = &ResourceUri> {
+        self.pending_notices().map(|notice| &notice.uri)
+    }
+
+    /// The notices that are pending, oldest first.
+    pub fn pending_notices(&self) -> impl Iterator<Item = &Arc<Notice>> {
         self.queue.iter().filter_map(|key| match key {
-            Key::Slot(slot) => Some(&self.slots.get(*slot as usize)?.as_ref()?.uri),
+            Key::Slot(slot) => self.slots.get(*slot as usize)?.as_ref()?.latest.as_ref(),
             Key::List(_) => None,
+        })
+    }
+
+    /// The lists whose change is pending, oldest first.
+    pub fn pending_lists(&self) -> impl Iterator<Item = ListKind> {
+        self.queue.iter().filter_map(|key| match key {
+            Key::Slot(_) => None,
+            Key::List(kind) => Some(*kind),
         })
     }
 
     /// The notice that has been pending longest.
     pub fn oldest(&self) -> Option<&Arc<Notice>> {
-        self.queue.iter().find_map(|key| match key {
-            Key::Slot(slot) => self.slots.get(*slot as usize)?.as_ref()?.latest.as_ref(),
-            Key::List(_) => None,
-        })
+        self.pending_notices().next()
     }
 
     /// How many subscriptions by name there are.

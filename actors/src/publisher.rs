@@ -11,20 +11,25 @@ use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler};
 
+use crate::attach::{Attachments, Delivery, State};
 use crate::change::{ListOutcome, Outcome};
 use crate::door::Ticket;
 use crate::error::{PublishError, SubscribeError};
-use crate::message::{EndAll, Enlist, EnlistLists, Fan, Request, Route, Survey};
+use crate::message::{AttachQueue, EndAll, Enlist, EnlistLists, Fan, Request, Route, Survey};
 use crate::metric::Metrics;
 use crate::outbox::{EndReason, Outbox};
 use crate::outbox_set::Marked;
 use crate::post::Guard;
 use crate::subscriber::{SubscriberId, SubscriberInfo};
 use crate::table::{Member, SubscriptionTable};
-use crate::{Etag, ListHash, ResourceUri};
+use crate::trace::{SkipReason, Step, Tracer, Who};
+use crate::{Etag, ListHash, Notice, NoticeKind, ResourceUri};
 
 /// Keep-alives of one shard are spread over this many ticks, so that not all streams write at once.
 const KEEP_ALIVE_TICKS: u32 = 8;
+
+/// How often attached subscribers are looked after.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Who is answered when the last shard has marked its share.
 pub(crate) enum Finish {
@@ -37,6 +42,8 @@ pub(crate) struct Completion {
     told: AtomicUsize,
     listed: AtomicUsize,
     finish: Mutex<Option<Finish>>,
+    /// The notice that is told, when somebody wants to know what becomes of it.
+    traced: Option<(Arc<Notice>, Arc<Tracer>)>,
     metrics: Arc<Metrics>,
 }
 
@@ -46,13 +53,24 @@ impl Completion {
             told: AtomicUsize::new(0),
             listed: AtomicUsize::new(0),
             finish: Mutex::new(Some(finish)),
+            traced: None,
             metrics,
         }
+    }
+
+    /// Has the tracer told how many were told of `notice`.
+    pub(crate) fn traced(mut self, notice: &Arc<Notice>, tracer: &Arc<Tracer>) -> Completion {
+        self.traced = Some((notice.clone(), tracer.clone()));
+        self
     }
 }
 
 impl Drop for Completion {
     fn drop(&mut self) {
+        if let Some((notice, tracer)) = &self.traced {
+            let told = *self.told.get_mut();
+            tracer.notice(notice, Step::Fanned { told });
+        }
         let finish = self
             .finish
             .get_mut()
@@ -108,8 +126,13 @@ pub(crate) struct Publisher {
     members: HashMap<SubscriberId, Member>,
     /// Per list kind, who watches it.
     lists: [BTreeSet<Member>; 3],
-    /// Who wants every resource.
-    everything: BTreeSet<Member>,
+    /// Who takes resources by filter.
+    watching: BTreeSet<Member>,
+    /// The queues of those who want every notice.
+    queues: Vec<Arc<State>>,
+    /// All who are attached, for the one shard that looks after them.
+    attachments: Option<Arc<Attachments>>,
+    tracer: Arc<Tracer>,
     /// Set when the bus drains: whoever comes later is ended at once.
     ended: Option<EndReason>,
     keep_alive: Duration,
@@ -120,12 +143,21 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    pub(crate) fn new(keep_alive: Duration, metrics: Arc<Metrics>, guard: Guard) -> Publisher {
+    pub(crate) fn new(
+        keep_alive: Duration,
+        metrics: Arc<Metrics>,
+        tracer: Arc<Tracer>,
+        attachments: Option<Arc<Attachments>>,
+        guard: Guard,
+    ) -> Publisher {
         Publisher {
             table: SubscriptionTable::default(),
             members: HashMap::new(),
             lists: Default::default(),
-            everything: BTreeSet::new(),
+            watching: BTreeSet::new(),
+            queues: Vec::new(),
+            attachments,
+            tracer,
             ended: None,
             keep_alive,
             tick: 0,
@@ -160,7 +192,7 @@ impl Publisher {
                 self.lists[kind.index()].insert(member);
             }
             if set.is_open() {
-                self.everything.insert(member);
+                self.watching.insert(member);
             }
         });
     }
@@ -171,7 +203,7 @@ impl Publisher {
             for list in &mut self.lists {
                 list.remove(&member);
             }
-            self.everything.remove(&member);
+            self.watching.remove(&member);
         }
     }
 
@@ -198,6 +230,32 @@ impl Publisher {
         Ok(etag)
     }
 
+    /// Offers what was told to those who want every notice.
+    fn offer(&self, fan: &Fan) {
+        if let Some(notice) = &fan.notice {
+            for state in self.queues.iter().filter(|state| state.filter().wants(notice)) {
+                state.offer(Delivery::Notice(notice.clone()));
+            }
+        }
+        if let Some((kind, _, position)) = fan.list {
+            let wanted = |state: &&Arc<State>| state.filter().wants_kind(NoticeKind::List(kind));
+            for state in self.queues.iter().filter(wanted) {
+                state.offer(Delivery::List(kind, position));
+            }
+        }
+    }
+
+    /// Once a second: those who are attached are looked after, and those who are detached forgotten.
+    fn watch(&mut self) {
+        self.queues.retain(|state| !state.is_closed());
+        if self.tracer.is_on() {
+            self.tracer.prune();
+        }
+        if let Some(attachments) = &self.attachments {
+            attachments.watch();
+        }
+    }
+
     fn ping(&mut self) {
         self.tick = (self.tick + 1) % KEEP_ALIVE_TICKS;
         let due = self
@@ -215,6 +273,9 @@ impl Actor for Publisher {
         ctx.run_interval(self.keep_alive / KEEP_ALIVE_TICKS, |publisher, _| {
             publisher.ping();
         });
+        if self.attachments.is_some() {
+            ctx.run_interval(WATCH_INTERVAL, |publisher, _| publisher.watch());
+        }
     }
 }
 
@@ -232,14 +293,18 @@ impl Handler<Fan> for Publisher {
         let mut count = Count::default();
         if let Some(notice) = &fan.notice {
             for (outbox, slot) in self.table.subscribers(&notice.uri) {
-                count.add(outbox.mark(slot, notice));
+                let marked = outbox.mark(slot, notice);
+                count.add(marked);
+                if notice.traced {
+                    self.tracer.notice(notice, marked_step(outbox, marked));
+                }
             }
-            for outbox in self
-                .everything
-                .iter()
-                .filter_map(|member| self.table.get(*member))
-            {
-                count.add(outbox.mark_any(notice));
+            for outbox in self.watching.iter().filter_map(|member| self.table.get(*member)) {
+                let marked = outbox.mark_any(notice);
+                count.add(marked);
+                if notice.traced {
+                    self.tracer.notice(notice, marked_step(outbox, marked));
+                }
             }
             fan.completion.told.fetch_add(count.told(), Ordering::Relaxed);
         }
@@ -249,13 +314,44 @@ impl Handler<Fan> for Publisher {
                 .iter()
                 .filter_map(|member| self.table.get(*member))
             {
-                count.add(outbox.mark_list(kind, hash, position));
+                let marked = outbox.mark_list(kind, hash, position);
+                count.add(marked);
+                self.tracer
+                    .list(kind, Some(position), || marked_step(outbox, marked));
             }
             fan.completion
                 .listed
                 .fetch_add(count.told() - before, Ordering::Relaxed);
         }
         count.report(&self.metrics);
+        if !self.queues.is_empty() {
+            self.offer(&fan);
+        }
+    }
+}
+
+/// What a trace says of an outbox that was looked at.
+fn marked_step(outbox: &Outbox, marked: Marked) -> Step {
+    let who = Who::of(outbox);
+    match marked {
+        Marked::New => Step::Marked {
+            who,
+            conflated: false,
+        },
+        Marked::Conflated => Step::Marked { who, conflated: true },
+        Marked::Ignored => Step::Skipped {
+            who,
+            why: outbox.ended().map_or(SkipReason::Known, SkipReason::Ended),
+        },
+    }
+}
+
+impl Handler<AttachQueue> for Publisher {
+    type Result = ();
+
+    fn handle(&mut self, AttachQueue { state, ticket }: AttachQueue, _: &mut Context<Self>) {
+        self.queues.push(state);
+        ticket.answer(());
     }
 }
 
@@ -316,10 +412,10 @@ impl Handler<Route> for Publisher {
                 self.attach(&outbox);
                 ticket.answer(());
             }
-            Request::WatchAll(ticket) => {
+            Request::Watch(filter, max, ticket) => {
                 if let Some(member) = self.member(&outbox) {
-                    outbox.with(crate::outbox_set::OutboxSet::open);
-                    self.everything.insert(member);
+                    outbox.with(|set| set.open(filter, max));
+                    self.watching.insert(member);
                 }
                 ticket.answer(());
             }
@@ -333,6 +429,7 @@ impl Handler<Route> for Publisher {
             Request::Adopt => self.adopt(&outbox),
             Request::Release => self.detach(&outbox),
             Request::Detach(place) => {
+                outbox.trace_dropped(outbox.ended().unwrap_or(EndReason::Closed));
                 self.detach(&outbox);
                 drop(place);
             }

@@ -15,7 +15,7 @@ use crate::door::{Door, Ticket};
 use crate::error::SubscribeError;
 use crate::message::{
     ClientReady, EndSession, Request, Route, StreamMoved, Subscribe, SubscribeUris, UnsubscribeUri,
-    WatchEverything, WatchLists,
+    WatchFiltered, WatchLists,
 };
 use crate::metric::Metrics;
 use crate::outbox::{EndReason, Outbox, OutboxReader};
@@ -23,7 +23,10 @@ use crate::post::{Life, post};
 use crate::registry::Registry;
 use crate::subscriber::{SubscriberId, SubscriberKind};
 use crate::system::current_shard;
-use crate::{Closed, Etag, ListKind, ResourceUri};
+use crate::{Closed, Etag, Filter, ListKind, ResourceUri};
+
+/// How many resources may wait for a session that watches all of them.
+pub const WATCHED_MAX: usize = 100_000;
 
 /// How a session is opened.
 #[derive(Debug, Clone)]
@@ -185,11 +188,11 @@ impl Handler<ClientReady> for SessionActor {
     }
 }
 
-impl Handler<WatchEverything> for SessionActor {
+impl Handler<WatchFiltered> for SessionActor {
     type Result = ();
 
-    fn handle(&mut self, WatchEverything(ticket): WatchEverything, _: &mut Context<Self>) {
-        self.route(Request::WatchAll(ticket));
+    fn handle(&mut self, WatchFiltered(filter, max, ticket): WatchFiltered, _: &mut Context<Self>) {
+        self.route(Request::Watch(filter, max, ticket));
     }
 }
 
@@ -258,12 +261,23 @@ impl Session {
         self.ask(ClientReady).await
     }
 
-    /// Has it told about every resource there is.
+    /// Has it told about every resource there is, of which [`WATCHED_MAX`] may wait at once.
     ///
     /// # Errors
     /// [`Closed`] when the session or the bus has ended.
     pub async fn watch_all(&self) -> Result<(), Closed> {
-        self.ask(WatchEverything).await
+        self.watch(Arc::default(), WATCHED_MAX).await
+    }
+
+    /// Has it told about every resource that `filter` wants, beside those it subscribed to; the first filter stands. At
+    /// most `pending_max` resources (at least 1) wait at once: while as many do, changes of further ones are not told,
+    /// which [`OutboxReader::take_lost`] counts.
+    ///
+    /// # Errors
+    /// [`Closed`] when the session or the bus has ended.
+    pub async fn watch(&self, filter: Arc<Filter>, pending_max: usize) -> Result<(), Closed> {
+        self.ask(|ticket| WatchFiltered(filter, pending_max, ticket))
+            .await
     }
 
     /// Opens a reader of what it is told. When called on a shard's thread (see [`Shard`](crate::Shard)), that shard

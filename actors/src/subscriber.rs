@@ -28,6 +28,8 @@ pub enum SubscriberKind {
     Stream,
     /// Code of this process.
     Local,
+    /// An attached [`Subscriber`](crate::Subscriber) that wants the newest of each resource.
+    Attached,
 }
 
 impl SubscriberKind {
@@ -37,6 +39,7 @@ impl SubscriberKind {
             SubscriberKind::Session => "session",
             SubscriberKind::Stream => "stream",
             SubscriberKind::Local => "local",
+            SubscriberKind::Attached => "attached",
         }
     }
 }

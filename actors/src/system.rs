@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
 use tokio::sync::watch;
 
+use crate::attach::Attachments;
 use crate::catalog::Catalog;
 use crate::door::Door;
 use crate::error::StartError;
@@ -24,6 +25,7 @@ use crate::post::{Guard, Life, post};
 use crate::publisher::Publisher;
 use crate::registry::Registry;
 use crate::store::{Store, StoreThread};
+use crate::trace::Tracer;
 
 thread_local! {
     static SHARD: Cell<Option<usize>> = const { Cell::new(None) };
@@ -75,6 +77,8 @@ struct Threads {
 pub(crate) struct Parts {
     pub(crate) limits: Arc<Limits>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tracer: Arc<Tracer>,
+    pub(crate) attachments: Arc<Attachments>,
     pub(crate) door: Door,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) store: Option<Box<dyn Store>>,
@@ -152,6 +156,8 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
     let Parts {
         limits,
         metrics,
+        tracer,
+        attachments,
         door,
         checkpoint,
         store,
@@ -171,7 +177,15 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
     for index in 0..limits.shard_count() {
         let arbiter = threads.arbiter()?;
         arbiter.spawn_fn(move || SHARD.set(Some(index)));
-        let publisher = Publisher::new(limits.keep_alive, metrics.clone(), guard("publisher"));
+        // One shard looks after all that are attached.
+        let attachments = (index == 0).then(|| attachments.clone());
+        let publisher = Publisher::new(
+            limits.keep_alive,
+            metrics.clone(),
+            tracer.clone(),
+            attachments,
+            guard("publisher"),
+        );
         publishers.push(start(&arbiter, mailbox, publisher)?);
         shards.push(Shard { arbiter });
     }
@@ -194,6 +208,7 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
         store,
         in_flight: None,
         waiting: Vec::new(),
+        tracer,
         guard: guard("etag"),
     };
     let etag = start(&core, mailbox, etag)?;

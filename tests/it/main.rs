@@ -18,6 +18,7 @@ mod bus_limit;
 mod bus_shard;
 mod bus_store;
 mod bus_end;
+mod bus_attach;
 mod bus_model;
 mod mcp;
 mod story;

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Semaphore;
 
 use super::{Bus, Inner};
+use crate::attach::Attachments;
 use crate::door::Door;
 use crate::error::StartError;
 use crate::ledger::Checkpoint;
@@ -14,6 +15,7 @@ use crate::limits::Limits;
 use crate::metric::Metrics;
 use crate::store::Store;
 use crate::system::{Actors, Parts};
+use crate::trace::Tracer;
 
 /// Tells the time for etags, in seconds since 1970-01-01 UTC.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -87,7 +89,11 @@ impl Builder {
         let metrics = Metrics::register();
         let door = Door::new(limits.in_flight_max);
         let places = Arc::new(Semaphore::new(limits.sessions_max));
+        let tracer = Arc::new(Tracer::default());
+        let attachments = Arc::new(Attachments::new(limits.attached_max));
         let parts = Parts {
+            tracer: tracer.clone(),
+            attachments: attachments.clone(),
             limits: limits.clone(),
             metrics: metrics.clone(),
             door: door.clone(),
@@ -106,6 +112,8 @@ impl Builder {
             places,
             next_id,
             next_shard,
+            tracer,
+            attachments,
         };
         Ok(Bus {
             inner: Arc::new(inner),

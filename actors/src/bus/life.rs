@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{Bus, Inner};
 use crate::Closed;
+use crate::attach::wait_for_end;
 use crate::door::Door;
 use crate::message::{EndAll, Find, Survey};
 use crate::outbox::EndReason;
@@ -121,6 +122,7 @@ impl Bus {
         for publisher in &inner.actors.publishers {
             post(publisher, EndAll(EndReason::Shutdown), &inner.metrics);
         }
+        let attached = inner.attachments.close_all();
         let mut streams_cut = self.open_streams().await;
         while streams_cut > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -128,6 +130,9 @@ impl Bus {
         }
         if streams_cut > 0 {
             tracing::warn!(streams_cut, "drain timed out; streams are cut");
+        }
+        for (state, done) in attached {
+            wait_for_end(&state, done, deadline).await;
         }
         self.stop(deadline).await;
         DrainReport { streams_cut }

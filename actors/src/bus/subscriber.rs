@@ -32,7 +32,13 @@ impl Bus {
             .filter(|shard| *shard < inner.actors.shards.len())
             .unwrap_or_else(in_turn);
         let id = SubscriberId(inner.next_id.fetch_add(1, Ordering::Relaxed));
-        let outbox = Arc::new(Outbox::new(id, shard, options.kind, options.label.clone()));
+        let outbox = Arc::new(Outbox::new(
+            id,
+            shard,
+            options.kind,
+            options.label.clone(),
+            inner.tracer.clone(),
+        ));
         let (active, opened) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let actor = SessionActor {
             outbox: outbox.clone(),
