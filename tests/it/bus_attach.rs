@@ -71,9 +71,9 @@ fn every(name: &str, capacity: usize, overflow: Overflow) -> AttachOptions {
     AttachOptions::new(name).class(DeliveryClass::Every { capacity, overflow })
 }
 
-fn actor(
-    seen: &Seen,
-) -> impl FnMut() -> Result<Actor<fn(&Delivery) -> Result<(), SubscriberError>>, SubscriberError> + use<> {
+type Content = Actor<fn(&Delivery) -> Result<(), SubscriberError>>;
+
+fn actor(seen: &Seen) -> impl FnMut() -> Result<Content, SubscriberError> + use<> {
     let seen = seen.clone();
     move || {
         Ok(Actor {
