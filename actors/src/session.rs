@@ -35,6 +35,10 @@ pub struct SessionOptions {
     pub kind: SubscriberKind,
     /// What surveys call it, such as its revision and transport; no secrets.
     pub label: Arc<str>,
+    /// What it speaks, such as the revision of a protocol (default `none`). A label of metrics: one of few words.
+    pub protocol: &'static str,
+    /// What carries what it is told, such as `http` (default `local`). A label of metrics: one of few words.
+    pub transport: &'static str,
     /// Which lists it is told of once it is [`ready`](Session::ready). Lists left out keep no memory.
     pub lists: Vec<ListKind>,
     /// Whether every list that is not empty is due as soon as it is ready.
@@ -53,6 +57,8 @@ impl SessionOptions {
         SessionOptions {
             kind,
             label: label.into(),
+            protocol: "none",
+            transport: "local",
             lists: Vec::new(),
             announce: false,
             subscriptions_max: usize::MAX,
@@ -116,7 +122,6 @@ impl Actor for SessionActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.metrics.sessions_opened.add(1);
         if let Some(attach) = self.attach.take() {
             self.route(Request::Attach(attach));
         }
@@ -131,7 +136,10 @@ impl Drop for SessionActor {
             Life::Stopping => EndReason::Shutdown,
             Life::Running | Life::Dead(_) => EndReason::Failed,
         });
-        self.metrics.sessions_ended.add(1);
+        if let Some(reason) = self.outbox.ended() {
+            self.metrics.ended(reason);
+        }
+        self.outbox.road().sessions.decrement(1.0);
         let place = self.place.take();
         self.route(Request::Detach(place));
     }
