@@ -123,10 +123,11 @@ pub(crate) enum Limit {
     Removed,
     Sessions,
     Subscriptions,
+    Idle,
 }
 
 /// In the order of [`Limit`].
-const LIMIT_KEYS: [&str; 7] = [
+const LIMIT_KEYS: [&str; 8] = [
     "bus.in_flight_max",
     "bus.resources_max",
     "bus.list_items_max",
@@ -134,6 +135,7 @@ const LIMIT_KEYS: [&str; 7] = [
     "bus.removed_max",
     "session.max",
     "session.subscriptions_max",
+    "session.idle_timeout",
 ];
 
 /// How subscribers are reached that speak alike: what they speak, and what carries it.
@@ -412,8 +414,9 @@ mod tests {
             Limit::Removed,
             Limit::Sessions,
             Limit::Subscriptions,
+            Limit::Idle,
         ];
-        assert_eq!(all.map(|limit| limit as usize), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(all.map(|limit| limit as usize), [0, 1, 2, 3, 4, 5, 6, 7]);
         bus.refuse(&PublishError::TooMany {
             what: "resources",
             max: 1,

@@ -17,7 +17,7 @@ use crate::message::{
     ClientReady, EndSession, Request, Route, StreamMoved, Subscribe, SubscribeUris, UnsubscribeUri,
     WatchFiltered, WatchLists,
 };
-use crate::metric::Metrics;
+use crate::metric::{Limit, Metrics};
 use crate::outbox::{EndReason, Outbox, OutboxReader};
 use crate::post::{Life, post};
 use crate::registry::Registry;
@@ -110,6 +110,7 @@ impl SessionActor {
         let quiet = self.opened.elapsed().saturating_sub(active);
         let idle = self.outbox.unread_for().map_or(quiet, |unread| unread.min(quiet));
         if idle >= timeout && self.outbox.readers() == 0 {
+            self.metrics.reached(Limit::Idle);
             self.outbox.end(EndReason::Idle);
             return ctx.stop();
         }
