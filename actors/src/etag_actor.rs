@@ -204,7 +204,7 @@ impl Handler<StampList> for EtagActor {
         }: StampList,
         _: &mut Context<Self>,
     ) {
-        self.shards.metrics.changes.add(1);
+        self.shards.metrics.changes_of_lists.add(1);
         self.shards.metrics.list_changed(kind);
         let position = self.ledger.advance();
         self.trace_list(kind, position);

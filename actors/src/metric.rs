@@ -170,6 +170,8 @@ impl Road {
 /// The numbers of one bus.
 pub(crate) struct Metrics {
     pub(crate) changes: Tally,
+    /// Changes of lists, exported with the others.
+    pub(crate) changes_of_lists: Tally,
     pub(crate) unchanged: Tally,
     refused: Tally,
     pub(crate) updated: Tally,
@@ -215,6 +217,7 @@ impl Metrics {
         let item = |kind: &'static str| Share::new(gauge!(ITEMS, "kind" => kind));
         Arc::new(Metrics {
             changes: change("changed"),
+            changes_of_lists: change("changed"),
             unchanged: change("unchanged"),
             refused: change("refused"),
             updated: notice("updated"),

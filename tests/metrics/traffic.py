@@ -5,6 +5,7 @@ Owns its sessions and threads, which end with it. Never judges an answer beyond 
 
 import http.client
 import json
+import socket
 import threading
 import urllib.parse
 
@@ -125,6 +126,6 @@ class Traffic:
     def stop(self):
         self.stopping.set()
         for connection in self.streams:
+            # Closing would wait for the thread that reads; this ends what it reads.
             if connection.sock:
-                connection.sock.close()
-            connection.close()
+                connection.sock.shutdown(socket.SHUT_RDWR)

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use metrics_util::debugging::DebuggingRecorder;
 use serde_json::json;
+use tidings::{AttachOptions, Bus, Delivery, Subscriber, SubscriberError};
 
 use super::client::{Client, listen, updates};
 use super::events::{Events, updated_etag};
@@ -212,10 +214,9 @@ async fn a_limit_that_is_met_is_counted_under_its_key() {
 /// A row of the page: type, and per label its values.
 type Row = (String, BTreeMap<String, BTreeSet<String>>);
 
-fn rows() -> BTreeMap<String, Row> {
-    let (_, table) = PAGE
-        .split_once("\n| Name | Type |")
-        .expect("the page has a table");
+fn rows(heading: &str) -> BTreeMap<String, Row> {
+    let (_, section) = PAGE.split_once(heading).expect("the page has this heading");
+    let (_, table) = section.split_once("\n| Name | Type |").expect("a table");
     let lines = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     let row = |line: &str| {
         let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
@@ -240,7 +241,7 @@ async fn the_page_lists_what_is_exported_no_more_and_no_less() {
     let client = Client::open(server.address, "2025-11-25").await;
     client.subscribe(A).await;
     let scrape = Scrape::of(server.address).await;
-    let rows = rows();
+    let rows = rows("## All of them");
     let documented: Vec<_> = rows
         .iter()
         .map(|(name, (kind, _))| (name.as_str(), kind.as_str()))
@@ -287,6 +288,39 @@ async fn the_page_lists_what_is_exported_no_more_and_no_less() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn the_page_lists_what_is_exported_of_an_attached_subscriber() {
+    struct Nothing;
+    impl Subscriber for Nothing {
+        fn take(&mut self, _: &Delivery) -> Result<(), SubscriberError> {
+            Ok(())
+        }
+    }
+    let recorder = DebuggingRecorder::new();
+    let bus = Bus::builder().start().unwrap();
+    let attached = {
+        let attaching = bus.attach(AttachOptions::new("nothing"), || Ok(Nothing));
+        // Handles belong to the recorder of the thread that makes them, which is this one.
+        let _recording = metrics::set_default_local_recorder(&recorder);
+        attaching.await.unwrap()
+    };
+    let mut exported: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+    for (key, ..) in recorder.snapshotter().snapshot().into_vec() {
+        let labels = exported.entry(key.key().name().to_owned()).or_default();
+        for label in key.key().labels() {
+            let values = labels.entry(label.key().to_owned()).or_default();
+            values.insert(label.value().replace("nothing", "any"));
+        }
+    }
+    let documented = rows("### Of attached subscribers");
+    let documented: BTreeMap<_, _> = documented
+        .into_iter()
+        .map(|(name, (_, labels))| (name, labels))
+        .collect();
+    assert_eq!(exported, documented);
+    assert!(attached.detach(std::time::Duration::from_secs(30)).await);
 }
 
 #[tokio::test]
