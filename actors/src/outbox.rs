@@ -225,7 +225,15 @@ impl Outbox {
 
     pub(crate) fn mark_list(&self, kind: ListKind, hash: ListHash, position: Position) -> Marked {
         self.epoch.store(position.epoch, Ordering::Relaxed);
-        self.marking(|set| set.mark_list(kind, hash, position.offset))
+        self.marking(|set| {
+            let before = set.pending();
+            let marked = set.mark_list(kind, hash, position.offset);
+            if marked == Marked::Ignored {
+                // A list that is back at what was told is pending no longer.
+                self.metrics.pending.moved(before, set.pending());
+            }
+            marked
+        })
     }
 
     pub(crate) fn set_epoch(&self, epoch: u64) {
