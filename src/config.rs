@@ -20,14 +20,15 @@ mod name;
 pub(crate) mod size;
 pub(crate) mod time;
 mod folder;
+mod address;
 #[cfg(test)]
 mod reference;
 
 pub use collection::{CollectionConfig, FilterConfig, FilterTest, ViewConfig, ViewKind};
 pub use error::{ConfigError, Place};
 pub use section::{
-    BusConfig, CacheScope, HttpConfig, LogConfig, LogFormat, McpConfig, RegisterConfig, SessionConfig,
-    ShutdownConfig, StoreConfig, ToolsConfig, WorkspaceConfig,
+    BusConfig, CacheScope, HttpConfig, LogConfig, LogFormat, McpConfig, MetricsConfig, RegisterConfig,
+    SessionConfig, ShutdownConfig, StoreConfig, ToolsConfig, WorkspaceConfig,
 };
 
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// What is logged.
     pub log: LogConfig,
+    /// What is measured, and where it is shown.
+    pub metrics: MetricsConfig,
     /// How the service ends.
     pub shutdown: ShutdownConfig,
     /// JSON files whose items are served.
@@ -251,6 +254,9 @@ mod tests {
             (_, Kind::Time { min, max }) => millis(min, max),
             (_, Kind::Choice(words)) => proptest::sample::select(words).prop_map(Value::from).boxed(),
             (_, Kind::Text { .. }) => "\\PC[\\s\\S]{0,40}".prop_map(Value::from).boxed(),
+            (_, Kind::OptionalAddress) => proptest::option::of(any::<SocketAddr>())
+                .prop_map(|a| Value::from(a.map_or_else(String::new, |a| a.to_string())))
+                .boxed(),
             (_, Kind::Address) => any::<SocketAddr>()
                 .prop_map(|a| Value::from(a.to_string()))
                 .boxed(),

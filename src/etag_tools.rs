@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::metric::{self, Limit};
 use crate::{
     Body, Bus, CallContext, CallbackError, Closed, Drained, Etag, OpenError, PublishError, ResourceUri,
     SessionOptions, SubscribeError, SubscriberKind, Tool, ToolOutput, WeakBus, WithContext,
@@ -182,6 +183,9 @@ impl Items {
         let items: Items = parse(arguments)?;
         if items.items.is_empty() || items.items.len() > limits.items_max {
             let (len, max) = (items.items.len(), limits.items_max);
+            if len > max {
+                metric::limit_reached(Limit::EtagItems);
+            }
             return Err(format!("items has {len} entries: give 1 to {max}").into());
         }
         Ok(items)
@@ -251,10 +255,11 @@ async fn wait_for_resource_change(
 ) -> Result<Value, CallbackError> {
     let items = Items::parse(arguments, &limits)?;
     let uris = items.uris()?;
-    let wait = items
-        .timeout_ms
-        .map_or(limits.wait_max, Duration::from_millis)
-        .min(limits.wait_max);
+    let asked = items.timeout_ms.map(Duration::from_millis);
+    let wait = asked.map_or(limits.wait_max, |asked| asked.min(limits.wait_max));
+    if asked.is_some_and(|asked| asked > wait) {
+        metric::limit_reached(Limit::Wait);
+    }
     let deadline = tokio::time::Instant::now() + wait;
 
     let mut options = SessionOptions::new(SubscriberKind::Local, "wait_for_resource_change");

@@ -10,5 +10,6 @@ pub mod source;
 pub mod store;
 pub mod config;
 pub mod telemetry;
+mod metric;
 
 pub use tidings_actors::*;

@@ -5,11 +5,13 @@
 
 mod listener;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use axum::Router;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
@@ -17,6 +19,7 @@ use tracing::{info, warn};
 use crate::config::{CacheScope, Config};
 use crate::etag_tools::{self, EtagToolLimits};
 use crate::mcp::{CacheHint, Endpoint, McpOptions, serve_stdio};
+use crate::metric::{self, Exporter};
 use crate::source::collection::Collection;
 use crate::source::http_api;
 use crate::source::workspace::Workspace;
@@ -45,6 +48,7 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     let ServeOptions { config, stdio, http } = options;
     // First, so that whoever was told where it listens may ask it to stop at once.
     let mut signals = Signals::new()?;
+    let exporter = install_exporter(&config);
     let bus = start_bus(&config)?;
     let limits = EtagToolLimits {
         items_max: config.mcp.items_max,
@@ -53,8 +57,14 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     etag_tools::install(&bus, limits).await?;
     let ready = Arc::new(AtomicBool::new(false));
 
+    let metrics = exporter.map(|exporter| metrics_router(&config, &bus, exporter));
+    let metrics_listener = match (&metrics, config.metrics.listen) {
+        (Some(router), Some(listen)) => Some(bind_metrics(&config, listen, &bus, router).await?),
+        _ => None,
+    };
     let listener = if http {
-        Some(bind(&config, &bus, &ready).await?)
+        let beside = metrics.filter(|_| metrics_listener.is_none());
+        Some(bind(&config, &bus, &ready, beside).await?)
     } else {
         None
     };
@@ -97,10 +107,13 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     if let Some(workspace) = workspace {
         workspace.stop().await;
     }
-    if let Some(listener) = &listener {
+    for listener in listener.iter().chain(&metrics_listener) {
         listener.close();
     }
     let report = bus.shutdown(config.shutdown.drain_timeout).await;
+    if report.streams_cut > 0 {
+        metric::limit_reached(metric::Limit::Drain);
+    }
     if speaking && tokio::time::timeout(LAST_ANSWERS_TIMEOUT, served).await.is_err() {
         warn!("nobody reads stdout; the last answers are dropped");
     }
@@ -193,8 +206,53 @@ fn mcp_options(config: &Config) -> McpOptions {
     options
 }
 
-/// Binds the HTTP listener; it accepts at once and says it is not ready until it is.
-async fn bind(config: &Config, bus: &Bus, ready: &Arc<AtomicBool>) -> anyhow::Result<listener::Listener> {
+/// Installs the recorder whose numbers `/metrics` shows, if they are wanted.
+fn install_exporter(config: &Config) -> Option<Exporter> {
+    if !config.metrics.enabled {
+        return None;
+    }
+    let exporter = Exporter::install();
+    match &exporter {
+        Some(exporter) => drop(tokio::spawn(exporter.clone().keep_up())),
+        None => info!("the process has a metrics recorder already, so /metrics is not served"),
+    }
+    exporter
+}
+
+/// The route that shows what the recorder has, every number as it is at the scrape.
+fn metrics_router(config: &Config, bus: &Bus, exporter: Exporter) -> Router {
+    let bus = bus.clone();
+    let render = move || {
+        bus.export_metrics();
+        exporter.render()
+    };
+    let (hosts, origins) = (&config.http.allowed_hosts, &config.http.allowed_origins);
+    http_api::metrics_router(Arc::new(render), hosts.clone(), origins.clone())
+}
+
+/// Binds the listener that serves the metrics alone.
+async fn bind_metrics(
+    config: &Config,
+    listen: SocketAddr,
+    bus: &Bus,
+    router: &Router,
+) -> anyhow::Result<listener::Listener> {
+    let socket = TcpListener::bind(listen)
+        .await
+        .with_context(|| format!("cannot listen on {listen} (metrics.listen)"))?;
+    let listener = listener::Listener::start(socket, bus, None, router.clone(), &config.http);
+    let listener = listener.context("the listener of metrics could not be started")?;
+    info!("metrics on http://{}/metrics", listener.address());
+    Ok(listener)
+}
+
+/// Binds the HTTP listener; it accepts at once and says it is not ready until it is. `beside` is served there too.
+async fn bind(
+    config: &Config,
+    bus: &Bus,
+    ready: &Arc<AtomicBool>,
+    beside: Option<Router>,
+) -> anyhow::Result<listener::Listener> {
     let http = &config.http;
     let socket = TcpListener::bind(http.listen)
         .await
@@ -217,5 +275,7 @@ async fn bind(config: &Config, bus: &Bus, ready: &Arc<AtomicBool>) -> anyhow::Re
             ready: ready.clone(),
         },
     );
-    listener::Listener::start(socket, bus, endpoint, api, http).context("the listener could not be started")
+    let api = api.merge(beside.unwrap_or_default());
+    listener::Listener::start(socket, bus, Some(endpoint), api, http)
+        .context("the listener could not be started")
 }

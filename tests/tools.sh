@@ -86,6 +86,25 @@ python_install() { # name requirements.txt
   cp "$2" "$place/installed.txt"
 }
 
+# Puts Debian's `prometheus` and `promtool` in PATH. The package is unpacked, not installed: an installed one would be
+# started as a service.
+use_prometheus() {
+  local place=$tools/prometheus
+  command -v prometheus >/dev/null && command -v promtool >/dev/null && return
+  if [[ ! -x $place/usr/bin/promtool ]]; then
+    command -v apt-get >/dev/null && command -v dpkg >/dev/null || die "prometheus and promtool are missing; put them in PATH and run this again"
+    say "unpacking prometheus below $place"
+    rm -rf "$place" && mkdir -p "$place"
+    if ! (cd "$place" && apt-get download prometheus) >"$tools/log/prometheus.log" 2>&1; then
+      [[ $(id -u) = 0 ]] && apt-get update >>"$tools/log/prometheus.log" 2>&1
+      (cd "$place" && apt-get download prometheus) >>"$tools/log/prometheus.log" 2>&1
+    fi
+    quietly prometheus-unpack dpkg -x "$place"/prometheus_*.deb "$place"
+  fi
+  export PATH=$place/usr/bin:$PATH
+  promtool --version >/dev/null 2>&1 || die "the promtool of the package prometheus does not start"
+}
+
 # Sets `binary` to the service under test: TIDINGS_BIN, or the debug build, built first.
 use_binary() {
   binary=${TIDINGS_BIN:-}

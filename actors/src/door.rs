@@ -9,13 +9,18 @@ use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 
+use metrics::{Counter, Histogram};
+
 use crate::Closed;
+use crate::metric::{Limit, Metrics};
 
 /// Admits requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Door {
     permits: Arc<Semaphore>,
     max: usize,
+    wait: Histogram,
+    full: Counter,
 }
 
 /// Proof of admission; being dropped lets the next one in.
@@ -34,25 +39,42 @@ pub(crate) struct Ticket<T> {
 }
 
 impl Door {
+    /// A door that nobody counts at.
     pub(crate) fn new(max: usize) -> Door {
         Door {
             permits: Arc::new(Semaphore::new(max)),
             max,
+            wait: Histogram::noop(),
+            full: Counter::noop(),
+        }
+    }
+
+    /// The door of a bus.
+    pub(crate) fn counted(max: usize, metrics: &Metrics) -> Door {
+        Door {
+            wait: metrics.door_wait.clone(),
+            full: metrics.limit(Limit::InFlight).clone(),
+            ..Door::new(max)
         }
     }
 
     /// Waits for admission.
     pub(crate) async fn enter(&self) -> Result<Permit, Closed> {
+        // Those who wait are served first: while there are any, this finds no permit.
+        if let Some(permit) = self.try_enter()? {
+            self.wait.record(0.0);
+            return Ok(permit);
+        }
+        let came = Instant::now();
         let permit = self
             .permits
             .clone()
             .acquire_owned()
             .await
             .map_err(|_closed| Closed)?;
-        Ok(Permit {
-            _permit: permit,
-            at: Instant::now(),
-        })
+        let at = Instant::now();
+        self.wait.record(at - came);
+        Ok(Permit { _permit: permit, at })
     }
 
     /// Admission now, or `None` when as many as allowed are in.
@@ -62,7 +84,10 @@ impl Door {
                 _permit: permit,
                 at: Instant::now(),
             })),
-            Err(TryAcquireError::NoPermits) => Ok(None),
+            Err(TryAcquireError::NoPermits) => {
+                self.full.increment(1);
+                Ok(None)
+            }
             Err(TryAcquireError::Closed) => Err(Closed),
         }
     }

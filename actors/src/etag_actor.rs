@@ -15,7 +15,7 @@ use crate::message::{
     BatchStored, Enlist, EnlistLists, Fan, Request, Route, Stamp, StampList, StampLook, StampPage, StampRead,
     StampSubscribe, StampWatchLists,
 };
-use crate::metric::Metrics;
+use crate::metric::{Limit, Metrics};
 use crate::post::{Guard, post};
 use crate::publisher::{Completion, Finish, Publisher};
 use crate::store::{Record, StoreThread};
@@ -128,6 +128,7 @@ impl Handler<Stamp> for EtagActor {
         }: Stamp,
         _: &mut Context<Self>,
     ) {
+        let forgotten = self.ledger.forgotten();
         let (etag, cause) = self.stamp(&decision, now);
         let changed = cause.is_some() || decision.list.is_some();
         let outcome = Outcome {
@@ -137,6 +138,8 @@ impl Handler<Stamp> for EtagActor {
             told: 0,
         };
         let metrics = self.shards.metrics.clone();
+        let forgotten = self.ledger.forgotten() - forgotten;
+        metrics.limit(Limit::Removed).increment(forgotten);
         if !changed {
             metrics.unchanged.add(1);
             self.tracer.unchanged(&decision.uri, etag);
@@ -145,7 +148,10 @@ impl Handler<Stamp> for EtagActor {
         metrics.changes.add(1);
         let uri = decision.uri;
         let notice = cause.map(|cause| {
-            metrics.notices.add(1);
+            match cause {
+                Cause::Updated => metrics.updated.add(1),
+                Cause::Removed => metrics.removed.add(1),
+            }
             let position = self.ledger.advance();
             let mut notice = Notice::new(uri.clone(), etag, cause, position, ticket.at());
             notice.traced = self.tracer.wants(&uri, position);
@@ -155,7 +161,7 @@ impl Handler<Stamp> for EtagActor {
             Arc::new(notice)
         });
         let list = decision.list.map(|(kind, hash)| {
-            metrics.list_changes.add(1);
+            metrics.list_changed(kind);
             let position = self.ledger.advance();
             self.trace_list(kind, position);
             (kind, hash, position)
@@ -198,7 +204,8 @@ impl Handler<StampList> for EtagActor {
         }: StampList,
         _: &mut Context<Self>,
     ) {
-        self.shards.metrics.list_changes.add(1);
+        self.shards.metrics.changes_of_lists.add(1);
+        self.shards.metrics.list_changed(kind);
         let position = self.ledger.advance();
         self.trace_list(kind, position);
         self.after(

@@ -43,6 +43,8 @@ pub(crate) struct Ledger {
     removed_len: usize,
     removed_max: usize,
     floor: u64,
+    /// How many URIs lost their own version to the floor in this life.
+    forgotten: u64,
     position: Position,
 }
 
@@ -55,6 +57,7 @@ impl Ledger {
             removed_len: 0,
             removed_max,
             floor: checkpoint.floor,
+            forgotten: 0,
             position: Position {
                 epoch: checkpoint.epoch,
                 offset: checkpoint.offset,
@@ -84,6 +87,11 @@ impl Ledger {
     /// Every forgotten version is at most this.
     pub(crate) fn floor(&self) -> u64 {
         self.floor
+    }
+
+    /// How many URIs lost their own version to the floor in this life.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten
     }
 
     /// The etag of a member of a template that nobody touched since `since`: the first version above the floor.
@@ -183,6 +191,7 @@ impl Ledger {
                 self.floor = self.floor.max(line.etag.version);
                 self.lines.remove(&uri);
                 self.removed_len -= 1;
+                self.forgotten += 1;
             }
         }
         // URIs that came back leave their old entry in the queue; sweep when those prevail.

@@ -1,144 +1,204 @@
 //! Every metric of the bus: its name, its meaning, and the only use of the metrics macros.
 //!
-//! Owns: the counters of one bus, exported through the `metrics` facade (whichever recorder the embedder installed
-//! before the bus started) and readable through [`Stats`](crate::Stats). Never: a label with a URI or a session id.
+//! Owns: the numbers of one bus, exported through the `metrics` facade (whichever recorder the embedder installed
+//! before the bus started) and partly readable through [`Stats`](crate::Stats). Several buses of one process add up.
+//! Never: a label with a URI or a session id. What shards change for each subscriber is counted in stripes and handed
+//! to the facade by [`Metrics::export`], so that they do not wait for each other.
 
-use std::sync::Arc;
+mod striped;
+mod number;
+mod attached;
+
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use metrics::{
     Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
     histogram,
 };
 
-/// A counter that can be read back.
-pub(crate) struct Tally {
-    value: AtomicU64,
-    exported: Counter,
-}
+pub(crate) use attached::{AttachedMetrics, LossReason};
+pub(crate) use number::{Flow, Level, Tally};
 
-impl Tally {
-    fn new(name: &'static str, help: &'static str) -> Tally {
-        describe_counter!(name, help);
-        Tally::of(counter!(name))
-    }
+use number::Share;
 
-    fn of(exported: Counter) -> Tally {
-        Tally {
-            value: AtomicU64::new(0),
-            exported,
-        }
-    }
+use crate::{EndReason, ListKind, PublishError};
 
-    pub(crate) fn add(&self, n: u64) {
-        if n > 0 {
-            self.value.fetch_add(n, Ordering::Relaxed);
-            self.exported.increment(n);
-        }
-    }
+/// Metrics and what they mean, for whoever reads the exposition.
+const COUNTERS: [(&str, &str); 13] = [
+    (
+        CHANGES,
+        "Changes that reached the registry, by what became of them.",
+    ),
+    (
+        NOTICES,
+        "What changed things became: stamped notices and new list hashes, by kind.",
+    ),
+    (TOLD, "Outbox entries that became pending."),
+    (
+        CONFLATED,
+        "Outbox entries replaced by a newer one before they were handed out.",
+    ),
+    (DELIVERED, "Outbox entries handed to the stream that writes them."),
+    (LISTS_DUE, "List notifications that became pending."),
+    (
+        LISTS_SENT,
+        "List notifications handed to the stream that writes them.",
+    ),
+    (
+        LISTS_SUPPRESSED,
+        "List notifications that a rule kept from a subscriber.",
+    ),
+    (DENIED, "Subscriptions refused with an error."),
+    (OPENED, "Sessions and streams attached."),
+    (ENDED, "Sessions and streams ended, by why."),
+    (
+        LIMITS,
+        "Times that a bound was met, by the configuration key that sets it.",
+    ),
+    (MAILBOX, "Messages refused by a mailbox; a bug when not 0."),
+];
+const GAUGES: [(&str, &str); 7] = [
+    (SESSIONS, "Sessions and listen streams attached."),
+    (
+        STREAMS,
+        "Open readers of outboxes: streams, pumps, waiting tools.",
+    ),
+    (
+        SUBSCRIPTIONS,
+        "Subscriptions by name, over all sessions and streams.",
+    ),
+    (
+        PENDING,
+        "Outbox entries that wait to be handed out, over all outboxes.",
+    ),
+    (
+        OLDEST,
+        "Age of the oldest pending resource entry when its outbox was last looked at.",
+    ),
+    (IN_FLIGHT, "Requests inside the bus."),
+    (ITEMS, "What is registered, by kind."),
+];
+const HISTOGRAMS: [(&str, &str); 4] = [
+    (FAN_OUT, "Time from the door until every outbox is marked."),
+    (DOOR, "Time that requests waited at the door."),
+    (STORE, "Time the store took to make one batch durable."),
+    (BATCH, "Records of one batch of the store."),
+];
 
-    pub(crate) fn get(&self) -> u64 {
-        self.value.load(Ordering::Relaxed)
-    }
-}
+const CHANGES: &str = "tidings_changes_total";
+const NOTICES: &str = "tidings_notices_total";
+const TOLD: &str = "tidings_told_total";
+const CONFLATED: &str = "tidings_conflated_total";
+const DELIVERED: &str = "tidings_delivered_total";
+const LISTS_DUE: &str = "tidings_list_notifications_due_total";
+const LISTS_SENT: &str = "tidings_list_notifications_sent_total";
+const LISTS_SUPPRESSED: &str = "tidings_list_notifications_suppressed_total";
+const DENIED: &str = "tidings_subscriptions_denied_total";
+const OPENED: &str = "tidings_sessions_opened_total";
+const ENDED: &str = "tidings_sessions_ended_total";
+const MAILBOX: &str = "tidings_mailbox_refused_total";
+const LIMITS: &str = "tidings_limit_reached_total";
+const SESSIONS: &str = "tidings_sessions";
+const STREAMS: &str = "tidings_streams";
+const SUBSCRIPTIONS: &str = "tidings_subscriptions";
+const PENDING: &str = "tidings_outbox_entries";
+const OLDEST: &str = "tidings_outbox_oldest_seconds";
+const IN_FLIGHT: &str = "tidings_requests_in_flight";
+const ITEMS: &str = "tidings_registered_items";
+const FAN_OUT: &str = "tidings_fan_out_seconds";
+const DOOR: &str = "tidings_door_wait_seconds";
+const STORE: &str = "tidings_store_batch_seconds";
+const BATCH: &str = "tidings_store_batch_records";
 
-/// Why an attached subscriber did not get a delivery.
+/// A bound of the bus, by the configuration key that sets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LossReason {
-    /// Its queue was full.
-    Full,
-    /// It refused it.
-    Refused,
-    /// It panicked.
-    Panicked,
-    /// It was detached, and its time was up.
-    Closed,
+pub(crate) enum Limit {
+    InFlight,
+    Resources,
+    ListItems,
+    BodyBytes,
+    Removed,
+    Sessions,
+    Subscriptions,
+    Idle,
 }
 
-impl LossReason {
-    const ALL: [(LossReason, &'static str); 4] = [
-        (LossReason::Full, "full"),
-        (LossReason::Refused, "refused"),
-        (LossReason::Panicked, "panicked"),
-        (LossReason::Closed, "closed"),
-    ];
+/// In the order of [`Limit`].
+const LIMIT_KEYS: [&str; 8] = [
+    "bus.in_flight_max",
+    "bus.resources_max",
+    "bus.list_items_max",
+    "bus.body_bytes_max",
+    "bus.removed_max",
+    "session.max",
+    "session.subscriptions_max",
+    "session.idle_timeout",
+];
+
+/// How subscribers are reached that speak alike: what they speak, and what carries it.
+pub(crate) struct Road {
+    pub(crate) protocol: &'static str,
+    pub(crate) transport: &'static str,
+    pub(crate) sessions: Gauge,
+    pub(crate) streams: Gauge,
+    pub(crate) delivered: Flow,
+    pub(crate) lists_sent: Flow,
 }
 
-/// The counters of one attached subscriber. Its name is a label: names are given by operators and few.
-pub(crate) struct AttachedMetrics {
-    pub(crate) delivered: Tally,
-    pub(crate) retries: Tally,
-    pub(crate) restarts: Tally,
-    pub(crate) pending: Gauge,
-    pub(crate) up: Gauge,
-    lost: [Tally; 4],
-}
-
-impl std::fmt::Debug for AttachedMetrics {
+impl std::fmt::Debug for Road {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AttachedMetrics").finish_non_exhaustive()
+        write!(f, "Road({} {})", self.protocol, self.transport)
     }
 }
 
-impl AttachedMetrics {
-    pub(crate) fn register(name: &Arc<str>) -> AttachedMetrics {
-        let of = |metric: &'static str, help: &'static str| {
-            describe_counter!(metric, help);
-            Tally::of(counter!(metric, "subscriber" => name.clone()))
-        };
-        let lost = "tidings_subscriber_lost_total";
-        describe_counter!(lost, "deliveries an attached subscriber did not get");
-        let pending = "tidings_subscriber_pending";
-        describe_gauge!(pending, "deliveries that wait for an attached subscriber");
-        let up = "tidings_subscriber_up";
-        describe_gauge!(
-            up,
-            "1 while an attached subscriber takes what it is handed, else 0"
-        );
-        AttachedMetrics {
-            delivered: of(
-                "tidings_subscriber_delivered_total",
-                "deliveries an attached subscriber took",
-            ),
-            retries: of(
-                "tidings_subscriber_retries_total",
-                "deliveries handed to an attached subscriber again",
-            ),
-            restarts: of(
-                "tidings_subscriber_restarts_total",
-                "times an attached subscriber was made anew after a panic",
-            ),
-            pending: gauge!(pending, "subscriber" => name.clone()),
-            up: gauge!(up, "subscriber" => name.clone()),
-            lost: LossReason::ALL.map(|(_, reason)| {
-                Tally::of(counter!(lost, "subscriber" => name.clone(), "reason" => reason))
-            }),
+impl Road {
+    fn new(shards: usize, protocol: &'static str, transport: &'static str) -> Road {
+        Road {
+            protocol,
+            transport,
+            sessions: gauge!(SESSIONS, "revision" => protocol, "transport" => transport),
+            streams: gauge!(STREAMS, "transport" => transport),
+            delivered: Flow::new(shards, counter!(DELIVERED, "transport" => transport)),
+            lists_sent: Flow::new(shards, counter!(LISTS_SENT, "transport" => transport)),
         }
     }
-
-    pub(crate) fn lost(&self, count: u64, reason: LossReason) {
-        self.lost[reason as usize].add(count);
-    }
-
-    pub(crate) fn lost_in_all(&self) -> u64 {
-        self.lost.iter().map(Tally::get).sum()
-    }
 }
 
-/// The counters of one bus.
+/// The numbers of one bus.
 pub(crate) struct Metrics {
     pub(crate) changes: Tally,
+    /// Changes of lists, exported with the others.
+    pub(crate) changes_of_lists: Tally,
     pub(crate) unchanged: Tally,
-    pub(crate) refused: Tally,
-    pub(crate) notices: Tally,
-    pub(crate) list_changes: Tally,
-    pub(crate) told: Tally,
-    pub(crate) conflated: Tally,
+    refused: Tally,
+    pub(crate) updated: Tally,
+    pub(crate) removed: Tally,
+    list_changes: [Tally; 3],
+    pub(crate) told: Flow,
+    pub(crate) conflated: Flow,
+    pub(crate) lists_due: Flow,
+    pub(crate) lists_known: Flow,
+    pub(crate) lists_unasked: Flow,
     pub(crate) subscriptions_denied: Tally,
     pub(crate) sessions_opened: Tally,
-    pub(crate) sessions_ended: Tally,
+    sessions_ended: [Counter; EndReason::ALL.len()],
     pub(crate) mailbox_refused: Tally,
+    limits: [Counter; LIMIT_KEYS.len()],
+    pub(crate) subscriptions: Level,
+    pub(crate) pending: Level,
+    in_flight: Share,
+    items: [Share; 4],
+    oldest: Gauge,
+    /// Per shard the age of its oldest pending entry, in milliseconds.
+    ages: Box<[AtomicU64]>,
     pub(crate) fan_out: Histogram,
+    pub(crate) door_wait: Histogram,
+    pub(crate) store_seconds: Histogram,
+    pub(crate) store_records: Histogram,
+    roads: Mutex<HashMap<(&'static str, &'static str), Arc<Road>>>,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -148,43 +208,237 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn register() -> Arc<Metrics> {
-        let fan_out = "tidings_fan_out_seconds";
-        describe_histogram!(
-            fan_out,
-            "time from the door until every outbox is marked, in seconds"
-        );
+    /// Registers everything at the recorder that is installed now.
+    pub(crate) fn register(shards: usize) -> Arc<Metrics> {
+        describe();
+        let change = |outcome: &'static str| Tally::new(counter!(CHANGES, "outcome" => outcome));
+        let notice = |kind: &'static str| Tally::new(counter!(NOTICES, "kind" => kind));
+        let suppressed = |rule: &'static str| counter!(LISTS_SUPPRESSED, "rule" => rule);
+        let item = |kind: &'static str| Share::new(gauge!(ITEMS, "kind" => kind));
         Arc::new(Metrics {
-            changes: Tally::new(
-                "tidings_changes_total",
-                "changes that altered content, description or existence",
-            ),
-            unchanged: Tally::new(
-                "tidings_unchanged_total",
-                "changes that altered nothing and told nobody",
-            ),
-            refused: Tally::new("tidings_refused_total", "changes refused with an error"),
-            notices: Tally::new("tidings_notices_total", "stamped resource changes"),
-            list_changes: Tally::new(
-                "tidings_list_changes_total",
-                "list hashes that became another one",
-            ),
-            told: Tally::new("tidings_told_total", "outbox entries newly pending"),
-            conflated: Tally::new(
-                "tidings_conflated_total",
-                "outbox entries replaced by a newer one before they were told",
-            ),
-            subscriptions_denied: Tally::new(
-                "tidings_subscriptions_denied_total",
-                "subscriptions refused with an error",
-            ),
-            sessions_opened: Tally::new("tidings_sessions_opened_total", "sessions and streams attached"),
-            sessions_ended: Tally::new("tidings_sessions_ended_total", "sessions and streams ended"),
-            mailbox_refused: Tally::new(
-                "tidings_mailbox_refused_total",
-                "messages refused by a mailbox; must stay 0",
-            ),
-            fan_out: histogram!(fan_out),
+            changes: change("changed"),
+            changes_of_lists: change("changed"),
+            unchanged: change("unchanged"),
+            refused: change("refused"),
+            updated: notice("updated"),
+            removed: notice("removed"),
+            list_changes: ["resources_list", "tools_list", "prompts_list"].map(notice),
+            told: Flow::new(shards, counter!(TOLD)),
+            conflated: Flow::new(shards, counter!(CONFLATED)),
+            lists_due: Flow::new(shards, counter!(LISTS_DUE)),
+            lists_known: Flow::new(shards, suppressed("known")),
+            lists_unasked: Flow::new(shards, suppressed("not_asked")),
+            subscriptions_denied: Tally::new(counter!(DENIED)),
+            sessions_opened: Tally::new(counter!(OPENED)),
+            sessions_ended: EndReason::ALL.map(|reason| counter!(ENDED, "reason" => reason.name())),
+            mailbox_refused: Tally::new(counter!(MAILBOX)),
+            limits: LIMIT_KEYS.map(|key| counter!(LIMITS, "limit" => key)),
+            subscriptions: Level::new(shards, gauge!(SUBSCRIPTIONS)),
+            pending: Level::new(shards, gauge!(PENDING)),
+            in_flight: Share::new(gauge!(IN_FLIGHT)),
+            items: ["resource", "template", "tool", "prompt"].map(item),
+            oldest: gauge!(OLDEST),
+            ages: (0..shards).map(|_| AtomicU64::new(0)).collect(),
+            fan_out: histogram!(FAN_OUT),
+            door_wait: histogram!(DOOR),
+            store_seconds: histogram!(STORE),
+            store_records: histogram!(BATCH),
+            roads: Mutex::default(),
         })
+    }
+
+    /// The numbers of those who speak `protocol` over `transport`; few pairs exist, so they are kept.
+    pub(crate) fn road(&self, protocol: &'static str, transport: &'static str) -> Arc<Road> {
+        let mut roads = self.roads.lock().unwrap_or_else(PoisonError::into_inner);
+        let road = roads.entry((protocol, transport));
+        road.or_insert_with(|| Arc::new(Road::new(self.ages.len(), protocol, transport)))
+            .clone()
+    }
+
+    /// A change was refused; some refusals are those of a limit.
+    pub(crate) fn refuse(&self, error: &PublishError) {
+        self.refused.add(1);
+        match error {
+            PublishError::TooMany {
+                what: "resources", ..
+            } => self.reached(Limit::Resources),
+            PublishError::TooMany { .. } => self.reached(Limit::ListItems),
+            PublishError::BodyTooLarge { .. } => self.reached(Limit::BodyBytes),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn reached(&self, limit: Limit) {
+        self.limit(limit).increment(1);
+    }
+
+    pub(crate) fn limit(&self, limit: Limit) -> &Counter {
+        &self.limits[limit as usize]
+    }
+
+    pub(crate) fn list_changed(&self, kind: ListKind) {
+        self.list_changes[kind.index()].add(1);
+    }
+
+    pub(crate) fn ended(&self, reason: EndReason) {
+        self.sessions_ended[reason as usize].increment(1);
+    }
+
+    /// The registry holds this many resources, templates, tools and prompts.
+    pub(crate) fn holds(&self, counts: [usize; 4]) {
+        for (item, count) in self.items.iter().zip(counts) {
+            item.show(count as i64);
+        }
+    }
+
+    /// The oldest pending entry of a shard is this old.
+    pub(crate) fn oldest_of(&self, shard: usize, age: Duration) {
+        if let Some(held) = self.ages.get(shard) {
+            held.store(age.as_millis() as u64, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
+    pub(crate) fn notices(&self) -> u64 {
+        self.updated.get() + self.removed.get()
+    }
+
+    pub(crate) fn lists(&self) -> u64 {
+        self.list_changes.iter().map(Tally::get).sum()
+    }
+
+    /// Hands to the recorder what was counted in stripes, and that `in_flight` requests are inside the bus.
+    pub(crate) fn export(&self, in_flight: usize) {
+        // Held so that no two exports count the same difference.
+        let roads = self.roads.lock().unwrap_or_else(PoisonError::into_inner);
+        for road in roads.values() {
+            road.delivered.export();
+            road.lists_sent.export();
+        }
+        let flows = [
+            &self.told,
+            &self.conflated,
+            &self.lists_due,
+            &self.lists_known,
+            &self.lists_unasked,
+        ];
+        flows.into_iter().for_each(Flow::export);
+        self.subscriptions.export();
+        self.pending.export();
+        self.in_flight.show(in_flight as i64);
+        let ages = self.ages.iter().map(|age| age.load(Ordering::Relaxed));
+        self.oldest.set(ages.max().unwrap_or(0) as f64 / 1_000.0);
+    }
+}
+
+fn describe() {
+    for (name, help) in COUNTERS {
+        describe_counter!(name, help);
+    }
+    for (name, help) in GAUGES {
+        describe_gauge!(name, help);
+    }
+    for (name, help) in HISTOGRAMS {
+        describe_histogram!(name, help);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+    fn values(recorder: &DebuggingRecorder) -> HashMap<String, DebugValue> {
+        let all = recorder.snapshotter().snapshot().into_vec();
+        let named = all.into_iter().map(|(key, _, _, value)| {
+            let labels = key
+                .key()
+                .labels()
+                .map(|label| format!(" {}={}", label.key(), label.value()));
+            (
+                format!("{}{}", key.key().name(), labels.collect::<String>()),
+                value,
+            )
+        });
+        named.collect()
+    }
+
+    #[test]
+    fn what_two_buses_count_adds_up_and_a_share_goes_with_its_bus() {
+        let recorder = DebuggingRecorder::new();
+        // Taking the values resets them, so each look shows what came since the last.
+        let gauges = || {
+            let all = values(&recorder);
+            [PENDING, IN_FLIGHT].map(|name| match &all[name] {
+                DebugValue::Gauge(value) => value.into_inner(),
+                other => panic!("{name} is {other:?}"),
+            })
+        };
+        let [one, two] = metrics::with_local_recorder(&recorder, || [2, 2].map(Metrics::register));
+        one.pending.moved(0, 5);
+        two.pending.moved(0, 3);
+        two.pending.moved(3, 2);
+        for bus in [&one, &two, &two] {
+            bus.export(4);
+        }
+        assert_eq!(gauges(), [7.0, 8.0]);
+        drop(one);
+        assert_eq!(gauges(), [-5.0, -4.0]);
+    }
+
+    #[test]
+    fn a_flow_is_handed_over_once_however_often_it_is_exported() {
+        let recorder = DebuggingRecorder::new();
+        let bus = metrics::with_local_recorder(&recorder, || {
+            let bus = Metrics::register(1);
+            bus.road("p", "t").delivered.add(2);
+            bus
+        });
+        bus.export(0);
+        bus.export(0);
+        bus.road("p", "t").delivered.add(1);
+        bus.export(0);
+        let delivered = &values(&recorder)[&format!("{DELIVERED} transport=t")];
+        assert_eq!(*delivered, DebugValue::Counter(3));
+    }
+
+    #[test]
+    fn each_limit_has_its_key() {
+        let recorder = DebuggingRecorder::new();
+        let bus = metrics::with_local_recorder(&recorder, || Metrics::register(1));
+        let all = [
+            Limit::InFlight,
+            Limit::Resources,
+            Limit::ListItems,
+            Limit::BodyBytes,
+            Limit::Removed,
+            Limit::Sessions,
+            Limit::Subscriptions,
+            Limit::Idle,
+        ];
+        assert_eq!(all.map(|limit| limit as usize), [0, 1, 2, 3, 4, 5, 6, 7]);
+        bus.refuse(&PublishError::TooMany {
+            what: "resources",
+            max: 1,
+        });
+        bus.refuse(&PublishError::TooMany {
+            what: "tools",
+            max: 1,
+        });
+        let counted = values(&recorder);
+        for key in ["bus.resources_max", "bus.list_items_max"] {
+            assert_eq!(counted[&format!("{LIMITS} limit={key}")], DebugValue::Counter(1));
+        }
+        assert_eq!(bus.refused(), 2);
+    }
+
+    #[test]
+    fn each_reason_has_its_counter() {
+        for (place, reason) in EndReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, place);
+        }
     }
 }

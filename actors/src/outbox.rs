@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use crate::metric::{Metrics, Road};
 use crate::outbox_set::{Entry, Marked, OutboxSet};
+use crate::session::SessionOptions;
 use crate::subscriber::{Pending, SubscriberId, SubscriberKind};
 use crate::table::SlotId;
 use crate::trace::{Step, Tracer, Who};
@@ -32,6 +34,14 @@ pub enum EndReason {
 }
 
 impl EndReason {
+    /// Every reason, in the order of the variants.
+    pub(crate) const ALL: [EndReason; 4] = [
+        EndReason::Closed,
+        EndReason::Idle,
+        EndReason::Shutdown,
+        EndReason::Failed,
+    ];
+
     /// The reason as it is written in labels and logs.
     pub fn name(self) -> &'static str {
         match self {
@@ -92,6 +102,8 @@ pub struct Outbox {
     id: SubscriberId,
     kind: SubscriberKind,
     label: Arc<str>,
+    road: Arc<Road>,
+    metrics: Arc<Metrics>,
     /// The shard that marks it. Written by the Etag actor alone, which is the one place where routes are decided.
     shard: AtomicUsize,
     /// The shard whose thread opened the newest reader.
@@ -109,14 +121,16 @@ impl Outbox {
     pub(crate) fn new(
         id: SubscriberId,
         shard: usize,
-        kind: SubscriberKind,
-        label: Arc<str>,
+        options: &SessionOptions,
+        metrics: Arc<Metrics>,
         tracer: Arc<Tracer>,
     ) -> Outbox {
         Outbox {
             id,
-            kind,
-            label,
+            kind: options.kind,
+            label: options.label.clone(),
+            road: metrics.road(options.protocol, options.transport),
+            metrics,
             shard: AtomicUsize::new(shard),
             wanted: AtomicUsize::new(shard),
             moving: AtomicBool::new(false),
@@ -140,6 +154,11 @@ impl Outbox {
     /// What its subscriber was called when it came.
     pub fn label(&self) -> &Arc<str> {
         &self.label
+    }
+
+    /// What its subscriber speaks, and what carries it.
+    pub(crate) fn road(&self) -> &Road {
+        &self.road
     }
 
     pub(crate) fn shard(&self) -> usize {
@@ -170,7 +189,15 @@ impl Outbox {
 
     /// Runs `f` on the set, for changes that need no wake-up.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut OutboxSet) -> R) -> R {
-        f(&mut self.lock().set)
+        self.changing(&mut self.lock().set, f)
+    }
+
+    /// Runs `f` on the set and counts what is pending after it. Marks are counted by who marks many at a time.
+    fn changing<R>(&self, set: &mut OutboxSet, f: impl FnOnce(&mut OutboxSet) -> R) -> R {
+        let before = set.pending();
+        let result = f(set);
+        self.metrics.pending.moved(before, set.pending());
+        result
     }
 
     fn marking(&self, mark: impl FnOnce(&mut OutboxSet) -> Marked) -> Marked {
@@ -198,7 +225,15 @@ impl Outbox {
 
     pub(crate) fn mark_list(&self, kind: ListKind, hash: ListHash, position: Position) -> Marked {
         self.epoch.store(position.epoch, Ordering::Relaxed);
-        self.marking(|set| set.mark_list(kind, hash, position.offset))
+        self.marking(|set| {
+            let before = set.pending();
+            let marked = set.mark_list(kind, hash, position.offset);
+            if marked == Marked::Ignored {
+                // A list that is back at what was told is pending no longer.
+                self.metrics.pending.moved(before, set.pending());
+            }
+            marked
+        })
     }
 
     pub(crate) fn set_epoch(&self, epoch: u64) {
@@ -237,14 +272,18 @@ impl Outbox {
         }
     }
 
-    /// Asks every open reader for a sign of life.
-    pub(crate) fn keep_alive(&self) {
+    /// Asks every open reader for a sign of life. Answers how long its oldest resource entry has been pending.
+    pub(crate) fn keep_alive(&self) -> Duration {
         let mut state = self.lock();
         state
             .readers
             .iter_mut()
             .for_each(|reader| reader.keep_alive = true);
         state.wake_all();
+        state
+            .set
+            .oldest_since()
+            .map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Ends it: readers get what is pending, then the reason. The first reason stands.
@@ -285,6 +324,14 @@ impl Outbox {
     }
 }
 
+impl Drop for Outbox {
+    /// What nobody will be told any more is pending no longer.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.metrics.pending.moved(state.set.pending(), 0);
+    }
+}
+
 /// One reader of an outbox. Dropping it leaves what it was not handed for the next reader.
 #[derive(Debug)]
 pub struct OutboxReader {
@@ -296,6 +343,7 @@ pub struct OutboxReader {
 impl OutboxReader {
     pub(crate) fn open(outbox: Arc<Outbox>, drain_max: usize) -> OutboxReader {
         let id = outbox.next_reader.fetch_add(1, Ordering::Relaxed);
+        outbox.road.streams.increment(1.0);
         let mut state = outbox.lock();
         state.readers.reserve_exact(1);
         state.readers.push(Reader {
@@ -316,7 +364,8 @@ impl OutboxReader {
     pub fn resume_after(&self, position: Position) {
         let known = self.outbox.epoch.load(Ordering::Relaxed) == position.epoch;
         let mut state = self.outbox.lock();
-        state.set.rewind(if known { position.offset } else { 0 });
+        let offset = if known { position.offset } else { 0 };
+        self.outbox.changing(&mut state.set, |set| set.rewind(offset));
         state.wake();
     }
 
@@ -335,11 +384,18 @@ impl OutboxReader {
         let mut state = self.outbox.lock();
         let is_last = state.readers.last().is_some_and(|reader| reader.id == self.id);
         if is_last && state.set.pending() > 0 {
-            let taken = (0..self.drain_max)
-                .map_while(|_| state.set.pop())
-                .inspect(|entry| self.outbox.trace_handed_out(entry))
-                .map(&mut take)
-                .count();
+            let mut lists = 0;
+            let mut hand_out = |entry: Entry| {
+                lists += usize::from(matches!(entry, Entry::ListChanged(_)));
+                self.outbox.trace_handed_out(&entry);
+                take(entry);
+            };
+            let taken = self.outbox.changing(&mut state.set, |set| {
+                let entries = (0..self.drain_max).map_while(|_| set.pop());
+                entries.map(&mut hand_out).count()
+            });
+            self.outbox.road.delivered.add(taken);
+            self.outbox.road.lists_sent.add(lists);
             debug_assert!(taken > 0, "a pending set hands out at least one entry");
             let offset = state.set.safe_offset();
             let epoch = self.outbox.epoch.load(Ordering::Relaxed);
@@ -378,6 +434,7 @@ impl OutboxReader {
 
 impl Drop for OutboxReader {
     fn drop(&mut self) {
+        self.outbox.road.streams.decrement(1.0);
         let mut state = self.outbox.lock();
         state.readers.retain(|reader| reader.id != self.id);
         state.left = Some(Instant::now());
@@ -393,13 +450,9 @@ mod tests {
     use std::time::Instant;
 
     fn outbox() -> (Arc<Outbox>, SlotId) {
-        let outbox = Arc::new(Outbox::new(
-            SubscriberId(1),
-            0,
-            SubscriberKind::Local,
-            Arc::from("test"),
-            Arc::default(),
-        ));
+        let options = SessionOptions::new(SubscriberKind::Local, "test");
+        let metrics = Metrics::register(1);
+        let outbox = Arc::new(Outbox::new(SubscriberId(1), 0, &options, metrics, Arc::default()));
         let uri = ResourceUri::new("demo://a").unwrap();
         let (slot, _) = outbox.with(|set| set.subscribe(&uri, Etag::UNKNOWN, 0));
         (outbox, slot)

@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::table::SlotId;
 use crate::{Cause, Etag, Filter, ListHash, ListKind, Notice, ResourceUri};
@@ -54,6 +55,8 @@ struct Slot {
     latest_offset: u64,
     /// The oldest offset not yet told; none when nothing is pending.
     first: Option<u64>,
+    /// When the oldest change not yet told passed the door; means nothing while nothing is pending.
+    since: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -123,6 +126,7 @@ impl OutboxSet {
             latest: None,
             latest_offset: 0,
             first: None,
+            since: None,
         };
         let free = if self.len < self.slots.len() {
             let from = self.free_from as usize;
@@ -228,6 +232,7 @@ impl OutboxSet {
             return Marked::Conflated;
         }
         held.first = Some(at);
+        held.since = Some(notice.at);
         self.queue.push_back(Key::Slot(slot));
         Marked::New
     }
@@ -377,8 +382,9 @@ impl OutboxSet {
     /// Marks again everything that was told after `offset`: the reader says it got no further. Keeps the order.
     pub fn rewind(&mut self, offset: u64) {
         for slot in self.slots.iter_mut().flatten() {
-            if slot.latest.is_some() && slot.latest_offset > offset {
-                slot.first.get_or_insert(slot.latest_offset);
+            if slot.latest.is_some() && slot.latest_offset > offset && slot.first.is_none() {
+                slot.first = Some(slot.latest_offset);
+                slot.since = slot.latest.as_ref().map(|notice| notice.at);
             }
         }
         for list in self.lists.iter_mut().flatten() {
@@ -432,6 +438,14 @@ impl OutboxSet {
         self.pending_notices().next()
     }
 
+    /// When the change passed the door that has been pending longest.
+    pub fn oldest_since(&self) -> Option<Instant> {
+        self.queue.iter().find_map(|key| match key {
+            Key::Slot(slot) => self.slots.get(*slot as usize)?.as_ref()?.since,
+            Key::List(_) => None,
+        })
+    }
+
     /// How many subscriptions by name there are.
     pub fn subscriptions(&self) -> usize {
         self.asked
@@ -466,7 +480,6 @@ mod tests {
     use crate::{Digest, Position};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
-    use std::time::Instant;
 
     fn uri(name: u8) -> ResourceUri {
         ResourceUri::new(&format!("demo://{name}")).unwrap()

@@ -4,6 +4,8 @@
 //! one message per subscriber; it marks outboxes, and each reader is woken on the thread that carries its stream.
 //! Receives from the Etag actor (and surveys from the bus); answers the tickets it is handed.
 
+mod count;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,14 +18,17 @@ use crate::change::{ListOutcome, Outcome};
 use crate::door::Ticket;
 use crate::error::{PublishError, SubscribeError};
 use crate::message::{AttachQueue, EndAll, Enlist, EnlistLists, Fan, Request, Route, Survey};
-use crate::metric::Metrics;
+use crate::metric::{Limit, Metrics};
 use crate::outbox::{EndReason, Outbox};
 use crate::outbox_set::Marked;
 use crate::post::Guard;
 use crate::subscriber::{SubscriberId, SubscriberInfo};
+use crate::system::current_shard;
 use crate::table::{Member, SubscriptionTable};
 use crate::trace::{SkipReason, Step, Tracer, Who};
 use crate::{Etag, ListHash, Notice, NoticeKind, ResourceUri};
+
+use count::Count;
 
 /// Keep-alives of one shard are spread over this many ticks, so that not all streams write at once.
 const KEEP_ALIVE_TICKS: u32 = 8;
@@ -96,29 +101,6 @@ impl Drop for Completion {
     }
 }
 
-/// What marking did, counted here first: a shared counter per outbox would make the shards wait for each other.
-#[derive(Default)]
-struct Count {
-    new: usize,
-    conflated: usize,
-}
-
-impl Count {
-    fn add(&mut self, marked: Marked) {
-        self.new += usize::from(marked == Marked::New);
-        self.conflated += usize::from(marked == Marked::Conflated);
-    }
-
-    fn told(&self) -> usize {
-        self.new + self.conflated
-    }
-
-    fn report(&self, metrics: &Metrics) {
-        metrics.told.add(self.new as u64);
-        metrics.conflated.add(self.conflated as u64);
-    }
-}
-
 /// One shard of who wants what.
 pub(crate) struct Publisher {
     /// URI → outboxes.
@@ -137,6 +119,8 @@ pub(crate) struct Publisher {
     ended: Option<EndReason>,
     keep_alive: Duration,
     tick: u32,
+    /// Per tick of the keep-alive, the age of the oldest entry that was pending then.
+    ages: [Duration; KEEP_ALIVE_TICKS as usize],
     metrics: Arc<Metrics>,
     /// Makes this actor's death the bus's.
     guard: Guard,
@@ -161,6 +145,7 @@ impl Publisher {
             ended: None,
             keep_alive,
             tick: 0,
+            ages: Default::default(),
             metrics,
             guard,
         }
@@ -226,6 +211,7 @@ impl Publisher {
         })?;
         if new {
             self.table.subscribe(member, slot, uri);
+            self.metrics.subscriptions.moved(0, 1);
         }
         Ok(etag)
     }
@@ -262,7 +248,12 @@ impl Publisher {
             .table
             .members()
             .filter(|(member, _)| *member as u32 % KEEP_ALIVE_TICKS == self.tick);
-        due.for_each(|(_, outbox)| outbox.keep_alive());
+        let age = due.map(|(_, outbox)| outbox.keep_alive()).max();
+        self.ages[self.tick as usize] = age.unwrap_or_default();
+        let oldest = self.ages.iter().max().copied().unwrap_or_default();
+        if let Some(shard) = current_shard() {
+            self.metrics.oldest_of(shard, oldest);
+        }
     }
 }
 
@@ -315,10 +306,12 @@ impl Handler<Fan> for Publisher {
                 .filter_map(|member| self.table.get(*member))
             {
                 let marked = outbox.mark_list(kind, hash, position);
-                count.add(marked);
+                count.add_list(marked);
                 self.tracer
                     .list(kind, Some(position), || marked_step(outbox, marked));
             }
+            let unasked = self.members.len() - self.lists[kind.index()].len();
+            self.metrics.lists_unasked.add(unasked);
             fan.completion
                 .listed
                 .fetch_add(count.told() - before, Ordering::Relaxed);
@@ -371,6 +364,9 @@ impl Handler<Enlist> for Publisher {
         for verdict in verdicts {
             let answer = verdict.and_then(|(uri, etag)| self.enlist(&outbox, &uri, etag, at.offset, max));
             self.metrics.subscriptions_denied.add(u64::from(answer.is_err()));
+            if let Err(SubscribeError::TooMany(_)) = &answer {
+                self.metrics.reached(Limit::Subscriptions);
+            }
             answers.push(answer);
         }
         ticket.answer(answers);
@@ -395,7 +391,7 @@ impl Handler<EnlistLists> for Publisher {
                 let told = if announce { ListHash::EMPTY } else { hash };
                 outbox.with(|set| set.watch_list(kind, told, at.offset));
                 self.lists[kind.index()].insert(member);
-                count.add(outbox.mark_list(kind, hash, at));
+                count.add_list(outbox.mark_list(kind, hash, at));
             }
             count.report(&self.metrics);
         }
@@ -423,6 +419,7 @@ impl Handler<Route> for Publisher {
                 let slot = outbox.with(|set| set.unsubscribe(&uri));
                 if let Some((member, slot)) = self.member(&outbox).zip(slot) {
                     self.table.unsubscribe(member, slot);
+                    self.metrics.subscriptions.moved(1, 0);
                 }
                 ticket.answer(slot.is_some());
             }
@@ -430,6 +427,8 @@ impl Handler<Route> for Publisher {
             Request::Release => self.detach(&outbox),
             Request::Detach(place) => {
                 outbox.trace_dropped(outbox.ended().unwrap_or(EndReason::Closed));
+                let left = outbox.with(|set| set.subscriptions());
+                self.metrics.subscriptions.moved(left, 0);
                 self.detach(&outbox);
                 drop(place);
             }
@@ -446,6 +445,8 @@ impl Handler<Survey> for Publisher {
             id: outbox.id(),
             kind: outbox.kind(),
             label: outbox.label().clone(),
+            protocol: outbox.road().protocol,
+            transport: outbox.road().transport,
             pending: outbox.pending(),
         };
         ticket.answer(match uri {

@@ -46,6 +46,7 @@ impl Handler<Publish> for Registry {
     fn handle(&mut self, publish: Publish, _: &mut Context<Self>) {
         match self.catalog.apply(publish.change, publish.condition) {
             Ok(decision) => {
+                self.metrics.holds(self.catalog.counts());
                 let stamp = Stamp {
                     decision,
                     now: publish.now,
@@ -54,7 +55,7 @@ impl Handler<Publish> for Registry {
                 post(&self.etag, stamp, &self.metrics);
             }
             Err(error) => {
-                self.metrics.refused.add(1);
+                self.metrics.refuse(&error);
                 publish.ticket.answer(Err(error));
             }
         }
@@ -66,7 +67,9 @@ impl Handler<PublishList> for Registry {
 
     fn handle(&mut self, publish: PublishList, _: &mut Context<Self>) {
         let ticket = publish.ticket;
-        match self.catalog.apply_list(publish.change, publish.now) {
+        let applied = self.catalog.apply_list(publish.change, publish.now);
+        self.metrics.holds(self.catalog.counts());
+        match applied {
             Ok(Some(list)) => post(&self.etag, StampList { list, ticket }, &self.metrics),
             Ok(None) => {
                 self.metrics.unchanged.add(1);
@@ -76,7 +79,7 @@ impl Handler<PublishList> for Registry {
                 }));
             }
             Err(error) => {
-                self.metrics.refused.add(1);
+                self.metrics.refuse(&error);
                 ticket.answer(Err(error));
             }
         }

@@ -17,7 +17,7 @@ use crate::message::{
     ClientReady, EndSession, Request, Route, StreamMoved, Subscribe, SubscribeUris, UnsubscribeUri,
     WatchFiltered, WatchLists,
 };
-use crate::metric::Metrics;
+use crate::metric::{Limit, Metrics};
 use crate::outbox::{EndReason, Outbox, OutboxReader};
 use crate::post::{Life, post};
 use crate::registry::Registry;
@@ -35,6 +35,10 @@ pub struct SessionOptions {
     pub kind: SubscriberKind,
     /// What surveys call it, such as its revision and transport; no secrets.
     pub label: Arc<str>,
+    /// What it speaks, such as the revision of a protocol (default `none`). A label of metrics: one of few words.
+    pub protocol: &'static str,
+    /// What carries what it is told, such as `http` (default `local`). A label of metrics: one of few words.
+    pub transport: &'static str,
     /// Which lists it is told of once it is [`ready`](Session::ready). Lists left out keep no memory.
     pub lists: Vec<ListKind>,
     /// Whether every list that is not empty is due as soon as it is ready.
@@ -53,6 +57,8 @@ impl SessionOptions {
         SessionOptions {
             kind,
             label: label.into(),
+            protocol: "none",
+            transport: "local",
             lists: Vec::new(),
             announce: false,
             subscriptions_max: usize::MAX,
@@ -104,6 +110,7 @@ impl SessionActor {
         let quiet = self.opened.elapsed().saturating_sub(active);
         let idle = self.outbox.unread_for().map_or(quiet, |unread| unread.min(quiet));
         if idle >= timeout && self.outbox.readers() == 0 {
+            self.metrics.reached(Limit::Idle);
             self.outbox.end(EndReason::Idle);
             return ctx.stop();
         }
@@ -116,7 +123,6 @@ impl Actor for SessionActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.metrics.sessions_opened.add(1);
         if let Some(attach) = self.attach.take() {
             self.route(Request::Attach(attach));
         }
@@ -131,7 +137,10 @@ impl Drop for SessionActor {
             Life::Stopping => EndReason::Shutdown,
             Life::Running | Life::Dead(_) => EndReason::Failed,
         });
-        self.metrics.sessions_ended.add(1);
+        if let Some(reason) = self.outbox.ended() {
+            self.metrics.ended(reason);
+        }
+        self.outbox.road().sessions.decrement(1.0);
         let place = self.place.take();
         self.route(Request::Detach(place));
     }

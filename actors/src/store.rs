@@ -4,12 +4,15 @@
 //! records from the Etag actor through a bounded channel; reports each batch back when it is durable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::ResourceUri;
 use crate::ledger::{Checkpoint, Line};
+use crate::metric::Metrics;
 
 /// What must be durable before anybody is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,13 +56,14 @@ impl StoreThread {
     /// Runs `store` on a thread of its own, which ends with the handle; `done` is called there after each batch.
     pub(crate) fn start(
         store: Box<dyn Store>,
+        metrics: Arc<Metrics>,
         done: impl Fn(Result<(), StoreError>) + Send + 'static,
     ) -> std::io::Result<(StoreThread, JoinHandle<()>)> {
         // The Etag actor sends one batch at a time, so one place is enough and a send never waits.
         let (batches, work) = bounded(1);
         let thread = std::thread::Builder::new()
             .name("tidings-store".into())
-            .spawn(move || run(store, &work, &done))?;
+            .spawn(move || run(store, &work, &metrics, &done))?;
         Ok((StoreThread { batches }, thread))
     }
 
@@ -69,9 +73,17 @@ impl StoreThread {
     }
 }
 
-fn run(mut store: Box<dyn Store>, work: &Receiver<Vec<Record>>, done: &dyn Fn(Result<(), StoreError>)) {
+fn run(
+    mut store: Box<dyn Store>,
+    work: &Receiver<Vec<Record>>,
+    metrics: &Metrics,
+    done: &dyn Fn(Result<(), StoreError>),
+) {
     while let Ok(records) = work.recv() {
+        let began = Instant::now();
         let appended = catch_unwind(AssertUnwindSafe(|| store.append(&records)));
+        metrics.store_seconds.record(began.elapsed());
+        metrics.store_records.record(records.len() as f64);
         done(appended.unwrap_or_else(|_panic| Err(StoreError("it panicked".into()))));
     }
 }

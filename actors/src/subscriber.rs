@@ -53,6 +53,10 @@ pub struct SubscriberInfo {
     pub kind: SubscriberKind,
     /// What its opener called it: revision and transport of a session, for example.
     pub label: Arc<str>,
+    /// What it speaks: a revision of a protocol, or another word where there is none.
+    pub protocol: &'static str,
+    /// What carries what it is told.
+    pub transport: &'static str,
     /// What it has not been told yet.
     pub pending: Pending,
 }

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
 use tokio::sync::watch;
@@ -27,6 +28,9 @@ use crate::registry::Registry;
 use crate::store::{Store, StoreThread};
 use crate::trace::Tracer;
 
+/// How old what a recorder shows of the shards' numbers may be, unless it asks for more.
+const EXPORT_INTERVAL: Duration = Duration::from_secs(1);
+
 thread_local! {
     static SHARD: Cell<Option<usize>> = const { Cell::new(None) };
 }
@@ -34,6 +38,12 @@ thread_local! {
 /// The shard whose thread this is.
 pub(crate) fn current_shard() -> Option<usize> {
     SHARD.get()
+}
+
+/// Makes this thread one of the shard, for those who test what it shares with others.
+#[cfg(test)]
+pub(crate) fn stand_on_shard(shard: Option<usize>) {
+    SHARD.set(shard);
 }
 
 /// One Publisher shard's thread, on which connections may be carried too: a stream that lives on the thread of the
@@ -221,6 +231,7 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
         _guard: guard("registry"),
     };
     let registry = start(&core, mailbox, registry)?;
+    actix::spawn(export_metrics(metrics.clone(), door));
     actix::spawn(watch_for_death(life.subscribe(), publishers.clone(), metrics));
     Ok(Actors {
         registry,
@@ -255,6 +266,14 @@ async fn watch_for_death(
     }
 }
 
+/// Hands what the shards count to the recorder, until the actor system ends.
+async fn export_metrics(metrics: Arc<Metrics>, door: Door) {
+    loop {
+        tokio::time::sleep(EXPORT_INTERVAL).await;
+        metrics.export(door.inside());
+    }
+}
+
 /// Starts `actor` on `arbiter` and returns when its mailbox has its full size; until then it would hold 16 messages.
 fn start<A>(arbiter: &ArbiterHandle, mailbox: usize, actor: A) -> io::Result<Addr<A>>
 where
@@ -281,7 +300,8 @@ fn store_thread(
     metrics: Arc<Metrics>,
 ) -> io::Result<(StoreThread, JoinHandle<()>)> {
     let address = std::sync::OnceLock::new();
-    StoreThread::start(store, move |result| {
+    let counted = metrics.clone();
+    StoreThread::start(store, counted, move |result| {
         if address.get().is_none()
             && let Ok(addr) = etag.recv()
         {

@@ -98,10 +98,12 @@ pub enum ConfigError {
     },
     /// Other machines could reach the service, but nobody said under which names.
     #[error(
-        "http.listen is {listen}, which other machines may reach, but http.allowed_hosts is empty: \
+        "{key} is {listen}, which other machines may reach, but http.allowed_hosts is empty: \
          set http.allowed_hosts to the names clients use, or listen on 127.0.0.1"
     )]
     HostsMissing {
+        /// The key that sets it.
+        key: &'static str,
         /// The address.
         listen: SocketAddr,
     },

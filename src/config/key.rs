@@ -76,6 +76,7 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
     ),
     ("store", "Where versions outlive the process."),
     ("log", "What is logged, and how."),
+    ("metrics", "What is measured, and where it is shown."),
     ("shutdown", "How the service ends."),
 ];
 
@@ -421,6 +422,20 @@ pub(super) const KEYS: &[Key] = &[
         default: "text",
         meaning: "One line of text, or one JSON object, per event.",
         at_limit: "",
+    },
+    Key {
+        path: "metrics.enabled",
+        kind: Kind::Flag,
+        default: "true",
+        meaning: "Whether numbers are kept for Prometheus and served as `/metrics`.",
+        at_limit: "",
+    },
+    Key {
+        path: "metrics.listen",
+        kind: Kind::OptionalAddress,
+        default: "",
+        meaning: "Address that serves `/metrics` alone; empty serves it on `http.listen`.",
+        at_limit: "An address other machines can reach needs `http.allowed_hosts`, or the service does not start.",
     },
     Key {
         path: "shutdown.drain_timeout",

@@ -29,6 +29,8 @@ pub(super) enum Kind {
     Text { min: usize, max: usize },
     /// An IP address and a port.
     Address,
+    /// An IP address and a port, or nothing.
+    OptionalAddress,
     /// Hosts without ports.
     Hosts,
     /// Origins as browsers send them.
@@ -101,6 +103,8 @@ impl Kind {
             Self::Choice(words) => words.contains(&text).then(|| text.to_owned()),
             Self::Text { min, max } => (min..=max).contains(&text.len()).then(|| text.to_owned()),
             Self::Address => text.parse::<SocketAddr>().ok().map(|address| address.to_string()),
+            Self::OptionalAddress if text.is_empty() => Some(String::new()),
+            Self::OptionalAddress => Self::Address.check_text(text),
             Self::Scheme => name::scheme(text),
             Self::Folder => (!text.contains('\0')).then(|| text.to_owned()),
             Self::Flag | Self::Count { .. } | Self::Bytes { .. } | Self::Hosts | Self::Origins => None,
@@ -123,6 +127,7 @@ impl Kind {
             Self::Choice(words) => format!("\"{}\"", words.join("\" or \"")),
             Self::Text { min, max } => format!("a text of {min} to {max} bytes"),
             Self::Address => "an IP address and a port".to_owned(),
+            Self::OptionalAddress => "an IP address and a port, or \"\" for none".to_owned(),
             Self::Hosts => {
                 format!("a list of at most {LIST_ITEMS_MAX} host names or IP addresses, without ports")
             }

@@ -123,3 +123,31 @@ fn the_examples_of_the_page_load() {
     assert_eq!(config.http.allowed_hosts, ["bus.example", "10.0.0.7"]);
     assert_eq!(config.workspace.file_bytes_max, 1 << 20);
 }
+
+/// Bounds at which nothing is to be counted, or that are counted under another name.
+const NOT_COUNTED: [(&str, &str); 7] = [
+    ("http.listen", "the service does not start"),
+    ("metrics.listen", "the service does not start"),
+    ("http.allowed_hosts", "tidings_http_requests_total, status 4xx"),
+    ("http.allowed_origins", "tidings_http_requests_total, status 4xx"),
+    (
+        "http.not_sent_low_water",
+        "the kernel's; tidings_conflated_total shows what comes of it",
+    ),
+    ("bus.shards", "nothing is refused"),
+    ("mcp.page_size", "nothing is refused"),
+];
+
+#[test]
+fn every_limit_has_its_counter() {
+    let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md"));
+    let row = page
+        .lines()
+        .find(|line| line.starts_with("| `tidings_limit_reached_total` |"))
+        .expect("the page has this metric");
+    for key in KEYS.iter().filter(|key| !key.at_limit.is_empty()) {
+        let excused = NOT_COUNTED.iter().any(|(path, _)| *path == key.path);
+        let counted = row.contains(&format!(" {},", key.path));
+        assert!(counted != excused, "{} reaches its limit uncounted", key.path);
+    }
+}

@@ -4,7 +4,7 @@
 //! Ranges and defaults are not repeated here: a value that came out of `Config::load` is within them, and
 //! `docs/configuration.md` lists them. Nothing here reads a file or a variable.
 
-use super::{Config, folder, time};
+use super::{Config, address, folder, time};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -188,6 +188,17 @@ pub enum LogFormat {
     Json,
 }
 
+/// What is measured, and where it is shown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Whether numbers are kept for Prometheus and served as `/metrics`.
+    pub enabled: bool,
+    /// Address that serves `/metrics` alone; none serves it on that of `http`.
+    #[serde(with = "address")]
+    pub listen: Option<SocketAddr>,
+}
+
 /// How the service ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -248,6 +259,12 @@ impl Default for StoreConfig {
 impl Default for LogConfig {
     fn default() -> Self {
         Config::default().log
+    }
+}
+
+impl Default for MetricsConfig {
+    fn default() -> Self {
+        Config::default().metrics
     }
 }
 

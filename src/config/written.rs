@@ -149,11 +149,20 @@ fn folder(path: &Path) -> Raw {
 
 /// Without names to compare the `Host` header with, any web page could reach a public listener by DNS rebinding.
 fn check_listen(config: &Config) -> Result<(), ConfigError> {
-    let listen = config.http.listen;
-    if listen.ip().to_canonical().is_loopback() || !config.http.allowed_hosts.is_empty() {
+    if !config.http.allowed_hosts.is_empty() {
         return Ok(());
     }
-    Err(ConfigError::HostsMissing { listen })
+    let addresses = [
+        ("http.listen", Some(config.http.listen)),
+        ("metrics.listen", config.metrics.listen),
+    ];
+    let mut open = addresses
+        .into_iter()
+        .filter_map(|(key, listen)| Some((key, listen?)));
+    match open.find(|(_, listen)| !listen.ip().to_canonical().is_loopback()) {
+        Some((key, listen)) => Err(ConfigError::HostsMissing { key, listen }),
+        None => Ok(()),
+    }
 }
 
 /// Two sources under one scheme could claim one URI.
@@ -217,6 +226,17 @@ mod tests {
                 ["a.example"]
             );
         }
+    }
+
+    #[test]
+    fn a_public_address_of_metrics_needs_names_too() {
+        let error = load(&[("metrics.listen", "0.0.0.0:9464")]).unwrap_err();
+        assert!(
+            error.to_string().starts_with("metrics.listen is 0.0.0.0:9464"),
+            "{error}"
+        );
+        let config = load(&[("metrics.listen", "127.0.0.1:0")]).unwrap();
+        assert_eq!(config.metrics.listen, Some("127.0.0.1:0".parse().unwrap()));
     }
 
     #[test]

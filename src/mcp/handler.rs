@@ -25,6 +25,7 @@ use super::report::{LogThreshold, Reporter};
 use super::stdio::pump;
 use super::wire::{ETAG_META_KEY, Revision};
 use super::{convert, error};
+use crate::metric::McpMetrics;
 use crate::{Bus, Descriptor, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
 
 /// The `_meta` key under which a stateless result names its server (2026-07-28, basic/index).
@@ -42,6 +43,7 @@ pub(crate) struct McpSession {
     pub(crate) revision: Revision,
     /// Which log messages its client wants.
     pub(crate) log: LogThreshold,
+    pub(crate) metrics: McpMetrics,
     /// How far its pump is, for who waits until everything was told; not used where streams are ours.
     pub(crate) pump: Arc<watch::Sender<PumpStage>>,
 }
@@ -67,6 +69,7 @@ pub(crate) struct Handler {
     pub(crate) options: Arc<McpOptions>,
     /// What carries the connection, for labels.
     pub(crate) transport: &'static str,
+    pub(crate) metrics: McpMetrics,
     /// The session of a connection that has only one (stdio); on HTTP the request names it.
     pub(crate) opened: Option<Opened>,
 }
@@ -86,6 +89,7 @@ impl Handler {
     async fn open(&self, revision: Revision, lists: Vec<ListKind>) -> Result<Arc<McpSession>, ErrorData> {
         let label = format!("{} {}", revision.as_str(), self.transport);
         let mut options = SessionOptions::new(SubscriberKind::Session, label);
+        (options.protocol, options.transport) = (revision.as_str(), self.transport);
         if revision.tells_lists() {
             options.lists = lists;
         }
@@ -102,6 +106,7 @@ impl Handler {
             session,
             revision,
             log: LogThreshold::default(),
+            metrics: self.metrics.clone(),
             pump: Arc::new(watch::Sender::new(PumpStage::Waiting)),
         }))
     }
@@ -125,7 +130,7 @@ impl Handler {
         };
         // The reader first: what `ready` marks is then waiting for it.
         let reader = session.session.reader();
-        let stage = session.pump.clone();
+        let (stage, metrics) = (session.pump.clone(), self.metrics.clone());
         if session.session.ready().await.is_err() {
             stage.send_replace(PumpStage::Done);
             return;
@@ -133,7 +138,7 @@ impl Handler {
         stage.send_replace(PumpStage::Telling);
         // On its own: rmcp keeps the handler, and so the session, as long as this notification is being handled.
         tokio::spawn(async move {
-            pump(reader, peer).await;
+            pump(reader, peer, &metrics).await;
             stage.send_replace(PumpStage::Done);
         });
     }
@@ -426,12 +431,17 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let tool = self.bus.tool(&request.name).await.map_err(error::stopping)?;
-        let tool = tool.ok_or_else(|| error::invalid_params(format!("Unknown tool: {}", request.name)))?;
+        let tool = tool.ok_or_else(|| {
+            self.metrics.called_unknown_tool();
+            error::invalid_params(format!("Unknown tool: {}", request.name))
+        })?;
+        let call = self.metrics.call_begins();
         let reporter = Reporter::new(context.clone(), self.session(&context).ok());
         let answer = tool
             .call(request.arguments.unwrap_or_default(), reporter.call_context())
             .await;
         reporter.end().await;
+        call.ended(answer.is_ok());
         let mut result = convert::tool_result(answer);
         result.meta = self.hints(&context).meta;
         Ok(result.into())

@@ -35,6 +35,7 @@ use super::handler::{Handler, McpSession, Opened};
 use super::listen::Listening;
 use super::options::McpOptions;
 use super::wire::{Revision, Wire};
+use crate::metric::{self, Limit, McpMetrics};
 use crate::{Bus, Position};
 
 /// The body of an answer.
@@ -93,6 +94,7 @@ impl Endpoint {
             bus,
             options: Arc::new(options),
             transport: "http",
+            metrics: McpMetrics::new("http"),
             opened: None,
         };
         let factory = {
@@ -126,7 +128,10 @@ impl Endpoint {
                 let limit = self.inner.handler.options.body_bytes_max;
                 match Limited::new(body, limit).collect().await {
                     Ok(body) => self.inner.post(parts, body.to_bytes()).await,
-                    Err(error) if error.is::<LengthLimitError>() => reply::too_large(limit),
+                    Err(error) if error.is::<LengthLimitError>() => {
+                        metric::limit_reached(Limit::HttpBodyBytes);
+                        reply::too_large(limit)
+                    }
                     Err(error) => reply::bad_request(None, &format!("the body could not be read: {error}")),
                 }
             }
@@ -284,6 +289,7 @@ impl Inner {
             Err(refusal) => return refusal,
         };
         if session.session.readers() >= STREAMS_PER_SESSION_MAX {
+            metric::limit_reached(Limit::StreamsOfSession);
             return reply::too_many_streams_of_session(STREAMS_PER_SESSION_MAX);
         }
         let Some(place) = StreamPlace::take(&self.streams, self.handler.options.streams_max) else {
@@ -375,10 +381,7 @@ impl Inner {
             reader,
             Wire::Listen(id),
             acknowledged,
-            Held::Listening {
-                _listening: listening,
-                result,
-            },
+            Held::Listening { listening, result },
             place,
         ))
     }

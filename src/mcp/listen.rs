@@ -15,6 +15,8 @@ use tokio::sync::watch;
 use super::error;
 use super::handler::Handler;
 use super::stdio::notification;
+use super::wire::Revision;
+use crate::metric::{self, Limit, McpMetrics};
 use crate::{Drained, EndReason, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
 
 /// One open listen stream.
@@ -28,6 +30,7 @@ pub(crate) struct Listening {
     pub(crate) honoured: bool,
     /// What it is subscribed to, with the etag at which the subscription began; empty when detached.
     pub(crate) granted: Vec<(ResourceUri, Etag)>,
+    pub(crate) metrics: McpMetrics,
     /// Dropped with the stream, which those who hold a receiver can wait for.
     pub(crate) ended: watch::Sender<()>,
 }
@@ -45,6 +48,7 @@ impl Listening {
         let max = handler.options.subscriptions_max;
         let asked = filter.resource_subscriptions.take().unwrap_or_default();
         if asked.len() > max {
+            metric::limit_reached(Limit::SubscriptionsOfStream);
             let text = format!(
                 "too many resourceSubscriptions: {} of at most {max}; open several streams",
                 asked.len()
@@ -53,8 +57,9 @@ impl Listening {
         }
         let mut options = SessionOptions::new(
             SubscriberKind::Stream,
-            format!("2026-07-28 {}", handler.transport),
+            format!("{} {}", Revision::R2026_07_28.as_str(), handler.transport),
         );
+        (options.protocol, options.transport) = (Revision::R2026_07_28.as_str(), handler.transport);
         options.subscriptions_max = max;
         options.lists = lists(filter);
         let session = handler
@@ -87,6 +92,7 @@ impl Listening {
             detached,
             honoured,
             granted,
+            metrics: handler.metrics.clone(),
             ended: watch::Sender::new(()),
         }))
     }
@@ -108,6 +114,7 @@ impl Listening {
                 if context.sink().send(notification(&entry)).await.is_err() {
                     return Ok(());
                 }
+                self.metrics.wrote(&[entry]);
             }
             match drained {
                 Drained::Ended(EndReason::Failed) => {

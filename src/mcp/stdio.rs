@@ -22,6 +22,7 @@ use super::convert::etag_meta;
 use super::handler::{Handler, McpSession, PumpStage};
 use super::listen::Listening;
 use super::options::McpOptions;
+use crate::metric::McpMetrics;
 use crate::{Bus, Drained, Entry, Etag, ListKind, OutboxReader, ResourceUri};
 
 /// Serves one client on `input` and `output` until the input ends or the bus stops; the service's stdin and stdout,
@@ -40,6 +41,7 @@ where
         bus,
         options: Arc::new(options),
         transport: "stdio",
+        metrics: McpMetrics::new("stdio"),
         opened: Some(opened),
     };
     let inner = AsyncRwTransport::new(input, output).with_max_line_length(line_max);
@@ -77,7 +79,7 @@ where
 }
 
 /// Tells a client what its session's outbox holds, until one of them ends.
-pub(crate) async fn pump(mut reader: OutboxReader, peer: Peer<RoleServer>) {
+pub(crate) async fn pump(mut reader: OutboxReader, peer: Peer<RoleServer>, metrics: &McpMetrics) {
     let mut entries = Vec::new();
     loop {
         let drained = reader.drain(&mut entries).await;
@@ -85,6 +87,7 @@ pub(crate) async fn pump(mut reader: OutboxReader, peer: Peer<RoleServer>) {
             if peer.send_notification(notification(&entry)).await.is_err() {
                 return;
             }
+            metrics.wrote(&[entry]);
         }
         if let Drained::Ended(_) = drained {
             return;

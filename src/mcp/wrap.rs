@@ -28,6 +28,7 @@ pub use self::wrapped::Wrapped;
 use super::handler::Handler;
 use super::options::McpOptions;
 use crate::etag_tools::{self, EtagToolLimits};
+use crate::metric::McpMetrics;
 use crate::{
     Bus, CallbackError, Closed, Content, Descriptor, Digest, Etag, ListKind, PublishError, Resource,
     ResourceUri,
@@ -75,6 +76,7 @@ pub struct Wrap {
 struct Shared {
     bus: Bus,
     options: Arc<McpOptions>,
+    metrics: McpMetrics,
     /// What was read so far. One at a time, so that what is learnt of one resource is in the order of its versions; no
     /// handler runs under this lock, so a handler may hold a `Wrap` and use it.
     seen: tokio::sync::Mutex<HashMap<ResourceUri, Seen>>,
@@ -98,6 +100,7 @@ impl Wrap {
         let shared = Shared {
             bus,
             options: Arc::new(options),
+            metrics: McpMetrics::new("wrapped"),
             seen: tokio::sync::Mutex::default(),
             listed: tokio::sync::Mutex::default(),
             moves: Default::default(),
@@ -116,6 +119,7 @@ impl Wrap {
             bus: self.shared.bus.clone(),
             options: self.shared.options.clone(),
             transport: "wrapped",
+            metrics: self.shared.metrics.clone(),
             opened: Some(Arc::new(OnceLock::new())),
         };
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);

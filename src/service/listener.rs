@@ -5,6 +5,7 @@
 //! woken without leaving that thread. Never: looks into a request.
 
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use tracing::{debug, warn};
 
 use crate::config::HttpConfig;
 use crate::mcp::{Endpoint, EndpointBody};
+use crate::metric::{self, HttpMetrics, Limit};
 use crate::{Bus, Shard};
 
 /// Where MCP is spoken.
@@ -41,8 +43,10 @@ pub(super) struct Listener {
 /// What every connection needs.
 #[derive(Clone)]
 struct Routes {
-    endpoint: Endpoint,
+    /// None where only the router is served.
+    endpoint: Option<Endpoint>,
     api: Router,
+    metrics: HttpMetrics,
     config: Arc<HttpConfig>,
     closing: watch::Receiver<bool>,
 }
@@ -52,7 +56,7 @@ impl Listener {
     pub(super) fn start(
         socket: TcpListener,
         bus: &Bus,
-        endpoint: Endpoint,
+        endpoint: Option<Endpoint>,
         api: Router,
         config: &HttpConfig,
     ) -> io::Result<Listener> {
@@ -62,6 +66,7 @@ impl Listener {
         let routes = Routes {
             endpoint,
             api,
+            metrics: HttpMetrics::new(),
             config: Arc::new(config.clone()),
             closing: watching,
         };
@@ -75,6 +80,11 @@ impl Listener {
         if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
             debug!("nobody reads where MCP is spoken");
         }
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Accepts nothing more, and has each connection end after the request it is at; open streams end when the bus
@@ -100,6 +110,7 @@ async fn accept(socket: TcpListener, shards: Vec<Shard>, places: Arc<Semaphore>,
             }
         };
         let Ok(place) = places.clone().try_acquire_owned() else {
+            metric::limit_reached(Limit::Connections);
             warn!(%peer, limit = routes.config.connections_max, "too many connections; one was closed (http.connections_max)");
             continue;
         };
@@ -136,6 +147,8 @@ async fn serve(stream: std::net::TcpStream, routes: Routes, place: OwnedSemaphor
     };
     let mut closing = routes.closing.clone();
     let header_timeout = routes.config.header_timeout;
+    let open = routes.metrics.connections.clone();
+    open.increment(1.0);
     let service = service_fn(move |request| {
         let mut routes = routes.clone();
         async move { Ok::<_, Infallible>(routes.answer(request).await) }
@@ -156,8 +169,29 @@ async fn serve(stream: std::net::TcpStream, routes: Routes, place: OwnedSemaphor
     if let Err(error) = ended {
         // A client that goes away is how streams end.
         debug!(%error, "a connection ended");
+        if let Some(limit) = limit_met(&error) {
+            metric::limit_reached(limit);
+        }
     }
+    open.decrement(1.0);
     drop(place);
+}
+
+/// Which limit ended a connection, if one did.
+fn limit_met(error: &hyper::Error) -> Option<Limit> {
+    if error.is_timeout() {
+        return Some(Limit::HeaderTimeout);
+    }
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<io::Error>();
+        // What `TCP_USER_TIMEOUT` ends.
+        if io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut) {
+            return Some(Limit::WriteTimeout);
+        }
+        cause = error.source();
+    }
+    None
 }
 
 impl Routes {
@@ -165,10 +199,17 @@ impl Routes {
         &mut self,
         request: Request<Incoming>,
     ) -> Response<Either<EndpointBody, axum::body::Body>> {
-        if request.uri().path() == MCP_PATH {
-            return self.endpoint.handle(request).await.map(Either::Left);
-        }
-        let Ok(answer) = self.api.call(request.map(axum::body::Body::new)).await;
-        answer.map(Either::Right)
+        let path = metric::Path::of(request.uri().path());
+        let answer = match &self.endpoint {
+            Some(endpoint) if request.uri().path() == MCP_PATH => {
+                endpoint.handle(request).await.map(Either::Left)
+            }
+            _ => {
+                let Ok(answer) = self.api.call(request.map(axum::body::Body::new)).await;
+                answer.map(Either::Right)
+            }
+        };
+        self.metrics.answered(path, answer.status());
+        answer
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! `GET`, `HEAD`, `PUT`, `POST` and `DELETE` on `/v1/resources/{uri}`, where `{uri}` is the resource's URI
 //! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET /v1/resources`, `GET /v1/sessions`,
-//! `GET /healthz`, `GET /readyz`. Errors are problem details (RFC 9457).
+//! `GET /healthz`, `GET /readyz`, `GET /metrics` where it is mounted. Errors are problem details (RFC 9457).
 
 mod guard;
 mod health;
@@ -16,6 +16,7 @@ mod payload;
 mod write;
 mod view;
 mod problem;
+mod exposition;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -25,6 +26,8 @@ use axum::extract::Request;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get, post};
 use tidings_actors::Bus;
+
+pub use exposition::{Render, metrics_router};
 
 use guard::Guard;
 use problem::Problem;

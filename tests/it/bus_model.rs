@@ -157,7 +157,16 @@ impl Model<'_> {
                     self.peers.insert(peer, peer_state);
                 }
             }
-            Step::Disconnect(peer) => drop(self.peers.remove(&peer)),
+            Step::Disconnect(peer) => {
+                if self.peers.remove(&peer).is_some() {
+                    // Its end is on its way; until it has arrived, a change may still be told to it.
+                    let left = self.peers.len();
+                    until("the end of a session", async || {
+                        self.bench.bus.stats().await.unwrap().sessions == left
+                    })
+                    .await;
+                }
+            }
         }
     }
 

@@ -20,6 +20,7 @@ mod rules;
 mod resume;
 mod limits;
 mod service;
+mod metrics;
 mod stdio;
 mod pressure;
 mod hostile;

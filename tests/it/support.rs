@@ -112,7 +112,8 @@ impl Drop for Bench {
             runtime.block_on(async {
                 until("that no session is left behind", async || {
                     let stats = bus.stats().await.unwrap();
-                    bus.sessions().await.unwrap().is_empty() && stats.sessions == 0
+                    let counted = (stats.sessions, stats.subscriptions, stats.pending);
+                    bus.sessions().await.unwrap().is_empty() && counted == (0, 0, 0)
                 })
                 .await;
                 let stats = bus.stats().await.unwrap();

@@ -86,8 +86,8 @@ impl Builder {
             checkpoint.epoch = now.as_millis() as u64;
         }
         let limits = Arc::new(limits.checked());
-        let metrics = Metrics::register();
-        let door = Door::new(limits.in_flight_max);
+        let metrics = Metrics::register(limits.shard_count());
+        let door = Door::counted(limits.in_flight_max, &metrics);
         let places = Arc::new(Semaphore::new(limits.sessions_max));
         let tracer = Arc::new(Tracer::default());
         let attachments = Arc::new(Attachments::new(limits.attached_max));

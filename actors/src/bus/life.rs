@@ -29,6 +29,10 @@ pub struct Stats {
     pub prompts: usize,
     /// Sessions and streams attached.
     pub sessions: usize,
+    /// Subscriptions by name, over all sessions and streams.
+    pub subscriptions: usize,
+    /// Outbox entries that wait to be handed out, over all outboxes.
+    pub pending: usize,
     /// Requests behind the door.
     pub in_flight: usize,
     /// Changes that altered something.
@@ -78,17 +82,25 @@ impl Bus {
             tools,
             prompts,
             sessions: limits.sessions_max - places.available_permits(),
+            subscriptions: metrics.subscriptions.get(),
+            pending: metrics.pending.get(),
             in_flight: door.inside(),
             changes: metrics.changes.get(),
             unchanged: metrics.unchanged.get(),
-            refused: metrics.refused.get(),
-            notices: metrics.notices.get(),
-            list_changes: metrics.list_changes.get(),
+            refused: metrics.refused(),
+            notices: metrics.notices(),
+            list_changes: metrics.lists(),
             told: metrics.told.get(),
             conflated: metrics.conflated.get(),
             sessions_opened: metrics.sessions_opened.get(),
             mailbox_refused: metrics.mailbox_refused.get(),
         })
+    }
+
+    /// Hands what its shards count to the recorder of the process, so that a scrape that follows shows every number
+    /// as it is now. Without it they are a second old at most.
+    pub fn export_metrics(&self) {
+        self.inner.metrics.export(self.inner.door.inside());
     }
 
     /// Whether it runs.

@@ -9,6 +9,7 @@ use actix::Actor;
 use super::Bus;
 use crate::error::OpenError;
 use crate::message::Survey;
+use crate::metric::Limit;
 use crate::outbox::Outbox;
 use crate::session::{Session, SessionActor, SessionOptions};
 use crate::subscriber::{SubscriberId, SubscriberInfo};
@@ -24,7 +25,10 @@ impl Bus {
     pub async fn open(&self, mut options: SessionOptions) -> Result<Session, OpenError> {
         let inner = &self.inner;
         let place = inner.places.clone().try_acquire_owned();
-        let place = place.map_err(|_full| OpenError::TooMany(inner.limits.sessions_max))?;
+        let place = place.map_err(|_full| {
+            inner.metrics.reached(Limit::Sessions);
+            OpenError::TooMany(inner.limits.sessions_max)
+        })?;
         let (attach, attached) = inner.door.enter().await?.ticket();
         options.subscriptions_max = options.subscriptions_max.min(inner.limits.subscriptions_max);
         let in_turn = || inner.next_shard.fetch_add(1, Ordering::Relaxed) % inner.actors.shards.len();
@@ -32,13 +36,11 @@ impl Bus {
             .filter(|shard| *shard < inner.actors.shards.len())
             .unwrap_or_else(in_turn);
         let id = SubscriberId(inner.next_id.fetch_add(1, Ordering::Relaxed));
-        let outbox = Arc::new(Outbox::new(
-            id,
-            shard,
-            options.kind,
-            options.label.clone(),
-            inner.tracer.clone(),
-        ));
+        let (metrics, tracer) = (inner.metrics.clone(), inner.tracer.clone());
+        let outbox = Arc::new(Outbox::new(id, shard, &options, metrics, tracer));
+        // The end of the actor made below takes this back, whether or not it ever runs.
+        inner.metrics.sessions_opened.add(1);
+        outbox.road().sessions.increment(1.0);
         let (active, opened) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let actor = SessionActor {
             outbox: outbox.clone(),

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use super::peek::Peek;
 use super::{Answer, Inner, reply};
+use crate::metric::{self, Limit};
 
 impl Inner {
     /// Answers a POST of several messages: an array of the answers to its requests, or 202 when it has none.
@@ -34,6 +35,9 @@ impl Inner {
         };
         let max = self.handler.options.batch_max;
         if messages.is_empty() || messages.len() > max {
+            if messages.len() > max {
+                metric::limit_reached(Limit::Batch);
+            }
             return reply::bad_request(
                 None,
                 &format!("a batch has 1 to {max} messages, not {}", messages.len()),

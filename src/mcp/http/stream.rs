@@ -19,6 +19,7 @@ use super::EndpointBody;
 use crate::mcp::handler::McpSession;
 use crate::mcp::listen::Listening;
 use crate::mcp::wire::{KEEP_ALIVE, Wire};
+use crate::metric::{self, Limit, McpMetrics};
 use crate::{Drained, EndReason, Entry, OutboxReader};
 
 /// How long rmcp may take to make the two messages of a listen stream.
@@ -34,6 +35,9 @@ impl StreamPlace {
         let taken = open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
             (open < max).then_some(open + 1)
         });
+        if taken.is_err() {
+            metric::limit_reached(Limit::Streams);
+        }
         taken.is_ok().then(|| StreamPlace { open: open.clone() })
     }
 }
@@ -50,9 +54,18 @@ pub(super) enum Held {
     Session(Arc<McpSession>),
     /// A listen stream's own session, and the result that says its end is graceful.
     Listening {
-        _listening: Arc<Listening>,
+        listening: Arc<Listening>,
         result: Bytes,
     },
+}
+
+impl Held {
+    fn metrics(&self) -> &McpMetrics {
+        match self {
+            Held::Session(session) => &session.metrics,
+            Held::Listening { listening, .. } => &listening.metrics,
+        }
+    }
 }
 
 /// The body of an open stream.
@@ -111,7 +124,11 @@ impl Body for EventStream {
         }
         let mut entries: Vec<Entry> = Vec::new();
         match std::task::ready!(stream.reader.poll_drain(cx, |entry| entries.push(entry))) {
-            Drained::Entries(position) => frame(stream.wire.encode(&entries, position)),
+            Drained::Entries(position) => {
+                let encoded = stream.wire.encode(&entries, position);
+                stream.held.metrics().wrote(&entries);
+                frame(encoded)
+            }
             Drained::KeepAlive => frame(KEEP_ALIVE),
             Drained::Ended(reason) => {
                 stream.ended = true;

@@ -12,6 +12,7 @@ use super::judge::{Finding, Judge, Verdict};
 use super::reading::{self, Reading};
 use super::watch::FileWatch;
 use crate::config::WorkspaceConfig;
+use crate::metric::{self, Limit, Source};
 use crate::source::debounce::{Debounce, Due};
 use crate::source::identity::Identity;
 use std::path::PathBuf;
@@ -118,7 +119,12 @@ impl Task {
             biased;
             () = sleep_until(due_at.unwrap_or(self.rescan_at)), if due_at.is_some() => {
                 match self.debounce.take(Instant::now()) {
-                    Some(due) => self.look(due == Due::Quiet).await,
+                    Some(due) => {
+                        if due == Due::Limit {
+                            metric::limit_reached(Limit::Debounce);
+                        }
+                        self.look(due == Due::Quiet).await
+                    }
                     None => Ok(()),
                 }
             }
@@ -209,6 +215,13 @@ impl Task {
         self.known = None;
         let verdict = self.decide(Finding::Faulty, quiet);
         if verdict == Verdict::Report {
+            metric::source_failed(Source::Collection);
+            match fault {
+                Fault::TooLarge { .. } => metric::limit_reached(Limit::CollectionBytes),
+                Fault::TooMany { .. } => metric::limit_reached(Limit::CollectionItems),
+                Fault::ViewTooLarge { .. } => metric::limit_reached(Limit::BodyBytes),
+                _ => {}
+            }
             let (collection, file) = (&self.name, self.file.display());
             tracing::warn!(collection, %file, %fault, "the file of a collection cannot be taken; what was read before stays");
             self.stats.send_modify(|stats| stats.faults += 1);

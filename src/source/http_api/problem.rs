@@ -12,6 +12,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidings_actors::{Closed, PublishError, ReadError};
 
+use crate::metric;
+
 /// Longest path that is repeated in an answer; no URI that the bus accepts needs a longer one.
 const INSTANCE_LEN_MAX: usize = 8192;
 
@@ -152,8 +154,12 @@ impl IntoResponse for Problem {
 /// Writes the problem that a handler answered, if it did.
 pub(super) async fn render(request: Request, next: Next) -> Response {
     let instance = request.uri().path().to_owned();
+    let publishes = !request.method().is_safe();
     let mut response = next.run(request).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        if publishes {
+            metric::source_failed(metric::Source::Http);
+        }
         problem.write(&instance, &mut response);
     }
     response

@@ -616,6 +616,10 @@ async fn sessions_and_subscribers_are_shown() {
             (&json!("local"), &json!("test label")),
             "{shown}"
         );
+        assert_eq!(
+            (&item["revision"], &item["transport"]),
+            (&json!("none"), &json!("local"))
+        );
         assert_eq!((&item["subscriptions"], &item["streams"]), (&json!(1), &json!(0)));
         assert_eq!(
             (&item["pending"]["uris"], &item["pending"]["entries"]),

@@ -184,6 +184,9 @@ struct SubscriberItem<'a> {
     id: String,
     kind: &'static str,
     label: &'a str,
+    /// What it speaks, and what carries what it is told.
+    revision: &'static str,
+    transport: &'static str,
     /// How many streams read it now.
     streams: usize,
     subscriptions: usize,
@@ -248,6 +251,8 @@ fn subscriber_item(info: &SubscriberInfo) -> SubscriberItem<'_> {
         id: info.id.to_string(),
         kind: info.kind.name(),
         label: &info.label,
+        revision: info.protocol,
+        transport: info.transport,
         streams: pending.streams,
         subscriptions: pending.subscriptions,
         pending: PendingItem {

@@ -10,6 +10,7 @@ use super::reading::Reading;
 use super::shelf::{Shelf, Stock};
 use super::skip::{Reports, SkipReason};
 use super::watch::FolderWatch;
+use crate::metric::{self, Limit};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -96,6 +97,7 @@ impl Lookout {
         }
         if let Some((_, first)) = look.beyond.as_ref().filter(|_| before == 0) {
             let (first, max) = (first.as_str(), self.folder.files_max);
+            metric::limit_reached(Limit::Files);
             tracing::warn!(
                 first,
                 max,

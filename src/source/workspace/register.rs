@@ -8,6 +8,7 @@ use super::document::Document;
 use super::process::{Broken, Launch};
 use super::program::{self, Unfit};
 use crate::config::{RegisterConfig, size, time};
+use crate::metric::{self, Limit};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -102,6 +103,7 @@ impl Register {
             Broken::NotStarted(error) => format!("it could not be started: {error}"),
             Broken::Failed(error) => format!("the system failed: {error}"),
             Broken::TimedOut => {
+                metric::limit_reached(Limit::RegisterTimeout);
                 format!(
                     "it took longer than {} (register.timeout)",
                     time::text(self.config.timeout)

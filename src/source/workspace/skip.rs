@@ -4,6 +4,7 @@
 //! for a reason until it is served, gone, or skipped for another one. Filled by the task; read by its statistics.
 
 use super::path::FilePath;
+use crate::metric::{self, Limit, Source};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -88,6 +89,13 @@ impl Reports {
             return false;
         }
         self.skipped.insert(path.to_owned(), reason);
+        match reason {
+            SkipReason::TooLarge => metric::limit_reached(Limit::FileBytes),
+            SkipReason::Unreadable | SkipReason::NoPermission | SkipReason::Refused => {
+                metric::source_failed(Source::Workspace);
+            }
+            _ => {}
+        }
         let (path, remedy) = (path.display(), reason.remedy());
         match reason {
             // Editors use them as locks.

@@ -15,6 +15,7 @@ use super::register::Outcome;
 use super::skip::SkipReason;
 use super::uri::{path_of, uri_of};
 use super::watch::Mark;
+use crate::metric::{self, Limit};
 use crate::source::debounce::{Debounce, Due};
 use futures_util::future::join_all;
 use std::path::Path;
@@ -137,6 +138,9 @@ impl Task {
         };
         if self.marked.take_register() {
             self.register.notify_one();
+        }
+        if due == Due::Limit {
+            metric::limit_reached(Limit::Debounce);
         }
         let scope = self.marked.take_scope();
         self.look(scope, due == Due::Quiet).await
