@@ -74,6 +74,8 @@ pub(super) struct Engine<'a> {
     failed: usize,
     failed_reason: Option<String>,
     running: bool,
+    /// When progress was told last.
+    told_at: u64,
     churners: VecDeque<(u64, usize)>,
     pub(super) publisher: Option<Publisher>,
     schedule: Option<Schedule>,
@@ -115,6 +117,7 @@ impl<'a> Engine<'a> {
             failed: 0,
             failed_reason: None,
             running: false,
+            told_at: 0,
             churners: VecDeque::new(),
             publisher,
             schedule: None,
@@ -145,6 +148,11 @@ impl<'a> Engine<'a> {
     }
 
     fn tell(&mut self, phase: &'static str, done: u64, of: u64) {
+        let now = self.now();
+        if now.saturating_sub(self.told_at) < nanos(TICK) {
+            return;
+        }
+        self.told_at = now;
         let deliveries = self.book.tally.deliveries();
         (self.progress)(Progress {
             phase,

@@ -39,9 +39,12 @@ impl Kind {
     }
 }
 
+/// Longer times than two hours count as two hours.
+const LONGEST_US: u64 = 7_200_000_000;
+
 /// Microseconds, to three digits.
 pub(super) fn histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("three digits are allowed")
+    Histogram::new_with_max(LONGEST_US, 3).expect("three digits up to an hour are allowed")
 }
 
 /// One kind of clients.

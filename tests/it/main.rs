@@ -23,3 +23,4 @@ mod mcp;
 mod story;
 mod wrap;
 mod check;
+mod bench;

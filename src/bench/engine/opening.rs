@@ -54,8 +54,13 @@ impl Engine<'_> {
     }
 
     fn all_are_open(&self, all: usize) -> Result<(), BenchError> {
-        if self.live == all || self.is_stopped() {
+        if self.live == all {
             return Ok(());
+        }
+        if self.is_stopped() {
+            return Err(BenchError::Failed(
+                "interrupted before all sessions were open".to_owned(),
+            ));
         }
         let lost = &self.book.tally.lost_reason;
         let late = format!("no answer within --open-timeout {:?}", self.settings.open_timeout);
@@ -97,7 +102,7 @@ impl Engine<'_> {
     /// Looks at what happens for a while.
     pub(super) fn idle(&mut self, length: Duration) -> Result<(), BenchError> {
         let until = self.now() + nanos(length);
-        while self.now() < until && !self.is_stopped() {
+        while self.now() < until {
             self.turn(until)?;
         }
         Ok(())

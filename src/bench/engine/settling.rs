@@ -63,7 +63,7 @@ impl Engine<'_> {
     fn until_answered(&mut self) -> Result<(), BenchError> {
         let waiting = |engine: &Engine<'_>| engine.publisher.as_ref().is_some_and(|one| one.waiting() > 0);
         let until = self.now() + nanos(self.settings.settle * PATIENCE);
-        while waiting(self) && self.now() < until && !self.is_stopped() {
+        while waiting(self) && self.now() < until {
             self.turn(until)?;
         }
         Ok(())
@@ -72,7 +72,7 @@ impl Engine<'_> {
     fn publish_fences(&mut self) -> Result<(), BenchError> {
         let made = self.schedule.as_ref().map_or(0, |schedule| schedule.made());
         for resource in 0..self.book.uris.len() {
-            while self.publisher.as_ref().is_some_and(|one| !one.has_room(resource)) && !self.is_stopped() {
+            while self.publisher.as_ref().is_some_and(|one| !one.has_room(resource)) {
                 self.turn(self.now() + nanos(LOOK_EVERY))?;
             }
             let now = self.now();
@@ -109,7 +109,7 @@ impl Engine<'_> {
             }
             let now = self.now();
             let quiet_since = self.book.tally.last_at.max(begin);
-            if now > patience || now.saturating_sub(quiet_since) > nanos(silence) || self.is_stopped() {
+            if now > patience || now.saturating_sub(quiet_since) > nanos(silence) {
                 return Ok(());
             }
             let until = now + nanos(LOOK_EVERY);
