@@ -2,7 +2,7 @@
 //!
 //! Owns one blocking connection with a limit on every wait. It is never used while anything is measured.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -69,13 +69,17 @@ impl<'s> Control<'s> {
             none => {
                 let unreachable = |error| BenchError::Unreachable(format!("cannot reach {address}: {error}"));
                 let socket = TcpStream::connect_timeout(&address, CONNECT_MAX).map_err(unreachable)?;
-                socket.set_nodelay(true).map_err(failed)?;
-                socket.set_read_timeout(Some(ANSWER_MAX)).map_err(failed)?;
-                socket.set_write_timeout(Some(ANSWER_MAX)).map_err(failed)?;
+                socket.set_nodelay(true).map_err(|error| failed(&error))?;
+                socket
+                    .set_read_timeout(Some(ANSWER_MAX))
+                    .map_err(|error| failed(&error))?;
+                socket
+                    .set_write_timeout(Some(ANSWER_MAX))
+                    .map_err(|error| failed(&error))?;
                 none.insert(socket)
             }
         };
-        socket.write_all(request).map_err(failed)
+        socket.write_all(request).map_err(|error| failed(&error))
     }
 
     fn answer(&mut self) -> Result<(Head, Vec<u8>), BenchError> {
@@ -91,10 +95,16 @@ impl<'s> Control<'s> {
             }
             match socket.read(&mut buffer) {
                 Ok(0) if response.ends_with_connection() => break,
-                Ok(0) => return Err(failed("the server closed the connection before it answered")),
+                Ok(0) => {
+                    let reason = "the server closed the connection before it answered";
+                    return Err(BenchError::Failed(reason.to_owned()));
+                }
                 Ok(count) => self.rest.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(format!("no answer within {ANSWER_MAX:?}: {error}"))),
+                Err(error) => {
+                    let reason = format!("no answer within {ANSWER_MAX:?}: {error}");
+                    return Err(BenchError::Failed(reason));
+                }
             }
         }
         let head = response.head().cloned();
@@ -175,6 +185,6 @@ impl<'s> Control<'s> {
     }
 }
 
-fn failed(error: impl ToString) -> BenchError {
+fn failed(error: &io::Error) -> BenchError {
     BenchError::Failed(error.to_string())
 }

@@ -95,9 +95,9 @@ impl<'a> Engine<'a> {
         publisher: Option<Publisher>,
         pid: Option<u32>,
     ) -> Result<Engine<'a>, BenchError> {
-        let poll = Poll::new().map_err(broken)?;
-        let registry = poll.registry().try_clone().map_err(broken)?;
-        let waker = Arc::new(Waker::new(&registry, WAKER).map_err(broken)?);
+        let poll = Poll::new().map_err(|error| broken(&error))?;
+        let registry = poll.registry().try_clone().map_err(|error| broken(&error))?;
+        let waker = Arc::new(Waker::new(&registry, WAKER).map_err(|error| broken(&error))?);
         Ok(Engine {
             settings,
             stop: outside.stop,
@@ -166,7 +166,7 @@ impl<'a> Engine<'a> {
     fn turn(&mut self, until: u64) -> Result<(), BenchError> {
         let wait = Duration::from_nanos(until.saturating_sub(self.now())).min(TICK);
         match self.poll.poll(&mut self.events, Some(wait)) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(broken(error)),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(broken(&error)),
             _ => {}
         }
         let mut ready = std::mem::take(&mut self.ready);
@@ -269,7 +269,7 @@ impl<'a> Engine<'a> {
             }
             publisher
                 .publish(&mut self.book, &self.registry, due, now)
-                .map_err(broken)?;
+                .map_err(|error| broken(&error))?;
             schedule.advance();
             now = nanos(self.clock.elapsed());
         }
@@ -294,6 +294,6 @@ impl<'a> Engine<'a> {
     }
 }
 
-fn broken(error: io::Error) -> BenchError {
+fn broken(error: &io::Error) -> BenchError {
     BenchError::Failed(format!("the load test itself broke: {error}"))
 }

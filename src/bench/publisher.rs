@@ -149,7 +149,7 @@ impl Publisher {
     pub(super) fn turn(&mut self, number: usize, buffer: &mut [u8], now: u64) {
         let (log, is_tool) = (&mut self.log, matches!(self.way, Way::Tool { .. }));
         let turned = self.lanes[number].turn(buffer, |sent, head, body| {
-            log.note(&sent, head, body, is_tool, now)
+            log.note(&sent, head, body, is_tool, now);
         });
         if let Err(reason) = turned {
             self.give_up(number, reason);

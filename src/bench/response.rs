@@ -23,8 +23,8 @@ pub(super) struct Head {
     pub(super) etag: Option<String>,
     /// The connection ends with this answer.
     pub(super) closes: bool,
-    length: Option<usize>,
-    chunked: bool,
+    pub(super) length: Option<usize>,
+    pub(super) chunked: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -274,7 +274,7 @@ impl Session {
         let used = used.map_err(|error| error.to_string())?;
         broken.map_err(|error| error.to_string())?;
         if let Some(error) = ended {
-            let error = error.map_or_else(|| "it said that it is complete".to_owned(), |error| error);
+            let error = error.unwrap_or_else(|| "it said that it is complete".to_owned());
             return Err(format!("the server ended the stream: {error}"));
         }
         if !live {

@@ -254,7 +254,7 @@ impl Settings {
     pub(super) fn revision_of(&self, index: usize) -> Revision {
         match self.era {
             Era::Legacy => self.revision,
-            Era::Mix if index % 2 == 0 => self.revision,
+            Era::Mix if index.is_multiple_of(2) => self.revision,
             Era::Modern | Era::Mix => Revision::R2026_07_28,
         }
     }
@@ -318,10 +318,10 @@ mod tests {
             }),
             ("--revision", |all| all.revision = Revision::R2026_07_28),
             ("--uri-template", |all| {
-                all.uris = Uris::Pattern("demo://one".to_owned())
+                all.uris = Uris::Pattern("demo://one".to_owned());
             }),
             ("--uri-template", |all| {
-                all.uris = Uris::Pattern("no uri {n}".to_owned())
+                all.uris = Uris::Pattern("no uri {n}".to_owned());
             }),
             ("--publish-args", |all| {
                 all.publish = Publish::Tool {

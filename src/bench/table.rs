@@ -20,7 +20,7 @@ pub fn table(report: &Report) -> String {
     }
     match report.problems.is_empty() {
         true if report.matching != "none" => {
-            text += "every live client has the newest state of all it asked for\n"
+            text += "every live client has the newest state of all it asked for\n";
         }
         true => {}
         false => report

@@ -120,7 +120,7 @@ impl Engine<'_> {
             let sent = self
                 .undertaker
                 .send(&self.book.site, &self.registry, &request, (), now);
-            sent.map_err(broken)?;
+            sent.map_err(|error| broken(&error))?;
         }
         Ok(())
     }

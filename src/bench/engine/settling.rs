@@ -84,7 +84,7 @@ impl Engine<'_> {
             if let Some(publisher) = &mut self.publisher {
                 publisher
                     .publish(&mut self.book, &self.registry, due, now)
-                    .map_err(super::broken)?;
+                    .map_err(|error| super::broken(&error))?;
             }
         }
         Ok(())
