@@ -8,6 +8,7 @@ mod serve;
 mod publish;
 mod watch;
 mod check;
+mod bench;
 mod demo;
 mod exit;
 mod signal;
@@ -19,6 +20,7 @@ use std::future::Future;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use bench::Bench;
 use check::Check;
 pub use exit::{CliError, Exit};
 use publish::Publish;
@@ -47,6 +49,9 @@ enum Command {
     /// Test how any MCP server tells of changes
     #[command(after_help = exit::HELP)]
     Check(Check),
+    /// Load any MCP server with sessions and updates, and measure how fast everybody is told
+    #[command(after_help = exit::HELP)]
+    Bench(Box<Bench>),
     /// Tell a story on a bus of its own: one resource, registered once and updated twice
     #[command(subcommand, after_help = exit::HELP)]
     Demo(demo::Story),
@@ -73,6 +78,7 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Publish(publish) => publish.run(),
         Command::Watch(watch) => watch.run(),
         Command::Check(check) => return check.run(),
+        Command::Bench(bench) => return bench.run(),
         Command::Demo(story) => story.run(),
     };
     ended.map(|()| Exit::Ok)
@@ -118,6 +124,8 @@ mod tests {
             "tidings publish demo://a --create --url http://127.0.0.1:1",
             "tidings check http://127.0.0.1:1/mcp --json --era legacy",
             "tidings check -- server",
+            "tidings bench",
+            "tidings bench http://127.0.0.1:1/mcp --sessions 5 --era modern --json -",
             "tidings demo push",
             "tidings demo poll",
         ] {

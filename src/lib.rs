@@ -6,6 +6,7 @@ pub mod mcp;
 pub mod etag_tools;
 pub mod client;
 pub mod check;
+pub mod bench;
 pub mod source;
 pub mod store;
 pub mod config;

@@ -24,3 +24,4 @@ mod mcp;
 mod story;
 mod wrap;
 mod check;
+mod bench;

@@ -1,0 +1,126 @@
+//! Lines in a frame, as SVG.
+//!
+//! Owns the geometry: scales, ticks, paths. Colours are classes of the page around it. It knows nothing of what is
+//! drawn.
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 240.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 16.0;
+const BOTTOM: f64 = 32.0;
+const TICKS: usize = 4;
+
+/// One line.
+pub(super) struct Line<'l> {
+    pub(super) name: &'l str,
+    /// The style's class.
+    pub(super) class: &'l str,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// A chart whose x-axis has these ticks (position and label) and whose y-axis begins at 0; `label` writes a value of
+/// the y-axis.
+pub(super) fn chart(
+    title: &str,
+    lines: &[Line<'_>],
+    ticks: &[(f64, String)],
+    label: impl Fn(f64) -> String,
+) -> String {
+    let all = || lines.iter().flat_map(|line| &line.points);
+    let most = |of: fn(&(f64, f64)) -> f64| all().map(of).fold(0.0, f64::max);
+    let x_max = ticks
+        .iter()
+        .map(|(at, _)| *at)
+        .fold(most(|point| point.0), f64::max)
+        .max(1e-9);
+    let y_max = round_up(most(|point| point.1));
+    let x = |value: f64| LEFT + value / x_max * (WIDTH - LEFT - RIGHT);
+    let y = |value: f64| HEIGHT - BOTTOM - value / y_max * (HEIGHT - TOP - BOTTOM);
+    let mut svg = format!(
+        "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
+        escape(title),
+        escape(title)
+    );
+    for tick in 0..=TICKS {
+        let value = y_max * tick as f64 / TICKS as f64;
+        let at = y(value);
+        svg += &format!(
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+             <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            WIDTH - RIGHT,
+            LEFT - 6.0,
+            at + 4.0,
+            escape(&label(value))
+        );
+    }
+    for (at, text) in ticks {
+        svg += &format!(
+            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            x(*at),
+            HEIGHT - 10.0,
+            escape(text)
+        );
+    }
+    for line in lines.iter().filter(|line| !line.points.is_empty()) {
+        let points = line.points.iter();
+        let points: Vec<String> = points
+            .map(|(at, value)| format!("{:.1},{:.1}", x(*at), y(*value)))
+            .collect();
+        svg += &format!(
+            "<polyline class=\"line {}\" points=\"{}\"><title>{}</title></polyline>",
+            line.class,
+            points.join(" "),
+            escape(line.name)
+        );
+    }
+    svg + "</svg></figure>"
+}
+
+/// The next of 1, 2, 5, 10, 20, … that is not below.
+fn round_up(value: f64) -> f64 {
+    if value <= 0.0 || !value.is_finite() {
+        return 1.0;
+    }
+    let power = 10f64.powf(value.log10().floor());
+    let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
+    steps.into_iter().find(|step| *step >= value).unwrap_or(value)
+}
+
+/// Text as HTML shows it.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_end_at_round_numbers() {
+        assert_eq!(
+            [0.0, 0.7, 1.0, 13.0, 2_400.0, 9_999.0].map(round_up),
+            [1.0, 1.0, 1.0, 20.0, 2_500.0, 10_000.0]
+        );
+    }
+
+    #[test]
+    fn points_stay_in_the_frame_and_text_is_escaped() {
+        let line = Line {
+            name: "a<b",
+            class: "one",
+            points: vec![(0.0, 0.0), (10.0, 100.0)],
+        };
+        let svg = chart(
+            "t & u",
+            &[line],
+            &[(0.0, "0".to_owned()), (10.0, "10 s".to_owned())],
+            |value| format!("{value}"),
+        );
+        assert!(svg.contains("points=\"64.0,208.0 704.0,16.0\""), "{svg}");
+        assert!(svg.contains("t &amp; u") && svg.contains("a&lt;b"), "{svg}");
+    }
+}

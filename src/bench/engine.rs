@@ -1,0 +1,299 @@
+//! The loop: every connection of the test on one thread with one epoll, so that its own share of the machine is small.
+//!
+//! Owns the connections, the clock and the order in which things are looked at: between any few events it is asked
+//! whether an update is due, so that reading never makes an update late. What happens when is in the phases below:
+//! opening, running, settling. It judges nothing; [`super::report`] does.
+
+mod opening;
+mod running;
+mod settling;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mio::{Poll, Registry, Token, Waker};
+
+use super::lane::Lane;
+use super::meter::Meter;
+use super::poller::Poller;
+use super::publisher::Publisher;
+use super::report::Second;
+use super::schedule::{Schedule, nanos};
+use super::session::{Book, Session};
+use super::settings::Settings;
+use super::tally::Kind;
+use super::{BenchError, Outside, Progress};
+
+/// Sessions have the tokens below; then come those of the publisher's connections, the pollers, and two of one each.
+const LANES: usize = 1 << 20;
+const POLLERS: usize = 2 << 20;
+const UNDERTAKER: Token = Token(3 << 20);
+const WAKER: Token = Token(4 << 20);
+
+/// So many events are looked at before it is asked whether an update is due.
+const EVENTS_AT_ONCE: usize = 32;
+const EVENTS_MAX: usize = 4096;
+const READ_BYTES: usize = 64 * 1024;
+
+/// The longest wait: progress, signals and slow readers are looked at this often.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The CPU and memory of both sides at some moments.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Readings {
+    pub(super) empty_kib: Option<u64>,
+    pub(super) idle_kib: Option<u64>,
+    pub(super) after_kib: Option<u64>,
+    /// Nanoseconds in the measured time.
+    pub(super) server_cpu: Option<u64>,
+    pub(super) own_cpu: Option<u64>,
+    pub(super) opened_in: Duration,
+}
+
+pub(super) struct Engine<'a> {
+    settings: &'a Settings,
+    stop: &'a AtomicBool,
+    progress: &'a mut dyn FnMut(Progress<'_>),
+    poll: Poll,
+    registry: Registry,
+    ready: Vec<(usize, bool)>,
+    waker: Arc<Waker>,
+    events: mio::Events,
+    buffer: Vec<u8>,
+    clock: Instant,
+    pub(super) book: Book,
+    sessions: Vec<Option<Session>>,
+    /// Places of sessions that have gone.
+    free: Vec<usize>,
+    opening: usize,
+    live: usize,
+    /// Those that could not be opened, and the first one's reason.
+    failed: usize,
+    failed_reason: Option<String>,
+    running: bool,
+    /// When progress was told last.
+    told_at: u64,
+    churners: VecDeque<(u64, usize)>,
+    pub(super) publisher: Option<Publisher>,
+    schedule: Option<Schedule>,
+    undertaker: Lane<()>,
+    pub(super) pollers: Vec<Poller>,
+    server: Option<Meter>,
+    own: Meter,
+    pub(super) readings: Readings,
+    pub(super) timeline: Vec<Second>,
+}
+
+impl<'a> Engine<'a> {
+    pub(super) fn new(
+        settings: &'a Settings,
+        outside: &'a mut Outside<'_>,
+        book: Book,
+        publisher: Option<Publisher>,
+        pid: Option<u32>,
+    ) -> Result<Engine<'a>, BenchError> {
+        let poll = Poll::new().map_err(|error| broken(&error))?;
+        let registry = poll.registry().try_clone().map_err(|error| broken(&error))?;
+        let waker = Arc::new(Waker::new(&registry, WAKER).map_err(|error| broken(&error))?);
+        Ok(Engine {
+            settings,
+            stop: outside.stop,
+            progress: &mut *outside.progress,
+            poll,
+            registry,
+            ready: Vec::new(),
+            waker,
+            events: mio::Events::with_capacity(EVENTS_MAX),
+            buffer: vec![0; READ_BYTES],
+            clock: Instant::now(),
+            book,
+            sessions: Vec::new(),
+            free: Vec::new(),
+            opening: 0,
+            live: 0,
+            failed: 0,
+            failed_reason: None,
+            running: false,
+            told_at: 0,
+            churners: VecDeque::new(),
+            publisher,
+            schedule: None,
+            undertaker: Lane::new(UNDERTAKER),
+            pollers: Vec::new(),
+            server: pid.map(Meter::new),
+            own: Meter::new(std::process::id()),
+            readings: Readings::default(),
+            timeline: Vec::new(),
+        })
+    }
+
+    /// The tokens of the publisher's connections.
+    pub(super) fn lane_tokens(count: usize) -> impl Iterator<Item = Token> {
+        (LANES..LANES + count).map(Token)
+    }
+
+    pub(super) fn poller_token(number: usize) -> Token {
+        Token(POLLERS + number)
+    }
+
+    fn now(&self) -> u64 {
+        nanos(self.clock.elapsed())
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn tell(&mut self, phase: &'static str, done: u64, of: u64) {
+        let now = self.now();
+        if now.saturating_sub(self.told_at) < nanos(TICK) {
+            return;
+        }
+        self.told_at = now;
+        let deliveries = self.book.tally.deliveries();
+        (self.progress)(Progress {
+            phase,
+            done,
+            of,
+            deliveries,
+        });
+    }
+
+    /// Waits for something to happen, until `until` at the longest, and looks at it.
+    fn turn(&mut self, until: u64) -> Result<(), BenchError> {
+        let wait = Duration::from_nanos(until.saturating_sub(self.now())).min(TICK);
+        match self.poll.poll(&mut self.events, Some(wait)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(broken(&error)),
+            _ => {}
+        }
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.clear();
+        let events = self.events.iter();
+        ready.extend(events.map(|event| (event.token().0, event.is_read_closed())));
+        for events in ready.chunks(EVENTS_AT_ONCE) {
+            self.publish_due()?;
+            for (token, closed) in events {
+                self.look_at(*token, *closed);
+            }
+        }
+        self.ready = ready;
+        self.publish_due()
+    }
+
+    fn look_at(&mut self, token: usize, closed: bool) {
+        if token < LANES {
+            self.read_session(token, closed);
+        } else if token < POLLERS {
+            let now = self.now();
+            if let Some(publisher) = &mut self.publisher {
+                publisher.turn(token - LANES, &mut self.buffer, now);
+            }
+        } else if token < UNDERTAKER.0 {
+            self.read_poller(token - POLLERS);
+        } else if token == UNDERTAKER.0 && self.undertaker.turn(&mut self.buffer, |(), _, _| ()).is_err() {
+            // Who cannot be told that a session ended will find out.
+            self.undertaker.abandon();
+        }
+    }
+
+    fn read_session(&mut self, index: usize, closed: bool) {
+        let now = self.now();
+        let Some(session) = self.sessions.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        let was_live = session.is_live();
+        let read = session.turn(&mut self.book, &self.registry, &mut self.buffer, (now, closed));
+        let (is_live, kind) = (session.is_live(), session.kind);
+        if !was_live && is_live {
+            self.opening -= 1;
+            self.live += 1;
+            self.has_opened(index, kind);
+        }
+        if let Err(reason) = read {
+            self.lose(index, is_live, reason);
+        }
+    }
+
+    fn has_opened(&mut self, index: usize, kind: Kind) {
+        let now = self.now();
+        let Some(session) = &mut self.sessions[index] else {
+            return;
+        };
+        if self.running {
+            session.begin_late(&self.book);
+        }
+        match kind {
+            Kind::Churn => {
+                self.book.tally.group_mut(kind).sessions += 1;
+                self.churners.push_back((now + running::CHURN_LIFE, index));
+            }
+            // They are read when the engine says so; a socket that cannot be withdrawn has broken already.
+            Kind::Slow | Kind::Stalled => drop(session.withdraw(&self.registry)),
+            Kind::Reading | Kind::Polling => {}
+        }
+    }
+
+    /// A session could not be opened, or its stream ended.
+    fn lose(&mut self, index: usize, was_live: bool, reason: String) {
+        self.sessions[index] = None;
+        if was_live {
+            self.live -= 1;
+            self.book.tally.lose(reason);
+        } else {
+            self.opening -= 1;
+            self.failed += 1;
+            self.failed_reason.get_or_insert(reason);
+        }
+    }
+
+    fn read_poller(&mut self, number: usize) {
+        let now = self.now();
+        let poller = &mut self.pollers[number];
+        if let Err(reason) = poller.turn(&mut self.book, &mut self.buffer, now) {
+            self.book.tally.lose(reason);
+        }
+    }
+
+    /// Sends every update that is due and has room.
+    fn publish_due(&mut self) -> Result<(), BenchError> {
+        let (Some(publisher), Some(schedule)) = (&mut self.publisher, &mut self.schedule) else {
+            return Ok(());
+        };
+        let mut now = nanos(self.clock.elapsed());
+        while let Some(due) = schedule.due(now) {
+            if !publisher.has_room(due.resource) {
+                break;
+            }
+            publisher
+                .publish(&mut self.book, &self.registry, due, now)
+                .map_err(|error| broken(&error))?;
+            schedule.advance();
+            now = nanos(self.clock.elapsed());
+        }
+        Ok(())
+    }
+
+    /// How many sessions could not be opened after all of the first ones were, and why.
+    pub(super) fn late_failures(&self) -> Option<(usize, &str)> {
+        let reason = self.failed_reason.as_deref()?;
+        Some((self.failed, reason))
+    }
+
+    /// What is left to be cleaned up at the server.
+    pub(super) fn farewells(&self) -> Vec<Vec<u8>> {
+        let sessions = self.sessions.iter().flatten();
+        let sessions = sessions.filter_map(|session| session.farewell(&self.book.site));
+        let pollers = self
+            .pollers
+            .iter()
+            .filter_map(|poller| poller.farewell(&self.book));
+        sessions.chain(pollers).collect()
+    }
+}
+
+fn broken(error: &io::Error) -> BenchError {
+    BenchError::Failed(format!("the load test itself broke: {error}"))
+}

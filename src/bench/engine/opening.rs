@@ -1,0 +1,127 @@
+//! The first phase: every session connects, subscribes and opens its stream, not too many at a time.
+
+use std::time::Duration;
+
+use super::{Engine, broken};
+use crate::bench::BenchError;
+use crate::bench::schedule::nanos;
+use crate::bench::session::Session;
+use crate::bench::tally::Kind;
+
+/// Sessions that are opening at the same time: less than any listener's backlog.
+const OPENING_MAX: usize = 100;
+
+/// How long after the last session has opened nothing is sent: some servers are ready a moment after they said so.
+const PAUSE: Duration = Duration::from_millis(300);
+
+impl Engine<'_> {
+    /// Opens all sessions.
+    pub(in crate::bench) fn open(&mut self) -> Result<(), BenchError> {
+        self.readings.empty_kib = self.server.as_ref().and_then(|server| server.resident_kib());
+        let settings = self.settings;
+        let kinds = [
+            (Kind::Reading, settings.sessions),
+            (Kind::Slow, settings.slow),
+            (Kind::Stalled, settings.stalled),
+        ];
+        let mut plan: Vec<Kind> = Vec::new();
+        for (kind, count) in kinds {
+            plan.extend(std::iter::repeat_n(kind, count));
+            self.book.tally.group_mut(kind).sessions = count as u64;
+        }
+        self.book.tally.group_mut(Kind::Polling).sessions = self.pollers.len() as u64;
+        let (begin, all) = (self.now(), plan.len());
+        let until = begin + nanos(settings.open_timeout);
+        while self.live + self.failed < all && !self.is_stopped() {
+            let now = self.now();
+            if now > until {
+                break;
+            }
+            let allowed = ((now - begin) as f64 / 1e9 * settings.connect_rate) as usize + 1;
+            while self.opening < OPENING_MAX && self.sessions.len() < allowed.min(all) {
+                let kind = plan[self.sessions.len()];
+                self.connect(kind);
+            }
+            let pace = Duration::from_secs_f64(1.0 / settings.connect_rate);
+            self.turn(now + nanos(pace.max(Duration::from_millis(1))))?;
+            self.tell("opening", self.live as u64, all as u64);
+        }
+        self.readings.opened_in = Duration::from_nanos(self.now() - begin);
+        self.all_are_open(all)?;
+        self.idle(PAUSE)?;
+        self.readings.idle_kib = self.server.as_ref().and_then(|server| server.resident_kib());
+        Ok(())
+    }
+
+    fn all_are_open(&self, all: usize) -> Result<(), BenchError> {
+        if self.live == all {
+            return Ok(());
+        }
+        if self.is_stopped() {
+            return Err(BenchError::Failed(
+                "interrupted before all sessions were open".to_owned(),
+            ));
+        }
+        let lost = &self.book.tally.lost_reason;
+        let late = format!("no answer within --open-timeout {:?}", self.settings.open_timeout);
+        let reason = self.failed_reason.as_ref().or(lost.as_ref()).unwrap_or(&late);
+        Err(BenchError::Failed(format!(
+            "{} of {all} sessions could not be opened: {reason}",
+            all - self.live
+        )))
+    }
+
+    /// Begins to open one more session.
+    pub(super) fn connect(&mut self, kind: Kind) {
+        let index = self.free.pop().unwrap_or(self.sessions.len());
+        let revision = self.settings.revision_of(index);
+        let opened = Session::open(
+            &self.book,
+            &self.registry,
+            (index, kind),
+            revision,
+            self.settings.subscribe,
+        );
+        let session = match opened {
+            Ok(session) => {
+                self.opening += 1;
+                Some(session)
+            }
+            Err(error) => {
+                self.failed += 1;
+                self.failed_reason.get_or_insert(error.to_string());
+                None
+            }
+        };
+        match self.sessions.get_mut(index) {
+            Some(place) => *place = session,
+            None => self.sessions.push(session),
+        }
+    }
+
+    /// Looks at what happens for a while.
+    pub(super) fn idle(&mut self, length: Duration) -> Result<(), BenchError> {
+        let until = self.now() + nanos(length);
+        while self.now() < until {
+            self.turn(until)?;
+        }
+        Ok(())
+    }
+
+    /// Stops reading a session for good and tells the server.
+    pub(super) fn retire(&mut self, index: usize) -> Result<(), BenchError> {
+        let now = self.now();
+        let Some(session) = self.sessions[index].take() else {
+            return Ok(());
+        };
+        self.live -= 1;
+        self.free.push(index);
+        if let Some(request) = session.farewell(&self.book.site) {
+            let sent = self
+                .undertaker
+                .send(&self.book.site, &self.registry, &request, (), now);
+            sent.map_err(|error| broken(&error))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! A connection on which requests follow each other without waiting for the answers before.
+//!
+//! Owns the connection, which it opens when there is something to send, and what each answer belongs to. It knows
+//! nothing of what is asked. Answers go to whoever drives it, in the order of the requests.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use mio::{Registry, Token};
+
+use super::conn::{Arrived, Conn};
+use super::response::{Head, Response};
+use super::schedule::nanos;
+use super::site::Site;
+
+/// A connection that was idle for so long is not trusted any more: many servers close it after a few seconds.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+
+/// Requests of one kind on their way; `T` is what their answers are needed for.
+#[derive(Debug)]
+pub(super) struct Lane<T> {
+    token: Token,
+    conn: Option<Conn>,
+    response: Response,
+    body: Vec<u8>,
+    waiting: VecDeque<T>,
+    used_at: u64,
+}
+
+impl<T> Lane<T> {
+    pub(super) fn new(token: Token) -> Lane<T> {
+        Lane {
+            token,
+            conn: None,
+            response: Response::default(),
+            body: Vec::new(),
+            waiting: VecDeque::new(),
+            used_at: 0,
+        }
+    }
+
+    /// How many answers are due.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Sends a request; its answer will come with `what`.
+    pub(super) fn send(
+        &mut self,
+        site: &Site,
+        registry: &Registry,
+        request: &[u8],
+        what: T,
+        now: u64,
+    ) -> io::Result<()> {
+        if self.waiting.is_empty() && now.saturating_sub(self.used_at) > nanos(IDLE_MAX) {
+            self.close();
+        }
+        self.used_at = now;
+        let conn = match &mut self.conn {
+            Some(conn) => conn,
+            none => {
+                let mut conn = Conn::open(site.address, None, None)?;
+                conn.register(registry, self.token)?;
+                none.insert(conn)
+            }
+        };
+        self.waiting.push_back(what);
+        conn.send(request)
+    }
+
+    /// Reads what there is and hands every answer to `answered`. Fails when the connection ends before all answers
+    /// came; those that were due are then found by [`Lane::abandon`].
+    pub(super) fn turn(
+        &mut self,
+        buffer: &mut [u8],
+        mut answered: impl FnMut(T, &Head, &[u8]),
+    ) -> Result<(), String> {
+        let Some(conn) = &mut self.conn else { return Ok(()) };
+        conn.flush().map_err(|error| error.to_string())?;
+        loop {
+            let arrived = conn.read(buffer).map_err(|error| error.to_string())?;
+            let mut rest = match arrived {
+                Arrived::Nothing => return Ok(()),
+                Arrived::Bytes(count) => &buffer[..count],
+                Arrived::End if self.response.ends_with_connection() => {
+                    if let (Some(what), Some(head)) = (self.waiting.pop_front(), self.response.head()) {
+                        answered(what, head, &self.body);
+                    }
+                    return self.end();
+                }
+                Arrived::End => return self.end(),
+            };
+            while !rest.is_empty() {
+                let body = &mut self.body;
+                let used = self.response.read(rest, |part| body.extend_from_slice(part));
+                rest = &rest[used.map_err(|error| error.to_string())?..];
+                if !self.response.is_done() {
+                    continue;
+                }
+                let response = std::mem::take(&mut self.response);
+                if let (Some(what), Some(head)) = (self.waiting.pop_front(), response.head()) {
+                    answered(what, head, &self.body);
+                }
+                self.body.clear();
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.close();
+        match self.waiting.len() {
+            0 => Ok(()),
+            due => Err(format!("the server closed a connection with {due} answers due")),
+        }
+    }
+
+    /// Closes the connection; answers whose answers will not come.
+    pub(super) fn abandon(&mut self) -> usize {
+        self.close();
+        let due = self.waiting.len();
+        self.waiting.clear();
+        due
+    }
+
+    fn close(&mut self) {
+        self.conn = None;
+        self.response = Response::default();
+        self.body.clear();
+    }
+}

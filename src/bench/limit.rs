@@ -1,0 +1,55 @@
+//! How many files this process may have open.
+//!
+//! Owns the check that so many connections fit, and raises the soft limit to the hard one, which needs nobody's leave.
+
+use super::BenchError;
+
+/// Files that are not connections of the test.
+const SPARE: usize = 64;
+
+/// Makes room for `connections`.
+#[cfg(unix)]
+pub(super) fn make_room(connections: usize) -> Result<(), BenchError> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return Ok(());
+    };
+    let needed = (connections + SPARE) as u64;
+    if needed > soft && soft < hard {
+        // Where it may not be raised, the check below says so.
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap_or_default();
+    }
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((soft, hard));
+    fits(needed, soft, hard)
+}
+
+#[cfg(not(unix))]
+pub(super) fn make_room(_connections: usize) -> Result<(), BenchError> {
+    Ok(())
+}
+
+fn fits(needed: u64, soft: u64, hard: u64) -> Result<(), BenchError> {
+    if needed <= soft {
+        return Ok(());
+    }
+    Err(BenchError::Arguments(format!(
+        "the sessions need {needed} open files, and this process may have {soft} (soft limit) of {hard} (hard limit): \
+         raise them with ulimit -n, or lower --sessions"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_too_low_is_named_with_both_numbers() {
+        assert!(make_room(1).is_ok());
+        assert!(fits(1_000, 1_000, 1_000).is_ok());
+        let error = fits(60_064, 1_024, 20_000).unwrap_err().to_string();
+        assert!(
+            error.contains("60064") && error.contains("1024") && error.contains("20000"),
+            "{error}"
+        );
+    }
+}

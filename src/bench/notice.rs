@@ -1,0 +1,143 @@
+//! What a message on a stream says, as far as the load test asks: which resource changed, and to which version.
+//!
+//! Owns the reading of one JSON-RPC message. The version is the one that Tidings writes into a notice's `_meta`
+//! (`io.github.tidings/etag`: `v7-1795305721` is version 7); other servers send none. It judges nothing.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// One message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Notice<'b> {
+    /// A resource changed.
+    Updated { uri: Cow<'b, str>, version: Option<u64> },
+    /// A listen stream is acknowledged: what comes next counts.
+    Acknowledged {
+        /// How many resources were granted; none when the server does not say.
+        granted: Option<usize>,
+    },
+    /// The answer that ends a listen stream, or refuses it.
+    Answer { error: Option<String> },
+    /// Anything else.
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Message<'b> {
+    #[serde(borrow, default)]
+    method: Option<Cow<'b, str>>,
+    #[serde(borrow, default)]
+    params: Option<Params<'b>>,
+    #[serde(default)]
+    error: Option<serde_json::Value>,
+    #[serde(default)]
+    result: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Params<'b> {
+    #[serde(borrow, default)]
+    uri: Option<Cow<'b, str>>,
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<Meta<'b>>,
+    #[serde(default)]
+    notifications: Option<Granted>,
+}
+
+#[derive(Deserialize)]
+struct Meta<'b> {
+    // The key of `crate::mcp::ETAG_META_KEY`; a test compares them.
+    #[serde(borrow, default, rename = "io.github.tidings/etag")]
+    etag: Option<Cow<'b, str>>,
+}
+
+#[derive(Deserialize)]
+struct Granted {
+    #[serde(default, rename = "resourceSubscriptions")]
+    resources: Option<Vec<serde::de::IgnoredAny>>,
+}
+
+impl<'b> Notice<'b> {
+    /// What `data` says; what is no message is [`Notice::Other`].
+    pub(super) fn read(data: &'b [u8]) -> Notice<'b> {
+        let Ok(message) = serde_json::from_slice::<Message<'b>>(data) else {
+            return Notice::Other;
+        };
+        match (message.method.as_deref(), message.params) {
+            (
+                Some("notifications/resources/updated"),
+                Some(Params {
+                    uri: Some(uri), meta, ..
+                }),
+            ) => Notice::Updated {
+                version: meta.and_then(|meta| version(&meta.etag?)),
+                uri,
+            },
+            (Some("notifications/subscriptions/acknowledged"), params) => Notice::Acknowledged {
+                granted: params.and_then(|params| Some(params.notifications?.resources?.len())),
+            },
+            (None, _) if message.result.is_some() || message.error.is_some() => Notice::Answer {
+                error: message.error.map(|error| error.to_string()),
+            },
+            _ => Notice::Other,
+        }
+    }
+}
+
+/// The version of an etag of Tidings: `v7-1795305721` is 7.
+pub(super) fn version(etag: &str) -> Option<u64> {
+    let (version, _) = etag.strip_prefix('v')?.split_once('-')?;
+    version.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::ETAG_META_KEY;
+    use serde_json::json;
+
+    #[test]
+    fn a_notice_names_its_resource_and_perhaps_its_version() {
+        let told = |uri: &str, meta: serde_json::Value| {
+            let message = json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated",
+                "params": { "uri": uri, "_meta": meta } });
+            match Notice::read(message.to_string().as_bytes()) {
+                Notice::Updated { uri, version } => (uri.into_owned(), version),
+                other => panic!("{other:?}"),
+            }
+        };
+        let etag = json!({ ETAG_META_KEY: "v7-1795305721", "io.modelcontextprotocol/subscriptionId": 1 });
+        assert_eq!(told("demo://a", etag), ("demo://a".to_owned(), Some(7)));
+        assert_eq!(
+            told("demo://\"q", json!({ ETAG_META_KEY: "W/x" })),
+            ("demo://\"q".to_owned(), None)
+        );
+        assert_eq!(told("demo://b", json!(null)).1, None);
+    }
+
+    #[test]
+    fn the_rest_is_told_apart() {
+        let acknowledged = br#"{"method":"notifications/subscriptions/acknowledged","params":{"notifications":{"resourceSubscriptions":["a","b"]}}}"#;
+        assert_eq!(
+            Notice::read(acknowledged),
+            Notice::Acknowledged { granted: Some(2) }
+        );
+        assert_eq!(
+            Notice::read(br#"{"id":1,"result":{}}"#),
+            Notice::Answer { error: None }
+        );
+        assert!(matches!(
+            Notice::read(br#"{"id":1,"error":{"code":-32602}}"#),
+            Notice::Answer { error: Some(text) } if text.contains("-32602")
+        ));
+        for other in [
+            &b"nonsense"[..],
+            br#"{"method":"notifications/tools/list_changed"}"#,
+            br#"{"id":1,"method":"ping"}"#,
+            br#"{"method":"notifications/resources/updated","params":{}}"#,
+        ] {
+            assert_eq!(Notice::read(other), Notice::Other);
+        }
+    }
+}

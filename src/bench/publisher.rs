@@ -1,0 +1,182 @@
+//! Whoever changes the resources: on time, whatever became of the change before.
+//!
+//! Owns the connections on which updates go out, and what was answered. All updates of a resource take the same
+//! connection, so they arrive in order. It never waits: when a connection has too many answers due, the update stays
+//! due, and its latency counts all the same.
+
+use std::io;
+
+use hdrhistogram::Histogram;
+use mio::{Registry, Token};
+
+use super::lane::Lane;
+use super::notice::version;
+use super::request::{Dialect, put, resource_path};
+use super::response::Head;
+use super::rpc;
+use super::schedule::{Due, Pace};
+use super::session::Book;
+use super::settings::call_arguments;
+use super::tally::histogram;
+
+/// Answers that may be due on one connection.
+const WAITING_MAX: usize = 512;
+/// The same flat out, where more would only wait in the server's queue.
+const WAITING_FLAT_OUT_MAX: usize = 8;
+
+/// The way of an update to the server.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// `PUT` of the HTTP API; the path of each resource.
+    Api(Vec<String>),
+    /// A call of a tool.
+    Tool {
+        dialect: Dialect,
+        name: String,
+        arguments: String,
+    },
+}
+
+impl Way {
+    pub(super) fn api(uris: &[String]) -> Way {
+        Way::Api(uris.iter().map(|uri| resource_path(uri)).collect())
+    }
+
+    fn request(&self, book: &Book, due: Due) -> Vec<u8> {
+        match self {
+            Way::Api(paths) => put(
+                &book.site,
+                &paths[due.resource],
+                &format!("update {}", due.number),
+            ),
+            Way::Tool {
+                dialect,
+                name,
+                arguments,
+            } => {
+                let arguments = call_arguments(arguments, &book.uris[due.resource], due.number);
+                let arguments = arguments.expect("the settings were validated");
+                let params = serde_json::json!({ "name": name, "arguments": arguments });
+                dialect.request(&book.site, due.number + 1, "tools/call", params, Some(name))
+            }
+        }
+    }
+}
+
+/// An update whose answer is due.
+#[derive(Debug)]
+struct Sent {
+    at: u64,
+    version: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct Publisher {
+    way: Way,
+    lanes: Vec<Lane<Sent>>,
+    waiting_max: usize,
+    pub(super) log: Log,
+}
+
+/// What became of the updates.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub(super) sent: u64,
+    pub(super) answered: u64,
+    pub(super) refused: u64,
+    /// Answers that name another version than this test's own updates lead to.
+    pub(super) foreign: u64,
+    /// The first refusal.
+    pub(super) reason: Option<String>,
+    /// Microseconds from due to written.
+    pub(super) lag: Histogram<u64>,
+    /// Microseconds from written to answered.
+    pub(super) answer: Histogram<u64>,
+}
+
+impl Publisher {
+    pub(super) fn new(way: Way, pace: Pace, tokens: impl Iterator<Item = Token>) -> Publisher {
+        Publisher {
+            way,
+            lanes: tokens.map(Lane::new).collect(),
+            waiting_max: match pace {
+                Pace::PerSecond(_) => WAITING_MAX,
+                Pace::FlatOut => WAITING_FLAT_OUT_MAX,
+            },
+            log: Log {
+                sent: 0,
+                answered: 0,
+                refused: 0,
+                foreign: 0,
+                reason: None,
+                lag: histogram(),
+                answer: histogram(),
+            },
+        }
+    }
+
+    /// Whether an update of this resource can go out now.
+    pub(super) fn has_room(&self, resource: usize) -> bool {
+        self.lanes[resource % self.lanes.len()].waiting() < self.waiting_max
+    }
+
+    /// Answers that are due.
+    pub(super) fn waiting(&self) -> usize {
+        self.lanes.iter().map(Lane::waiting).sum()
+    }
+
+    /// Sends an update.
+    pub(super) fn publish(
+        &mut self,
+        book: &mut Book,
+        registry: &Registry,
+        due: Due,
+        now: u64,
+    ) -> io::Result<()> {
+        let request = self.way.request(book, due);
+        let version = book.updates.push(due.resource, due.at, now);
+        let number = due.resource % self.lanes.len();
+        self.log.sent += 1;
+        self.log.lag.saturating_record(now.saturating_sub(due.at) / 1_000);
+        let sent = self.lanes[number].send(&book.site, registry, &request, Sent { at: now, version }, now);
+        if let Err(error) = sent {
+            self.give_up(number, error.to_string());
+        }
+        Ok(())
+    }
+
+    /// Reads the answers on one connection.
+    pub(super) fn turn(&mut self, number: usize, buffer: &mut [u8], now: u64) {
+        let (log, is_tool) = (&mut self.log, matches!(self.way, Way::Tool { .. }));
+        let turned = self.lanes[number].turn(buffer, |sent, head, body| {
+            log.note(&sent, head, body, is_tool, now);
+        });
+        if let Err(reason) = turned {
+            self.give_up(number, reason);
+        }
+    }
+
+    fn give_up(&mut self, number: usize, reason: String) {
+        self.log.refused += self.lanes[number].abandon() as u64;
+        self.log.reason.get_or_insert(reason);
+    }
+}
+
+impl Log {
+    fn note(&mut self, sent: &Sent, head: &Head, body: &[u8], is_tool: bool, now: u64) {
+        self.answer.saturating_record(now.saturating_sub(sent.at) / 1_000);
+        let refused = match is_tool {
+            true => rpc::tool_result(head, body).err(),
+            false => (!rpc::is_success(head)).then(|| rpc::refusal(head, body)),
+        };
+        if let Some(reason) = refused {
+            self.refused += 1;
+            self.reason.get_or_insert(reason);
+            return;
+        }
+        self.answered += 1;
+        if sent.version.is_some() && head.etag.as_deref().and_then(version) != sent.version {
+            self.foreign += 1;
+        }
+    }
+}

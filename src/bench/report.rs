@@ -1,0 +1,429 @@
+//! What a run came to, as it is written to a file.
+//!
+//! Owns the report's form, which `docs/bench.md` describes field by field, and the verdict: which findings make a run a
+//! failure. It measures nothing, and is shown by [`super::table`] and [`super::page`].
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::engine::{Engine, Readings};
+use super::settings::Settings;
+use super::tally::{Group, Kind, Tally};
+
+/// The form's name; it changes when a field changes its meaning or goes.
+pub const SCHEMA: &str = "tidings-bench/1";
+
+/// The percentiles that are drawn.
+const PERCENTILES: [f64; 25] = [
+    0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 75.0, 80.0, 85.0, 90.0, 92.5, 95.0, 97.0, 98.0, 99.0,
+    99.5, 99.8, 99.9, 99.95, 99.98, 99.99, 99.999, 100.0,
+];
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The version of the program that measured.
+    pub version: String,
+    /// When it ended, in seconds since 1970.
+    pub ended_at: u64,
+    /// What was asked for.
+    pub settings: Value,
+    /// How notices were matched with updates: `version`, `order`, or `none` where nothing was published.
+    pub matching: String,
+    /// How the sessions were opened.
+    pub opened: Opened,
+    /// What became of the updates.
+    pub updates: UpdateReport,
+    /// Seconds that were measured.
+    pub measured_s: f64,
+    /// Notices that came in that time, to clients of all kinds.
+    pub deliveries: u64,
+    /// The same per second.
+    pub deliveries_per_s: f64,
+    /// By kind of client; kinds without clients are left out.
+    pub groups: Vec<GroupReport>,
+    /// What it cost the server, where its process is known.
+    pub server: Option<ServerCost>,
+    /// What it cost the test itself.
+    pub own: OwnCost,
+    /// What the test costs against bare sockets, where that was asked for.
+    pub calibration: Option<Calibration>,
+    /// Second by second.
+    pub timeline: Vec<Second>,
+    /// The latency of those who read, by percentile.
+    pub percentiles: Vec<Percentile>,
+    /// What went wrong; empty when nothing did.
+    pub problems: Vec<String>,
+}
+
+/// How the sessions were opened.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Opened {
+    /// Sessions that were open when updates began.
+    pub sessions: u64,
+    /// How long that took, in seconds.
+    pub seconds: f64,
+}
+
+/// What became of the updates.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct UpdateReport {
+    /// Updates written to the server in the whole run.
+    pub sent: u64,
+    /// Those it refused or did not answer.
+    pub refused: u64,
+    /// Answers whose version is not the one that this test's updates lead to.
+    pub foreign: u64,
+    /// From when an update was due to when it was written.
+    pub lag: Spread,
+    /// From when it was written to its answer.
+    pub answer: Spread,
+}
+
+/// How a set of times is spread, in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    /// How many there are.
+    pub count: u64,
+    /// Half of them are no longer.
+    pub p50_us: u64,
+    /// 90 % of them are no longer.
+    pub p90_us: u64,
+    /// 99 % of them are no longer.
+    pub p99_us: u64,
+    /// 99.9 % of them are no longer.
+    pub p99_9_us: u64,
+    /// The longest.
+    pub max_us: u64,
+}
+
+/// One kind of clients.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupReport {
+    /// `reading`, `slow`, `stalled`, `churn` or `polling`.
+    pub name: String,
+    /// How many there were.
+    pub clients: u64,
+    /// Updates times their subscribers, in the whole run.
+    pub owed: u64,
+    /// Notices that were news, in the whole run.
+    pub deliveries: u64,
+    /// Updates that came merged into a later one.
+    pub conflated: u64,
+    /// Updates of which nothing was heard, not even merged.
+    pub untold: u64,
+    /// Subscriptions that do not have the newest state at the end.
+    pub missing_finals: u64,
+    /// Notices of what was known already.
+    pub again: u64,
+    /// Notices of an older version than the one before.
+    pub backward: u64,
+    /// Notices of versions that this test did not make.
+    pub foreign: u64,
+    /// From when the update that a notice announces was due to when it was read.
+    pub latency: Spread,
+    /// From when the oldest update was due that a notice is the first word of.
+    pub age: Spread,
+}
+
+/// What it cost the server.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ServerCost {
+    /// Microseconds of CPU per notice that was read, in the measured time.
+    pub cpu_us_per_delivery: Option<f64>,
+    /// Percent of one core.
+    pub cpu_percent: Option<f64>,
+    /// Memory before the first session, with all sessions open, and at the end, in KiB.
+    pub empty_kib: Option<u64>,
+    /// With all sessions open.
+    pub idle_kib: Option<u64>,
+    /// At the end.
+    pub after_kib: Option<u64>,
+    /// Growth per session while they opened.
+    pub kib_per_session: Option<f64>,
+    /// Growth per minute while it was measured; none for less than three seconds.
+    pub growth_kib_per_minute: Option<f64>,
+}
+
+/// What it cost the test itself.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct OwnCost {
+    /// Microseconds of CPU per notice that was read, in the measured time.
+    pub cpu_us_per_delivery: Option<f64>,
+    /// Percent of one core.
+    pub cpu_percent: Option<f64>,
+}
+
+/// What the test costs against bare sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Microseconds of the test's CPU per notice.
+    pub cpu_us_per_delivery: Option<f64>,
+    /// The latency that it measures there: no server can show less.
+    pub p50_us: u64,
+    /// The same, of the slowest in a hundred.
+    pub p99_us: u64,
+}
+
+/// One second of the measured time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// When it ended, from the beginning of the measured time.
+    pub at_s: f64,
+    /// Notices per second.
+    pub deliveries_per_s: f64,
+    /// The latency of those notices; none when none came.
+    pub p99_us: Option<u64>,
+    /// The server's CPU, in percent of one core.
+    pub server_cpu_percent: Option<f64>,
+    /// The server's memory.
+    pub server_kib: Option<u64>,
+    /// The test's own CPU.
+    pub own_cpu_percent: Option<f64>,
+}
+
+/// One point of the latency's distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Percentile {
+    /// From 0 to 100.
+    pub percentile: f64,
+    /// The latency that so many are no longer than.
+    pub us: u64,
+}
+
+impl Report {
+    /// The group of that name.
+    pub fn group(&self, name: &str) -> Option<&GroupReport> {
+        self.groups.iter().find(|group| group.name == name)
+    }
+
+    /// The report as one JSON document.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report has nothing that JSON cannot say")
+    }
+}
+
+impl Spread {
+    fn of(histogram: &Histogram<u64>) -> Spread {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        Spread {
+            count: histogram.len(),
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            p99_9_us: at(0.999),
+            max_us: histogram.max(),
+        }
+    }
+}
+
+/// A report, and the whole distribution behind it.
+pub(super) struct Run {
+    pub(super) report: Report,
+    latency: Histogram<u64>,
+}
+
+impl Run {
+    pub(super) fn new(settings: &Settings, engine: &Engine<'_>, by_version: bool) -> Run {
+        let (tally, readings) = (&engine.book.tally, &engine.readings);
+        let updates = engine.publisher.as_ref().map(|publisher| UpdateReport {
+            sent: publisher.log.sent,
+            refused: publisher.log.refused,
+            foreign: publisher.log.foreign,
+            lag: Spread::of(&publisher.log.lag),
+            answer: Spread::of(&publisher.log.answer),
+        });
+        let measured_s = (tally.window.end - tally.window.start.min(tally.window.end)) as f64 / 1e9;
+        let deliveries = tally.in_window();
+        let groups = Kind::ALL.map(|kind| group(kind, tally.group(kind)));
+        let latency = tally.group(Kind::Reading).latency.clone();
+        let report = Report {
+            schema: SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ended_at: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+            settings: settings.to_json(),
+            matching: match (&updates, by_version) {
+                (None, _) => "none",
+                (Some(_), true) => "version",
+                (Some(_), false) => "order",
+            }
+            .to_owned(),
+            opened: Opened {
+                sessions: (settings.sessions + settings.slow + settings.stalled) as u64,
+                seconds: readings.opened_in.as_secs_f64(),
+            },
+            updates: updates.unwrap_or_default(),
+            measured_s,
+            deliveries,
+            deliveries_per_s: deliveries as f64 / measured_s.max(1e-9),
+            groups: groups.into_iter().filter(|group| group.clients > 0).collect(),
+            server: server(readings, settings, (deliveries, measured_s), &engine.timeline),
+            own: OwnCost {
+                cpu_us_per_delivery: per_delivery(readings.own_cpu, deliveries),
+                cpu_percent: percent(readings.own_cpu, measured_s),
+            },
+            calibration: None,
+            timeline: engine.timeline.clone(),
+            percentiles: percentiles(&latency),
+            problems: problems(engine, tally),
+        };
+        Run { report, latency }
+    }
+
+    /// The latency of those who read, in microseconds, at a percentile from 0 to 100.
+    pub(super) fn latency_at(&self, percentile: f64) -> u64 {
+        self.latency.value_at_quantile(percentile / 100.0)
+    }
+}
+
+fn percentiles(latency: &Histogram<u64>) -> Vec<Percentile> {
+    let point = |percentile: f64| Percentile {
+        percentile,
+        us: latency.value_at_quantile(percentile / 100.0),
+    };
+    match latency.is_empty() {
+        true => Vec::new(),
+        false => PERCENTILES.map(point).to_vec(),
+    }
+}
+
+fn group(kind: Kind, group: &Group) -> GroupReport {
+    GroupReport {
+        name: kind.name().to_owned(),
+        clients: group.sessions,
+        owed: group.owed,
+        deliveries: group.deliveries,
+        conflated: group.conflated,
+        untold: group.untold,
+        missing_finals: group.missing,
+        again: group.again,
+        backward: group.backward,
+        foreign: group.foreign,
+        latency: Spread::of(&group.latency),
+        age: Spread::of(&group.age),
+    }
+}
+
+fn per_delivery(nanos: Option<u64>, deliveries: u64) -> Option<f64> {
+    (deliveries > 0).then_some(nanos? as f64 / 1e3 / deliveries as f64)
+}
+
+fn percent(nanos: Option<u64>, seconds: f64) -> Option<f64> {
+    Some(nanos? as f64 / 1e9 / seconds.max(1e-9) * 100.0)
+}
+
+fn server(
+    readings: &Readings,
+    settings: &Settings,
+    (deliveries, seconds): (u64, f64),
+    timeline: &[Second],
+) -> Option<ServerCost> {
+    let empty_kib = readings.empty_kib?;
+    let sessions = (settings.sessions + settings.slow + settings.stalled).max(1) as f64;
+    let per_session = |idle: u64| (idle as f64 - empty_kib as f64) / sessions;
+    let memory: Vec<(f64, f64)> = timeline
+        .iter()
+        .filter_map(|second| Some((second.at_s, second.server_kib? as f64)))
+        .collect();
+    Some(ServerCost {
+        cpu_us_per_delivery: per_delivery(readings.server_cpu, deliveries),
+        cpu_percent: percent(readings.server_cpu, seconds),
+        empty_kib: readings.empty_kib,
+        idle_kib: readings.idle_kib,
+        after_kib: readings.after_kib,
+        kib_per_session: readings.idle_kib.map(per_session),
+        growth_kib_per_minute: slope(&memory).map(|per_second| per_second * 60.0),
+    })
+}
+
+/// The slope of the straight line that fits best; none for fewer than three points.
+fn slope(points: &[(f64, f64)]) -> Option<f64> {
+    if points.len() < 3 {
+        return None;
+    }
+    let count = points.len() as f64;
+    let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;
+    let mean_y = points.iter().map(|(_, y)| y).sum::<f64>() / count;
+    let above: f64 = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    let below: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    (below > 0.0).then(|| above / below)
+}
+
+/// What makes the run a failure.
+fn problems(engine: &Engine<'_>, tally: &Tally) -> Vec<String> {
+    let mut problems = Vec::new();
+    for kind in Kind::ALL {
+        let (name, group) = (kind.name(), tally.group(kind));
+        if group.missing > 0 {
+            let missing = group.missing;
+            problems.push(format!(
+                "{missing} subscriptions of {name} clients never got the newest state"
+            ));
+        }
+        if group.backward > 0 {
+            let backward = group.backward;
+            problems.push(format!(
+                "{name} clients were told of an older version after a newer one {backward} times"
+            ));
+        }
+    }
+    let because = |reason: &Option<String>| reason.as_deref().unwrap_or("no reason given").to_owned();
+    if tally.lost > 0 {
+        let reason = because(&tally.lost_reason);
+        problems.push(format!("{} streams were lost: {reason}", tally.lost));
+    }
+    if let Some((failed, reason)) = engine.late_failures() {
+        problems.push(format!(
+            "{failed} sessions of the churn could not be opened: {reason}"
+        ));
+    }
+    if let Some(publisher) = &engine.publisher {
+        let log = &publisher.log;
+        if log.refused > 0 {
+            let reason = because(&log.reason);
+            problems.push(format!(
+                "{} of {} updates were refused: {reason}",
+                log.refused, log.sent
+            ));
+        }
+        if publisher.waiting() > 0 {
+            problems.push(format!("{} updates were never answered", publisher.waiting()));
+        }
+        if log.foreign > 0 {
+            problems.push(format!(
+                "somebody else changed the resources of this test: {} answers name versions that are not its own",
+                log.foreign
+            ));
+        }
+        if log.sent == 0 {
+            problems.push("no update was due in the time of the run: raise --rate or --duration".to_owned());
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_grows_has_a_slope() {
+        assert_eq!(slope(&[(0.0, 5.0), (1.0, 7.0)]), None);
+        let slope = slope(&[(1.0, 10.0), (2.0, 12.0), (3.0, 14.0)]).unwrap();
+        assert!((slope - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn cost_is_per_notice_and_unknown_without_one() {
+        assert_eq!(per_delivery(Some(10_000), 5), Some(2.0));
+        assert_eq!(per_delivery(Some(10_000), 0), None);
+        assert_eq!(percent(Some(500_000_000), 2.0), Some(25.0));
+    }
+}

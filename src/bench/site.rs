@@ -1,0 +1,115 @@
+//! Where the server under test stands.
+//!
+//! Owns the address, resolved once, and the rule that load goes to this machine unless somebody said otherwise. It
+//! connects to nothing.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+
+use http::Uri;
+
+use super::BenchError;
+
+/// Sessions that leave from one source address: fewer than the kernel has ports for it.
+const SESSIONS_PER_SOURCE: usize = 20_000;
+
+/// The server's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Site {
+    pub(super) address: SocketAddr,
+    /// What goes into the `Host` header.
+    pub(super) authority: String,
+    /// The path of the MCP endpoint.
+    pub(super) path: String,
+}
+
+impl Site {
+    /// Resolves the server's name. Refuses an address beyond this machine unless `allow_remote`.
+    pub(super) fn resolve(url: &str, allow_remote: bool) -> Result<Site, BenchError> {
+        let wrong = |reason: &str| BenchError::Arguments(format!("cannot load {url:?}: {reason}"));
+        let parsed: Uri = url
+            .parse()
+            .map_err(|_| wrong("it is no address such as http://127.0.0.1:8808/mcp"))?;
+        if parsed.scheme_str() != Some("http") {
+            return Err(wrong("use an http address: the load test speaks no TLS"));
+        }
+        let authority = parsed.authority().ok_or_else(|| wrong("it names no host"))?;
+        let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
+        let resolved = (host.trim_matches(['[', ']']), port).to_socket_addrs();
+        let resolved: Vec<SocketAddr> = resolved
+            .map_err(|error| BenchError::Unreachable(format!("cannot resolve {host}: {error}")))?
+            .collect();
+        let near = |address: &&SocketAddr| address.ip().is_loopback();
+        // Of several, one of IPv4 is taken first: there are more source addresses for it.
+        let nearest = resolved.iter().filter(near).min_by_key(|one| one.is_ipv6());
+        let address = match (nearest, allow_remote) {
+            (Some(address), _) => address,
+            (None, true) => resolved.first().ok_or_else(|| wrong("its name has no address"))?,
+            (None, false) => {
+                return Err(wrong(
+                    "it is not on this machine; this is a load generator, so say --allow-remote if the server is \
+                     yours to load",
+                ));
+            }
+        };
+        let path = parsed.path_and_query().map_or("/", |path| path.as_str());
+        Ok(Site {
+            address: *address,
+            authority: authority.as_str().to_owned(),
+            path: path.to_owned(),
+        })
+    }
+
+    /// The source address of session `index`, where the default one might run out of ports.
+    pub(super) fn source(&self, index: usize) -> Option<SocketAddr> {
+        let nth = index / SESSIONS_PER_SOURCE;
+        match self.address.ip() {
+            IpAddr::V4(address) if address.is_loopback() && nth > 0 => {
+                let source = Ipv4Addr::new(127, 0, 0, u8::try_from(nth + 1).unwrap_or(u8::MAX));
+                Some(SocketAddr::new(source.into(), 0))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loopback_address_is_taken_apart() {
+        let site = Site::resolve("http://127.0.0.1:8808/mcp?x=1", false).unwrap();
+        assert_eq!(site.address, "127.0.0.1:8808".parse().unwrap());
+        assert_eq!(
+            (site.authority.as_str(), site.path.as_str()),
+            ("127.0.0.1:8808", "/mcp?x=1")
+        );
+        assert_eq!(
+            Site::resolve("http://[::1]:9/", false).unwrap().address,
+            "[::1]:9".parse().unwrap()
+        );
+    }
+
+    #[test]
+    fn other_machines_need_a_word() {
+        let error = Site::resolve("http://192.0.2.1:80/mcp", false).unwrap_err();
+        assert!(error.to_string().contains("--allow-remote"), "{error}");
+        assert!(Site::resolve("http://192.0.2.1:80/mcp", true).is_ok());
+        for url in ["", "127.0.0.1:1", "https://127.0.0.1/mcp", "ftp://127.0.0.1/"] {
+            assert!(
+                matches!(Site::resolve(url, true), Err(BenchError::Arguments(_))),
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn many_sessions_leave_from_several_addresses() {
+        let site = Site::resolve("http://127.0.0.1:1/", false).unwrap();
+        assert_eq!(site.source(19_999), None);
+        assert_eq!(site.source(20_000), Some("127.0.0.2:0".parse().unwrap()));
+        assert_eq!(site.source(59_999), Some("127.0.0.3:0".parse().unwrap()));
+        let site = Site::resolve("http://[::1]:1/", false).unwrap();
+        assert_eq!(site.source(59_999), None);
+    }
+}

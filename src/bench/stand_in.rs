@@ -1,0 +1,112 @@
+//! A stand-in for a server: bare sockets to which one ready-made notice is written.
+//!
+//! Owns its threads, which live as long as the process does and are named so that nobody counts their CPU. It speaks
+//! as much as the test asks of a server, and nothing of the protocol beyond.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
+
+use super::BenchError;
+use super::meter::STAND_IN;
+use crate::mcp::ETAG_META_KEY;
+
+/// A body beyond this is none of the test's.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Default)]
+struct StandIn {
+    streams: Mutex<Vec<TcpStream>>,
+    version: AtomicU64,
+}
+
+/// Starts it; answers where it listens.
+pub(super) fn start() -> Result<SocketAddr, BenchError> {
+    let broken = |error| BenchError::Failed(format!("cannot start the stand-in: {error}"));
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(broken)?;
+    let address = listener.local_addr().map_err(broken)?;
+    let all = Arc::new(StandIn::default());
+    let accept = move || {
+        for socket in listener.incoming().flatten() {
+            let all = all.clone();
+            // A connection without a thread is closed, and the test says so.
+            drop(thread(move || drop(all.serve(socket))));
+        }
+    };
+    thread(accept).map_err(broken)?;
+    Ok(address)
+}
+
+fn thread(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    Builder::new().name(STAND_IN.to_owned()).spawn(work).map(drop)
+}
+
+impl StandIn {
+    /// Answers the requests on one connection, until it becomes a stream.
+    fn serve(&self, socket: TcpStream) -> std::io::Result<()> {
+        socket.set_nodelay(true)?;
+        let mut reader = BufReader::new(socket);
+        while let Some(start) = request(&mut reader)? {
+            if start.starts_with("POST") {
+                let mut socket = reader.into_inner();
+                let acknowledged = r#"{"method":"notifications/subscriptions/acknowledged"}"#;
+                socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+                socket.write_all(chunk(acknowledged).as_bytes())?;
+                self.streams
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(socket);
+                return Ok(());
+            }
+            let answer = if start.starts_with("PUT") {
+                self.change()
+            } else {
+                let body = r#"{"items":[]}"#;
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+            };
+            reader.get_mut().write_all(answer.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Tells every stream of one more change.
+    fn change(&self) -> String {
+        let version = self.version.fetch_add(1, Ordering::Relaxed) + 1;
+        let notice = chunk(&format!(
+            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\",\
+             \"params\":{{\"uri\":\"demo://bench/0\",\"_meta\":{{\"{ETAG_META_KEY}\":\"v{version}-1\"}}}}}}"
+        ));
+        for mut stream in self.streams.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            // A stream that has gone is missed by its reader, not here.
+            drop(stream.write_all(notice.as_bytes()));
+        }
+        format!("HTTP/1.1 204 No Content\r\nETag: \"v{version}-1\"\r\n\r\n")
+    }
+}
+
+fn chunk(message: &str) -> String {
+    let event = format!("data: {message}\n\n");
+    format!("{:X}\r\n{event}\r\n", event.len())
+}
+
+/// The first line of the next request, the rest of it read; none when the connection ended.
+fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<String>> {
+    let (mut start, mut line, mut length) = (String::new(), String::new(), 0);
+    if reader.read_line(&mut start)? == 0 {
+        return Ok(None);
+    }
+    while line != "\r\n" {
+        line.clear();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        if let Some(number) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = number.trim().parse().unwrap_or(0).min(BODY_BYTES_MAX);
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    Ok(Some(start))
+}

@@ -1,0 +1,252 @@
+//! Which notice announces which update: the rule by which latencies, merged updates and missing ends are counted.
+//!
+//! Owns the list of updates that were made and, per subscription, how far its reader has been told. Pure: times are
+//! nanoseconds since the run's start, handed in. Two rules, chosen by what is known:
+//! *by version*, where the first version of a resource is known and notices carry theirs: version `first + n` is
+//! update `n`, whatever was merged on the way; *by order*, where notices carry none: the n-th notice of a resource
+//! stands for its n-th update, which never makes a latency look shorter than it was.
+
+/// The updates of every resource, in the order in which they were sent.
+#[derive(Debug, Default)]
+pub(super) struct Updates {
+    /// When each was due.
+    due: Vec<Vec<u64>>,
+    /// When the last one was written to the server.
+    sent: Vec<Option<u64>>,
+    /// The version before the first update, where the rule is by version.
+    first: Vec<Option<u64>>,
+}
+
+/// How far one subscription has been told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Watch {
+    /// The number of the newest update it was told of; 0 is none.
+    told: u64,
+    /// How many updates had been made when it began to listen.
+    from: u64,
+    /// When the last notice came.
+    last: Option<u64>,
+}
+
+/// What a notice turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// News: the first word of `covered` updates, all but one of them merged into it.
+    New {
+        covered: u64,
+        /// When the update was due that it announces.
+        due: u64,
+        /// When the oldest update was due that the reader had not been told of.
+        oldest_due: u64,
+    },
+    /// The reader knew it already.
+    Again,
+    /// It announces an older version than the one before it did.
+    Backward,
+    /// It announces nothing that was sent from here.
+    Foreign,
+}
+
+impl Updates {
+    /// No updates yet of `resources` resources.
+    pub(super) fn new(resources: usize) -> Updates {
+        Updates {
+            due: vec![Vec::new(); resources],
+            sent: vec![None; resources],
+            first: vec![None; resources],
+        }
+    }
+
+    /// The version of a resource before its first update; from now on its notices are matched by version.
+    pub(super) fn begin_at(&mut self, resource: usize, version: u64) {
+        self.first[resource] = Some(version);
+    }
+
+    /// Notes that an update was due at `due` and written at `now`. Answers the version it will have, where the rule
+    /// is by version.
+    pub(super) fn push(&mut self, resource: usize, due: u64, now: u64) -> Option<u64> {
+        self.due[resource].push(due);
+        self.sent[resource] = Some(now);
+        Some(self.first[resource]? + self.count(resource))
+    }
+
+    /// How many updates of a resource were made.
+    pub(super) fn count(&self, resource: usize) -> u64 {
+        self.due[resource].len() as u64
+    }
+
+    fn due(&self, resource: usize, number: u64) -> u64 {
+        self.due[resource][number as usize - 1]
+    }
+}
+
+impl Watch {
+    /// One that begins to listen now, in the middle of everything.
+    pub(super) fn late(resource: usize, updates: &Updates) -> Watch {
+        let from = updates.count(resource);
+        Watch {
+            told: from,
+            from,
+            last: None,
+        }
+    }
+
+    /// Takes a notice of `resource` that came at `now`.
+    pub(super) fn note(
+        &mut self,
+        resource: usize,
+        version: Option<u64>,
+        now: u64,
+        updates: &Updates,
+    ) -> Told {
+        let made = updates.count(resource);
+        let number = match (version, updates.first[resource]) {
+            (Some(version), Some(first)) => match version.checked_sub(first) {
+                // The state from before the run, told late.
+                None | Some(0) => return Told::Again,
+                Some(number) if number > made => return Told::Foreign,
+                Some(number) => number,
+            },
+            _ if self.told == made => {
+                self.last = Some(now);
+                return Told::Again;
+            }
+            _ => self.told + 1,
+        };
+        self.last = Some(now);
+        if number <= self.told {
+            return match number == self.told {
+                true => Told::Again,
+                false => Told::Backward,
+            };
+        }
+        let told = Told::New {
+            covered: number - self.told,
+            due: updates.due(resource, number),
+            oldest_due: updates.due(resource, self.told + 1),
+        };
+        self.told = number;
+        told
+    }
+
+    /// How many updates it should have been told of, merged or not.
+    pub(super) fn owed(&self, resource: usize, updates: &Updates) -> u64 {
+        updates.count(resource) - self.from
+    }
+
+    /// How many of them it has not been told of.
+    pub(super) fn untold(&self, resource: usize, updates: &Updates) -> u64 {
+        updates.count(resource) - self.told
+    }
+
+    /// Whether its reader holds the newest state: by version that very one, by order any notice since the last
+    /// update was sent.
+    pub(super) fn is_current(&self, resource: usize, updates: &Updates) -> bool {
+        if self.owed(resource, updates) == 0 {
+            return true;
+        }
+        match (updates.first[resource], updates.sent[resource]) {
+            (Some(_), _) | (None, None) => self.untold(resource, updates) == 0,
+            (None, Some(sent)) => self.last.is_some_and(|last| last >= sent),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn made(first: Option<u64>, dues: &[u64]) -> Updates {
+        let mut updates = Updates::new(1);
+        if let Some(first) = first {
+            updates.begin_at(0, first);
+        }
+        for due in dues {
+            updates.push(0, *due, due + 1);
+        }
+        updates
+    }
+
+    fn new(covered: u64, due: u64, oldest_due: u64) -> Told {
+        Told::New {
+            covered,
+            due,
+            oldest_due,
+        }
+    }
+
+    #[test]
+    fn by_version_a_notice_stands_for_what_it_names() {
+        let updates = made(Some(5), &[100, 200, 300, 400]);
+        let mut watch = Watch::default();
+        assert_eq!(
+            watch.note(0, Some(5), 50, &updates),
+            Told::Again,
+            "the state before"
+        );
+        assert_eq!(watch.note(0, Some(6), 150, &updates), new(1, 100, 100));
+        assert_eq!(watch.note(0, Some(8), 350, &updates), new(2, 300, 200));
+        assert_eq!(watch.note(0, Some(8), 360, &updates), Told::Again);
+        assert_eq!(watch.note(0, Some(7), 370, &updates), Told::Backward);
+        assert_eq!(watch.note(0, Some(10), 380, &updates), Told::Foreign);
+        assert_eq!(watch.untold(0, &updates), 1);
+        assert!(
+            !watch.is_current(0, &updates),
+            "a notice after the last update is not enough"
+        );
+        assert_eq!(watch.note(0, Some(9), 450, &updates), new(1, 400, 400));
+        assert!(watch.is_current(0, &updates));
+    }
+
+    #[test]
+    fn by_order_the_oldest_untold_update_is_taken() {
+        let mut updates = made(None, &[100, 200, 300]);
+        let mut watch = Watch::default();
+        assert_eq!(watch.note(0, None, 250, &updates), new(1, 100, 100));
+        assert_eq!(watch.note(0, Some(9), 260, &updates), new(1, 200, 200));
+        assert!(!watch.is_current(0, &updates));
+        assert_eq!(watch.note(0, None, 310, &updates), new(1, 300, 300));
+        assert!(watch.is_current(0, &updates));
+        assert_eq!(watch.note(0, None, 320, &updates), Told::Again);
+        updates.push(0, 400, 401);
+        assert!(!watch.is_current(0, &updates), "told before it was sent");
+    }
+
+    #[test]
+    fn who_comes_late_is_owed_what_comes_after() {
+        let mut updates = made(Some(1), &[100, 200]);
+        let mut watch = Watch::late(0, &updates);
+        assert!(watch.is_current(0, &updates));
+        assert_eq!(watch.note(0, Some(3), 250, &updates), Told::Again);
+        updates.push(0, 300, 301);
+        assert!(!watch.is_current(0, &updates));
+        assert_eq!(watch.owed(0, &updates), 1);
+        assert_eq!(watch.note(0, Some(4), 350, &updates), new(1, 300, 300));
+        assert!(watch.is_current(0, &updates));
+    }
+
+    #[test]
+    fn an_update_is_told_its_version() {
+        let mut updates = made(Some(7), &[]);
+        assert_eq!(updates.push(0, 1, 2), Some(8));
+        assert_eq!(updates.push(0, 3, 4), Some(9));
+        assert_eq!(made(None, &[]).push(0, 1, 2), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_told_merged_and_untold_adds_up(versions in prop::collection::vec(0u64..40, 0..60), made_count in 0u64..30) {
+            let dues: Vec<u64> = (0..made_count).map(|number| number * 10).collect();
+            let updates = made(Some(3), &dues);
+            let (mut watch, mut covered_all) = (Watch::default(), 0);
+            for version in versions {
+                if let Told::New { covered, due, oldest_due } = watch.note(0, Some(version), 1_000, &updates) {
+                    prop_assert!(oldest_due <= due);
+                    covered_all += covered;
+                }
+            }
+            prop_assert_eq!(covered_all + watch.untold(0, &updates), watch.owed(0, &updates));
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! `tidings bench`: loads an MCP server with sessions and updates, and reports how fast everybody is told.
+//!
+//! Owns the command line, the progress bar, and which exit code a report becomes. The table goes to standard output,
+//! the bar to standard error. It never speaks to a server itself; [`crate::bench`] does.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::{CliError, Exit, block_on, signal, usage};
+use crate::bench::{
+    self, BenchError, Era, Goal, Outside, Pace, Progress, Publish, Report, Settings, Trial, Uris,
+};
+use crate::mcp::Revision;
+
+/// The arguments of `tidings bench`.
+#[derive(Debug, Args)]
+pub(super) struct Bench {
+    /// Address of the server's MCP endpoint [default: http://127.0.0.1:8808/mcp]
+    url: Option<String>,
+    #[command(flatten)]
+    load: Load,
+    #[command(flatten)]
+    publishing: Publishing,
+    #[command(flatten)]
+    result: Outcome,
+}
+
+/// Who is told of what.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Load")]
+struct Load {
+    /// Sessions that read as fast as they can
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    sessions: usize,
+    /// What they speak: sessions with GET streams, subscriptions/listen of 2026-07-28, or half of them each
+    #[arg(long, value_enum, default_value_t = EraName::Mix)]
+    era: EraName,
+    /// The older revision that they speak
+    #[arg(long, default_value = "2025-11-25", value_parser = revision)]
+    revision: Revision,
+    /// Sessions opened per second
+    #[arg(long, value_name = "R", default_value_t = 2000.0)]
+    connect_rate: f64,
+    /// How long opening all of them may take
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    open_timeout: Duration,
+    /// How many resources change
+    #[arg(long, value_name = "K", default_value_t = 10)]
+    resources: usize,
+    /// How many of them each session subscribes to
+    #[arg(long, value_name = "M", default_value_t = 1)]
+    subscribe: usize,
+    /// Their URIs, {n} being a number from 0 on; "listed" takes the ones that the server lists
+    #[arg(long, value_name = "URI", default_value = "demo://bench/{n}")]
+    uri_template: String,
+    /// Further sessions that read nothing until the end
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    stalled: usize,
+    /// Further sessions that read slowly
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    slow: usize,
+    /// How many bytes per second those read, such as 1KiB/s
+    #[arg(long, value_name = "RATE", default_value = "1KiB/s", value_parser = byte_rate)]
+    slow_rate: u64,
+    /// Further sessions that come per second and go after one
+    #[arg(long, value_name = "R", default_value_t = 0.0)]
+    churn: f64,
+    /// Further clients that ask the tool get_resource_etag instead of listening
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pollers: usize,
+    /// How often each asks
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    poll_interval: Duration,
+    /// Process of the server, whose CPU and memory are measured
+    #[arg(long)]
+    pid: Option<u32>,
+    /// Command that starts the server on port {port}; it is measured and ended
+    #[arg(long, value_name = "CMD")]
+    serve_command: Option<String>,
+    /// Load a server on another machine
+    #[arg(long)]
+    allow_remote: bool,
+}
+
+/// Who makes the changes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Updates")]
+struct Publishing {
+    /// Updates per second, of the resources in turn
+    #[arg(long, value_name = "R", default_value_t = 10.0)]
+    rate: f64,
+    /// Update as fast as the server answers
+    #[arg(long, conflicts_with = "rate")]
+    flat_out: bool,
+    /// How long it is measured
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    duration: Duration,
+    /// How long updates go out before that
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    warm_up: Duration,
+    /// After so long a silence at the end, what has not come is missing
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
+    settle: Duration,
+    /// Tool of the server that changes a resource; by default the HTTP API of Tidings is used
+    #[arg(long, value_name = "NAME", conflicts_with = "passive")]
+    publish_tool: Option<String>,
+    /// Its arguments as JSON; {uri} and {n} are replaced
+    #[arg(long, value_name = "JSON", default_value = r#"{"uri":"{uri}"}"#)]
+    publish_args: String,
+    /// Connections on which updates go out
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    publish_connections: usize,
+    /// Update nothing: only listen, and count
+    #[arg(long)]
+    passive: bool,
+}
+
+/// What becomes of the figures.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Result")]
+struct Outcome {
+    /// Write the report as JSON; - is standard output, in place of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the report as a page with charts
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Measure first what the test itself costs against bare sockets
+    #[arg(long)]
+    calibrate: bool,
+    /// Find the largest number of sessions that meets this, such as p99<250ms
+    #[arg(long, value_name = "GOAL", conflicts_with_all = ["json", "html", "calibrate"])]
+    find_max: Option<Goal>,
+    /// Compare two reports, and run nothing
+    #[arg(long, num_args = 2, value_names = ["A.json", "B.json"], conflicts_with_all = ["url", "find_max", "json", "html", "calibrate"])]
+    compare: Option<Vec<PathBuf>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum EraName {
+    Legacy,
+    Modern,
+    Mix,
+}
+
+impl From<EraName> for Era {
+    fn from(name: EraName) -> Era {
+        match name {
+            EraName::Legacy => Era::Legacy,
+            EraName::Modern => Era::Modern,
+            EraName::Mix => Era::Mix,
+        }
+    }
+}
+
+fn revision(text: &str) -> Result<Revision, String> {
+    Revision::parse(text).ok_or_else(|| {
+        let known = Revision::ALL.map(Revision::as_str).join(", ");
+        format!("no such revision: use one of {known}")
+    })
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    bench::duration(text).ok_or_else(|| "write a time with its unit, such as 500ms, 10s or 5m".to_owned())
+}
+
+fn byte_rate(text: &str) -> Result<u64, String> {
+    let wrong = || "write bytes per second, such as 512B/s or 1KiB/s".to_owned();
+    let text = text.strip_suffix("/s").unwrap_or(text);
+    let at = text
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let factor = match unit {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(factor).ok_or_else(wrong)
+}
+
+impl Bench {
+    pub(super) fn run(&self) -> Result<Exit, CliError> {
+        if let Some(files) = &self.result.compare {
+            return compare(files);
+        }
+        let settings = self.settings();
+        settings.validate().map_err(|error| self.failure(error))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        stop_when_interrupted(stop.clone());
+        let bar = Bar::new();
+        let mut progress = |progress: Progress<'_>| bar.show(&progress);
+        let mut outside = Outside {
+            progress: &mut progress,
+            stop: &stop,
+        };
+        if let Some(goal) = self.result.find_max {
+            return self.find_max(&settings, goal, &mut outside);
+        }
+        let ran = self.measure(&settings, &mut outside);
+        bar.clear();
+        self.show(&ran?)
+    }
+
+    fn settings(&self) -> Settings {
+        let (load, publishing) = (&self.load, &self.publishing);
+        let url_default = match load.serve_command {
+            Some(_) => "http://127.0.0.1:{port}/mcp".to_owned(),
+            None => Settings::default().url,
+        };
+        Settings {
+            url: self.url.clone().unwrap_or(url_default),
+            allow_remote: load.allow_remote,
+            sessions: load.sessions,
+            era: load.era.into(),
+            revision: load.revision,
+            connect_rate: load.connect_rate,
+            open_timeout: load.open_timeout,
+            resources: load.resources,
+            subscribe: load.subscribe,
+            uris: match load.uri_template.as_str() {
+                "listed" => Uris::Listed,
+                pattern => Uris::Pattern(pattern.to_owned()),
+            },
+            pace: match publishing.flat_out {
+                true => Pace::FlatOut,
+                false => Pace::PerSecond(publishing.rate),
+            },
+            duration: publishing.duration,
+            warm_up: publishing.warm_up,
+            publish: match (&publishing.publish_tool, publishing.passive) {
+                (Some(name), _) => Publish::Tool {
+                    name: name.clone(),
+                    arguments: publishing.publish_args.clone(),
+                },
+                (None, true) => Publish::Passive,
+                (None, false) => Publish::Auto,
+            },
+            publish_connections: publishing.publish_connections,
+            stalled: load.stalled,
+            slow: load.slow,
+            slow_rate: load.slow_rate,
+            churn: load.churn,
+            pollers: load.pollers,
+            poll_interval: load.poll_interval,
+            settle: publishing.settle,
+            pid: load.pid,
+            serve_command: load.serve_command.clone(),
+        }
+    }
+
+    fn measure(&self, settings: &Settings, outside: &mut Outside<'_>) -> Result<Report, CliError> {
+        let calibration = match self.result.calibrate {
+            true => Some(bench::calibrate(outside).map_err(|error| self.failure(error))?),
+            false => None,
+        };
+        let mut report = bench::run(settings, outside).map_err(|error| self.failure(error))?;
+        report.calibration = calibration;
+        Ok(report)
+    }
+
+    fn show(&self, report: &Report) -> Result<Exit, CliError> {
+        let to_stdout = |path: &&PathBuf| path.as_os_str() == "-";
+        let json = report.to_json() + "\n";
+        let text = match self.result.json.as_ref().filter(to_stdout) {
+            Some(_) => json.clone(),
+            None => bench::table(report),
+        };
+        if let Some(path) = self.result.json.as_ref().filter(|path| !to_stdout(path)) {
+            write(path, &json)?;
+        }
+        if let Some(path) = &self.result.html {
+            write(path, &bench::page(report))?;
+        }
+        print(&text)?;
+        match report.problems.first() {
+            None => Ok(Exit::Ok),
+            Some(problem) => Err(CliError::Failed(problem.clone())),
+        }
+    }
+
+    fn find_max(&self, settings: &Settings, goal: Goal, outside: &mut Outside<'_>) -> Result<Exit, CliError> {
+        // A line that nobody reads does not end the search: its last line fails then.
+        let mut tried = |trial: &Trial| print(&trial_line(trial)).unwrap_or_default();
+        let best =
+            bench::find_max(settings, goal, outside, &mut tried).map_err(|error| self.failure(error))?;
+        let Some(best) = best else {
+            return Err(CliError::failed("no number of sessions meets the goal"));
+        };
+        print(&format!("{best} sessions meet the goal\n"))?;
+        Ok(Exit::Ok)
+    }
+
+    fn failure(&self, error: BenchError) -> CliError {
+        match error {
+            BenchError::Arguments(reason) => usage("bench", &reason),
+            BenchError::Unreachable(reason) => CliError::Unavailable(reason),
+            BenchError::Failed(reason) => CliError::Failed(reason),
+        }
+    }
+}
+
+fn trial_line(trial: &Trial) -> String {
+    let (sessions, verdict) = (trial.sessions, if trial.passed { "met" } else { "missed" });
+    let latency = trial.latency.map_or_else(
+        || "no latency".to_owned(),
+        |latency| format!("{:.1} ms", latency.as_secs_f64() * 1e3),
+    );
+    let problem = trial.problem.as_ref().map(|problem| format!("; {problem}"));
+    format!(
+        "{sessions} sessions: {latency}, {verdict}{}\n",
+        problem.unwrap_or_default()
+    )
+}
+
+fn compare(files: &[PathBuf]) -> Result<Exit, CliError> {
+    let reports = files
+        .iter()
+        .map(|file| read(file))
+        .collect::<Result<Vec<Report>, _>>()?;
+    let [(a, first), (b, second)] = [(&files[0], &reports[0]), (&files[1], &reports[1])];
+    let (a, b) = (a.display().to_string(), b.display().to_string());
+    print(&bench::compare((&a, first), (&b, second)))?;
+    Ok(Exit::Ok)
+}
+
+fn read(file: &Path) -> Result<Report, CliError> {
+    let wrong = |reason: &dyn std::fmt::Display| {
+        CliError::Failed(format!("cannot read {}: {reason}", file.display()))
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
+    let report: Report = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+    if report.schema != bench::SCHEMA {
+        return Err(wrong(&format!(
+            "it is {:?}, not {:?}",
+            report.schema,
+            bench::SCHEMA
+        )));
+    }
+    Ok(report)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CliError> {
+    std::fs::write(path, text)
+        .map_err(|error| CliError::Failed(format!("cannot write {}: {error}", path.display())))
+}
+
+fn print(text: &str) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// The first interrupt ends the run early but in order; the second one ends the program.
+fn stop_when_interrupted(stop: Arc<AtomicBool>) {
+    std::thread::spawn(move || {
+        let waited = block_on(async {
+            signal::interrupted().await;
+            stop.store(true, Ordering::Relaxed);
+            signal::interrupted().await;
+            Ok(())
+        });
+        // Without a runtime there are no signals to wait for, and the default ends the program.
+        if waited.is_ok() {
+            std::process::exit(Exit::Failure as i32);
+        }
+    });
+}
+
+/// The bar on standard error, when that is a terminal.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Bar {
+        let target = match std::io::stderr().is_terminal() {
+            true => ProgressDrawTarget::stderr(),
+            false => ProgressDrawTarget::hidden(),
+        };
+        let bar = ProgressBar::with_draw_target(Some(0), target);
+        if let Ok(style) = ProgressStyle::with_template("{prefix:>10} [{bar:30}] {msg}") {
+            bar.set_style(style);
+        }
+        Bar(bar)
+    }
+
+    fn show(&self, progress: &Progress<'_>) {
+        self.0.set_prefix(progress.phase.to_owned());
+        self.0.set_length(progress.of.max(1));
+        self.0.set_position(progress.done);
+        self.0.set_message(format!("{} notices", progress.deliveries));
+    }
+
+    fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn parse(line: &str) -> Result<Bench, CliError> {
+        let words = ["tidings", "bench"].into_iter().chain(line.split_whitespace());
+        match Cli::try_parse_from(words).map_err(CliError::Usage)?.command {
+            Command::Bench(bench) => Ok(*bench),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn without_arguments_the_defaults_hold() {
+        assert_eq!(parse("").unwrap().settings(), Settings::default());
+    }
+
+    #[test]
+    fn arguments_become_settings() {
+        let settings = parse(
+            "http://127.0.0.1:1/mcp --sessions 7 --era legacy --revision 2025-06-18 --flat-out --duration 500ms \
+             --stalled 2 --slow 3 --slow-rate 2KiB/s --uri-template listed --publish-tool touch",
+        );
+        let settings = settings.unwrap().settings();
+        assert_eq!((settings.sessions, settings.era), (7, Era::Legacy));
+        assert_eq!(settings.revision, Revision::R2025_06_18);
+        assert_eq!(
+            (settings.pace, settings.duration),
+            (Pace::FlatOut, Duration::from_millis(500))
+        );
+        assert_eq!(
+            (settings.stalled, settings.slow, settings.slow_rate),
+            (2, 3, 2048)
+        );
+        assert_eq!(settings.uris, Uris::Listed);
+        let arguments = r#"{"uri":"{uri}"}"#.to_owned();
+        assert_eq!(
+            settings.publish,
+            Publish::Tool {
+                name: "touch".to_owned(),
+                arguments
+            }
+        );
+        let started = parse("--serve-command x").unwrap().settings();
+        assert_eq!(started.url, "http://127.0.0.1:{port}/mcp");
+    }
+
+    #[test]
+    fn misuse_is_refused() {
+        for line in [
+            "--sessions x",
+            "--revision 1999-01-01",
+            "--duration 10",
+            "--rate 5 --flat-out",
+            "--publish-tool a --passive",
+            "--find-max p99",
+            "--find-max p99<1s --json -",
+            "--compare a.json",
+            "http://127.0.0.1:1/ --compare a b",
+            "--slow-rate fast",
+        ] {
+            let error = parse(line).map(drop).expect_err(line);
+            assert_eq!(error.exit(), Exit::Usage, "{line}");
+        }
+        for line in [
+            "--sessions 70000",
+            "--revision 2026-07-28",
+            "http://192.0.2.1/mcp",
+            "https://127.0.0.1/",
+        ] {
+            let error = parse(line).unwrap().run().expect_err(line);
+            assert_eq!(error.exit(), Exit::Usage, "{line}: {error}");
+        }
+    }
+}

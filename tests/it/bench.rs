@@ -1,0 +1,323 @@
+//! `tidings bench` tells the truth: of our service that everybody was told, of a server that loses notices that
+//! somebody was not.
+
+mod lossy;
+
+use std::path::Path;
+use std::process::Output;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use serde_json::Value;
+use tidings::bench::{self, Outside, Pace, Progress, Report, Settings};
+
+use crate::mcp::server::{Server, binary};
+use lossy::Lossy;
+
+async fn run(settings: Settings) -> Report {
+    let blocking = tokio::task::spawn_blocking(move || {
+        let mut progress = |_: Progress<'_>| ();
+        let mut outside = Outside {
+            progress: &mut progress,
+            stop: &AtomicBool::new(false),
+        };
+        bench::run(&settings, &mut outside)
+    });
+    blocking.await.unwrap().unwrap()
+}
+
+async fn bench(arguments: &[&str]) -> Output {
+    let mut command = tokio::process::Command::new(binary());
+    command
+        .env_clear()
+        .arg("bench")
+        .args(arguments)
+        .kill_on_drop(true);
+    tokio::time::timeout(Duration::from_secs(120), command.output())
+        .await
+        .expect("a bounded run ends")
+        .unwrap()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A load of every kind at once, on a server that was slow to begin with.
+fn everything(server: &Server) -> Settings {
+    Settings {
+        url: format!("http://{}/mcp", server.address),
+        sessions: 50,
+        subscribe: 2,
+        pace: Pace::PerSecond(100.0),
+        duration: Duration::from_secs(2),
+        warm_up: Duration::from_millis(200),
+        stalled: 5,
+        slow: 5,
+        churn: 8.0,
+        pollers: 3,
+        poll_interval: Duration::from_millis(300),
+        settle: Duration::from_secs(30),
+        ..Settings::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_our_service_everybody_is_told_and_the_counts_add_up() {
+    let server = Server::start().await;
+    let report = run(everything(&server)).await;
+    assert_eq!(report.problems, Vec::<String>::new());
+    assert_eq!((report.matching.as_str(), report.updates.refused), ("version", 0));
+    // 2.2 seconds at 100 per second, whatever the machine was busy with.
+    assert_eq!(report.updates.sent, 220);
+    let clients = [("reading", 50), ("slow", 5), ("stalled", 5)];
+    for (name, clients) in clients {
+        let group = report.group(name).unwrap();
+        assert_eq!(group.clients, clients, "{name}");
+        // Two subscriptions each, spread evenly over ten resources.
+        assert_eq!(group.owed, 220 * clients * 2 / 10, "{name}");
+        assert_eq!(
+            group.deliveries + group.conflated,
+            group.owed,
+            "{name}: {group:?}"
+        );
+        assert_eq!(
+            (
+                group.untold,
+                group.missing_finals,
+                group.again,
+                group.backward,
+                group.foreign
+            ),
+            (0, 0, 0, 0, 0),
+            "{name}: {group:?}"
+        );
+    }
+    let reading = report.group("reading").unwrap();
+    // Each notice stands for an update that was due in the measured time, or it is not among the latencies.
+    assert!(
+        reading.latency.count <= 200 * 10 && reading.latency.count > 0,
+        "{reading:?}"
+    );
+    assert!(
+        reading.latency.p50_us <= reading.latency.p99_us && reading.latency.p99_us <= reading.latency.max_us
+    );
+    let polling = report.group("polling").unwrap();
+    assert_eq!((polling.missing_finals, polling.untold), (0, 0), "{polling:?}");
+    assert_eq!(
+        polling.deliveries + polling.conflated,
+        polling.owed,
+        "{polling:?}"
+    );
+    let churn = report.group("churn").unwrap();
+    assert!(churn.clients > 0 && churn.deliveries > 0, "{churn:?}");
+    // It leaves nothing behind.
+    assert_eq!(server.api("GET", "demo://bench/0", "").await.status, 404);
+    server.until("every session has ended", <[Value]>::is_empty).await;
+    server.assert_healthy().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flat_out_everything_is_told_too() {
+    let server = Server::start().await;
+    let settings = Settings {
+        pace: Pace::FlatOut,
+        duration: Duration::from_millis(500),
+        sessions: 20,
+        resources: 3,
+        stalled: 2,
+        churn: 0.0,
+        pollers: 0,
+        slow: 0,
+        ..everything(&server)
+    };
+    let report = run(settings).await;
+    assert_eq!(report.problems, Vec::<String>::new());
+    assert!(report.updates.sent > 0);
+    for group in &report.groups {
+        assert_eq!(group.deliveries + group.conflated, group.owed, "{group:?}");
+        assert_eq!(group.untold, 0, "{group:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_report_is_documented_and_can_be_compared() {
+    let server = Server::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (json, html, url) = (
+        path("a.json"),
+        path("a.html"),
+        format!("http://{}/mcp", server.address),
+    );
+    let short = [
+        "--sessions",
+        "6",
+        "--duration",
+        "1200ms",
+        "--warm-up",
+        "100ms",
+        "--rate",
+        "50",
+    ];
+    let arguments = [
+        &[url.as_str(), "--calibrate", "--json", &json, "--html", &html],
+        &short[..],
+    ]
+    .concat();
+    let output = bench(&arguments).await;
+    assert!(output.status.success(), "{}", told(&output));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        table.contains("every live client has the newest state"),
+        "{table}"
+    );
+    assert!(table.contains("against bare sockets"), "{table}");
+
+    let text = std::fs::read_to_string(&json).unwrap();
+    let report: Report = serde_json::from_str(&text).unwrap();
+    assert_eq!(report.schema, bench::SCHEMA);
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/bench.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    let mut names = Vec::new();
+    keys(&serde_json::from_str(&text).unwrap(), &mut names);
+    names.sort();
+    names.dedup();
+    for name in &names {
+        assert!(
+            docs.contains(&format!("`{name}`")),
+            "docs/bench.md does not explain {name}"
+        );
+    }
+    assert!(names.iter().any(|name| name == "missing_finals"));
+
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains("<svg") && page.contains("prefers-color-scheme:dark"));
+    for foreign in ["<script", "<link", "src=", "@import", "url("] {
+        assert!(!page.contains(foreign), "the page needs {foreign}");
+    }
+
+    let output = bench(&["--compare", &json, &json]).await;
+    assert!(output.status.success(), "{}", told(&output));
+    let table = String::from_utf8(output.stdout).unwrap();
+    let line = table
+        .lines()
+        .find(|line| line.starts_with("reading: p99"))
+        .unwrap();
+    assert!(line.ends_with("1.00"), "{table}");
+}
+
+fn keys(value: &Value, names: &mut Vec<String>) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                names.push(name.clone());
+                keys(value, names);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| keys(item, names)),
+        _ => {}
+    }
+}
+
+/// Ten updates of two resources: numbers 0 to 9.
+const TEN: [&str; 10] = [
+    "--sessions",
+    "4",
+    "--resources",
+    "2",
+    "--rate",
+    "20",
+    "--duration",
+    "500ms",
+    "--warm-up",
+    "0s",
+];
+/// Nothing comes for so long: it is lost.
+const SOON: [&str; 2] = ["--settle", "4s"];
+const TOOL: [&str; 4] = [
+    "--publish-tool",
+    "update",
+    "--publish-args",
+    r#"{"uri":"{uri}","n":{n}}"#,
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_version_a_lost_last_notice_is_found() {
+    let whole = Lossy::start(u64::MAX).await;
+    let output = bench(&[&[whole.url.as_str(), "--era", "modern"], &TEN[..], &SOON].concat()).await;
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    // The last update, number 9, is of the second resource; two of four sessions asked for it.
+    let lossy = Lossy::start(9).await;
+    let output = bench(
+        &[
+            &[lossy.url.as_str(), "--era", "modern", "--json", "-"],
+            &TEN[..],
+            &SOON,
+        ]
+        .concat(),
+    )
+    .await;
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(told(&output).contains("2 subscriptions of reading clients never got the newest state"));
+    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report.matching, "version");
+    let group = report.group("reading").unwrap();
+    assert_eq!(
+        (group.missing_finals, group.untold, group.owed),
+        (2, 2, 20),
+        "{group:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_order_a_lost_last_notice_is_found() {
+    let whole = Lossy::start(u64::MAX).await;
+    let output = bench(&[&[whole.url.as_str(), "--era", "modern"], &TEN[..], &SOON, &TOOL].concat()).await;
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    // By order, each resource is changed once more at the end: numbers 10 and 11, of which the server loses both.
+    let lossy = Lossy::start(10).await;
+    let arguments = [
+        &[lossy.url.as_str(), "--era", "modern", "--json", "-"],
+        &TEN[..],
+        &SOON,
+        &TOOL,
+    ]
+    .concat();
+    let output = bench(&arguments).await;
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(told(&output).contains("4 subscriptions of reading clients never got the newest state"));
+    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report.matching.as_str(), report.updates.sent), ("order", 12));
+    let group = report.group("reading").unwrap();
+    assert_eq!(
+        (group.missing_finals, group.deliveries, group.owed),
+        (4, 20, 24),
+        "{group:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_there_is_no_report_is_told_in_the_exit_code() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", nobody.local_addr().unwrap());
+    drop(nobody);
+    let output = bench(&[&url]).await;
+    assert_eq!(output.status.code(), Some(69), "{}", told(&output));
+    let server = Server::with("[session]\nmax = 3\n").await;
+    let url = format!("http://{}/mcp", server.address);
+    let output = bench(&[&url, "--sessions", "8"]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(
+        told(&output).contains("of 8 sessions could not be opened"),
+        "{}",
+        told(&output)
+    );
+    assert_eq!(
+        server.api("GET", "demo://bench/0", "").await.status,
+        404,
+        "it cleans up all the same"
+    );
+    let output = bench(&["http://192.0.2.1/mcp"]).await;
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+}
