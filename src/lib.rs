@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod service;
+mod carry;
 pub mod mcp;
 pub mod etag_tools;
 pub mod client;

@@ -223,7 +223,7 @@ const STATUSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 #[derive(Clone)]
 pub(crate) struct HttpMetrics {
     requests: Arc<[[Counter; STATUSES.len()]; ROUTES.len()]>,
-    pub(crate) connections: Gauge,
+    connections: Gauge,
 }
 
 impl HttpMetrics {
@@ -237,10 +237,26 @@ impl HttpMetrics {
         }
     }
 
+    /// Counts a connection as open until what this answers is dropped.
+    pub(crate) fn connected(&self) -> OpenConnection {
+        self.connections.increment(1.0);
+        OpenConnection(self.connections.clone())
+    }
+
     /// A request for this path was answered with this status.
     pub(crate) fn answered(&self, path: Path, status: http::StatusCode) {
         let class = usize::from(status.as_u16() / 100).clamp(1, STATUSES.len()) - 1;
         self.requests[path as usize][class].increment(1);
+    }
+}
+
+/// A connection that counts as open.
+#[derive(Debug)]
+pub(crate) struct OpenConnection(Gauge);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
     }
 }
 

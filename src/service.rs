@@ -4,6 +4,7 @@
 //! Never: parses arguments or knows what a message means. Called by the command line.
 
 mod listener;
+mod stream_writer;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

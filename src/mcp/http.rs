@@ -303,13 +303,8 @@ impl Inner {
         }
         let wire = Wire::Session(session.revision);
         let hello = wire.hello(reader.position());
-        reply::events(EventStream::new(
-            reader,
-            wire,
-            hello,
-            Held::Session(session),
-            place,
-        ))
+        let stream = EventStream::new(reader, wire, hello, Held::Session(session), place);
+        reply::events(stream, parts.extensions.get())
     }
 
     /// Ends a session.
@@ -364,6 +359,7 @@ impl Inner {
         ) {
             *slot = filter;
         }
+        let carrier = parts.extensions.remove();
         parts.extensions.insert(listening.clone());
         parts.headers.remove(::http::header::CONTENT_LENGTH);
         let answer = self.pass(parts, Bytes::from(request.to_string())).await;
@@ -377,13 +373,9 @@ impl Inner {
             return reply::finished(acknowledged, result);
         }
         let reader = listening.session.reader();
-        reply::events(EventStream::new(
-            reader,
-            Wire::Listen(id),
-            acknowledged,
-            Held::Listening { listening, result },
-            place,
-        ))
+        let held = Held::Listening { listening, result };
+        let stream = EventStream::new(reader, Wire::Listen(id), acknowledged, held, place);
+        reply::events(stream, carrier.as_ref())
     }
 }
 

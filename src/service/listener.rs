@@ -4,28 +4,36 @@
 //! endpoint, the rest to the HTTP API. A connection lives on one shard's thread, so that the streams it carries are
 //! woken without leaving that thread. Never: looks into a request.
 
+use std::cell::Cell;
 use std::convert::Infallible;
-use std::error::Error as _;
-use std::io::{self, Write};
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Write};
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::Router;
 use http_body_util::Either;
 use hyper::body::Incoming;
+use hyper::rt::{Read, ReadBufCursor};
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::service::{HttpService, service_fn};
+use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::spawn_local;
 use tower_service::Service;
 use tracing::{debug, warn};
 
+use super::stream_writer::StreamWriter;
+use crate::carry::{Carrier, StreamBody};
 use crate::config::HttpConfig;
 use crate::mcp::{Endpoint, EndpointBody};
-use crate::metric::{self, HttpMetrics, Limit};
+use crate::metric::{self, HttpMetrics, Limit, OpenConnection};
 use crate::{Bus, Shard};
 
 /// Where MCP is spoken.
@@ -33,6 +41,8 @@ const MCP_PATH: &str = "/mcp";
 
 /// How long to wait after an accept that failed for lack of descriptors, rather than spin.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+
+type AnswerBody = Either<EndpointBody, axum::body::Body>;
 
 /// A listening socket and its connections.
 pub(super) struct Listener {
@@ -147,58 +157,159 @@ async fn serve(stream: std::net::TcpStream, routes: Routes, place: OwnedSemaphor
     };
     let mut closing = routes.closing.clone();
     let header_timeout = routes.config.header_timeout;
-    let open = routes.metrics.connections.clone();
-    open.increment(1.0);
-    let service = service_fn(move |request| {
+    let place = Place {
+        _permit: place,
+        _open: routes.metrics.connected(),
+    };
+    let carrier = Carrier::default();
+    let unsent = Rc::new(Cell::new(false));
+    let socket = Socket {
+        io: TokioIo::new(stream),
+        unsent: unsent.clone(),
+    };
+    let offered = carrier.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let mut routes = routes.clone();
-        async move { Ok::<_, Infallible>(routes.answer(request).await) }
+        // A stream of HTTP/1.0 has no chunks; the library knows what it has.
+        if request.version() == Version::HTTP_11 {
+            request.extensions_mut().insert(offered.clone());
+        }
+        Box::pin(async move { Ok::<_, Infallible>(routes.answer(request).await) })
     });
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
+    let mut connection = Box::new(builder.serve_connection(socket, service));
+    let mut served = poll_fn(|cx| poll_served(&mut connection, &carrier, &unsent, cx));
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = &mut served => ended,
         _ = closing.wait_for(|closing| *closing) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+            Pin::new(&mut *connection).graceful_shutdown();
+            poll_fn(|cx| poll_served(&mut connection, &carrier, &unsent, cx)).await
         }
     };
-    if let Err(error) = ended {
+    match ended {
+        Ok(None) => {
+            // What is left is to say goodbye; a client that is gone needs none.
+            poll_fn(|cx| Pin::new(&mut *connection).poll(cx))
+                .await
+                .unwrap_or_default();
+        }
+        Ok(Some(body)) => {
+            let socket = connection.into_parts().io.io.into_inner();
+            // A task of its own, so that nothing of this one is kept while the stream is open.
+            spawn_local(carry(StreamWriter::new(socket, body), place));
+        }
         // A client that goes away is how streams end.
-        debug!(%error, "a connection ended");
-        if let Some(limit) = limit_met(&error) {
-            metric::limit_reached(limit);
+        Err(error) => {
+            debug!(%error, "a connection ended");
+            count_limit(error.is_timeout().then_some(Limit::HeaderTimeout), &error);
         }
     }
-    open.decrement(1.0);
+}
+
+/// One of the connections allowed, while it is open.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    _open: OpenConnection,
+}
+
+/// Carries a stream to its end.
+async fn carry(writer: StreamWriter, place: Place) {
+    if let Err(error) = writer.await {
+        debug!(%error, "a stream ended");
+        count_limit(None, &error);
+    }
     drop(place);
 }
 
-/// Which limit ended a connection, if one did.
-fn limit_met(error: &hyper::Error) -> Option<Limit> {
-    if error.is_timeout() {
-        return Some(Limit::HeaderTimeout);
+/// Serves a connection until it ends, or carries a stream whose head is written and whose body is answered.
+fn poll_served<S>(
+    connection: &mut http1::Connection<Socket, S>,
+    carrier: &Carrier,
+    unsent: &Cell<bool>,
+    cx: &mut Context<'_>,
+) -> Poll<hyper::Result<Option<StreamBody>>>
+where
+    S: HttpService<Incoming, ResBody = AnswerBody> + Unpin,
+    S::Future: Unpin,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match connection.poll_without_shutdown(cx) {
+        Poll::Ready(ended) => Poll::Ready(ended.map(|()| None)),
+        // While bytes of the library's are unsent, the head may be among them.
+        Poll::Pending if unsent.get() => Poll::Pending,
+        Poll::Pending => match carrier.take() {
+            Some(body) => Poll::Ready(Ok(Some(body))),
+            None => Poll::Pending,
+        },
     }
-    let mut cause = error.source();
+}
+
+/// A socket that knows whether the HTTP library has written something in vain.
+struct Socket {
+    io: TokioIo<TcpStream>,
+    unsent: Rc<Cell<bool>>,
+}
+
+impl Read for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl hyper::rt::Write for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.unsent.set(written.is_pending());
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bytes);
+        self.unsent.set(written.is_pending());
+        written
+    }
+}
+
+/// Counts the limit that ended a connection, if one did.
+fn count_limit(limit: Option<Limit>, error: &(dyn std::error::Error + 'static)) {
+    let mut cause = Some(error);
+    let mut timed_out = false;
     while let Some(error) = cause {
         let io = error.downcast_ref::<io::Error>();
         // What `TCP_USER_TIMEOUT` ends.
-        if io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut) {
-            return Some(Limit::WriteTimeout);
-        }
+        timed_out |= io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut);
         cause = error.source();
     }
-    None
+    if let Some(limit) = limit.or(timed_out.then_some(Limit::WriteTimeout)) {
+        metric::limit_reached(limit);
+    }
 }
 
 impl Routes {
-    async fn answer(
-        &mut self,
-        request: Request<Incoming>,
-    ) -> Response<Either<EndpointBody, axum::body::Body>> {
+    async fn answer(&mut self, request: Request<Incoming>) -> Response<AnswerBody> {
         let path = metric::Path::of(request.uri().path());
         let answer = match &self.endpoint {
             Some(endpoint) if request.uri().path() == MCP_PATH => {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::Answer;
 use super::stream::EventStream;
+use crate::carry::Carrier;
 use crate::mcp::wire::Revision;
 
 fn plain(status: StatusCode) -> Answer {
@@ -166,9 +167,12 @@ pub(super) fn post_only() -> Answer {
     with_header(plain(StatusCode::METHOD_NOT_ALLOWED), header::ALLOW, "POST")
 }
 
-/// An open stream.
-pub(super) fn events(stream: EventStream) -> Answer {
-    as_events(Response::new(stream.boxed()))
+/// An open stream, written by whoever carries the connection where there is a `carrier`.
+pub(super) fn events(stream: EventStream, carrier: Option<&Carrier>) -> Answer {
+    as_events(Response::new(match carrier {
+        Some(carrier) => carrier.hand_over(stream.boxed()).boxed(),
+        None => stream.boxed(),
+    }))
 }
 
 /// A stream that ends with its second message.

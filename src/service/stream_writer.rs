@@ -1,0 +1,238 @@
+//! Writes a stream after its head: chunks (RFC 9112, 7.1) of a body, straight to the socket.
+//!
+//! Owns: the socket of one stream, and what the kernel has not taken of its last chunk. Never: buffers more than one
+//! frame of the body, so what is not taken stays with the body, which conflates it. Receives a connection from the
+//! listener; polled on the thread that carries it.
+//!
+//! Nothing that a client sends on a connection that carries a stream can be answered before the stream ends, which is
+//! also the end of the connection; it is read, so that a client that goes away is noticed, and dropped.
+
+use std::cell::RefCell;
+use std::io::{self, ErrorKind, Write};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::Body;
+use tokio::net::TcpStream;
+
+use crate::carry::StreamBody;
+
+/// Frames written before other streams of the thread have their turn.
+const FRAMES_PER_TURN: usize = 8;
+/// What a client may send on a connection that carries a stream; at the limit the connection ends.
+const IGNORED_MAX: usize = 64 * 1024;
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+thread_local! {
+    /// Where a chunk is put together: one for all streams of a thread, since a chunk that the kernel takes whole, the
+    /// rule, leaves nothing behind.
+    static CHUNK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// One stream on its way to the socket; ends with the stream or the client.
+pub(super) struct StreamWriter {
+    socket: TcpStream,
+    body: StreamBody,
+    /// What the kernel has not taken yet.
+    rest: Vec<u8>,
+    last: bool,
+    ignored: usize,
+}
+
+impl StreamWriter {
+    /// A writer of `body`.
+    pub(super) fn new(socket: TcpStream, body: StreamBody) -> StreamWriter {
+        StreamWriter {
+            socket,
+            body,
+            rest: Vec::new(),
+            last: false,
+            ignored: 0,
+        }
+    }
+
+    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.poll_client_gone(cx)? {
+            return Poll::Ready(Ok(()));
+        }
+        for _ in 0..FRAMES_PER_TURN {
+            std::task::ready!(self.poll_rest(cx))?;
+            if self.last {
+                return Poll::Ready(Ok(()));
+            }
+            match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.write_chunk(&data)?;
+                    }
+                }
+                None => {
+                    self.last = true;
+                    self.write(LAST_CHUNK)?;
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn write_chunk(&mut self, data: &Bytes) -> io::Result<()> {
+        // An empty chunk would end the stream.
+        if data.is_empty() {
+            return Ok(());
+        }
+        CHUNK.with_borrow_mut(|chunk| {
+            chunk.clear();
+            write!(chunk, "{:x}\r\n", data.len())?;
+            chunk.extend_from_slice(data);
+            chunk.extend_from_slice(b"\r\n");
+            self.write(chunk)
+        })
+    }
+
+    /// Writes what the kernel takes of `bytes` and keeps the rest; nothing is kept from before.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let taken = match self.socket.try_write(bytes) {
+            Ok(taken) => taken,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        self.rest.extend_from_slice(&bytes[taken..]);
+        Ok(())
+    }
+
+    /// Writes what was kept.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.rest.is_empty() {
+            std::task::ready!(self.socket.poll_write_ready(cx))?;
+            match self.socket.try_write(&self.rest) {
+                Ok(taken) => drop(self.rest.drain(..taken)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            if self.rest.is_empty() {
+                // An idle stream holds no buffer.
+                self.rest = Vec::new();
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether the client has gone; reads what it sends.
+    fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        let mut scratch = [0; 512];
+        while self.socket.poll_read_ready(cx)?.is_ready() {
+            match self.socket.try_read(&mut scratch) {
+                Ok(0) => return Ok(true),
+                Ok(count) => self.ignored += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            if self.ignored > IGNORED_MAX {
+                return Err(io::Error::other(
+                    "the client sends requests on a connection that carries a stream",
+                ));
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Future for StreamWriter {
+    /// An error is how the connection of a client that went away, or was cut off, ends.
+    type Output = io::Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_stream(cx)
+    }
+}
+
+impl std::fmt::Debug for StreamWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamWriter").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::stream;
+    use http_body::Frame;
+    use http_body_util::{BodyExt, StreamBody as Frames};
+    use std::convert::Infallible;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, server) = tokio::join!(client, listener.accept());
+        (client.unwrap(), server.unwrap().0)
+    }
+
+    fn body(frames: Vec<Bytes>) -> StreamBody {
+        let frames = frames
+            .into_iter()
+            .map(|data| Ok::<_, Infallible>(Frame::data(data)));
+        // A stream that can be shared between threads, as the bodies of endpoints are.
+        BodyExt::boxed(Frames::new(stream::iter(frames.collect::<Vec<_>>())))
+    }
+
+    #[tokio::test]
+    async fn frames_become_chunks_and_the_end_is_told() {
+        let (mut client, server) = pair().await;
+        let frames = vec![
+            Bytes::from("hello"),
+            Bytes::new(),
+            Bytes::from("0123456789abcdef"),
+        ];
+        StreamWriter::new(server, body(frames)).await.unwrap();
+        let mut read = String::new();
+        client.read_to_string(&mut read).await.unwrap();
+        assert_eq!(read, "5\r\nhello\r\n10\r\n0123456789abcdef\r\n0\r\n\r\n");
+    }
+
+    #[tokio::test]
+    async fn what_the_kernel_does_not_take_at_once_is_written_later_and_in_order() {
+        let (mut client, server) = pair().await;
+        let frames: Vec<_> = (0..40_u8)
+            .map(|n| Bytes::from(vec![b'a' + n % 26; 256 * 1024]))
+            .collect();
+        let expected: usize = frames
+            .iter()
+            .map(|frame| frame.len() + "40000\r\n\r\n".len())
+            .sum();
+        let writing = tokio::spawn(StreamWriter::new(server, body(frames.clone())));
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).await.unwrap();
+        writing.await.unwrap().unwrap();
+        assert_eq!(read.len(), expected + LAST_CHUNK.len());
+        let mut rest = &read[..];
+        for frame in &frames {
+            rest = rest.strip_prefix(b"40000\r\n").unwrap();
+            rest = rest.strip_prefix(&frame[..]).unwrap();
+            rest = rest.strip_prefix(b"\r\n").unwrap();
+        }
+        assert_eq!(rest, LAST_CHUNK);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_goes_away_ends_its_stream() {
+        let (client, server) = pair().await;
+        let silent = BodyExt::boxed(Frames::new(stream::pending::<Result<Frame<Bytes>, Infallible>>()));
+        let writing = tokio::spawn(StreamWriter::new(server, silent));
+        drop(client);
+        writing.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_a_client_sends_is_ignored_up_to_a_limit() {
+        let (mut client, server) = pair().await;
+        let silent = BodyExt::boxed(Frames::new(stream::pending::<Result<Frame<Bytes>, Infallible>>()));
+        let writing = tokio::spawn(StreamWriter::new(server, silent));
+        // Refused once the limit is passed and the connection is gone.
+        while client.write_all(&[b'x'; 4096]).await.is_ok() {}
+        writing.await.unwrap().unwrap_err();
+    }
+}
