@@ -11,6 +11,8 @@ use metrics::{
     histogram,
 };
 
+use crate::EndReason;
+
 /// A counter that can be read back.
 pub(crate) struct Tally {
     value: AtomicU64,
@@ -136,7 +138,7 @@ pub(crate) struct Metrics {
     pub(crate) conflated: Tally,
     pub(crate) subscriptions_denied: Tally,
     pub(crate) sessions_opened: Tally,
-    pub(crate) sessions_ended: Tally,
+    sessions_ended: [Counter; EndReason::ALL.len()],
     pub(crate) mailbox_refused: Tally,
     pub(crate) fan_out: Histogram,
 }
@@ -154,6 +156,8 @@ impl Metrics {
             fan_out,
             "time from the door until every outbox is marked, in seconds"
         );
+        let ended = "tidings_sessions_ended_total";
+        describe_counter!(ended, "sessions and streams ended, by why");
         Arc::new(Metrics {
             changes: Tally::new(
                 "tidings_changes_total",
@@ -179,12 +183,19 @@ impl Metrics {
                 "subscriptions refused with an error",
             ),
             sessions_opened: Tally::new("tidings_sessions_opened_total", "sessions and streams attached"),
-            sessions_ended: Tally::new("tidings_sessions_ended_total", "sessions and streams ended"),
+            sessions_ended: EndReason::ALL.map(|reason| counter!(ended, "reason" => reason.name())),
             mailbox_refused: Tally::new(
                 "tidings_mailbox_refused_total",
                 "messages refused by a mailbox; must stay 0",
             ),
             fan_out: histogram!(fan_out),
         })
+    }
+
+    /// Counts the end of a session.
+    pub(crate) fn session_ended(&self, reason: EndReason) {
+        if let Some(counter) = self.sessions_ended.get(reason as usize) {
+            counter.increment(1);
+        }
     }
 }

@@ -25,7 +25,7 @@ use super::report::{LogThreshold, Reporter};
 use super::stdio::pump;
 use super::wire::{ETAG_META_KEY, Revision};
 use super::{convert, error};
-use crate::{Bus, Descriptor, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
+use crate::{Bus, Descriptor, Etag, Flow, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
 
 /// The `_meta` key under which a stateless result names its server (2026-07-28, basic/index).
 pub(crate) const SERVER_INFO_META_KEY: &str = "io.modelcontextprotocol/serverInfo";
@@ -69,6 +69,8 @@ pub(crate) struct Handler {
     pub(crate) transport: &'static str,
     /// The session of a connection that has only one (stdio); on HTTP the request names it.
     pub(crate) opened: Option<Opened>,
+    /// What the far end of that connection takes.
+    pub(crate) flow: Option<Arc<Flow>>,
 }
 
 impl Handler {
@@ -92,7 +94,11 @@ impl Handler {
         options.announce = self.options.announce_on_connect;
         options.subscriptions_max = self.options.subscriptions_max;
         // A connection that has only one session is its own sign of life.
-        options.idle_timeout = self.opened.is_none().then_some(self.options.idle_timeout);
+        if self.opened.is_none() {
+            options.idle_timeout = Some(self.options.idle_timeout);
+            options.stall_timeout = self.options.stall_timeout;
+            options.age_max = self.options.age_max;
+        }
         let session = self
             .bus
             .open(options)
@@ -125,6 +131,9 @@ impl Handler {
         };
         // The reader first: what `ready` marks is then waiting for it.
         let reader = session.session.reader();
+        if let Some(flow) = &self.flow {
+            reader.counts(flow.clone());
+        }
         let stage = session.pump.clone();
         if session.session.ready().await.is_err() {
             stage.send_replace(PumpStage::Done);

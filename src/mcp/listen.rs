@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::error;
 use super::handler::Handler;
 use super::stdio::notification;
-use crate::{Drained, EndReason, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
+use crate::{Drained, EndReason, Etag, Flow, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
 
 /// One open listen stream.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Listening {
     pub(crate) honoured: bool,
     /// What it is subscribed to, with the etag at which the subscription began; empty when detached.
     pub(crate) granted: Vec<(ResourceUri, Etag)>,
+    /// What the far end takes, where the bytes are not ours.
+    flow: Option<Arc<Flow>>,
     /// Dropped with the stream, which those who hold a receiver can wait for.
     pub(crate) ended: watch::Sender<()>,
 }
@@ -57,6 +59,10 @@ impl Listening {
         );
         options.subscriptions_max = max;
         options.lists = lists(filter);
+        if detached {
+            options.stall_timeout = handler.options.stall_timeout;
+            options.age_max = handler.options.age_max;
+        }
         let session = handler
             .bus
             .open(options)
@@ -87,6 +93,7 @@ impl Listening {
             detached,
             honoured,
             granted,
+            flow: handler.flow.clone(),
             ended: watch::Sender::new(()),
         }))
     }
@@ -97,6 +104,9 @@ impl Listening {
             return Ok(());
         }
         let mut reader = self.session.reader();
+        if let Some(flow) = &self.flow {
+            reader.counts(flow.clone());
+        }
         let mut entries = Vec::new();
         loop {
             let drained = tokio::select! {

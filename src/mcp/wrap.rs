@@ -117,6 +117,7 @@ impl Wrap {
             options: self.shared.options.clone(),
             transport: "wrapped",
             opened: Some(Arc::new(OnceLock::new())),
+            flow: None,
         };
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         Wrapped::new(id, inner, ours, self.clone())

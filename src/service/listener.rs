@@ -1,6 +1,6 @@
 //! The HTTP listener: accepts connections and deals them to the bus's threads.
 //!
-//! Owns: the sockets and their options, the limit on connections, and which path goes where: `/mcp` to the MCP
+//! Owns: the sockets and their options, the limit on connections, their write deadline, and which path goes where: `/mcp` to the MCP
 //! endpoint, the rest to the HTTP API. A connection lives on one shard's thread, so that the streams it carries are
 //! woken without leaving that thread. Never: looks into a request.
 
@@ -23,7 +23,7 @@ use tower_service::Service;
 use tracing::{debug, warn};
 
 use crate::config::HttpConfig;
-use crate::mcp::{Endpoint, EndpointBody};
+use crate::mcp::{Endpoint, EndpointBody, Metered, PeerAddress};
 use crate::{Bus, Shard};
 
 /// Where MCP is spoken.
@@ -106,7 +106,7 @@ async fn accept(socket: TcpListener, shards: Vec<Shard>, places: Arc<Semaphore>,
         match prepare(stream, &routes.config) {
             Ok(stream) => {
                 let routes = routes.clone();
-                shard.spawn(move || serve(stream, routes, place));
+                shard.spawn(move || serve(stream, peer, routes, place));
             }
             Err(error) => debug!(%peer, %error, "a connection ended before it was served"),
         }
@@ -121,7 +121,8 @@ fn prepare(stream: TcpStream, config: &HttpConfig) -> io::Result<std::net::TcpSt
     {
         // Keeps what is not sent in the outbox, where it is conflated, rather than in the kernel, where it grows old.
         socket.set_tcp_notsent_lowat(u32::try_from(config.not_sent_low_water).unwrap_or(u32::MAX))?;
-        // A client that vanished without a word acknowledges nothing; the kernel then ends the connection.
+        // What the kernel has taken is the kernel's to give up on: a client that vanished without a word acknowledges
+        // nothing, one that stopped reading opens no window. What it does not take any more, `Metered` gives up on.
         socket.set_tcp_user_timeout(Some(config.write_timeout))?;
     }
     socket.set_keepalive(true)?;
@@ -129,15 +130,24 @@ fn prepare(stream: TcpStream, config: &HttpConfig) -> io::Result<std::net::TcpSt
 }
 
 /// Carries one connection on the thread of its shard.
-async fn serve(stream: std::net::TcpStream, routes: Routes, place: OwnedSemaphorePermit) {
+async fn serve(
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    routes: Routes,
+    place: OwnedSemaphorePermit,
+) {
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,
         Err(error) => return debug!(%error, "a connection could not be moved"),
     };
     let mut closing = routes.closing.clone();
     let header_timeout = routes.config.header_timeout;
-    let service = service_fn(move |request| {
+    let stream = Metered::new(stream, Some(routes.config.write_timeout));
+    let flow = stream.flow().clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let mut routes = routes.clone();
+        request.extensions_mut().insert(flow.clone());
+        request.extensions_mut().insert(PeerAddress(peer.ip()));
         async move { Ok::<_, Infallible>(routes.answer(request).await) }
     });
     let mut builder = http1::Builder::new();
