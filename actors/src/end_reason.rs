@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn each_reason_has_a_name_of_its_own_in_the_order_in_which_they_are_listed() {
-        let names: std::collections::BTreeSet<_> = EndReason::ALL.iter().map(|reason| reason.name()).collect();
+        let names: std::collections::BTreeSet<_> =
+            EndReason::ALL.iter().map(|reason| reason.name()).collect();
         assert_eq!(names.len(), EndReason::ALL.len());
         for (index, reason) in EndReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, index);

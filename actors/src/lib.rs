@@ -75,8 +75,8 @@ pub use resource::{Body, Content, Descriptor, ReadBody, Resource};
 pub use session::{Session, SessionOptions, WATCHED_MAX};
 pub use store::{Record, Store, StoreError};
 pub use subscriber::{
-    EndedSubscriber, Explanation, Holdup, InvalidSubscriberId, PENDING_URIS_MAX, Pending, Progress, SubscriberId,
-    SubscriberInfo, SubscriberKind, Surveyed, Whereabouts,
+    EndedSubscriber, Explanation, Holdup, InvalidSubscriberId, PENDING_URIS_MAX, Pending, Progress,
+    SubscriberId, SubscriberInfo, SubscriberKind, Surveyed, Whereabouts,
 };
 pub use system::Shard;
 pub use table::{Member, SlotId, SubscriptionTable};

@@ -288,7 +288,16 @@ messages!(
     StampWatchLists,
     BatchStored
 );
-messages!(Fan, Enlist, EnlistLists, Survey, Ask, CountReaders, AttachQueue, EndAll);
+messages!(
+    Fan,
+    Enlist,
+    EnlistLists,
+    Survey,
+    Ask,
+    CountReaders,
+    AttachQueue,
+    EndAll
+);
 messages!(
     SubscribeUris,
     UnsubscribeUri,

@@ -103,9 +103,27 @@ mod tests {
         let patience = patience(10, 20, 30);
         assert_eq!(patience.verdict(&early), None);
         for (change, reason) in [
-            (Standing { idle: Some(SECOND * 10 + MILLI), ..early }, EndReason::Idle),
-            (Standing { untaken: Some(SECOND * 20 + MILLI), ..early }, EndReason::Stalled),
-            (Standing { age: SECOND * 30 + MILLI, ..early }, EndReason::Expired),
+            (
+                Standing {
+                    idle: Some(SECOND * 10 + MILLI),
+                    ..early
+                },
+                EndReason::Idle,
+            ),
+            (
+                Standing {
+                    untaken: Some(SECOND * 20 + MILLI),
+                    ..early
+                },
+                EndReason::Stalled,
+            ),
+            (
+                Standing {
+                    age: SECOND * 30 + MILLI,
+                    ..early
+                },
+                EndReason::Expired,
+            ),
         ] {
             assert_eq!(patience.verdict(&change), Some(reason));
         }

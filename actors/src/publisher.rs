@@ -315,7 +315,9 @@ impl Publisher {
             ranked.select_nth_unstable_by_key(limit, |(slowness, id, _)| (*slowness, *id));
             ranked.truncate(limit);
         }
-        let infos = ranked.iter().map(|(_, _, outbox)| outbox.info(self.stalled_after));
+        let infos = ranked
+            .iter()
+            .map(|(_, _, outbox)| outbox.info(self.stalled_after));
         Surveyed {
             total,
             slowest: infos.collect(),

@@ -221,7 +221,10 @@ mod tests {
     fn a_name_is_read_as_it_is_written() {
         assert_eq!(SubscriberId(12).to_string().parse(), Ok(SubscriberId(12)));
         for wrong in ["", "s", "12", "s-1", "s+1", "s1 ", "S1", "s18446744073709551616"] {
-            assert_eq!(wrong.parse::<SubscriberId>(), Err(InvalidSubscriberId(wrong.to_owned())));
+            assert_eq!(
+                wrong.parse::<SubscriberId>(),
+                Err(InvalidSubscriberId(wrong.to_owned()))
+            );
         }
     }
 }

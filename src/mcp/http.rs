@@ -336,7 +336,13 @@ impl Inner {
         let wire = Wire::Session(session.revision);
         let hello = wire.hello(reader.position());
         let held = Held::Session(session);
-        reply::events(EventStream::new(reader, wire, hello, held, self.open_stream(place)))
+        reply::events(EventStream::new(
+            reader,
+            wire,
+            hello,
+            held,
+            self.open_stream(place),
+        ))
     }
 
     /// What every stream has.

@@ -55,11 +55,7 @@ impl<T> Metered<T> {
     }
 
     /// Notes what became of a write.
-    fn note(
-        &mut self,
-        cx: &mut Context<'_>,
-        written: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
+    fn note(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(bytes)) => {
                 self.deadline = None;

@@ -130,12 +130,7 @@ fn prepare(stream: TcpStream, config: &HttpConfig) -> io::Result<std::net::TcpSt
 }
 
 /// Carries one connection on the thread of its shard.
-async fn serve(
-    stream: std::net::TcpStream,
-    peer: SocketAddr,
-    routes: Routes,
-    place: OwnedSemaphorePermit,
-) {
+async fn serve(stream: std::net::TcpStream, peer: SocketAddr, routes: Routes, place: OwnedSemaphorePermit) {
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,
         Err(error) => return debug!(%error, "a connection could not be moved"),

@@ -22,4 +22,5 @@ mod limits;
 mod service;
 mod stdio;
 mod pressure;
+mod slow;
 mod hostile;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use actix::Actor;
 
 use super::Bus;
-use crate::error::OpenError;
 use crate::door::Ticket;
+use crate::error::OpenError;
 use crate::message::{Ask, Find, Question, Survey};
 use crate::outbox::{EndReason, Outbox};
 use crate::patience::Patience;
@@ -92,7 +92,9 @@ impl Bus {
         let mut all = Surveyed::default();
         for publisher in &self.inner.actors.publishers {
             let uri = uri.cloned();
-            let part = self.ask_at(publisher, |ticket| Survey { uri, limit, ticket }).await?;
+            let part = self
+                .ask_at(publisher, |ticket| Survey { uri, limit, ticket })
+                .await?;
             all.total += part.total;
             all.slowest.extend(part.slowest);
         }

@@ -29,7 +29,10 @@ impl State {
     }
 
     fn last_taken(&self) -> Option<Moment> {
-        let flows = self.readers.iter().filter_map(|reader| reader.flow.as_ref()?.taken_at());
+        let flows = self
+            .readers
+            .iter()
+            .filter_map(|reader| reader.flow.as_ref()?.taken_at());
         flows.max().max(self.last)
     }
 

@@ -101,7 +101,9 @@ impl EventStream {
         let comment = ending::comment(reason, &self.open.options).map(Bytes::from);
         match (&self.held, comment) {
             (Held::Listening { result, .. }, None) if reason != EndReason::Failed => Some(result.clone()),
-            (Held::Listening { result, .. }, Some(comment)) => Some([comment, result.clone()].concat().into()),
+            (Held::Listening { result, .. }, Some(comment)) => {
+                Some([comment, result.clone()].concat().into())
+            }
             (_, comment) => comment,
         }
     }

@@ -141,7 +141,10 @@ pub(super) async fn sessions(State(api): State<Arc<Api>>, uri: Uri) -> Result<Re
     let Query(SurveyQuery { uri, limit }) = Query::try_from_uri(&uri).map_err(|error| {
         Kind::BadRequest.because(format!("{}; the query takes uri and limit", error.body_text()))
     })?;
-    let uri = uri.filter(|uri| !uri.is_empty()).map(|uri| resource_uri(&uri)).transpose()?;
+    let uri = uri
+        .filter(|uri| !uri.is_empty())
+        .map(|uri| resource_uri(&uri))
+        .transpose()?;
     let found = api.bus.slowest(uri.as_ref(), limit_of(limit.as_deref())?).await?;
     Ok(surveyed(&found))
 }
@@ -172,33 +175,54 @@ pub(super) async fn session(
     let Query(ExplainQuery { uri }) = Query::try_from_uri(&uri)
         .map_err(|error| Kind::BadRequest.because(format!("{}; the query takes uri", error.body_text())))?;
     let id = subscriber_id(&id)?;
-    let uri = uri.filter(|uri| !uri.is_empty()).map(|uri| resource_uri(&uri)).transpose()?;
-    let explanation = match &uri {
-        Some(uri) => {
-            let explanation = api.bus.explain(id, uri).await?;
-            explanation.map(|explanation| explanation_item(uri, &explanation))
-        }
-        None => None,
-    };
-    match api.bus.whereabouts(id).await? {
+    let uri = uri
+        .filter(|uri| !uri.is_empty())
+        .map(|uri| resource_uri(&uri))
+        .transpose()?;
+    let mut found = api.bus.whereabouts(id).await?;
+    let mut explanation = None;
+    if let (Some(uri), Some(Whereabouts::Here(_))) = (&uri, &found) {
+        explanation = api.bus.explain(id, uri).await?;
+    }
+    if let Some(Explanation::Ended(ended)) = &explanation {
+        // It ended between the two questions.
+        found = Some(Whereabouts::Ended(ended.clone()));
+    } else if let Some(Whereabouts::Ended(ended)) = &found {
+        explanation = Some(Explanation::Ended(ended.clone()));
+    }
+    let explanation = uri.as_ref().zip(explanation.as_ref());
+    let explanation = explanation.map(|(uri, explanation)| explanation_item(uri, explanation));
+    match found {
         None => Err(unknown(id)),
         Some(Whereabouts::Here(info)) => {
             let subscriber = subscriber_item(&info);
-            Ok(Json(Explained { subscriber, explanation }).into_response())
+            Ok(Json(Explained {
+                subscriber,
+                explanation,
+            })
+            .into_response())
         }
         Some(Whereabouts::Ended(ended)) => {
-            let subscriber = EndedItem {
-                id: ended.id.to_string(),
-                kind: ended.kind.name(),
-                label: &ended.label,
-                ended: EndItem {
-                    reason: ended.reason.name(),
-                    ago_ms: millis(ended.ended),
-                    pending: ended.pending,
-                },
-            };
-            Ok(Json(Explained { subscriber, explanation }).into_response())
+            let subscriber = ended_item(&ended);
+            Ok(Json(Explained {
+                subscriber,
+                explanation,
+            })
+            .into_response())
         }
+    }
+}
+
+fn ended_item(ended: &EndedSubscriber) -> EndedItem<'_> {
+    EndedItem {
+        id: ended.id.to_string(),
+        kind: ended.kind.name(),
+        label: &ended.label,
+        ended: EndItem {
+            reason: ended.reason.name(),
+            ago_ms: millis(ended.ended),
+            pending: ended.pending,
+        },
     }
 }
 
