@@ -5,7 +5,8 @@
 //! one message per subscriber; it marks outboxes, and each reader is woken on the thread that carries its stream.
 //! Receives from the Etag actor (and surveys from the bus); answers the tickets it is handed.
 
-use std::cmp::Reverse;
+mod look;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,31 +19,22 @@ use crate::change::{ListOutcome, Outcome};
 use crate::door::Ticket;
 use crate::error::{PublishError, SubscribeError};
 use crate::limits::Limits;
-use crate::message::{
-    Ask, AttachQueue, CountReaders, EndAll, Enlist, EnlistLists, Fan, Question, Request, Route, Survey,
-};
+use crate::message::{AttachQueue, EndAll, Enlist, EnlistLists, Fan, Request, Route};
 use crate::metric::Metrics;
-use crate::moment::Moment;
 use crate::outbox::{EndReason, Outbox};
 use crate::outbox_set::Marked;
 use crate::post::Guard;
-use crate::subscriber::{SubscriberId, Surveyed};
+use crate::subscriber::SubscriberId;
 use crate::table::{Member, SubscriptionTable};
 use crate::trace::{SkipReason, Step, Tracer, Who};
 use crate::{Etag, ListHash, Notice, NoticeKind, ResourceUri};
+use look::{LOOK_ROUND, LOOK_ROUND_MIN};
 
 /// Keep-alives of one shard are spread over this many ticks, so that not all streams write at once.
 const KEEP_ALIVE_TICKS: u32 = 8;
 
 /// How often attached subscribers are looked after.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-/// A round in which every subscriber is looked at goes in this many steps, so that none of them takes long.
-const LOOK_STEPS: usize = 8;
-
-/// The longest and the shortest such round.
-const LOOK_ROUND: Duration = Duration::from_secs(1);
-const LOOK_ROUND_MIN: Duration = Duration::from_millis(16);
-
 /// Who is answered when the last shard has marked its share.
 pub(crate) enum Finish {
     Change(Ticket<Result<Outcome, PublishError>>, Outcome),
@@ -286,43 +278,6 @@ impl Publisher {
             .filter(|(member, _)| *member as u32 % KEEP_ALIVE_TICKS == self.tick);
         due.for_each(|(_, outbox)| outbox.keep_alive());
     }
-
-    /// Looks at a part of the subscribers, ends those whose time is up, and comes again.
-    fn look(&mut self, ctx: &mut Context<Self>) {
-        self.look_step = (self.look_step + 1) % LOOK_STEPS;
-        let now = Moment::now();
-        for (member, outbox) in self.table.members() {
-            if member % LOOK_STEPS == self.look_step
-                && let Some(reason) = outbox.overdue(now)
-            {
-                outbox.evict(reason, &self.metrics);
-            }
-        }
-        ctx.run_later(self.look_round / LOOK_STEPS as u32, Self::look);
-    }
-
-    fn find(&self, id: SubscriberId) -> Option<&Arc<Outbox>> {
-        self.table.get(*self.members.get(&id)?)
-    }
-
-    /// The `limit` slowest of `all`. Only of those it is asked in full how they stand.
-    fn slowest<'a>(&self, all: impl Iterator<Item = &'a Arc<Outbox>>, limit: usize) -> Surveyed {
-        let now = Moment::now();
-        let rank = |outbox: &'a Arc<Outbox>| (Reverse(outbox.slowness(now)), outbox.id(), outbox);
-        let mut ranked: Vec<_> = all.map(rank).collect();
-        let total = ranked.len();
-        if limit < total {
-            ranked.select_nth_unstable_by_key(limit, |(slowness, id, _)| (*slowness, *id));
-            ranked.truncate(limit);
-        }
-        let infos = ranked
-            .iter()
-            .map(|(_, _, outbox)| outbox.info(self.stalled_after));
-        Surveyed {
-            total,
-            slowest: infos.collect(),
-        }
-    }
 }
 
 impl Actor for Publisher {
@@ -495,43 +450,6 @@ impl Handler<Route> for Publisher {
             }
             Request::Move => debug_assert!(false, "the Etag actor resolves moves"),
         }
-    }
-}
-
-impl Handler<Survey> for Publisher {
-    type Result = ();
-
-    fn handle(&mut self, Survey { uri, limit, ticket }: Survey, _: &mut Context<Self>) {
-        ticket.answer(match uri {
-            None => self.slowest(self.table.members().map(|(_, outbox)| outbox), limit),
-            Some(uri) => self.slowest(self.table.subscribers(&uri).map(|(outbox, _)| outbox), limit),
-        });
-    }
-}
-
-impl Handler<Ask> for Publisher {
-    type Result = ();
-
-    fn handle(&mut self, Ask { id, question }: Ask, _: &mut Context<Self>) {
-        let outbox = self.find(id);
-        match question {
-            Question::Info(ticket) => ticket.answer(outbox.map(|outbox| outbox.info(self.stalled_after))),
-            Question::Explain(uri, ticket) => {
-                ticket.answer(outbox.map(|outbox| outbox.explain(&uri, self.stalled_after)));
-            }
-            Question::Evict(reason, ticket) => {
-                let evicted = outbox.is_some_and(|outbox| outbox.evict(reason, &self.metrics));
-                ticket.answer(evicted.then_some(()));
-            }
-        }
-    }
-}
-
-impl Handler<CountReaders> for Publisher {
-    type Result = ();
-
-    fn handle(&mut self, CountReaders(ticket): CountReaders, _: &mut Context<Self>) {
-        ticket.answer(self.table.members().map(|(_, outbox)| outbox.readers()).sum());
     }
 }
 

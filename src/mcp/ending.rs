@@ -47,8 +47,10 @@ mod tests {
 
     #[test]
     fn each_reason_has_words_of_its_own_on_one_line() {
-        let mut options = McpOptions::default();
-        options.stall_timeout = Some(Duration::from_secs(60));
+        let options = McpOptions {
+            stall_timeout: Some(Duration::from_secs(60)),
+            ..McpOptions::default()
+        };
         let texts: std::collections::BTreeSet<_> =
             EndReason::ALL.map(|reason| words(reason, &options)).into();
         assert_eq!(texts.len(), EndReason::ALL.len());

@@ -44,7 +44,11 @@ async fn a_reader_that_takes_nothing_of_what_waits_is_ended_as_stalled() {
     let bench = Bench::start();
     bench.put("demo://a", "one").await;
     bench.put("demo://b", "one").await;
-    let mut steady = bench.client_with(stalling()).await;
+    let patient = SessionOptions {
+        stall_timeout: Some(crate::support::DEADLINE),
+        ..options()
+    };
+    let mut steady = bench.client_with(patient).await;
     let stalled = bench.client_with(stalling()).await;
     for client in [&steady, &stalled] {
         client.subscribe("demo://a").await;
@@ -64,7 +68,7 @@ async fn a_reader_that_takes_nothing_of_what_waits_is_ended_as_stalled() {
     let explained = bench.bus.explain(id, &uri("demo://a")).await.unwrap();
     assert!(matches!(explained, Some(Explanation::Ended(_))), "{explained:?}");
     assert_eq!(bench.put("demo://a", "three").await, 3);
-    assert_eq!(steady.session.ended(), None, "it reads, so it lives");
+    assert_eq!(steady.session.ended(), None);
     assert_eq!(steady.told(), ["demo://a v3"]);
 }
 
@@ -91,7 +95,7 @@ async fn a_session_that_is_old_enough_is_told_what_is_pending_and_ended() {
     let bench = Bench::start();
     bench.put("demo://a", "one").await;
     let old = SessionOptions {
-        age_max: Some(4 * SHORT),
+        age_max: Some(15 * SHORT),
         ..options()
     };
     let opened = Instant::now();
@@ -102,7 +106,7 @@ async fn a_session_that_is_old_enough_is_told_what_is_pending_and_ended() {
         client.session.ended().is_some()
     })
     .await;
-    assert!(opened.elapsed() >= 4 * SHORT * 9 / 10);
+    assert!(opened.elapsed() >= 15 * SHORT * 9 / 10);
     let (told, reason) = client.until_the_end().await;
     assert_eq!((told.len(), reason), (1, EndReason::Expired));
     assert_eq!(

@@ -368,3 +368,59 @@ fn ended_text(ended: &EndedSubscriber) -> String {
         ended.pending
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidings_actors::{EndReason, Etag, Position, SubscribeError, SubscriberKind};
+
+    #[test]
+    fn every_sentence_stands_on_the_page() {
+        let page = include_str!("../../../docs/http-api.md");
+        let uri = ResourceUri::new("demo://status").unwrap();
+        let etag = Etag {
+            version: 2,
+            updated_at: 7,
+        };
+        let position = Position { epoch: 10, offset: 3 };
+        let changed = Duration::from_millis(1500);
+        let pending = |holdup| Explanation::Pending {
+            etag,
+            position,
+            changed,
+            holdup,
+        };
+        let ended = EndedSubscriber {
+            id: SubscriberId(1),
+            kind: SubscriberKind::Session,
+            label: "x".into(),
+            reason: EndReason::Stalled,
+            ended: changed,
+            pending: 3,
+        };
+        for explanation in [
+            Explanation::NotSubscribed(None),
+            Explanation::NotSubscribed(Some(SubscribeError::NotFound(uri.clone()))),
+            Explanation::Unchanged { version: 1 },
+            Explanation::Told {
+                etag,
+                position,
+                changed,
+            },
+            pending(Holdup::NeverRead),
+            pending(Holdup::NoStream),
+            pending(Holdup::Stalled),
+            pending(Holdup::OnItsWay),
+            Explanation::Ended(ended),
+        ] {
+            let ExplanationItem { verdict, text, .. } = explanation_item(&uri, &explanation);
+            assert!(
+                page.contains(&format!("| `{verdict}` | {text} |")),
+                "{verdict}: {text}"
+            );
+        }
+        for reason in EndReason::ALL {
+            assert!(page.contains(&format!("`{}`", reason.name())), "{reason:?}");
+        }
+    }
+}

@@ -4,9 +4,12 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidings::mcp::{McpOptions, serve_stdio};
+use tidings::{Bus, Limits, Resource};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::client::{Client, LEGACY, initialize, listen, modern_post, updates};
-use super::events::{Events, updated_uri};
+use super::events::Events;
 use super::http::{Read, Request, within};
 use super::server::Server;
 
@@ -14,7 +17,7 @@ const A: &str = "demo://a";
 
 /// Enough resources with names so long that their updates fill every buffer of a client that does not read.
 fn many() -> Vec<String> {
-    (0..100)
+    (0..60)
         .map(|number| format!("demo://many/{}/{number}", "x".repeat(400)))
         .collect()
 }
@@ -60,7 +63,7 @@ async fn id_of(server: &Server, subscriptions: usize) -> Value {
 
 #[tokio::test]
 async fn a_peer_that_stops_reading_with_full_buffers_is_cut_off_at_the_write_deadline() {
-    let server = Server::with("[http]\nwrite_timeout = \"2s\"\n").await;
+    let server = Server::with("[http]\nwrite_timeout = \"3s\"\n").await;
     let many = many();
     put_all(&server, &many, 0).await;
     server.put(A, "0").await;
@@ -68,8 +71,7 @@ async fn a_peer_that_stops_reading_with_full_buffers_is_cut_off_at_the_write_dea
     let id = id_of(&server, many.len()).await;
     let (_, mut steady) = listen(server.address, &json!(1), updates(&[A])).await;
 
-    let mut round = 0;
-    let (mut before, mut most) = (0, 0);
+    let (mut round, mut before, mut most) = (0, None, 0);
     within("a peer that takes nothing is cut off", async {
         loop {
             round += 1;
@@ -82,16 +84,18 @@ async fn a_peer_that_stops_reading_with_full_buffers_is_cut_off_at_the_write_dea
                 return;
             }
             most = most.max(found["pending"]["entries"].as_u64().expect("a number"));
-            if round == 3 {
-                before = server.memory();
+            if found["progress"]["untakenMs"].is_u64() {
+                // Every buffer on the way is full by now.
+                before.get_or_insert_with(|| server.memory());
             }
         }
     })
     .await;
-    assert!(most <= many.len() as u64, "{most} pending");
-    let grown = server.memory().saturating_sub(before);
+    assert!((1..=many.len() as u64).contains(&most), "{most} pending");
+    let grown = server
+        .memory()
+        .saturating_sub(before.expect("it was seen to be blocked"));
     assert!(grown < 8 << 20, "the server grew by {grown} bytes");
-    assert!(round > 3, "{round} rounds: nothing was blocked");
     drop(stalled);
     server.assert_healthy().await;
 }
@@ -99,34 +103,21 @@ async fn a_peer_that_stops_reading_with_full_buffers_is_cut_off_at_the_write_dea
 #[tokio::test]
 async fn a_peer_that_stops_reading_what_the_kernel_holds_is_cut_off_too() {
     let server = Server::with("[http]\nwrite_timeout = \"1s\"\n").await;
-    let many = &many()[..40];
-    put_all(&server, many, 0).await;
-    let stalled = stalling_listen(many).open(server.address).await;
-    let id = id_of(&server, many.len()).await;
-    // About 20 kB: more than the client's kernel takes, less than ours holds, so nothing is refused to the service.
-    put_all(&server, many, 1).await;
+    let long: Vec<String> = (0..3)
+        .map(|number| format!("demo://long/{}/{number}", "x".repeat(1_900)))
+        .collect();
+    put_all(&server, &long, 0).await;
+    let stalled = stalling_listen(&long).open(server.address).await;
+    let id = id_of(&server, long.len()).await;
+    // About 6 kB: more than the client's kernel takes, less than ours holds, so nothing is refused to the service and
+    // only the kernel can tell.
+    put_all(&server, &long, 1).await;
     let gone = ended(&server, &id).await;
     assert_eq!(
         (&gone["reason"], &gone["pending"]),
         (&json!("write_timeout"), &json!(0))
     );
     drop(stalled);
-}
-
-#[tokio::test]
-async fn a_peer_that_reads_slowly_is_not_cut_off() {
-    let server = Server::with("[http]\nwrite_timeout = \"2s\"\n").await;
-    let many = many();
-    put_all(&server, &many, 0).await;
-    let mut slow = Events::new(stalling_listen(&many).open(server.address).await);
-    for round in 1..=8 {
-        put_all(&server, &many, round).await;
-        while updated_uri(&slow.message().await) != Some(&many[99]) {}
-    }
-    assert_eq!(
-        session(&server, &id_of(&server, many.len()).await).await["streams"],
-        1
-    );
 }
 
 #[tokio::test]
@@ -141,7 +132,7 @@ async fn a_stalled_session_ends_and_each_era_can_read_why() {
     let request = old.with_headers(Request::stream().small_receive_buffer());
     let old_stream = request.open(server.address).await;
     let old_id = id_of(&server, many.len()).await;
-    let names: Vec<String> = many[..99].to_vec();
+    let names: Vec<String> = many[..59].to_vec();
     let mut new_stream = Events::new(stalling_listen(&names).open(server.address).await);
     let new_id = id_of(&server, names.len()).await;
 
@@ -229,13 +220,13 @@ async fn last_comment(stream: &mut Events) -> (String, Option<Value>) {
 
 #[tokio::test]
 async fn sessions_that_are_old_enough_end_gracefully_one_by_one() {
-    let server = Server::with("[session]\nage_max = \"2s\"\n").await;
+    let server = Server::with("[session]\nage_max = \"4s\"\n").await;
     server.put(A, "1").await;
     let client = Client::open(server.address, "2025-06-18").await;
     client.subscribe(A).await;
     let mut stream = client.stream().await;
     let (_, mut listening) = listen(server.address, &json!(7), updates(&[A])).await;
-    let expected = ": evicted: it reached the greatest age, 2s (session.age_max)";
+    let expected = ": evicted: it reached the greatest age, 4s (session.age_max)";
     assert_eq!(last_comment(&mut stream).await.0, expected);
     let (comment, result) = last_comment(&mut listening).await;
     assert_eq!(
@@ -279,4 +270,67 @@ async fn one_address_has_as_many_sessions_as_it_may_and_no_more() {
     })
     .await;
     again.delete().await;
+}
+
+#[tokio::test]
+async fn a_client_on_stdio_that_stops_reading_is_seen_and_left_alone() {
+    let mut limits = Limits::default();
+    limits.stalled_after = Duration::from_millis(200);
+    let bus = Bus::builder().limits(limits).start().expect("a bus");
+    let put = async |round: usize| {
+        for number in 0..20 {
+            let resource = Resource::text(format!("demo://{number}"), round.to_string()).expect("a URI");
+            bus.upsert(resource).await.expect("it is stored");
+        }
+    };
+    put(0).await;
+    let (client, server) = tokio::io::duplex(1 << 10);
+    let (input, output) = tokio::io::split(server);
+    let mut options = McpOptions::default();
+    options.stall_timeout = Some(Duration::from_millis(300));
+    let serving = tokio::spawn(serve_stdio(bus.clone(), options, input, output));
+    let (mut reading, mut writing) = tokio::io::split(client);
+    // Its answers, but no more, are read.
+    let mut say = async |message: Value, answered: bool| {
+        let line = format!("{message}\n");
+        writing.write_all(line.as_bytes()).await.expect("it is read");
+        let mut byte = [0];
+        while answered && byte != *b"\n" {
+            reading.read_exact(&mut byte).await.expect("an answer");
+        }
+    };
+    say(initialize("2025-06-18"), true).await;
+    for number in 0..20 {
+        let params = json!({ "uri": format!("demo://{number}") });
+        let message =
+            json!({ "jsonrpc": "2.0", "id": number, "method": "resources/subscribe", "params": params });
+        say(message, true).await;
+    }
+    let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    say(ready, false).await;
+    let mut round = 0;
+    within(
+        "it is seen to be stalled for longer than it might be elsewhere",
+        async {
+            loop {
+                round += 1;
+                put(round).await;
+                let sessions = bus.sessions().await.expect("the bus runs");
+                let progress = &sessions[0].progress;
+                if progress.stalled && progress.untaken > Some(Duration::from_secs(1)) {
+                    assert!(progress.bytes > 0 && progress.conflated > 0, "{progress:?}");
+                    return;
+                }
+            }
+        },
+    )
+    .await;
+    drop((reading, writing));
+    within("the end", serving).await.expect("no panic").ok();
+    within("nothing is left", async {
+        while !bus.sessions().await.expect("the bus runs").is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
