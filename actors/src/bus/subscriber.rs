@@ -133,7 +133,7 @@ impl Bus {
     }
 
     /// Ends a session or stream, as an operator does: its streams get what is pending, then the end; a stream whose
-    /// connection takes nothing is cut. Answers whether it was there.
+    /// connection takes nothing is cut; an attached subscriber ends for good. Answers whether it was there.
     ///
     /// # Errors
     /// [`Closed`].
