@@ -14,9 +14,12 @@ mod listen;
 mod report;
 mod http;
 mod stdio;
+mod metered;
+mod ending;
 mod wrap;
 
-pub use http::{Endpoint, EndpointBody};
+pub use http::{Endpoint, EndpointBody, PeerAddress};
+pub use metered::Metered;
 pub use options::{CacheHint, McpOptions};
 pub use stdio::serve_stdio;
 pub use wire::{ETAG_META_KEY, Revision};

@@ -203,6 +203,9 @@ fn mcp_options(config: &Config) -> McpOptions {
     options.subscriptions_max = config.session.subscriptions_max;
     options.streams_max = config.session.streams_max;
     options.idle_timeout = config.session.idle_timeout;
+    options.stall_timeout = Some(config.session.stall_timeout).filter(|time| !time.is_zero());
+    options.age_max = Some(config.session.age_max).filter(|time| !time.is_zero());
+    options.per_peer_max = Some(config.session.per_peer_max).filter(|max| *max > 0);
     options.body_bytes_max = config.http.body_bytes_max;
     options
 }

@@ -24,6 +24,7 @@ pub use resource::Snapshot;
 
 use crate::Closed;
 use crate::attach::Attachments;
+use crate::departed::Departed;
 use crate::door::{Door, Ticket};
 use crate::limits::Limits;
 use crate::metric::Metrics;
@@ -43,6 +44,7 @@ struct Inner {
     next_shard: AtomicUsize,
     tracer: Arc<Tracer>,
     attachments: Arc<Attachments>,
+    departed: Arc<Departed>,
 }
 
 impl Drop for Inner {

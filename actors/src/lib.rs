@@ -18,7 +18,11 @@ mod store;
 mod publisher;
 mod table;
 mod outbox;
+mod end_reason;
 mod outbox_set;
+mod flow;
+mod patience;
+mod departed;
 mod session;
 mod subscriber;
 mod attach;
@@ -30,6 +34,7 @@ mod error;
 // What the actors speak of.
 mod uri;
 mod etag;
+mod moment;
 mod position;
 mod digest;
 mod list;
@@ -56,9 +61,11 @@ pub use digest::Digest;
 pub use error::{Closed, OpenError, PublishError, ReadError, StartError, SubscribeError};
 pub use etag::{Etag, InvalidEtag};
 pub use filter::{Filter, InvalidPattern, NoticeKind, PATTERNS_MAX, UriPattern};
+pub use flow::Flow;
 pub use ledger::{Checkpoint, Line};
 pub use limits::Limits;
 pub use list::{ListHash, ListKind};
+pub use moment::Moment;
 pub use notice::{Cause, FRAME_SLOTS, Notice};
 pub use outbox::{Drained, EndReason, Outbox, OutboxReader};
 pub use outbox_set::{Entry, Marked, OutboxSet};
@@ -67,7 +74,10 @@ pub use prompt::{Prompt, PromptArgument, PromptMessage, RenderPrompt, Role};
 pub use resource::{Body, Content, Descriptor, ReadBody, Resource};
 pub use session::{Session, SessionOptions, WATCHED_MAX};
 pub use store::{Record, Store, StoreError};
-pub use subscriber::{Pending, SubscriberId, SubscriberInfo, SubscriberKind};
+pub use subscriber::{
+    EndedSubscriber, Explanation, Holdup, InvalidSubscriberId, PENDING_URIS_MAX, Pending, Progress,
+    SubscriberId, SubscriberInfo, SubscriberKind, Surveyed, Whereabouts,
+};
 pub use system::Shard;
 pub use table::{Member, SlotId, SubscriptionTable};
 pub use template::{ListTemplate, ReadTemplate, ResourceTemplate};

@@ -35,6 +35,9 @@ pub struct Limits {
     /// How long an open stream stays silent at most before its reader is asked for a sign of life (default 15 s, at
     /// least 10 ms).
     pub keep_alive: Duration,
+    /// How long a subscriber with an open stream may take nothing of what waits for it before surveys call it stalled
+    /// (default 5 s). Nothing else happens then; see [`SessionOptions::stall_timeout`](crate::SessionOptions).
+    pub stalled_after: Duration,
 }
 
 impl Default for Limits {
@@ -51,6 +54,7 @@ impl Default for Limits {
             attached_max: 64,
             shards: 0,
             keep_alive: Duration::from_secs(15),
+            stalled_after: Duration::from_secs(5),
         }
     }
 }

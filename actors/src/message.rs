@@ -16,7 +16,7 @@ use crate::door::Ticket;
 use crate::error::{PublishError, SubscribeError};
 use crate::outbox::{EndReason, Outbox};
 use crate::publisher::Completion;
-use crate::subscriber::SubscriberInfo;
+use crate::subscriber::{Explanation, SubscriberId, SubscriberInfo, Surveyed};
 use crate::{
     Etag, Filter, ListHash, ListKind, Notice, Position, Prompt, Resource, ResourceTemplate, ResourceUri, Tool,
 };
@@ -77,6 +77,8 @@ pub(crate) enum Find {
     Templates(Ticket<Vec<Arc<ResourceTemplate>>>),
     Tool(String, Ticket<Option<Arc<Tool>>>),
     Prompt(String, Ticket<Option<Arc<Prompt>>>),
+    /// May a client subscribe to it?
+    Subscribable(ResourceUri, Ticket<Result<(), SubscribeError>>),
     Counts(Ticket<[usize; 4]>),
 }
 
@@ -208,10 +210,11 @@ pub(crate) struct EnlistLists {
     pub(crate) ticket: Ticket<()>,
 }
 
-/// From the bus: who is there (with a URI: who is subscribed to it), and what have they not been told?
+/// From the bus: who is there (with a URI: who is subscribed to it), and how do the `limit` slowest of them stand?
 pub(crate) struct Survey {
     pub(crate) uri: Option<ResourceUri>,
-    pub(crate) ticket: Ticket<Vec<SubscriberInfo>>,
+    pub(crate) limit: usize,
+    pub(crate) ticket: Ticket<Surveyed>,
 }
 
 /// From the bus: this queue takes every notice its filter wants from here on.
@@ -219,6 +222,24 @@ pub(crate) struct AttachQueue {
     pub(crate) state: Arc<State>,
     pub(crate) ticket: Ticket<()>,
 }
+
+/// From the bus: what about the subscriber of this name? Answers none when it is not among yours.
+pub(crate) struct Ask {
+    pub(crate) id: SubscriberId,
+    pub(crate) question: Question,
+}
+
+pub(crate) enum Question {
+    /// How does it stand?
+    Info(Ticket<Option<SubscriberInfo>>),
+    /// What of this resource was it told?
+    Explain(ResourceUri, Ticket<Option<Explanation>>),
+    /// End it, for this reason.
+    Evict(EndReason, Ticket<Option<()>>),
+}
+
+/// From the bus: how many readers are open?
+pub(crate) struct CountReaders(pub(crate) Ticket<usize>);
 
 /// From the bus: the end; hand out what is pending, then say so.
 pub(crate) struct EndAll(pub(crate) EndReason);
@@ -243,7 +264,7 @@ pub(crate) struct WatchFiltered(pub(crate) Arc<Filter>, pub(crate) usize, pub(cr
 /// From the session's handle: its stream is carried by another shard.
 pub(crate) struct StreamMoved;
 
-/// From the session's handle, or its being dropped.
+/// From the session's handle, its being dropped, or its outbox that was evicted.
 pub(crate) struct EndSession(pub(crate) EndReason);
 
 messages!(
@@ -267,7 +288,16 @@ messages!(
     StampWatchLists,
     BatchStored
 );
-messages!(Fan, Enlist, EnlistLists, Survey, AttachQueue, EndAll);
+messages!(
+    Fan,
+    Enlist,
+    EnlistLists,
+    Survey,
+    Ask,
+    CountReaders,
+    AttachQueue,
+    EndAll
+);
 messages!(
     SubscribeUris,
     UnsubscribeUri,

@@ -124,10 +124,12 @@ pub(crate) enum Limit {
     Sessions,
     Subscriptions,
     Idle,
+    Stall,
+    Age,
 }
 
 /// In the order of [`Limit`].
-const LIMIT_KEYS: [&str; 8] = [
+const LIMIT_KEYS: [&str; 10] = [
     "bus.in_flight_max",
     "bus.resources_max",
     "bus.list_items_max",
@@ -136,6 +138,8 @@ const LIMIT_KEYS: [&str; 8] = [
     "session.max",
     "session.subscriptions_max",
     "session.idle_timeout",
+    "session.stall_timeout",
+    "session.age_max",
 ];
 
 /// How subscribers are reached that speak alike: what they speak, and what carries it.
@@ -280,7 +284,14 @@ impl Metrics {
         self.list_changes[kind.index()].add(1);
     }
 
+    /// A session or stream ended; some ends are those of a limit.
     pub(crate) fn ended(&self, reason: EndReason) {
+        match reason {
+            EndReason::Idle => self.reached(Limit::Idle),
+            EndReason::Stalled => self.reached(Limit::Stall),
+            EndReason::Expired => self.reached(Limit::Age),
+            _ => {}
+        }
         self.sessions_ended[reason as usize].increment(1);
     }
 
@@ -418,8 +429,10 @@ mod tests {
             Limit::Sessions,
             Limit::Subscriptions,
             Limit::Idle,
+            Limit::Stall,
+            Limit::Age,
         ];
-        assert_eq!(all.map(|limit| limit as usize), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(all.map(|limit| limit as usize), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         bus.refuse(&PublishError::TooMany {
             what: "resources",
             max: 1,

@@ -6,52 +6,31 @@
 //! Several readers may be open at once (a client may hold several streams): only the newest is handed entries, the
 //! others are kept alive and take over when it goes.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+mod reader;
+mod survey;
 
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use actix::WeakAddr;
+
+pub use reader::OutboxReader;
+
+pub use crate::end_reason::EndReason;
+use crate::flow::Flow;
+use crate::message::EndSession;
 use crate::metric::{Metrics, Road};
+use crate::moment::Moment;
 use crate::outbox_set::{Entry, Marked, OutboxSet};
-use crate::session::SessionOptions;
-use crate::subscriber::{Pending, SubscriberId, SubscriberKind};
+use crate::patience::Patience;
+use crate::post::post;
+use crate::session::{SessionActor, SessionOptions};
+use crate::subscriber::{SubscriberId, SubscriberKind};
 use crate::table::SlotId;
 use crate::trace::{Step, Tracer, Who};
 use crate::{ListHash, ListKind, Notice, Position};
-
-/// Why a subscriber's outbox ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EndReason {
-    /// The subscriber said so, or dropped its handle.
-    Closed,
-    /// It had neither a stream nor a request for too long.
-    Idle,
-    /// The bus is shutting down; everything pending was handed out first.
-    Shutdown,
-    /// An actor died.
-    Failed,
-}
-
-impl EndReason {
-    /// Every reason, in the order of the variants.
-    pub(crate) const ALL: [EndReason; 4] = [
-        EndReason::Closed,
-        EndReason::Idle,
-        EndReason::Shutdown,
-        EndReason::Failed,
-    ];
-
-    /// The reason as it is written in labels and logs.
-    pub fn name(self) -> &'static str {
-        match self {
-            EndReason::Closed => "closed",
-            EndReason::Idle => "idle",
-            EndReason::Shutdown => "shutdown",
-            EndReason::Failed => "failed",
-        }
-    }
-}
 
 /// What a reader gets when it looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,13 +43,25 @@ pub enum Drained {
     Ended(EndReason),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     set: OutboxSet,
     readers: Vec<Reader>,
     /// When the last reader so far went.
-    left: Option<Instant>,
+    left: Option<Moment>,
     ended: Option<EndReason>,
+    /// Since when anything has been pending.
+    waiting: Option<Moment>,
+    /// The last time at which patience with what is pending began anew: something was pending newly or handed out, or
+    /// a reader came.
+    patient: Moment,
+    /// When something was last taken, as far as no open reader's flow knows it.
+    last: Option<Moment>,
+    /// Entries handed out.
+    told: u64,
+    conflated: u64,
+    /// Bytes that went through readers that are gone, or that no flow counts.
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -78,6 +69,21 @@ struct Reader {
     id: u64,
     waker: Option<Waker>,
     keep_alive: bool,
+    /// The connection it writes to, if that is known, and what had been written to it before.
+    flow: Option<Arc<Flow>>,
+    bytes_before: u64,
+    /// Whether it takes nothing while that connection is blocked.
+    waits: bool,
+}
+
+impl Reader {
+    fn blocked_since(&self) -> Option<Moment> {
+        self.flow.as_ref()?.blocked_since()
+    }
+
+    fn is_held_up(&self) -> bool {
+        self.waits && self.blocked_since().is_some()
+    }
 }
 
 impl State {
@@ -104,6 +110,12 @@ pub struct Outbox {
     label: Arc<str>,
     road: Arc<Road>,
     metrics: Arc<Metrics>,
+    opened: Moment,
+    /// When its client last did something.
+    active: AtomicU64,
+    patience: Patience,
+    /// Whom to tell when it is ended by the bus.
+    session: OnceLock<WeakAddr<SessionActor>>,
     /// The shard that marks it. Written by the Etag actor alone, which is the one place where routes are decided.
     shard: AtomicUsize,
     /// The shard whose thread opened the newest reader.
@@ -125,20 +137,42 @@ impl Outbox {
         metrics: Arc<Metrics>,
         tracer: Arc<Tracer>,
     ) -> Outbox {
+        let opened = Moment::now();
         Outbox {
             id,
             kind: options.kind,
             label: options.label.clone(),
             road: metrics.road(options.protocol, options.transport),
             metrics,
+            opened,
+            active: AtomicU64::new(opened.to_bits()),
+            patience: Patience::default(),
+            session: OnceLock::new(),
             shard: AtomicUsize::new(shard),
             wanted: AtomicUsize::new(shard),
             moving: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             next_reader: AtomicU64::new(0),
             tracer,
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                set: OutboxSet::default(),
+                readers: Vec::new(),
+                left: None,
+                ended: None,
+                waiting: None,
+                patient: opened,
+                last: None,
+                told: 0,
+                conflated: 0,
+                bytes: 0,
+            }),
         }
+    }
+
+    /// With times after which it is ended.
+    pub(crate) fn with_patience(mut self, patience: Patience) -> Outbox {
+        self.patience = patience;
+        self
     }
 
     /// Whose outbox it is.
@@ -159,6 +193,22 @@ impl Outbox {
     /// What its subscriber speaks, and what carries it.
     pub(crate) fn road(&self) -> &Road {
         &self.road
+    }
+
+    /// How long its subscriber may be what it is.
+    pub(crate) fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    /// Says which actor lives with it.
+    pub(crate) fn belongs_to(&self, session: WeakAddr<SessionActor>) {
+        // Said once, by the one who made both.
+        drop(self.session.set(session));
+    }
+
+    /// Notes that its client did something.
+    pub(crate) fn active(&self) {
+        self.active.store(Moment::now().to_bits(), Ordering::Relaxed);
     }
 
     pub(crate) fn shard(&self) -> usize {
@@ -207,8 +257,11 @@ impl Outbox {
         }
         let marked = mark(&mut state.set);
         if marked == Marked::New && state.set.pending() == 1 {
+            let now = Moment::now();
+            (state.waiting, state.patient) = (Some(now), now);
             state.wake();
         }
+        state.conflated += u64::from(marked == Marked::Conflated);
         marked
     }
 
@@ -293,6 +346,37 @@ impl Outbox {
         state.wake_all();
     }
 
+    /// Ends it and the session it belongs to, though nobody of its own asked for it. What can be written is: what is
+    /// pending, then the reason; a connection that takes nothing is cut. Answers whether it was still there.
+    pub(crate) fn evict(&self, reason: EndReason, metrics: &Metrics) -> bool {
+        let mut state = self.lock();
+        if state.ended.is_some() {
+            return false;
+        }
+        state.ended = Some(reason);
+        for reader in &state.readers {
+            if let Some(flow) = reader.flow.as_ref().filter(|flow| flow.blocked_since().is_some()) {
+                flow.cut();
+            }
+        }
+        state.wake_all();
+        drop(state);
+        self.report(reason);
+        if let Some(session) = self.session.get().and_then(WeakAddr::upgrade) {
+            post(&session, EndSession(reason), metrics);
+        }
+        true
+    }
+
+    /// Notes that a stream of it was closed because its connection took nothing. A subscriber that is one stream ends
+    /// with it, and for that reason.
+    fn stream_timed_out(&self) {
+        self.report(EndReason::WriteTimeout);
+        if self.kind == SubscriberKind::Stream {
+            self.end(EndReason::WriteTimeout);
+        }
+    }
+
     /// Why it ended, if it did.
     pub fn ended(&self) -> Option<EndReason> {
         self.lock().ended
@@ -301,26 +385,6 @@ impl Outbox {
     /// How many readers are open.
     pub fn readers(&self) -> usize {
         self.lock().readers.len()
-    }
-
-    /// How long it has had no reader since it last had one; none while it has one or never had.
-    pub(crate) fn unread_for(&self) -> Option<Duration> {
-        let state = self.lock();
-        let left = state.left.filter(|_| state.readers.is_empty());
-        left.map(|left| left.elapsed())
-    }
-
-    /// What is pending, for those who ask what a session has not been told.
-    pub(crate) fn pending(&self) -> Pending {
-        let state = self.lock();
-        Pending {
-            subscriptions: state.set.subscriptions(),
-            entries: state.set.pending(),
-            uris: state.set.pending_uris().cloned().collect(),
-            oldest: state.set.oldest().map(|notice| notice.at.elapsed()),
-            lists_told: ListKind::ALL.map(|kind| state.set.list_told(kind)),
-            streams: state.readers.len(),
-        }
     }
 }
 
@@ -332,121 +396,11 @@ impl Drop for Outbox {
     }
 }
 
-/// One reader of an outbox. Dropping it leaves what it was not handed for the next reader.
-#[derive(Debug)]
-pub struct OutboxReader {
-    outbox: Arc<Outbox>,
-    id: u64,
-    drain_max: usize,
-}
-
-impl OutboxReader {
-    pub(crate) fn open(outbox: Arc<Outbox>, drain_max: usize) -> OutboxReader {
-        let id = outbox.next_reader.fetch_add(1, Ordering::Relaxed);
-        outbox.road.streams.increment(1.0);
-        let mut state = outbox.lock();
-        state.readers.reserve_exact(1);
-        state.readers.push(Reader {
-            id,
-            waker: None,
-            keep_alive: false,
-        });
-        drop(state);
-        OutboxReader {
-            outbox,
-            id,
-            drain_max,
-        }
-    }
-
-    /// Says that the far end got everything up to `offset` of `epoch` and nothing after: what it missed is pending
-    /// again. A position of another epoch proves nothing, so everything told is pending again.
-    pub fn resume_after(&self, position: Position) {
-        let known = self.outbox.epoch.load(Ordering::Relaxed) == position.epoch;
-        let mut state = self.outbox.lock();
-        let offset = if known { position.offset } else { 0 };
-        self.outbox.changing(&mut state.set, |set| set.rewind(offset));
-        state.wake();
-    }
-
-    /// The position up to which everything has been handed out.
-    pub fn position(&self) -> Position {
-        let epoch = self.outbox.epoch.load(Ordering::Relaxed);
-        Position {
-            epoch,
-            offset: self.outbox.lock().set.safe_offset(),
-        }
-    }
-
-    /// Hands what is pending to `take`, at most as many entries as one write should carry (see
-    /// [`Limits::drain_max`](crate::Limits::drain_max)); the rest comes with the next call.
-    pub fn poll_drain(&mut self, cx: &mut Context<'_>, mut take: impl FnMut(Entry)) -> Poll<Drained> {
-        let mut state = self.outbox.lock();
-        let is_last = state.readers.last().is_some_and(|reader| reader.id == self.id);
-        if is_last && state.set.pending() > 0 {
-            let mut lists = 0;
-            let mut hand_out = |entry: Entry| {
-                lists += usize::from(matches!(entry, Entry::ListChanged(_)));
-                self.outbox.trace_handed_out(&entry);
-                take(entry);
-            };
-            let taken = self.outbox.changing(&mut state.set, |set| {
-                let entries = (0..self.drain_max).map_while(|_| set.pop());
-                entries.map(&mut hand_out).count()
-            });
-            self.outbox.road.delivered.add(taken);
-            self.outbox.road.lists_sent.add(lists);
-            debug_assert!(taken > 0, "a pending set hands out at least one entry");
-            let offset = state.set.safe_offset();
-            let epoch = self.outbox.epoch.load(Ordering::Relaxed);
-            if let Some(reader) = state.readers.last_mut() {
-                reader.keep_alive = false;
-            }
-            return Poll::Ready(Drained::Entries(Position { epoch, offset }));
-        }
-        if let Some(reason) = state.ended {
-            return Poll::Ready(Drained::Ended(reason));
-        }
-        let Some(reader) = state.readers.iter_mut().find(|reader| reader.id == self.id) else {
-            return Poll::Ready(Drained::Ended(EndReason::Closed));
-        };
-        if std::mem::take(&mut reader.keep_alive) {
-            return Poll::Ready(Drained::KeepAlive);
-        }
-        match &mut reader.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
-        Poll::Pending
-    }
-
-    /// How many changes were not taken in since this was last asked, because as many resources waited as may (see
-    /// [`Session::watch`](crate::Session::watch)); always 0 for one that only subscribes.
-    pub fn take_lost(&self) -> u64 {
-        self.outbox.lock().set.take_lost()
-    }
-
-    /// Waits for entries, a keep-alive or the end; for pumps that own no poll function.
-    pub async fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
-        std::future::poll_fn(|cx| self.poll_drain(cx, |entry| entries.push(entry))).await
-    }
-}
-
-impl Drop for OutboxReader {
-    fn drop(&mut self) {
-        self.outbox.road.streams.decrement(1.0);
-        let mut state = self.outbox.lock();
-        state.readers.retain(|reader| reader.id != self.id);
-        state.left = Some(Instant::now());
-        // What this reader was woken for may now be the business of the next one.
-        state.wake();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Cause, Etag, ResourceUri};
+    use std::task::{Context, Poll};
     use std::time::Instant;
 
     fn outbox() -> (Arc<Outbox>, SlotId) {

@@ -446,6 +446,13 @@ impl OutboxSet {
         })
     }
 
+    /// How `uri` stands: the version this subscriber knows or will know, the newest notice of it, and whether that is
+    /// pending. None when it is told nothing of it.
+    pub fn standing(&self, uri: &ResourceUri) -> Option<(u64, Option<&Arc<Notice>>, bool)> {
+        let slot = self.slots.get(self.find(uri)? as usize)?.as_ref()?;
+        Some((slot.version, slot.latest.as_ref(), slot.first.is_some()))
+    }
+
     /// How many subscriptions by name there are.
     pub fn subscriptions(&self) -> usize {
         self.asked

@@ -1,10 +1,12 @@
 //! The Publisher actor: who wants what, one shard of it per core. Last on the way.
 //!
-//! Owns: the subscription table of its share of the subscribers. Never: waits, encodes, touches a socket, or sends
+//! Owns: the subscription table of its share of the subscribers, and the one timer by which those are ended that were
+//! idle, stalled or there for too long. Never: waits, encodes, touches a socket, or sends
 //! one message per subscriber; it marks outboxes, and each reader is woken on the thread that carries its stream.
 //! Receives from the Etag actor (and surveys from the bus); answers the tickets it is handed.
 
 mod count;
+mod look;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,16 +19,18 @@ use crate::attach::{Attachments, Delivery, State};
 use crate::change::{ListOutcome, Outcome};
 use crate::door::Ticket;
 use crate::error::{PublishError, SubscribeError};
-use crate::message::{AttachQueue, EndAll, Enlist, EnlistLists, Fan, Request, Route, Survey};
+use crate::limits::Limits;
+use crate::message::{AttachQueue, EndAll, Enlist, EnlistLists, Fan, Request, Route};
 use crate::metric::{Limit, Metrics};
 use crate::outbox::{EndReason, Outbox};
 use crate::outbox_set::Marked;
 use crate::post::Guard;
-use crate::subscriber::{SubscriberId, SubscriberInfo};
+use crate::subscriber::SubscriberId;
 use crate::system::current_shard;
 use crate::table::{Member, SubscriptionTable};
 use crate::trace::{SkipReason, Step, Tracer, Who};
 use crate::{Etag, ListHash, Notice, NoticeKind, ResourceUri};
+use look::{LOOK_ROUND, LOOK_ROUND_MIN};
 
 use count::Count;
 
@@ -35,7 +39,6 @@ const KEEP_ALIVE_TICKS: u32 = 8;
 
 /// How often attached subscribers are looked after.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Who is answered when the last shard has marked its share.
 pub(crate) enum Finish {
     Change(Ticket<Result<Outcome, PublishError>>, Outcome),
@@ -121,6 +124,10 @@ pub(crate) struct Publisher {
     tick: u32,
     /// Per tick of the keep-alive, the age of the oldest entry that was pending then.
     ages: [Duration; KEEP_ALIVE_TICKS as usize],
+    /// How long a round of looking at every subscriber takes: an eighth of the shortest of their times.
+    look_round: Duration,
+    look_step: usize,
+    stalled_after: Duration,
     metrics: Arc<Metrics>,
     /// Makes this actor's death the bus's.
     guard: Guard,
@@ -128,7 +135,7 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn new(
-        keep_alive: Duration,
+        limits: &Limits,
         metrics: Arc<Metrics>,
         tracer: Arc<Tracer>,
         attachments: Option<Arc<Attachments>>,
@@ -143,9 +150,12 @@ impl Publisher {
             attachments,
             tracer,
             ended: None,
-            keep_alive,
+            keep_alive: limits.keep_alive,
             tick: 0,
             ages: Default::default(),
+            look_round: LOOK_ROUND,
+            look_step: 0,
+            stalled_after: limits.stalled_after,
             metrics,
             guard,
         }
@@ -159,6 +169,9 @@ impl Publisher {
     fn attach(&mut self, outbox: &Arc<Outbox>) -> Member {
         if let Some(reason) = self.ended {
             outbox.end(reason);
+        }
+        if let Some(shortest) = outbox.patience().shortest() {
+            self.look_round = self.look_round.min(shortest / 8).max(LOOK_ROUND_MIN);
         }
         let table = &mut self.table;
         *self
@@ -267,6 +280,7 @@ impl Actor for Publisher {
         if self.attachments.is_some() {
             ctx.run_interval(WATCH_INTERVAL, |publisher, _| publisher.watch());
         }
+        self.look(ctx);
     }
 }
 
@@ -434,29 +448,6 @@ impl Handler<Route> for Publisher {
             }
             Request::Move => debug_assert!(false, "the Etag actor resolves moves"),
         }
-    }
-}
-
-impl Handler<Survey> for Publisher {
-    type Result = ();
-
-    fn handle(&mut self, Survey { uri, ticket }: Survey, _: &mut Context<Self>) {
-        let info = |outbox: &Arc<Outbox>| SubscriberInfo {
-            id: outbox.id(),
-            kind: outbox.kind(),
-            label: outbox.label().clone(),
-            protocol: outbox.road().protocol,
-            transport: outbox.road().transport,
-            pending: outbox.pending(),
-        };
-        ticket.answer(match uri {
-            None => self.table.members().map(|(_, outbox)| info(outbox)).collect(),
-            Some(uri) => self
-                .table
-                .subscribers(&uri)
-                .map(|(outbox, _)| info(outbox))
-                .collect(),
-        });
     }
 }
 

@@ -139,6 +139,7 @@ impl Handler<Find> for Registry {
             Find::Templates(ticket) => ticket.answer(catalog.templates()),
             Find::Tool(name, ticket) => ticket.answer(catalog.tool(&name)),
             Find::Prompt(name, ticket) => ticket.answer(catalog.prompt(&name)),
+            Find::Subscribable(uri, ticket) => ticket.answer(catalog.subscribable(&uri, false).map(drop)),
             Find::Counts(ticket) => ticket.answer(catalog.counts()),
         }
     }

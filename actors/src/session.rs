@@ -1,23 +1,25 @@
 //! The Session actor: the life of one subscriber that converses, and the handle by which it is steered.
 //!
-//! Owns: a session's limits, its lists, its idle timer and its end. Control plane only: what the session is told goes
-//! from the Publisher to its outbox and from there to its stream, never through this mailbox. Receives from its
-//! [`Session`] handle; sends to the Registry, so that its requests are in one order with all changes.
+//! Owns: a session's limits, its lists and its end. Control plane only: what the session is told goes from the
+//! Publisher to its outbox and from there to its stream, never through this mailbox. It has no timer: the Publisher
+//! shard that marks its outbox looks at its times. Receives from its [`Session`] handle and, when it is evicted, from
+//! its outbox; sends to the Registry, so that its requests are in one order with all changes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler};
+use actix::{Actor, ActorContext, Addr, Context, Handler};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use crate::departed::Departed;
 use crate::door::{Door, Ticket};
 use crate::error::SubscribeError;
 use crate::message::{
     ClientReady, EndSession, Request, Route, StreamMoved, Subscribe, SubscribeUris, UnsubscribeUri,
     WatchFiltered, WatchLists,
 };
-use crate::metric::{Limit, Metrics};
+use crate::metric::Metrics;
 use crate::outbox::{EndReason, Outbox, OutboxReader};
 use crate::post::{Life, post};
 use crate::registry::Registry;
@@ -49,10 +51,16 @@ pub struct SessionOptions {
     pub trusted: bool,
     /// How long it may have neither a reader nor [activity](Session::active) before it is ended; none: for ever.
     pub idle_timeout: Option<Duration>,
+    /// How long it may take nothing of what waits for it though a reader is open before it is ended; none: for ever.
+    /// What waits is bounded by its subscriptions, however long it takes.
+    pub stall_timeout: Option<Duration>,
+    /// How old it may grow before it is ended; none: as old as the bus. Each session ends at an age of its own, up to
+    /// a tenth less than this, so that sessions that came together do not come back together.
+    pub age_max: Option<Duration>,
 }
 
 impl SessionOptions {
-    /// A session called `label` that is told of no lists and never idles out.
+    /// A session called `label` that is told of no lists and lives as long as its handle.
     pub fn new(kind: SubscriberKind, label: impl Into<Arc<str>>) -> SessionOptions {
         SessionOptions {
             kind,
@@ -64,6 +72,8 @@ impl SessionOptions {
             subscriptions_max: usize::MAX,
             trusted: false,
             idle_timeout: None,
+            stall_timeout: None,
+            age_max: None,
         }
     }
 }
@@ -78,15 +88,14 @@ pub(crate) struct SessionActor {
     pub(crate) attach: Option<Ticket<()>>,
     /// Its limits and lists.
     pub(crate) options: SessionOptions,
-    /// When it was last active, in milliseconds since `opened`.
-    pub(crate) active: Arc<AtomicU64>,
-    pub(crate) opened: Instant,
     pub(crate) metrics: Arc<Metrics>,
     /// Its place among the sessions the bus allows; free when the publisher has let go of it, so that however fast
     /// sessions come and go, what they have in flight is bounded by their number.
     pub(crate) place: Option<OwnedSemaphorePermit>,
     /// Tells why it ends when nobody ended it.
     pub(crate) life: watch::Receiver<Life>,
+    /// Where its end is remembered.
+    pub(crate) departed: Arc<Departed>,
 }
 
 impl SessionActor {
@@ -100,33 +109,15 @@ impl SessionActor {
             &self.metrics,
         );
     }
-
-    /// Ends the session when it has been idle too long, else looks again when it could be.
-    fn watch_idle(&mut self, ctx: &mut Context<Self>) {
-        let Some(timeout) = self.options.idle_timeout else {
-            return;
-        };
-        let active = Duration::from_millis(self.active.load(Ordering::Relaxed));
-        let quiet = self.opened.elapsed().saturating_sub(active);
-        let idle = self.outbox.unread_for().map_or(quiet, |unread| unread.min(quiet));
-        if idle >= timeout && self.outbox.readers() == 0 {
-            self.metrics.reached(Limit::Idle);
-            self.outbox.end(EndReason::Idle);
-            return ctx.stop();
-        }
-        let wait = timeout.saturating_sub(idle).max(timeout / 8);
-        ctx.run_later(wait, Self::watch_idle);
-    }
 }
 
 impl Actor for SessionActor {
     type Context = Context<Self>;
 
-    fn started(&mut self, ctx: &mut Self::Context) {
+    fn started(&mut self, _: &mut Self::Context) {
         if let Some(attach) = self.attach.take() {
             self.route(Request::Attach(attach));
         }
-        self.watch_idle(ctx);
     }
 }
 
@@ -137,10 +128,10 @@ impl Drop for SessionActor {
             Life::Stopping => EndReason::Shutdown,
             Life::Running | Life::Dead(_) => EndReason::Failed,
         });
-        if let Some(reason) = self.outbox.ended() {
-            self.metrics.ended(reason);
-        }
+        let reason = self.outbox.ended().unwrap_or(EndReason::Failed);
+        self.metrics.ended(reason);
         self.outbox.road().sessions.decrement(1.0);
+        self.departed.remember(&self.outbox, reason);
         let place = self.place.take();
         self.route(Request::Detach(place));
     }
@@ -228,8 +219,6 @@ pub struct Session {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) actor: Addr<SessionActor>,
     pub(crate) door: Door,
-    pub(crate) active: Arc<AtomicU64>,
-    pub(crate) opened: Instant,
     pub(crate) drain_max: usize,
     /// Whether its end is on its way already.
     pub(crate) ending: AtomicBool,
@@ -300,8 +289,7 @@ impl Session {
 
     /// Notes that the client did something, for the idle timer.
     pub fn active(&self) {
-        self.active
-            .store(self.opened.elapsed().as_millis() as u64, Ordering::Relaxed);
+        self.outbox.active();
     }
 
     /// Why it ended, if it did.
@@ -322,7 +310,7 @@ impl Session {
     }
 
     /// A mailbox that is closed belongs to a session that has ended already. It cannot be full: requests have a
-    /// permit of the door, and besides there is at most one move and one end.
+    /// permit of the door, and besides there is at most one move, one end and one eviction.
     fn tell<M>(&self, message: M)
     where
         M: actix::Message<Result = ()> + Send + 'static,

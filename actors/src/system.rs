@@ -190,7 +190,7 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
         // One shard looks after all that are attached.
         let attachments = (index == 0).then(|| attachments.clone());
         let publisher = Publisher::new(
-            limits.keep_alive,
+            &limits,
             metrics.clone(),
             tracer.clone(),
             attachments,

@@ -155,8 +155,8 @@ pub(super) const KEYS: &[Key] = &[
         path: "http.write_timeout",
         kind: seconds(1, 3600),
         default: "5m",
-        meaning: "How long a write to a stream may make no progress.",
-        at_limit: "The stream is closed; its client comes back and is told what it missed.",
+        meaning: "How long a connection may take nothing of what is written to it.",
+        at_limit: "It is closed. A listen stream ends with it; the client of a session comes back and is told what it missed.",
     },
     Key {
         path: "http.not_sent_low_water",
@@ -185,6 +185,27 @@ pub(super) const KEYS: &[Key] = &[
         default: "5m",
         meaning: "How long a session lives with neither an open stream nor a request.",
         at_limit: "The session ends and its next request gets 404.",
+    },
+    Key {
+        path: "session.stall_timeout",
+        kind: seconds(0, DAY),
+        default: "0s",
+        meaning: "How long a session may take nothing of what waits for it though its stream is open; 0s is for ever, since what waits is bounded by its subscriptions.",
+        at_limit: "It is ended and its connection cut; the next request gets 404 with the reason.",
+    },
+    Key {
+        path: "session.age_max",
+        kind: seconds(0, 30 * DAY),
+        default: "0s",
+        meaning: "Greatest age of a session or listen stream; 0s is none. Each ends up to a tenth earlier, so that those that came together do not come back together.",
+        at_limit: "It is told what is pending and ended; the next request of a session gets 404 with the reason, a listen stream its result.",
+    },
+    Key {
+        path: "session.per_peer_max",
+        kind: count(0, 1_000_000),
+        default: "0",
+        meaning: "Sessions and listen streams of one IP address, or of one /64 of IPv6; 0 is no limit. Behind a proxy all clients are one address.",
+        at_limit: "Further `initialize` and `subscriptions/listen` requests get an error with status 429.",
     },
     Key {
         path: "session.announce_on_connect",

@@ -48,6 +48,14 @@ pub struct SessionConfig {
     /// Life of a session with neither stream nor request. Its next request gets 404.
     #[serde(with = "time")]
     pub idle_timeout: Duration,
+    /// Time a session or listen stream with a stream open may take nothing of what waits for it; zero is for ever.
+    #[serde(with = "time")]
+    pub stall_timeout: Duration,
+    /// Greatest age of a session or listen stream; zero is none. Each ends up to a tenth earlier.
+    #[serde(with = "time")]
+    pub age_max: Duration,
+    /// Sessions and listen streams of one address; 0 is no limit. Beyond, 429.
+    pub per_peer_max: usize,
     /// Whether a fresh session is told once of every list that is not empty.
     pub announce_on_connect: bool,
     /// Open streams in all. Beyond, 503.

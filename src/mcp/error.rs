@@ -13,9 +13,12 @@ pub(crate) fn invalid_params(text: impl Into<String>) -> ErrorData {
     ErrorData::invalid_params(text.into(), None)
 }
 
-/// A server that is stopping: -32603.
+/// A server that is stopping, or a session that was ended meanwhile: -32603.
 pub(crate) fn stopping(_: Closed) -> ErrorData {
-    ErrorData::internal_error("the server is stopping; connect again", None)
+    ErrorData::internal_error(
+        "the session was ended or the server is stopping; connect again",
+        None,
+    )
 }
 
 fn invalid_uri(error: &InvalidUri) -> ErrorData {

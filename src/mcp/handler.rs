@@ -26,7 +26,7 @@ use super::stdio::pump;
 use super::wire::{ETAG_META_KEY, Revision};
 use super::{convert, error};
 use crate::metric::McpMetrics;
-use crate::{Bus, Descriptor, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
+use crate::{Bus, Descriptor, Etag, Flow, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
 
 /// The `_meta` key under which a stateless result names its server (2026-07-28, basic/index).
 pub(crate) const SERVER_INFO_META_KEY: &str = "io.modelcontextprotocol/serverInfo";
@@ -72,6 +72,8 @@ pub(crate) struct Handler {
     pub(crate) metrics: McpMetrics,
     /// The session of a connection that has only one (stdio); on HTTP the request names it.
     pub(crate) opened: Option<Opened>,
+    /// What the far end of that connection takes.
+    pub(crate) flow: Option<Arc<Flow>>,
 }
 
 impl Handler {
@@ -96,7 +98,11 @@ impl Handler {
         options.announce = self.options.announce_on_connect;
         options.subscriptions_max = self.options.subscriptions_max;
         // A connection that has only one session is its own sign of life.
-        options.idle_timeout = self.opened.is_none().then_some(self.options.idle_timeout);
+        if self.opened.is_none() {
+            options.idle_timeout = Some(self.options.idle_timeout);
+            options.stall_timeout = self.options.stall_timeout;
+            options.age_max = self.options.age_max;
+        }
         let session = self
             .bus
             .open(options)
@@ -130,6 +136,9 @@ impl Handler {
         };
         // The reader first: what `ready` marks is then waiting for it.
         let reader = session.session.reader();
+        if let Some(flow) = &self.flow {
+            reader.counts(flow.clone());
+        }
         let (stage, metrics) = (session.pump.clone(), self.metrics.clone());
         if session.session.ready().await.is_err() {
             stage.send_replace(PumpStage::Done);

@@ -7,6 +7,7 @@
 
 mod peek;
 mod reply;
+mod peers;
 mod sessions;
 mod stream;
 mod batch;
@@ -28,15 +29,19 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+pub use self::peers::PeerAddress;
+
 use self::peek::Peek;
+use self::peers::{PeerPlace, Peers};
 use self::sessions::Sessions;
-use self::stream::{EventStream, Held, StreamPlace};
+use self::stream::{EventStream, Held, OpenStream, StreamPlace};
+use super::ending;
 use super::handler::{Handler, McpSession, Opened};
 use super::listen::Listening;
 use super::options::McpOptions;
 use super::wire::{Revision, Wire};
 use crate::metric::{self, Limit, McpMetrics};
-use crate::{Bus, Position};
+use crate::{Bus, Flow, OutboxReader, Position};
 
 /// The body of an answer.
 pub type EndpointBody = http_body_util::combinators::BoxBody<Bytes, Infallible>;
@@ -68,6 +73,7 @@ struct Inner {
     handler: Handler,
     sessions: Sessions,
     streams: Arc<AtomicUsize>,
+    peers: Peers,
 }
 
 impl Endpoint {
@@ -96,6 +102,7 @@ impl Endpoint {
             transport: "http",
             metrics: McpMetrics::new("http"),
             opened: None,
+            flow: None,
         };
         let factory = {
             let handler = handler.clone();
@@ -107,6 +114,7 @@ impl Endpoint {
             handler,
             sessions: Sessions::default(),
             streams: Arc::default(),
+            peers: Peers::default(),
         });
         Inner::sweep(&inner);
         Endpoint { inner }
@@ -246,13 +254,39 @@ impl Inner {
             .await
     }
 
+    /// A place among the sessions of the request's peer; none when they are not counted.
+    ///
+    /// # Errors
+    /// The refusal, when that peer has as many as it may have.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the refusal is handed on at once, not carried far"
+    )]
+    fn peer_place(&self, parts: &Parts, id: Option<&RawValue>) -> Result<Option<PeerPlace>, Answer> {
+        let peer = parts.extensions.get::<PeerAddress>();
+        let Some((max, peer)) = self.handler.options.per_peer_max.zip(peer) else {
+            return Ok(None);
+        };
+        let place = self.peers.take(*peer, max);
+        place
+            .map(Some)
+            .ok_or_else(|| reply::too_many_sessions_of_peer(id, max))
+    }
+
     async fn initialize(&self, mut parts: Parts, body: Bytes) -> Answer {
+        let id = Peek::of(&body)
+            .ok()
+            .and_then(|peek| peek.id().map(ToOwned::to_owned));
+        let place = match self.peer_place(&parts, id.as_deref()) {
+            Ok(place) => place,
+            Err(refusal) => return refusal,
+        };
         let opened: Opened = Arc::new(OnceLock::new());
         parts.extensions.insert(opened.clone());
         parts.headers.remove(SESSION_ID);
         let mut answer = self.pass(parts, body).await;
         match opened.get() {
-            Some(session) => match self.sessions.insert(session.clone()) {
+            Some(session) => match self.sessions.insert(session.clone(), place) {
                 Ok(key) => drop(answer.headers_mut().insert(SESSION_ID, key)),
                 Err(error) => return reply::internal_error(&format!("no session id could be made: {error}")),
             },
@@ -272,7 +306,10 @@ impl Inner {
                 "the Mcp-Session-Id header is missing; send initialize first, then repeat its session id";
             return Err(reply::bad_request(id, text));
         };
-        self.sessions.get(key).ok_or_else(|| reply::session_not_found(id))
+        self.sessions.get(key).map_err(|ended| {
+            let why = ended.map(|reason| ending::words(reason, &self.handler.options));
+            reply::session_not_found(id, why.as_deref())
+        })
     }
 
     /// Opens the stream of a session.
@@ -301,10 +338,20 @@ impl Inner {
             let unknown = Position { epoch: 0, offset: 0 };
             reader.resume_after(position.parse().unwrap_or(unknown));
         }
+        meter(&reader, parts);
         let wire = Wire::Session(session.revision);
         let hello = wire.hello(reader.position());
-        let stream = EventStream::new(reader, wire, hello, Held::Session(session), place);
+        let (held, open) = (Held::Session(session), self.open_stream(place));
+        let stream = EventStream::new(reader, wire, hello, held, open);
         reply::events(stream, parts.extensions.get())
+    }
+
+    /// What every stream has.
+    fn open_stream(&self, place: StreamPlace) -> OpenStream {
+        OpenStream {
+            options: self.handler.options.clone(),
+            _place: place,
+        }
     }
 
     /// Ends a session.
@@ -349,6 +396,11 @@ impl Inner {
         let Some(place) = StreamPlace::take(&self.streams, self.handler.options.streams_max) else {
             return reply::too_many_streams(Some(&id), self.handler.options.streams_max);
         };
+        let peer_place = match self.peer_place(&parts, Some(&id)) {
+            Ok(place) => place,
+            Err(refusal) => return refusal,
+        };
+        let flow = parts.extensions.get::<Arc<Flow>>().cloned();
         let listening = match Listening::open(&self.handler, &mut filter, true).await {
             Ok(listening) => listening,
             Err(refusal) => return reply::refused_stream(&id, &refusal),
@@ -373,9 +425,24 @@ impl Inner {
             return reply::finished(acknowledged, result);
         }
         let reader = listening.session.reader();
-        let held = Held::Listening { listening, result };
-        let stream = EventStream::new(reader, Wire::Listen(id), acknowledged, held, place);
+        if let Some(flow) = flow {
+            reader.flows_through(flow);
+        }
+        let held = Held::Listening {
+            listening,
+            _place: peer_place,
+            result,
+        };
+        let (wire, open) = (Wire::Listen(id), self.open_stream(place));
+        let stream = EventStream::new(reader, wire, acknowledged, held, open);
         reply::events(stream, carrier.as_ref())
+    }
+}
+
+/// Has a reader go by what the request's connection takes, if whoever carries it says.
+fn meter(reader: &OutboxReader, parts: &Parts) {
+    if let Some(flow) = parts.extensions.get::<Arc<Flow>>() {
+        reader.flows_through(flow.clone());
     }
 }
 

@@ -17,7 +17,7 @@ use super::handler::Handler;
 use super::stdio::notification;
 use super::wire::Revision;
 use crate::metric::{self, Limit, McpMetrics};
-use crate::{Drained, EndReason, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
+use crate::{Drained, EndReason, Etag, Flow, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
 
 /// One open listen stream.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(crate) struct Listening {
     /// What it is subscribed to, with the etag at which the subscription began; empty when detached.
     pub(crate) granted: Vec<(ResourceUri, Etag)>,
     pub(crate) metrics: McpMetrics,
+    /// What the far end takes, where the bytes are not ours.
+    flow: Option<Arc<Flow>>,
     /// Dropped with the stream, which those who hold a receiver can wait for.
     pub(crate) ended: watch::Sender<()>,
 }
@@ -62,6 +64,10 @@ impl Listening {
         (options.protocol, options.transport) = (Revision::R2026_07_28.as_str(), handler.transport);
         options.subscriptions_max = max;
         options.lists = lists(filter);
+        if detached {
+            options.stall_timeout = handler.options.stall_timeout;
+            options.age_max = handler.options.age_max;
+        }
         let session = handler
             .bus
             .open(options)
@@ -93,6 +99,7 @@ impl Listening {
             honoured,
             granted,
             metrics: handler.metrics.clone(),
+            flow: handler.flow.clone(),
             ended: watch::Sender::new(()),
         }))
     }
@@ -103,6 +110,9 @@ impl Listening {
             return Ok(());
         }
         let mut reader = self.session.reader();
+        if let Some(flow) = &self.flow {
+            reader.counts(flow.clone());
+        }
         let mut entries = Vec::new();
         loop {
             let drained = tokio::select! {

@@ -34,6 +34,15 @@ pub struct McpOptions {
     /// How long a session may have neither stream nor request (default 5 minutes). Then it ends; the next request
     /// is answered 404 and the client initialises anew.
     pub idle_timeout: Duration,
+    /// How long a session or stream may take nothing of what waits for it though a stream is open (default none: for
+    /// ever; what waits is bounded, since repeats become one). Then it ends. Does not hold on stdio.
+    pub stall_timeout: Option<Duration>,
+    /// How old a session or stream may grow (default none: as old as the server). Each ends up to a tenth earlier.
+    /// Does not hold on stdio.
+    pub age_max: Option<Duration>,
+    /// Sessions and listen streams of one [`PeerAddress`](super::PeerAddress) (default none: as many as in all). At
+    /// the limit: HTTP 429.
+    pub per_peer_max: Option<usize>,
     /// Bytes of one POST body (default 4 MiB). Larger ones are answered 413.
     pub body_bytes_max: usize,
     /// Messages of one batch of 2025-03-26 (default 100). Larger ones are answered 400. A batch is answered with one
@@ -55,6 +64,9 @@ impl Default for McpOptions {
             subscriptions_max: 1_000,
             streams_max: 20_000,
             idle_timeout: Duration::from_secs(300),
+            stall_timeout: None,
+            age_max: None,
+            per_peer_max: None,
             body_bytes_max: 4 << 20,
             batch_max: 100,
         }

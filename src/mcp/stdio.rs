@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::convert::etag_meta;
 use super::handler::{Handler, McpSession, PumpStage};
 use super::listen::Listening;
+use super::metered::Metered;
 use super::options::McpOptions;
 use crate::metric::McpMetrics;
 use crate::{Bus, Drained, Entry, Etag, ListKind, OutboxReader, ResourceUri};
@@ -37,12 +38,15 @@ where
 {
     let (line_max, stopping) = (options.body_bytes_max, bus.clone());
     let opened = Arc::new(OnceLock::new());
+    // Whoever started us ends us; a reader that stalls is only reported.
+    let output = Metered::new(output, None);
     let handler = Handler {
         bus,
         options: Arc::new(options),
         transport: "stdio",
         metrics: McpMetrics::new("stdio"),
         opened: Some(opened),
+        flow: Some(output.flow().clone()),
     };
     let inner = AsyncRwTransport::new(input, output).with_max_line_length(line_max);
     let transport = Narrowing {

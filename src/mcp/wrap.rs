@@ -121,6 +121,7 @@ impl Wrap {
             transport: "wrapped",
             metrics: self.shared.metrics.clone(),
             opened: Some(Arc::new(OnceLock::new())),
+            flow: None,
         };
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         Wrapped::new(id, inner, ours, self.clone())

@@ -1,23 +1,20 @@
 //! The HTTP listener: accepts connections and deals them to the bus's threads.
 //!
-//! Owns: the sockets and their options, the limit on connections, and which path goes where: `/mcp` to the MCP
+//! Owns: the sockets and their options, the limit on connections, their write deadline, and which path goes where: `/mcp` to the MCP
 //! endpoint, the rest to the HTTP API. A connection lives on one shard's thread, so that the streams it carries are
 //! woken without leaving that thread. Never: looks into a request.
 
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::Router;
 use http_body_util::Either;
 use hyper::body::Incoming;
-use hyper::rt::{Read, ReadBufCursor};
 use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
 use hyper::{Request, Response, Version};
@@ -32,9 +29,9 @@ use tracing::{debug, warn};
 use super::stream_writer::StreamWriter;
 use crate::carry::{Carrier, StreamBody};
 use crate::config::HttpConfig;
-use crate::mcp::{Endpoint, EndpointBody};
+use crate::mcp::{Endpoint, EndpointBody, Metered, PeerAddress};
 use crate::metric::{self, HttpMetrics, Limit, OpenConnection};
-use crate::{Bus, Shard};
+use crate::{Bus, Flow, Shard};
 
 /// Where MCP is spoken.
 const MCP_PATH: &str = "/mcp";
@@ -127,7 +124,7 @@ async fn accept(socket: TcpListener, shards: Vec<Shard>, places: Arc<Semaphore>,
         match prepare(stream, &routes.config) {
             Ok(stream) => {
                 let routes = routes.clone();
-                shard.spawn(move || serve(stream, routes, place));
+                shard.spawn(move || serve(stream, peer, routes, place));
             }
             Err(error) => debug!(%peer, %error, "a connection ended before it was served"),
         }
@@ -142,7 +139,8 @@ fn prepare(stream: TcpStream, config: &HttpConfig) -> io::Result<std::net::TcpSt
     {
         // Keeps what is not sent in the outbox, where it is conflated, rather than in the kernel, where it grows old.
         socket.set_tcp_notsent_lowat(u32::try_from(config.not_sent_low_water).unwrap_or(u32::MAX))?;
-        // A client that vanished without a word acknowledges nothing; the kernel then ends the connection.
+        // What the kernel has taken is the kernel's to give up on: a client that vanished without a word acknowledges
+        // nothing, one that stopped reading opens no window. What it does not take any more, `Metered` gives up on.
         socket.set_tcp_user_timeout(Some(config.write_timeout))?;
     }
     socket.set_keepalive(true)?;
@@ -150,7 +148,7 @@ fn prepare(stream: TcpStream, config: &HttpConfig) -> io::Result<std::net::TcpSt
 }
 
 /// Carries one connection on the thread of its shard.
-async fn serve(stream: std::net::TcpStream, routes: Routes, place: OwnedSemaphorePermit) {
+async fn serve(stream: std::net::TcpStream, peer: SocketAddr, routes: Routes, place: OwnedSemaphorePermit) {
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,
         Err(error) => return debug!(%error, "a connection could not be moved"),
@@ -161,18 +159,19 @@ async fn serve(stream: std::net::TcpStream, routes: Routes, place: OwnedSemaphor
         _permit: place,
         _open: routes.metrics.connected(),
     };
+    let stream = Metered::new(stream, Some(routes.config.write_timeout));
+    let flow = stream.flow().clone();
     let carrier = Carrier::default();
-    let unsent = Rc::new(Cell::new(false));
-    let socket = Socket {
-        io: TokioIo::new(stream),
-        unsent: unsent.clone(),
-    };
-    let offered = carrier.clone();
+    let (offered, metered) = (carrier.clone(), flow.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let mut routes = routes.clone();
         // A stream of HTTP/1.0 has no chunks; the library knows what it has.
-        if request.version() == Version::HTTP_11 {
-            request.extensions_mut().insert(offered.clone());
+        let carried = request.version() == Version::HTTP_11;
+        let extensions = request.extensions_mut();
+        extensions.insert(metered.clone());
+        extensions.insert(PeerAddress(peer.ip()));
+        if carried {
+            extensions.insert(offered.clone());
         }
         Box::pin(async move { Ok::<_, Infallible>(routes.answer(request).await) })
     });
@@ -180,13 +179,13 @@ async fn serve(stream: std::net::TcpStream, routes: Routes, place: OwnedSemaphor
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout);
-    let mut connection = Box::new(builder.serve_connection(socket, service));
-    let mut served = poll_fn(|cx| poll_served(&mut connection, &carrier, &unsent, cx));
+    let mut connection = Box::new(builder.serve_connection(TokioIo::new(stream), service));
+    let mut served = poll_fn(|cx| poll_served(&mut connection, &carrier, &flow, cx));
     let ended = tokio::select! {
         ended = &mut served => ended,
         _ = closing.wait_for(|closing| *closing) => {
             Pin::new(&mut *connection).graceful_shutdown();
-            poll_fn(|cx| poll_served(&mut connection, &carrier, &unsent, cx)).await
+            poll_fn(|cx| poll_served(&mut connection, &carrier, &flow, cx)).await
         }
     };
     match ended {
@@ -197,7 +196,7 @@ async fn serve(stream: std::net::TcpStream, routes: Routes, place: OwnedSemaphor
                 .unwrap_or_default();
         }
         Ok(Some(body)) => {
-            let socket = connection.into_parts().io.io.into_inner();
+            let socket = connection.into_parts().io.into_inner();
             // A task of its own, so that nothing of this one is kept while the stream is open.
             spawn_local(carry(StreamWriter::new(socket, body), place));
         }
@@ -226,9 +225,9 @@ async fn carry(writer: StreamWriter, place: Place) {
 
 /// Serves a connection until it ends, or carries a stream whose head is written and whose body is answered.
 fn poll_served<S>(
-    connection: &mut http1::Connection<Socket, S>,
+    connection: &mut http1::Connection<TokioIo<Metered<TcpStream>>, S>,
     carrier: &Carrier,
-    unsent: &Cell<bool>,
+    flow: &Flow,
     cx: &mut Context<'_>,
 ) -> Poll<hyper::Result<Option<StreamBody>>>
 where
@@ -239,57 +238,11 @@ where
     match connection.poll_without_shutdown(cx) {
         Poll::Ready(ended) => Poll::Ready(ended.map(|()| None)),
         // While bytes of the library's are unsent, the head may be among them.
-        Poll::Pending if unsent.get() => Poll::Pending,
+        Poll::Pending if flow.blocked_since().is_some() => Poll::Pending,
         Poll::Pending => match carrier.take() {
             Some(body) => Poll::Ready(Ok(Some(body))),
             None => Poll::Pending,
         },
-    }
-}
-
-/// A socket that knows whether the HTTP library has written something in vain.
-struct Socket {
-    io: TokioIo<TcpStream>,
-    unsent: Rc<Cell<bool>>,
-}
-
-impl Read for Socket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buffer)
-    }
-}
-
-impl hyper::rt::Write for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.unsent.set(written.is_pending());
-        written
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bytes);
-        self.unsent.set(written.is_pending());
-        written
     }
 }
 

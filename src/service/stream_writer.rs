@@ -8,15 +8,17 @@
 //! also the end of the connection; it is read, so that a client that goes away is noticed, and dropped.
 
 use std::cell::RefCell;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::Body;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::carry::StreamBody;
+use crate::mcp::Metered;
 
 /// Frames written before other streams of the thread have their turn.
 const FRAMES_PER_TURN: usize = 8;
@@ -32,7 +34,7 @@ thread_local! {
 
 /// One stream on its way to the socket; ends with the stream or the client.
 pub(super) struct StreamWriter {
-    socket: TcpStream,
+    socket: Metered<TcpStream>,
     body: StreamBody,
     /// What the kernel has not taken yet.
     rest: Vec<u8>,
@@ -42,7 +44,7 @@ pub(super) struct StreamWriter {
 
 impl StreamWriter {
     /// A writer of `body`.
-    pub(super) fn new(socket: TcpStream, body: StreamBody) -> StreamWriter {
+    pub(super) fn new(socket: Metered<TcpStream>, body: StreamBody) -> StreamWriter {
         StreamWriter {
             socket,
             body,
@@ -57,27 +59,35 @@ impl StreamWriter {
             return Poll::Ready(Ok(()));
         }
         for _ in 0..FRAMES_PER_TURN {
-            std::task::ready!(self.poll_rest(cx))?;
+            let blocked = self.poll_rest(cx)?.is_pending();
             if self.last {
-                return Poll::Ready(Ok(()));
+                return if blocked {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(Ok(()))
+                };
             }
+            // Also while the connection is blocked: the body then gives nothing, but wakes this when it is ended.
             match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
-                        self.write_chunk(&data)?;
+                        self.write_chunk(cx, &data)?;
                     }
                 }
                 None => {
                     self.last = true;
-                    self.write(LAST_CHUNK)?;
+                    self.write(cx, LAST_CHUNK)?;
                 }
+            }
+            if blocked {
+                return Poll::Pending;
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    fn write_chunk(&mut self, data: &Bytes) -> io::Result<()> {
+    fn write_chunk(&mut self, cx: &mut Context<'_>, data: &Bytes) -> io::Result<()> {
         // An empty chunk would end the stream.
         if data.is_empty() {
             return Ok(());
@@ -87,16 +97,19 @@ impl StreamWriter {
             write!(chunk, "{:x}\r\n", data.len())?;
             chunk.extend_from_slice(data);
             chunk.extend_from_slice(b"\r\n");
-            self.write(chunk)
+            self.write(cx, chunk)
         })
     }
 
-    /// Writes what the kernel takes of `bytes` and keeps the rest; nothing is kept from before.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let taken = match self.socket.try_write(bytes) {
-            Ok(taken) => taken,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-            Err(error) => return Err(error),
+    /// Writes what the kernel takes of `bytes` after everything before them, and keeps the rest.
+    fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
+        let taken = if self.rest.is_empty() {
+            match Pin::new(&mut self.socket).poll_write(cx, bytes) {
+                Poll::Ready(taken) => taken?,
+                Poll::Pending => 0,
+            }
+        } else {
+            0
         };
         self.rest.extend_from_slice(&bytes[taken..]);
         Ok(())
@@ -105,12 +118,8 @@ impl StreamWriter {
     /// Writes what was kept.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.rest.is_empty() {
-            std::task::ready!(self.socket.poll_write_ready(cx))?;
-            match self.socket.try_write(&self.rest) {
-                Ok(taken) => drop(self.rest.drain(..taken)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
+            let taken = std::task::ready!(Pin::new(&mut self.socket).poll_write(cx, &self.rest))?;
+            self.rest.drain(..taken);
             if self.rest.is_empty() {
                 // An idle stream holds no buffer.
                 self.rest = Vec::new();
@@ -122,20 +131,21 @@ impl StreamWriter {
     /// Whether the client has gone; reads what it sends.
     fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let mut scratch = [0; 512];
-        while self.socket.poll_read_ready(cx)?.is_ready() {
-            match self.socket.try_read(&mut scratch) {
-                Ok(0) => return Ok(true),
-                Ok(count) => self.ignored += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
+        loop {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.socket).poll_read(cx, &mut buffer) {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(read) => read?,
             }
+            if buffer.filled().is_empty() {
+                return Ok(true);
+            }
+            self.ignored += buffer.filled().len();
             if self.ignored > IGNORED_MAX {
-                return Err(io::Error::other(
-                    "the client sends requests on a connection that carries a stream",
-                ));
+                let text = "the client sends requests on a connection that carries a stream";
+                return Err(io::Error::other(text));
             }
         }
-        Ok(false)
     }
 }
 
@@ -164,11 +174,11 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    async fn pair() -> (TcpStream, TcpStream) {
+    async fn pair() -> (TcpStream, Metered<TcpStream>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, server) = tokio::join!(client, listener.accept());
-        (client.unwrap(), server.unwrap().0)
+        (client.unwrap(), Metered::new(server.unwrap().0, None))
     }
 
     fn body(frames: Vec<Bytes>) -> StreamBody {

@@ -6,7 +6,8 @@
 //!
 //! `GET`, `HEAD`, `PUT`, `POST` and `DELETE` on `/v1/resources/{uri}`, where `{uri}` is the resource's URI
 //! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET /v1/resources`, `GET /v1/sessions`,
-//! `GET /healthz`, `GET /readyz`, `GET /metrics` where it is mounted. Errors are problem details (RFC 9457).
+//! `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /healthz`, `GET /readyz`, `GET /metrics` where it is mounted. Errors
+//! are problem details (RFC 9457).
 
 mod guard;
 mod health;
@@ -15,6 +16,7 @@ mod condition;
 mod payload;
 mod write;
 mod view;
+mod session;
 mod problem;
 mod exposition;
 
@@ -77,8 +79,9 @@ pub fn router(bus: Bus, options: Options) -> Router {
         .route("/v1/resources", get(view::resources))
         .route("/v1/resources/{uri}", resource)
         .route("/v1/resources/{uri}/touch", post(write::touch))
-        .route("/v1/resources/{uri}/subscribers", get(view::subscribers))
-        .route("/v1/sessions", get(view::sessions))
+        .route("/v1/resources/{uri}/subscribers", get(session::subscribers))
+        .route("/v1/sessions", get(session::sessions))
+        .route("/v1/sessions/{id}", get(session::session).delete(session::evict))
         .route("/v1", any(unknown))
         .route("/v1/", any(unknown))
         .route("/v1/{*rest}", any(unknown))

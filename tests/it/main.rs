@@ -14,6 +14,7 @@ mod bus_list;
 mod bus_subscription;
 mod bus_resume;
 mod bus_back_pressure;
+mod bus_slow;
 mod bus_limit;
 mod bus_shard;
 mod bus_store;

@@ -23,4 +23,5 @@ mod service;
 mod metrics;
 mod stdio;
 mod pressure;
+mod slow;
 mod hostile;

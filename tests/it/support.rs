@@ -16,7 +16,7 @@ use tidings::{
 };
 
 /// After this long a wait has failed.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The time at which every bench starts.
 pub(crate) const START: u64 = 1_000;

@@ -114,6 +114,7 @@ impl Builder {
             next_shard,
             tracer,
             attachments,
+            departed: Arc::default(),
         };
         Ok(Bus {
             inner: Arc::new(inner),

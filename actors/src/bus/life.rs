@@ -8,7 +8,7 @@ use super::{Bus, Inner};
 use crate::Closed;
 use crate::attach::wait_for_end;
 use crate::door::Door;
-use crate::message::{EndAll, Find, Survey};
+use crate::message::{CountReaders, EndAll, Find};
 use crate::outbox::EndReason;
 use crate::post::{Life, post};
 
@@ -177,10 +177,8 @@ impl Bus {
         for publisher in &self.inner.actors.publishers {
             let Ok(permit) = drain.enter().await else { continue };
             let (ticket, answer) = permit.ticket();
-            post(publisher, Survey { uri: None, ticket }, &self.inner.metrics);
-            open += answer
-                .await
-                .map_or(0, |infos| infos.iter().map(|info| info.pending.streams).sum());
+            post(publisher, CountReaders(ticket), &self.inner.metrics);
+            open += answer.await.unwrap_or(0);
         }
         open
     }

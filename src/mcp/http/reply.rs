@@ -81,12 +81,26 @@ pub(super) fn too_large(limit: usize) -> Answer {
     invalid_request(None, StatusCode::PAYLOAD_TOO_LARGE, &text)
 }
 
-pub(super) fn session_not_found(id: Option<&RawValue>) -> Answer {
-    invalid_request(
+/// The answer to a request of a session that is not there, with why it ended if that is known.
+pub(super) fn session_not_found(id: Option<&RawValue>, why: Option<&str>) -> Answer {
+    let text = match why {
+        Some(why) => format!("session ended: {why}; send initialize again"),
+        None => "the session has ended or never was; send initialize again".to_owned(),
+    };
+    invalid_request(id, StatusCode::NOT_FOUND, &text)
+}
+
+pub(super) fn too_many_sessions_of_peer(id: Option<&RawValue>, max: usize) -> Answer {
+    let text = format!(
+        "too many sessions and listen streams from this address: the limit is {max} (session.per_peer_max); \
+         end one, or wait until idle ones have ended"
+    );
+    let refusal = error(
         id,
-        StatusCode::NOT_FOUND,
-        "the session has ended or never was; send initialize again",
-    )
+        StatusCode::TOO_MANY_REQUESTS,
+        &ErrorData::internal_error(text, None),
+    );
+    with_header(refusal, header::RETRY_AFTER, "5")
 }
 
 /// A refused listen request: 503 when the server is full or stopping, else 400.

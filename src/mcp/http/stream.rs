@@ -16,8 +16,11 @@ use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 
 use super::EndpointBody;
+use super::peers::PeerPlace;
+use crate::mcp::ending;
 use crate::mcp::handler::McpSession;
 use crate::mcp::listen::Listening;
+use crate::mcp::options::McpOptions;
 use crate::mcp::wire::{KEEP_ALIVE, Wire};
 use crate::metric::{self, Limit, McpMetrics};
 use crate::{Drained, EndReason, Entry, OutboxReader};
@@ -55,6 +58,7 @@ pub(super) enum Held {
     /// A listen stream's own session, and the result that says its end is graceful.
     Listening {
         listening: Arc<Listening>,
+        _place: Option<PeerPlace>,
         result: Bytes,
     },
 }
@@ -68,6 +72,13 @@ impl Held {
     }
 }
 
+/// What every stream has.
+pub(super) struct OpenStream {
+    /// What decided why it may end.
+    pub(super) options: Arc<McpOptions>,
+    pub(super) _place: StreamPlace,
+}
+
 /// The body of an open stream.
 pub(super) struct EventStream {
     reader: OutboxReader,
@@ -75,7 +86,7 @@ pub(super) struct EventStream {
     hello: Option<Bytes>,
     held: Held,
     ended: bool,
-    _place: StreamPlace,
+    open: OpenStream,
 }
 
 impl EventStream {
@@ -85,7 +96,7 @@ impl EventStream {
         wire: Wire,
         hello: Bytes,
         held: Held,
-        place: StreamPlace,
+        open: OpenStream,
     ) -> EventStream {
         EventStream {
             reader,
@@ -93,15 +104,20 @@ impl EventStream {
             hello: Some(hello),
             held,
             ended: false,
-            _place: place,
+            open,
         }
     }
 
-    /// What is written when nothing more will come: the result of a listen request, if the end is graceful.
+    /// What is written when nothing more will come: why, if that was not to be expected, and the result of a listen
+    /// request, if the end is graceful.
     fn goodbye(&self, reason: EndReason) -> Option<Bytes> {
-        match &self.held {
-            Held::Listening { result, .. } if reason != EndReason::Failed => Some(result.clone()),
-            _ => None,
+        let comment = ending::comment(reason, &self.open.options).map(Bytes::from);
+        match (&self.held, comment) {
+            (Held::Listening { result, .. }, None) if reason != EndReason::Failed => Some(result.clone()),
+            (Held::Listening { result, .. }, Some(comment)) => {
+                Some([comment, result.clone()].concat().into())
+            }
+            (_, comment) => comment,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The reading half: resources, their list, and who is subscribed.
+//! The reading half: resources and their list.
 //!
 //! Owns: how a snapshot becomes a response, and the JSON of lists. Never: changes anything, or keeps a copy. Asks
 //! the bus.
@@ -11,15 +11,15 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tidings_actors::{Body, Etag, ListKind, Resource, Snapshot, SubscriberInfo};
+use tidings_actors::{Body, Etag, Resource, Snapshot};
 
 use super::Api;
 use super::condition::{Preconditions, Verdict};
 use super::problem::{Kind, Problem};
 use super::target::Target;
 
-const PAGE_LEN: usize = 100;
-const PAGE_LEN_MAX: usize = 1000;
+pub(super) const PAGE_LEN: usize = 100;
+pub(super) const PAGE_LEN_MAX: usize = 1000;
 
 /// `GET` and `HEAD` of a resource: its body, or 304 when the client has it.
 pub(super) async fn resource(
@@ -154,7 +154,7 @@ pub(super) async fn resources(State(api): State<Arc<Api>>, uri: Uri) -> Result<R
     .into_response())
 }
 
-fn page_len(text: &str) -> Result<usize, Problem> {
+pub(super) fn page_len(text: &str) -> Result<usize, Problem> {
     let asked = text
         .parse()
         .ok()
@@ -175,97 +175,5 @@ fn item(resource: &Resource, etag: Etag) -> ResourceItem<'_> {
         media_type: descriptor.media_type.as_deref(),
         subscribable: descriptor.subscribable,
         etag: etag.to_string(),
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct SubscriberItem<'a> {
-    id: String,
-    kind: &'static str,
-    label: &'a str,
-    /// What it speaks, and what carries what it is told.
-    revision: &'static str,
-    transport: &'static str,
-    /// How many streams read it now.
-    streams: usize,
-    subscriptions: usize,
-    pending: PendingItem<'a>,
-    /// Per list the hash it was last told of.
-    lists_told: ListsTold,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PendingItem<'a> {
-    entries: usize,
-    uris: Vec<&'a str>,
-    /// How long its oldest resource entry has been waiting, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    oldest_ms: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct ListsTold {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resources: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompts: Option<String>,
-}
-
-/// `GET /v1/sessions`: who is there and what they have not been told yet, the longest waiting first.
-pub(super) async fn sessions(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
-    Ok(subscriber_items(&api.bus.sessions().await?))
-}
-
-/// `GET …/subscribers`: who is subscribed to the resource; those of a removed one are told, 404 when there is
-/// neither.
-pub(super) async fn subscribers(
-    State(api): State<Arc<Api>>,
-    Target(uri): Target,
-) -> Result<Response, Problem> {
-    let found = api.bus.subscribers(&uri).await?;
-    if found.is_empty() {
-        let known = api.bus.etags(vec![uri.clone()]).await?;
-        if known.into_iter().flatten().next().is_none() {
-            return Err(tidings_actors::ReadError::NotFound(uri).into());
-        }
-    }
-    Ok(subscriber_items(&found))
-}
-
-fn subscriber_items(infos: &[SubscriberInfo]) -> Response {
-    let items = infos.iter().map(subscriber_item).collect();
-    Json(Items { items, next: None }).into_response()
-}
-
-fn subscriber_item(info: &SubscriberInfo) -> SubscriberItem<'_> {
-    let pending = &info.pending;
-    let told = |kind: ListKind| {
-        let at = ListKind::ALL.iter().position(|other| *other == kind)?;
-        pending.lists_told[at].map(|hash| hash.to_string())
-    };
-    SubscriberItem {
-        id: info.id.to_string(),
-        kind: info.kind.name(),
-        label: &info.label,
-        revision: info.protocol,
-        transport: info.transport,
-        streams: pending.streams,
-        subscriptions: pending.subscriptions,
-        pending: PendingItem {
-            entries: pending.entries,
-            uris: pending.uris.iter().map(|uri| uri.as_str()).collect(),
-            oldest_ms: pending
-                .oldest
-                .map(|oldest| u64::try_from(oldest.as_millis()).unwrap_or(u64::MAX)),
-        },
-        lists_told: ListsTold {
-            resources: told(ListKind::Resources),
-            tools: told(ListKind::Tools),
-            prompts: told(ListKind::Prompts),
-        },
     }
 }

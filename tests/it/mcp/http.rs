@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 /// How long anything that must happen may take.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Waits for what must happen.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {

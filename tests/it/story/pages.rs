@@ -20,6 +20,14 @@ fn the_page_on_wrapping_does_what_it_says() {
 }
 
 #[test]
+fn the_page_on_the_http_api_explains_why_a_session_was_not_told() {
+    let page = include_str!("../../../docs/http-api.md");
+    let (_, rest) = page.split_once("## Who is slow").unwrap();
+    let (section, _) = rest.split_once("\n## ").unwrap();
+    Story::new(section).follow();
+}
+
+#[test]
 fn the_page_on_folders_does_what_it_says() {
     let mut story = Story::new(include_str!("../../../docs/workspace.md"));
     for _ in 0..2 {

@@ -1,0 +1,79 @@
+//! The subscribers that ended last, for those who ask why somebody is gone.
+//!
+//! Owns: [`Departed`], a short memory of fixed length. Never: holds anything a subscriber held but its label. Written
+//! by Session actors as they end, read by the bus.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::moment::Moment;
+use crate::outbox::EndReason;
+use crate::outbox::Outbox;
+use crate::subscriber::{EndedSubscriber, SubscriberId};
+
+/// How many are remembered.
+const REMEMBERED_MAX: usize = 1_024;
+
+/// The subscribers that ended last.
+#[derive(Debug, Default)]
+pub(crate) struct Departed {
+    last: Mutex<VecDeque<(Moment, EndedSubscriber)>>,
+}
+
+impl Departed {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Moment, EndedSubscriber)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers the one whose outbox this was; at the limit the one that ended first is forgotten.
+    pub(crate) fn remember(&self, outbox: &Outbox, reason: EndReason) {
+        let gone = EndedSubscriber {
+            id: outbox.id(),
+            kind: outbox.kind(),
+            label: outbox.label().clone(),
+            reason,
+            ended: std::time::Duration::ZERO,
+            pending: outbox.untold(),
+        };
+        let mut last = self.lock();
+        if last.len() >= REMEMBERED_MAX {
+            last.pop_front();
+        }
+        last.push_back((Moment::now(), gone));
+    }
+
+    /// The one of this name, if it ended not long ago.
+    pub(crate) fn find(&self, id: SubscriberId) -> Option<EndedSubscriber> {
+        let last = self.lock();
+        let (at, gone) = last.iter().rev().find(|(_, gone)| gone.id == id)?;
+        let mut gone = gone.clone();
+        gone.ended = Moment::now().since(*at);
+        Some(gone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SubscriberKind;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_last_thousand_are_remembered_and_no_more() {
+        let departed = Departed::default();
+        for id in 0..REMEMBERED_MAX as u64 + 10 {
+            let outbox = Outbox::new(
+                SubscriberId(id),
+                0,
+                SubscriberKind::Local,
+                Arc::from("x"),
+                Arc::default(),
+            );
+            departed.remember(&outbox, EndReason::Evicted);
+        }
+        assert_eq!(departed.lock().len(), REMEMBERED_MAX);
+        assert_eq!(departed.find(SubscriberId(9)), None);
+        let found = departed.find(SubscriberId(10)).unwrap();
+        assert_eq!((found.reason, found.pending), (EndReason::Evicted, 0));
+    }
+}

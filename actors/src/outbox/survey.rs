@@ -1,0 +1,156 @@
+//! How a subscriber stands: what surveys show, and what its time-outs are judged by.
+//!
+//! Owns: the questions about an outbox. Never: changes it. Asked by the Publisher shard that marks it.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{EndReason, Outbox, State};
+use crate::moment::Moment;
+use crate::patience::Standing;
+use crate::subscriber::{Explanation, Holdup, PENDING_URIS_MAX, Pending, Progress, SubscriberInfo};
+use crate::{ListKind, ResourceUri};
+
+impl State {
+    /// Since when the newest reader has been taking nothing of what there is for it.
+    fn untaken_since(&self) -> Option<Moment> {
+        let reader = self.readers.last()?;
+        let waiting = (self.set.pending() > 0).then(|| {
+            let taken = reader.flow.as_ref().and_then(|flow| flow.taken_at());
+            taken.map_or(self.patient, |taken| taken.max(self.patient))
+        });
+        // A blocked connection holds bytes that the outbox has handed out already.
+        reader.blocked_since().or(waiting)
+    }
+
+    /// Since when the oldest entry has been pending.
+    fn oldest_since(&self) -> Option<Moment> {
+        self.waiting.filter(|_| self.set.pending() > 0)
+    }
+
+    fn last_taken(&self) -> Option<Moment> {
+        let flows = self
+            .readers
+            .iter()
+            .filter_map(|reader| reader.flow.as_ref()?.taken_at());
+        flows.max().max(self.last)
+    }
+
+    fn bytes(&self) -> u64 {
+        let open = self.readers.iter().map(|reader| {
+            let flow = reader.flow.as_ref();
+            flow.map_or(0, |flow| flow.written().saturating_sub(reader.bytes_before))
+        });
+        self.bytes + open.sum::<u64>()
+    }
+}
+
+impl Outbox {
+    /// Which of its subscriber's times is up at `now`, if one is.
+    pub(crate) fn overdue(&self, now: Moment) -> Option<EndReason> {
+        self.patience.shortest()?;
+        let state = self.lock();
+        if state.ended.is_some() {
+            return None;
+        }
+        let quiet = Moment::from_bits(self.active.load(Ordering::Relaxed)).max(state.left);
+        let idle = state.readers.is_empty();
+        self.patience.verdict(&Standing {
+            age: now.since(self.opened),
+            idle: quiet.filter(|_| idle).map(|quiet| now.since(quiet)),
+            untaken: state.untaken_since().map(|since| now.since(since)),
+        })
+    }
+
+    /// How many entries are pending.
+    pub(crate) fn untold(&self) -> usize {
+        self.lock().set.pending()
+    }
+
+    /// By what the slowest come first: how long it has kept something waiting.
+    pub(crate) fn slowness(&self, now: Moment) -> Option<Duration> {
+        let state = self.lock();
+        let since = |moment: Option<Moment>| moment.map(|moment| now.since(moment));
+        since(state.oldest_since()).max(since(state.untaken_since()))
+    }
+
+    /// How it stands, for those who ask who is there.
+    pub(crate) fn info(&self, stalled_after: Duration) -> SubscriberInfo {
+        let state = self.lock();
+        let now = Moment::now();
+        let since = |moment: Option<Moment>| moment.map(|moment| now.since(moment));
+        let uris: Vec<_> = state.set.pending_uris().take(PENDING_URIS_MAX).cloned().collect();
+        let untaken = since(state.untaken_since());
+        SubscriberInfo {
+            id: self.id,
+            kind: self.kind,
+            label: self.label.clone(),
+            protocol: self.road.protocol,
+            transport: self.road.transport,
+            pending: Pending {
+                subscriptions: state.set.subscriptions(),
+                entries: state.set.pending(),
+                uris_more: state.set.pending_uris().count() - uris.len(),
+                uris,
+                oldest: since(state.oldest_since()),
+                lists_told: ListKind::ALL.map(|kind| state.set.list_told(kind)),
+                streams: state.readers.len(),
+            },
+            progress: Progress {
+                age: now.since(self.opened),
+                told: state.told,
+                conflated: state.conflated,
+                bytes: state.bytes(),
+                last: since(state.last_taken()),
+                untaken,
+                stalled: untaken.is_some_and(|untaken| untaken >= stalled_after),
+            },
+        }
+    }
+
+    /// Whether its subscriber was told of the newest version of `uri`, and if not, why.
+    pub(crate) fn explain(&self, uri: &ResourceUri, stalled_after: Duration) -> Explanation {
+        let state = self.lock();
+        let Some((version, latest, pending)) = state.set.standing(uri) else {
+            return Explanation::NotSubscribed(None);
+        };
+        let Some(notice) = latest else {
+            return Explanation::Unchanged { version };
+        };
+        let (etag, position, changed) = (notice.etag, notice.position, notice.at.elapsed());
+        if !pending {
+            return Explanation::Told {
+                etag,
+                position,
+                changed,
+            };
+        }
+        let untaken = state.untaken_since().map(|since| Moment::now().since(since));
+        let holdup = if state.readers.is_empty() {
+            let ever = state.left.is_some();
+            if ever { Holdup::NoStream } else { Holdup::NeverRead }
+        } else if untaken.is_some_and(|untaken| untaken >= stalled_after) {
+            Holdup::Stalled
+        } else {
+            Holdup::OnItsWay
+        };
+        Explanation::Pending {
+            etag,
+            position,
+            changed,
+            holdup,
+        }
+    }
+
+    /// One line for the log: that the bus ended it, or a stream of it, and how it stood.
+    pub(crate) fn report(&self, reason: EndReason) {
+        let info = self.info(Duration::MAX);
+        let (id, label, pending) = (info.id, &info.label, info.pending.entries);
+        let (oldest, untaken) = (info.pending.oldest, info.progress.untaken);
+        let reason = reason.name();
+        if reason == EndReason::Idle.name() {
+            return tracing::debug!(%id, %label, reason, pending, "a session was ended");
+        }
+        tracing::info!(%id, %label, reason, pending, ?oldest, ?untaken, "a session was ended");
+    }
+}

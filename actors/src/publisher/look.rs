@@ -1,0 +1,99 @@
+//! Looking at the subscribers of a shard: which of them were idle, stalled or there for too long, and how they stand.
+//!
+//! Owns: the one timer of all their times, and the answers to surveys. Never: looks at all of them in one go to end
+//! them, or asks more of them in full than a survey shows. Receives surveys from the bus.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{AsyncContext, Context, Handler};
+
+use super::Publisher;
+use crate::message::{Ask, CountReaders, Question, Survey};
+use crate::moment::Moment;
+use crate::outbox::Outbox;
+use crate::subscriber::{SubscriberId, Surveyed};
+
+/// A round in which every subscriber is looked at goes in this many steps, so that none of them takes long.
+const LOOK_STEPS: usize = 8;
+
+/// The longest and the shortest such round.
+pub(super) const LOOK_ROUND: Duration = Duration::from_secs(1);
+pub(super) const LOOK_ROUND_MIN: Duration = Duration::from_millis(16);
+
+impl Publisher {
+    /// Looks at a part of the subscribers, ends those whose time is up, and comes again.
+    pub(super) fn look(&mut self, ctx: &mut Context<Self>) {
+        self.look_step = (self.look_step + 1) % LOOK_STEPS;
+        let now = Moment::now();
+        for (member, outbox) in self.table.members() {
+            if member % LOOK_STEPS == self.look_step
+                && let Some(reason) = outbox.overdue(now)
+            {
+                outbox.evict(reason, &self.metrics);
+            }
+        }
+        ctx.run_later(self.look_round / LOOK_STEPS as u32, Self::look);
+    }
+
+    fn find(&self, id: SubscriberId) -> Option<&Arc<Outbox>> {
+        self.table.get(*self.members.get(&id)?)
+    }
+
+    /// The `limit` slowest of `all`. Only of those it is asked in full how they stand.
+    fn slowest<'a>(&self, all: impl Iterator<Item = &'a Arc<Outbox>>, limit: usize) -> Surveyed {
+        let now = Moment::now();
+        let rank = |outbox: &'a Arc<Outbox>| (Reverse(outbox.slowness(now)), outbox.id(), outbox);
+        let mut ranked: Vec<_> = all.map(rank).collect();
+        let total = ranked.len();
+        if limit < total {
+            ranked.select_nth_unstable_by_key(limit, |(slowness, id, _)| (*slowness, *id));
+            ranked.truncate(limit);
+        }
+        let infos = ranked
+            .iter()
+            .map(|(_, _, outbox)| outbox.info(self.stalled_after));
+        Surveyed {
+            total,
+            slowest: infos.collect(),
+        }
+    }
+}
+
+impl Handler<Survey> for Publisher {
+    type Result = ();
+
+    fn handle(&mut self, Survey { uri, limit, ticket }: Survey, _: &mut Context<Self>) {
+        ticket.answer(match uri {
+            None => self.slowest(self.table.members().map(|(_, outbox)| outbox), limit),
+            Some(uri) => self.slowest(self.table.subscribers(&uri).map(|(outbox, _)| outbox), limit),
+        });
+    }
+}
+
+impl Handler<Ask> for Publisher {
+    type Result = ();
+
+    fn handle(&mut self, Ask { id, question }: Ask, _: &mut Context<Self>) {
+        let outbox = self.find(id);
+        match question {
+            Question::Info(ticket) => ticket.answer(outbox.map(|outbox| outbox.info(self.stalled_after))),
+            Question::Explain(uri, ticket) => {
+                ticket.answer(outbox.map(|outbox| outbox.explain(&uri, self.stalled_after)));
+            }
+            Question::Evict(reason, ticket) => {
+                let evicted = outbox.is_some_and(|outbox| outbox.evict(reason, &self.metrics));
+                ticket.answer(evicted.then_some(()));
+            }
+        }
+    }
+}
+
+impl Handler<CountReaders> for Publisher {
+    type Result = ();
+
+    fn handle(&mut self, CountReaders(ticket): CountReaders, _: &mut Context<Self>) {
+        ticket.answer(self.table.members().map(|(_, outbox)| outbox.readers()).sum());
+    }
+}
