@@ -37,6 +37,7 @@ pub(crate) enum Limit {
     WriteTimeout,
     Streams,
     StreamsOfSession,
+    SessionsOfPeer,
     Batch,
     SubscriptionsOfStream,
     BodyBytes,
@@ -55,13 +56,14 @@ pub(crate) enum Limit {
 }
 
 /// Each limit with its label.
-const LIMIT_KEYS: [(Limit, &str); 21] = [
+const LIMIT_KEYS: [(Limit, &str); 22] = [
     (Limit::HttpBodyBytes, "http.body_bytes_max"),
     (Limit::Connections, "http.connections_max"),
     (Limit::HeaderTimeout, "http.header_timeout"),
     (Limit::WriteTimeout, "http.write_timeout"),
     (Limit::Streams, "session.streams_max"),
     (Limit::StreamsOfSession, "streams of one session"),
+    (Limit::SessionsOfPeer, "session.per_peer_max"),
     (Limit::Batch, "messages of one batch"),
     (Limit::SubscriptionsOfStream, "session.subscriptions_max"),
     (Limit::BodyBytes, "bus.body_bytes_max"),

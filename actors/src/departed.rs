@@ -55,18 +55,20 @@ impl Departed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SubscriberKind;
+    use crate::metric::Metrics;
+    use crate::{SessionOptions, SubscriberKind};
     use std::sync::Arc;
 
     #[test]
     fn the_last_thousand_are_remembered_and_no_more() {
         let departed = Departed::default();
         for id in 0..REMEMBERED_MAX as u64 + 10 {
+            let options = SessionOptions::new(SubscriberKind::Local, "x");
             let outbox = Outbox::new(
                 SubscriberId(id),
                 0,
-                SubscriberKind::Local,
-                Arc::from("x"),
+                &options,
+                Metrics::register(1),
                 Arc::default(),
             );
             departed.remember(&outbox, EndReason::Evicted);

@@ -268,9 +268,10 @@ impl Inner {
             return Ok(None);
         };
         let place = self.peers.take(*peer, max);
-        place
-            .map(Some)
-            .ok_or_else(|| reply::too_many_sessions_of_peer(id, max))
+        place.map(Some).ok_or_else(|| {
+            metric::limit_reached(Limit::SessionsOfPeer);
+            reply::too_many_sessions_of_peer(id, max)
+        })
     }
 
     async fn initialize(&self, mut parts: Parts, body: Bytes) -> Answer {
