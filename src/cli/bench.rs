@@ -329,7 +329,13 @@ fn compare(files: &[PathBuf]) -> Result<Exit, CliError> {
         .map(|file| read(file))
         .collect::<Result<Vec<Report>, _>>()?;
     let [(a, first), (b, second)] = [(&files[0], &reports[0]), (&files[1], &reports[1])];
-    let (a, b) = (a.display().to_string(), b.display().to_string());
+    let name = |path: &Path| {
+        path.file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let (a, b) = (name(a), name(b));
     print(&bench::compare((&a, first), (&b, second)))?;
     Ok(Exit::Ok)
 }
