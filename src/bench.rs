@@ -30,6 +30,7 @@ mod child;
 mod stand_in;
 mod search;
 mod report;
+mod verdict;
 mod table;
 mod page;
 mod chart;

@@ -1,7 +1,7 @@
 //! What a run came to, as it is written to a file.
 //!
-//! Owns the report's form, which `docs/bench.md` describes field by field, and the verdict: which findings make a run a
-//! failure. It measures nothing, and is shown by [`super::table`] and [`super::page`].
+//! Owns the report's form, which `docs/bench.md` describes field by field. It measures nothing and judges nothing:
+//! [`super::verdict`] does; it is shown by [`super::table`] and [`super::page`].
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use super::engine::{Engine, Readings};
 use super::settings::Settings;
-use super::tally::{Group, Kind, Tally};
+use super::tally::{Group, Kind};
+use super::verdict::problems;
 
 /// The form's name; it changes when a field changes its meaning or goes.
 pub const SCHEMA: &str = "tidings-bench/1";
@@ -354,59 +355,6 @@ fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let above: f64 = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
     let below: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
     (below > 0.0).then(|| above / below)
-}
-
-/// What makes the run a failure.
-fn problems(engine: &Engine<'_>, tally: &Tally) -> Vec<String> {
-    let mut problems = Vec::new();
-    for kind in Kind::ALL {
-        let (name, group) = (kind.name(), tally.group(kind));
-        if group.missing > 0 {
-            let missing = group.missing;
-            problems.push(format!(
-                "{missing} subscriptions of {name} clients never got the newest state"
-            ));
-        }
-        if group.backward > 0 {
-            let backward = group.backward;
-            problems.push(format!(
-                "{name} clients were told of an older version after a newer one {backward} times"
-            ));
-        }
-    }
-    let because = |reason: &Option<String>| reason.as_deref().unwrap_or("no reason given").to_owned();
-    if tally.lost > 0 {
-        let reason = because(&tally.lost_reason);
-        problems.push(format!("{} streams were lost: {reason}", tally.lost));
-    }
-    if let Some((failed, reason)) = engine.late_failures() {
-        problems.push(format!(
-            "{failed} sessions of the churn could not be opened: {reason}"
-        ));
-    }
-    if let Some(publisher) = &engine.publisher {
-        let log = &publisher.log;
-        if log.refused > 0 {
-            let reason = because(&log.reason);
-            problems.push(format!(
-                "{} of {} updates were refused: {reason}",
-                log.refused, log.sent
-            ));
-        }
-        if publisher.waiting() > 0 {
-            problems.push(format!("{} updates were never answered", publisher.waiting()));
-        }
-        if log.foreign > 0 {
-            problems.push(format!(
-                "somebody else changed the resources of this test: {} answers name versions that are not its own",
-                log.foreign
-            ));
-        }
-        if log.sent == 0 {
-            problems.push("no update was due in the time of the run: raise --rate or --duration".to_owned());
-        }
-    }
-    problems
 }
 
 #[cfg(test)]

@@ -79,20 +79,14 @@ impl Response {
                     };
                     self.take_head_line(&line)?;
                 }
-                State::Counted(left) => {
+                State::Counted(left) | State::Chunk(left) => {
                     let now = take(&mut rest, left);
                     body(now);
-                    self.state = match left - now.len() {
-                        0 => State::Done,
-                        left => State::Counted(left),
-                    };
-                }
-                State::Chunk(left) => {
-                    let now = take(&mut rest, left);
-                    body(now);
-                    self.state = match left - now.len() {
-                        0 => State::ChunkEnd,
-                        left => State::Chunk(left),
+                    self.state = match (self.state, left - now.len()) {
+                        (State::Counted(_), 0) => State::Done,
+                        (State::Counted(_), left) => State::Counted(left),
+                        (_, 0) => State::ChunkEnd,
+                        (_, left) => State::Chunk(left),
                     };
                 }
                 State::Open => {

@@ -3,20 +3,22 @@
 //! Owns the command line, the progress bar, and which exit code a report becomes. The table goes to standard output,
 //! the bar to standard error. It never speaks to a server itself; [`crate::bench`] does.
 
-use std::io::{IsTerminal, Write};
+mod bar;
+
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{CliError, Exit, block_on, signal, usage};
 use crate::bench::{
     self, BenchError, Era, Goal, Outside, Pace, Progress, Publish, Report, Settings, Trial, Uris,
 };
 use crate::mcp::Revision;
+use bar::Bar;
 
 /// The arguments of `tidings bench`.
 #[derive(Debug, Args)]
@@ -327,7 +329,13 @@ fn compare(files: &[PathBuf]) -> Result<Exit, CliError> {
         .map(|file| read(file))
         .collect::<Result<Vec<Report>, _>>()?;
     let [(a, first), (b, second)] = [(&files[0], &reports[0]), (&files[1], &reports[1])];
-    let (a, b) = (a.display().to_string(), b.display().to_string());
+    let name = |path: &Path| {
+        path.file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let (a, b) = (name(a), name(b));
     print(&bench::compare((&a, first), (&b, second)))?;
     Ok(Exit::Ok)
 }
@@ -374,34 +382,6 @@ fn stop_when_interrupted(stop: Arc<AtomicBool>) {
             std::process::exit(Exit::Failure as i32);
         }
     });
-}
-
-/// The bar on standard error, when that is a terminal.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new() -> Bar {
-        let target = match std::io::stderr().is_terminal() {
-            true => ProgressDrawTarget::stderr(),
-            false => ProgressDrawTarget::hidden(),
-        };
-        let bar = ProgressBar::with_draw_target(Some(0), target);
-        if let Ok(style) = ProgressStyle::with_template("{prefix:>10} [{bar:30}] {msg}") {
-            bar.set_style(style);
-        }
-        Bar(bar)
-    }
-
-    fn show(&self, progress: &Progress<'_>) {
-        self.0.set_prefix(progress.phase.to_owned());
-        self.0.set_length(progress.of.max(1));
-        self.0.set_position(progress.done);
-        self.0.set_message(format!("{} notices", progress.deliveries));
-    }
-
-    fn clear(&self) {
-        self.0.finish_and_clear();
-    }
 }
 
 #[cfg(test)]
