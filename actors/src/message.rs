@@ -176,6 +176,12 @@ pub(crate) struct StampWatchLists {
     pub(crate) ticket: Ticket<()>,
 }
 
+/// From the bus by way of the Registry: this queue takes every notice from here on. Goes on as [`EnlistQueue`].
+pub(crate) struct AttachQueue {
+    pub(crate) state: Arc<State>,
+    pub(crate) ticket: Ticket<Position>,
+}
+
 /// From the store's thread: the batch in flight is durable, or the store failed.
 pub(crate) struct BatchStored(pub(crate) Result<(), crate::StoreError>);
 
@@ -214,10 +220,11 @@ pub(crate) struct Survey {
     pub(crate) ticket: Ticket<Vec<SubscriberInfo>>,
 }
 
-/// From the bus: this queue takes every notice its filter wants from here on.
-pub(crate) struct AttachQueue {
+/// From the Etag actor: this queue takes every notice its filter wants, from the one after `at` on.
+pub(crate) struct EnlistQueue {
     pub(crate) state: Arc<State>,
-    pub(crate) ticket: Ticket<()>,
+    pub(crate) at: Position,
+    pub(crate) ticket: Ticket<Position>,
 }
 
 /// From the bus: the end; hand out what is pending, then say so.
@@ -265,9 +272,10 @@ messages!(
     StampPage,
     StampSubscribe,
     StampWatchLists,
+    AttachQueue,
     BatchStored
 );
-messages!(Fan, Enlist, EnlistLists, Survey, AttachQueue, EndAll);
+messages!(Fan, Enlist, EnlistLists, EnlistQueue, Survey, EndAll);
 messages!(
     SubscribeUris,
     UnsubscribeUri,
