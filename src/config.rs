@@ -27,8 +27,8 @@ mod reference;
 pub use collection::{CollectionConfig, FilterConfig, FilterTest, ViewConfig, ViewKind};
 pub use error::{ConfigError, Place};
 pub use section::{
-    BusConfig, CacheScope, HttpConfig, LogConfig, LogFormat, McpConfig, MetricsConfig, RegisterConfig,
-    SessionConfig, ShutdownConfig, StoreConfig, ToolsConfig, WorkspaceConfig,
+    BusConfig, CacheScope, EventsConfig, HttpConfig, LogConfig, LogFormat, McpConfig, MetricsConfig,
+    RegisterConfig, SessionConfig, ShutdownConfig, StoreConfig, ToolsConfig, WorkspaceConfig, WsConfig,
 };
 
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,10 @@ pub struct Config {
     pub register: RegisterConfig,
     /// Where versions outlive the process.
     pub store: StoreConfig,
+    /// The streams of `GET /v1/events`.
+    pub events: EventsConfig,
+    /// The connections of `GET /v1/ws`.
+    pub ws: WsConfig,
     /// What is logged.
     pub log: LogConfig,
     /// What is measured, and where it is shown.

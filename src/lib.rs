@@ -9,6 +9,7 @@ pub mod client;
 pub mod check;
 pub mod bench;
 pub mod source;
+pub mod sink;
 pub mod store;
 pub mod config;
 pub mod telemetry;

@@ -7,6 +7,7 @@
 
 mod exporter;
 mod process;
+mod transport;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,6 +18,7 @@ use metrics::{
 };
 
 pub(crate) use exporter::Exporter;
+pub(crate) use transport::{EventsMetrics, WsMetrics};
 
 use crate::Entry;
 
@@ -53,10 +55,14 @@ pub(crate) enum Limit {
     ToolConcurrency,
     RegisterTimeout,
     Drain,
+    EventStreams,
+    WsConnections,
+    WsMessageBytes,
+    PongTimeout,
 }
 
 /// Each limit with its label.
-const LIMIT_KEYS: [(Limit, &str); 22] = [
+const LIMIT_KEYS: [(Limit, &str); 26] = [
     (Limit::HttpBodyBytes, "http.body_bytes_max"),
     (Limit::Connections, "http.connections_max"),
     (Limit::HeaderTimeout, "http.header_timeout"),
@@ -79,6 +85,10 @@ const LIMIT_KEYS: [(Limit, &str); 22] = [
     (Limit::ToolConcurrency, "tools.concurrency_max"),
     (Limit::RegisterTimeout, "register.timeout"),
     (Limit::Drain, "shutdown.drain_timeout"),
+    (Limit::EventStreams, "events.streams_max"),
+    (Limit::WsConnections, "ws.connections_max"),
+    (Limit::WsMessageBytes, "ws.message_bytes_max"),
+    (Limit::PongTimeout, "ws.pong_timeout"),
 ];
 
 /// Where changes come from.
@@ -134,6 +144,7 @@ pub(crate) fn register() {
     for (_, label) in SOURCES {
         counter!(SOURCE_ERRORS, "source" => label).increment(0);
     }
+    transport::register();
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }
 

@@ -21,6 +21,7 @@ use crate::config::{CacheScope, Config};
 use crate::etag_tools::{self, EtagToolLimits};
 use crate::mcp::{CacheHint, Endpoint, McpOptions, serve_stdio};
 use crate::metric::{self, Exporter};
+use crate::sink::{events, ws};
 use crate::source::collection::Collection;
 use crate::source::http_api;
 use crate::source::workspace::Workspace;
@@ -51,6 +52,12 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let exporter = install_exporter(&config);
     let bus = start_bus(&config)?;
+    // Before anything is published, so that its history has everything.
+    let hub = if http {
+        start_events(&config, &bus).await?
+    } else {
+        None
+    };
     let limits = EtagToolLimits {
         items_max: config.mcp.items_max,
         wait_max: config.mcp.wait_max,
@@ -64,8 +71,17 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
         _ => None,
     };
     let listener = if http {
+        let transports = transports(&config, &bus, hub);
         let beside = metrics.filter(|_| metrics_listener.is_none());
-        Some(bind(&config, &bus, &ready, beside).await?)
+        Some(
+            bind(
+                &config,
+                &bus,
+                &ready,
+                beside.unwrap_or_default().merge(transports),
+            )
+            .await?,
+        )
     } else {
         None
     };
@@ -210,6 +226,46 @@ fn mcp_options(config: &Config) -> McpOptions {
     options
 }
 
+/// The hub of `/v1/events`, unless it is turned off.
+async fn start_events(config: &Config, bus: &Bus) -> anyhow::Result<Option<events::Hub>> {
+    if config.events.streams_max == 0 {
+        return Ok(None);
+    }
+    let options = events::Options {
+        history_max: config.events.history_max,
+        history_bytes_max: config.events.history_bytes_max,
+        streams_max: config.events.streams_max,
+        retry: config.events.retry,
+        keep_alive: config.http.keep_alive,
+        drain_timeout: config.shutdown.drain_timeout,
+    };
+    let hub = events::Hub::start(bus, options).await;
+    hub.map(Some).context("the event streams could not be started")
+}
+
+/// The transports beside MCP, as far as they are turned on.
+fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>) -> Router {
+    let access = || http_api::Access {
+        allowed_hosts: config.http.allowed_hosts.clone(),
+        allowed_origins: config.http.allowed_origins.clone(),
+    };
+    let mut routes = Router::new();
+    if let Some(hub) = hub {
+        routes = routes.merge(events::router(hub, access()));
+    }
+    if config.ws.connections_max > 0 {
+        let options = ws::Options {
+            connections_max: config.ws.connections_max,
+            subscriptions_max: config.session.subscriptions_max,
+            message_bytes_max: config.ws.message_bytes_max,
+            pong_timeout: config.ws.pong_timeout,
+            write_timeout: config.http.write_timeout,
+        };
+        routes = routes.merge(ws::router(bus.clone(), options, access()));
+    }
+    routes
+}
+
 /// Installs the recorder whose numbers `/metrics` shows, if they are wanted.
 fn install_exporter(config: &Config) -> Option<Exporter> {
     if !config.metrics.enabled {
@@ -255,7 +311,7 @@ async fn bind(
     config: &Config,
     bus: &Bus,
     ready: &Arc<AtomicBool>,
-    beside: Option<Router>,
+    beside: Router,
 ) -> anyhow::Result<listener::Listener> {
     let http = &config.http;
     let socket = TcpListener::bind(http.listen)
@@ -279,7 +335,7 @@ async fn bind(
             ready: ready.clone(),
         },
     );
-    let api = api.merge(beside.unwrap_or_default());
+    let api = api.merge(beside);
     listener::Listener::start(socket, bus, Some(endpoint), api, http)
         .context("the listener could not be started")
 }

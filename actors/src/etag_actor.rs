@@ -12,8 +12,8 @@ use crate::catalog::{Decision, Effect, Known};
 use crate::change::{ListOutcome, Outcome};
 use crate::ledger::{Ledger, Line};
 use crate::message::{
-    BatchStored, Enlist, EnlistLists, Fan, Request, Route, Stamp, StampList, StampLook, StampPage, StampRead,
-    StampSubscribe, StampWatchLists,
+    AttachQueue, BatchStored, Enlist, EnlistLists, EnlistQueue, Fan, Request, Route, Stamp, StampList,
+    StampLook, StampPage, StampRead, StampSubscribe, StampWatchLists,
 };
 use crate::metric::{Limit, Metrics};
 use crate::post::{Guard, post};
@@ -324,6 +324,18 @@ impl Handler<StampWatchLists> for EtagActor {
                     ticket,
                 },
             );
+        });
+    }
+}
+
+impl Handler<AttachQueue> for EtagActor {
+    type Result = ();
+
+    fn handle(&mut self, AttachQueue { state, ticket }: AttachQueue, _: &mut Context<Self>) {
+        let at = self.ledger.position();
+        // One shard offers to the queues, so that they are in the order of the bus.
+        self.after(None, move |shards| {
+            shards.send(0, EnlistQueue { state, at, ticket });
         });
     }
 }

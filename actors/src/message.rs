@@ -178,6 +178,12 @@ pub(crate) struct StampWatchLists {
     pub(crate) ticket: Ticket<()>,
 }
 
+/// From the bus by way of the Registry: this queue takes every notice from here on. Goes on as [`EnlistQueue`].
+pub(crate) struct AttachQueue {
+    pub(crate) state: Arc<State>,
+    pub(crate) ticket: Ticket<Position>,
+}
+
 /// From the store's thread: the batch in flight is durable, or the store failed.
 pub(crate) struct BatchStored(pub(crate) Result<(), crate::StoreError>);
 
@@ -217,10 +223,11 @@ pub(crate) struct Survey {
     pub(crate) ticket: Ticket<Surveyed>,
 }
 
-/// From the bus: this queue takes every notice its filter wants from here on.
-pub(crate) struct AttachQueue {
+/// From the Etag actor: this queue takes every notice its filter wants, from the one after `at` on.
+pub(crate) struct EnlistQueue {
     pub(crate) state: Arc<State>,
-    pub(crate) ticket: Ticket<()>,
+    pub(crate) at: Position,
+    pub(crate) ticket: Ticket<Position>,
 }
 
 /// From the bus: what about the subscriber of this name? Answers none when it is not among yours.
@@ -286,16 +293,17 @@ messages!(
     StampPage,
     StampSubscribe,
     StampWatchLists,
+    AttachQueue,
     BatchStored
 );
 messages!(
     Fan,
     Enlist,
     EnlistLists,
+    EnlistQueue,
     Survey,
     Ask,
     CountReaders,
-    AttachQueue,
     EndAll
 );
 messages!(

@@ -20,7 +20,7 @@ use crate::change::{ListOutcome, Outcome};
 use crate::door::Ticket;
 use crate::error::{PublishError, SubscribeError};
 use crate::limits::Limits;
-use crate::message::{AttachQueue, EndAll, Enlist, EnlistLists, Fan, Request, Route};
+use crate::message::{EndAll, Enlist, EnlistLists, EnlistQueue, Fan, Request, Route};
 use crate::metric::{Limit, Metrics};
 use crate::outbox::{EndReason, Outbox};
 use crate::outbox_set::Marked;
@@ -353,12 +353,12 @@ fn marked_step(outbox: &Outbox, marked: Marked) -> Step {
     }
 }
 
-impl Handler<AttachQueue> for Publisher {
+impl Handler<EnlistQueue> for Publisher {
     type Result = ();
 
-    fn handle(&mut self, AttachQueue { state, ticket }: AttachQueue, _: &mut Context<Self>) {
+    fn handle(&mut self, EnlistQueue { state, at, ticket }: EnlistQueue, _: &mut Context<Self>) {
         self.queues.push(state);
-        ticket.answer(());
+        ticket.answer(at);
     }
 }
 

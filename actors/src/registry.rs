@@ -11,8 +11,8 @@ use crate::catalog::{Catalog, Known};
 use crate::change::ListOutcome;
 use crate::etag_actor::EtagActor;
 use crate::message::{
-    Find, Look, PageResources, Publish, PublishList, Read, Route, Stamp, StampList, StampLook, StampPage,
-    StampRead, StampSubscribe, StampWatchLists, Subscribe, WatchLists,
+    AttachQueue, Find, Look, PageResources, Publish, PublishList, Read, Route, Stamp, StampList, StampLook,
+    StampPage, StampRead, StampSubscribe, StampWatchLists, Subscribe, WatchLists,
 };
 use crate::metric::Metrics;
 use crate::post::{Guard, post};
@@ -196,6 +196,14 @@ impl Handler<WatchLists> for Registry {
             },
             &self.metrics,
         );
+    }
+}
+
+impl Handler<AttachQueue> for Registry {
+    type Result = ();
+
+    fn handle(&mut self, attach: AttachQueue, _: &mut Context<Self>) {
+        post(&self.etag, attach, &self.metrics);
     }
 }
 

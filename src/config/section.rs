@@ -176,6 +176,34 @@ pub struct StoreConfig {
     pub dir: Option<PathBuf>,
 }
 
+/// The streams of `GET /v1/events`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventsConfig {
+    /// Events kept. Beyond, the oldest are forgotten, and who still wanted them is told.
+    pub history_max: usize,
+    /// Bytes of those events.
+    pub history_bytes_max: usize,
+    /// Open streams; 0 turns them off. Beyond, 503.
+    pub streams_max: usize,
+    /// Pause before a browser connects again.
+    #[serde(with = "time")]
+    pub retry: Duration,
+}
+
+/// The connections of `GET /v1/ws`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WsConfig {
+    /// Open connections; 0 turns them off. Beyond, they are closed with code 1013.
+    pub connections_max: usize,
+    /// Largest message of a client in bytes. A larger one closes with code 1009.
+    pub message_bytes_max: usize,
+    /// Time to answer a ping. Then the connection is closed with code 1008.
+    #[serde(with = "time")]
+    pub pong_timeout: Duration,
+}
+
 /// What is logged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -92,7 +92,7 @@ impl Revision {
     }
 }
 
-/// The slots of a notice's shared frames.
+/// The slots of a notice's shared frames. Number 3 is the WebSocket's, in `sink/ws/message`.
 mod slot {
     pub(super) const SESSION: usize = 0;
     pub(super) const SESSION_WITH_ID: usize = 1;

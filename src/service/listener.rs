@@ -31,6 +31,7 @@ use crate::carry::{Carrier, StreamBody};
 use crate::config::HttpConfig;
 use crate::mcp::{Endpoint, EndpointBody, Metered, PeerAddress};
 use crate::metric::{self, HttpMetrics, Limit, OpenConnection};
+use crate::sink::ws::ConnectionPlace;
 use crate::{Bus, Flow, Shard};
 
 /// Where MCP is spoken.
@@ -153,12 +154,70 @@ async fn serve(stream: std::net::TcpStream, peer: SocketAddr, routes: Routes, pl
         Ok(stream) => stream,
         Err(error) => return debug!(%error, "a connection could not be moved"),
     };
-    let mut closing = routes.closing.clone();
-    let header_timeout = routes.config.header_timeout;
     let place = Place {
         _permit: place,
         _open: routes.metrics.connected(),
     };
+    match wants_upgrade(&stream, &routes).await {
+        Some(true) => serve_upgradable(stream, routes, place).await,
+        Some(false) => serve_requests(stream, peer, routes, place).await,
+        None => {}
+    }
+}
+
+/// Whether the first request is one for a WebSocket, which the HTTP library can hand over only if it is told beforehand.
+/// None when the client says nothing in time, or the listener closes.
+async fn wants_upgrade(stream: &TcpStream, routes: &Routes) -> Option<bool> {
+    const START: &[u8] = b"GET /v1/ws";
+    let mut closing = routes.closing.clone();
+    let mut start = [0; START.len()];
+    tokio::select! {
+        peeked = tokio::time::timeout(routes.config.header_timeout, stream.peek(&mut start)) => match peeked {
+            Ok(peeked) => Some(peeked.ok()? == START.len() && start == START),
+            Err(_elapsed) => {
+                metric::limit_reached(Limit::HeaderTimeout);
+                None
+            }
+        },
+        _ = closing.wait_for(|closing| *closing) => None,
+    }
+}
+
+/// Carries a connection that may become a WebSocket; then it takes its place along.
+async fn serve_upgradable(stream: TcpStream, routes: Routes, place: Place) {
+    let mut closing = routes.closing.clone();
+    let header_timeout = routes.config.header_timeout;
+    let place = ConnectionPlace::new(place);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let mut routes = routes.clone();
+        request.extensions_mut().insert(place.clone());
+        async move { Ok::<_, Infallible>(routes.answer(request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout);
+    let connection = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        _ = closing.wait_for(|closing| *closing) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "a connection ended");
+        count_limit(error.is_timeout().then_some(Limit::HeaderTimeout), &error);
+    }
+}
+
+/// Carries a connection of requests, and of at most one stream.
+async fn serve_requests(stream: TcpStream, peer: SocketAddr, routes: Routes, place: Place) {
+    let mut closing = routes.closing.clone();
+    let header_timeout = routes.config.header_timeout;
     let stream = Metered::new(stream, Some(routes.config.write_timeout));
     let flow = stream.flow().clone();
     let carrier = Carrier::default();
@@ -173,6 +232,8 @@ async fn serve(stream: std::net::TcpStream, peer: SocketAddr, routes: Routes, pl
         if carried {
             extensions.insert(offered.clone());
         }
+        // Too late for that on this connection; whoever wants a WebSocket is told to open another.
+        request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
         Box::pin(async move { Ok::<_, Infallible>(routes.answer(request).await) })
     });
     let mut builder = http1::Builder::new();

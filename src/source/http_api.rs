@@ -32,7 +32,7 @@ use tidings_actors::Bus;
 pub use exposition::{Render, metrics_router};
 
 use guard::Guard;
-use problem::Problem;
+pub(crate) use problem::{Kind, Problem};
 
 /// What the API lets in.
 #[derive(Debug, Clone)]
@@ -95,6 +95,24 @@ pub fn router(bus: Bus, options: Options) -> Router {
         .merge(open)
         .layer(from_fn(problem::render))
         .with_state(api)
+}
+
+/// Who may call routes that stand beside the API.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    /// As [`Options::allowed_hosts`].
+    pub allowed_hosts: Vec<String>,
+    /// As [`Options::allowed_origins`].
+    pub allowed_origins: Vec<String>,
+}
+
+/// Puts the guard of the API before `routes`, and writes their problems as its own.
+pub(crate) fn guarded(routes: Router, access: Access) -> Router {
+    let guard = Arc::new(Guard::new(access.allowed_hosts, access.allowed_origins));
+    routes
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(guard, guard::check))
+        .layer(from_fn(problem::render))
 }
 
 async fn unknown(request: Request) -> Problem {

@@ -460,3 +460,56 @@ async fn a_trace_says_what_became_of_a_notice_for_whom_and_why_not() {
     );
     assert!(matches!(traces[7].step, Step::HandedOut { after: Some(_), .. }));
 }
+
+#[tokio::test]
+async fn deliveries_begin_right_after_the_position_of_the_attachment() {
+    let bench = Bench::start();
+    bench.put("demo://a", "begin").await;
+    let publishing = async {
+        for change in 0..200 {
+            bench.put("demo://a", &change.to_string()).await;
+        }
+    };
+    let attaching = async {
+        let mut attached = Vec::new();
+        for number in 0..20 {
+            let offsets = Arc::new(Mutex::new(Vec::new()));
+            let noted = offsets.clone();
+            let make = move || {
+                let noted = noted.clone();
+                let manner = move |delivery: &Delivery| {
+                    if let Delivery::Notice(notice) = delivery {
+                        noted.lock().unwrap().push(notice.position.offset);
+                    }
+                    Ok(())
+                };
+                Ok(Actor {
+                    seen: Seen::default(),
+                    manner,
+                })
+            };
+            let options = AttachOptions::new(format!("number {number}"));
+            let attachment = within(bench.bus.attach(options, make)).await.unwrap();
+            attached.push((attachment, offsets));
+        }
+        attached
+    };
+    let ((), attached) = tokio::join!(publishing, attaching);
+    bench.put("demo://a", "end").await;
+    for (attachment, offsets) in attached {
+        let begin = attachment.position().unwrap().offset;
+        assert!(attachment.detach(PATIENCE).await);
+        let offsets = offsets.lock().unwrap();
+        let expected: Vec<u64> = (begin + 1..).take(offsets.len()).collect();
+        assert!(
+            !offsets.is_empty() && *offsets == expected,
+            "after {begin}: {offsets:?}"
+        );
+    }
+    let latest = AttachOptions::new("latest").class(DeliveryClass::Latest { pending_max: 1 });
+    let latest = within(bench.bus.attach(latest, actor(&Seen::default())))
+        .await
+        .unwrap();
+    assert_eq!(latest.position(), None);
+    assert!(latest.detach(PATIENCE).await);
+}

@@ -22,6 +22,9 @@ mod bus_end;
 mod bus_attach;
 mod bus_model;
 mod mcp;
+mod events;
+mod ws;
+
 mod story;
 mod wrap;
 mod check;

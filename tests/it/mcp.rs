@@ -7,7 +7,7 @@
     reason = "messages are written where they are handed over, and borrowing each would only add noise"
 )]
 
-mod http;
+pub(crate) mod http;
 mod events;
 mod client;
 mod local;

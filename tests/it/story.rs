@@ -17,7 +17,8 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(30);
-const ENDLESS: [&str; 4] = [
+const ENDLESS: [&str; 5] = [
+    "curl -N ",
     "tidings serve ",
     "tidings watch ",
     "cargo run ",

@@ -14,10 +14,10 @@ use crossbeam_channel::Sender;
 use tokio::sync::oneshot;
 
 use super::{AttachError, AttachOptions, AttachedInfo, Delivery, DeliveryClass, Health, Queue};
-use crate::Filter;
 use crate::metric::{AttachedMetrics, LossReason};
 use crate::outbox::Outbox;
 use crate::session::Session;
+use crate::{Filter, Position};
 
 /// How one subscriber fares. Written by its thread and by whoever offers to it.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(crate) struct State {
     queue: Option<Arc<Queue>>,
     /// Where the newest waits; set for the class *latest*.
     outbox: OnceLock<Arc<Outbox>>,
+    /// After which position it is handed everything; set for the class *every*, except for one that traces.
+    position: OnceLock<Position>,
     born: Instant,
     /// When the call under way began, in milliseconds since `born`, plus one; 0 when none is under way.
     busy: AtomicU64,
@@ -63,6 +65,7 @@ impl State {
             stall_timeout: options.stall_timeout,
             queue,
             outbox: OnceLock::new(),
+            position: OnceLock::new(),
             born: Instant::now(),
             busy: AtomicU64::new(0),
             health: AtomicU8::new(Health::Starting as u8),
@@ -84,6 +87,10 @@ impl State {
 
     pub(crate) fn set_outbox(&self, outbox: Arc<Outbox>) {
         self.outbox.get_or_init(|| outbox);
+    }
+
+    pub(crate) fn set_position(&self, position: Position) {
+        self.position.get_or_init(|| position);
     }
 
     /// Adds a delivery to its queue.
@@ -357,6 +364,12 @@ impl Attachment {
     /// What it is called.
     pub fn name(&self) -> &Arc<str> {
         &self.state.name
+    }
+
+    /// Where the bus stood when it was attached: it is handed everything its filter wants after that, and nothing
+    /// before. None for the class *latest*, and for one that traces.
+    pub fn position(&self) -> Option<Position> {
+        self.state.position.get().copied()
     }
 
     /// How it fares.

@@ -85,12 +85,12 @@ impl Bus {
     }
 
     async fn attach_queue(&self, state: &Arc<State>) -> Result<(), Closed> {
-        let Some(publisher) = self.inner.actors.publishers.first() else {
-            return Err(Closed);
+        let attach = |ticket| AttachQueue {
+            state: state.clone(),
+            ticket,
         };
-        let state = state.clone();
-        self.ask_at(publisher, |ticket| AttachQueue { state, ticket })
-            .await
+        state.set_position(self.ask(attach).await?);
+        Ok(())
     }
 
     async fn attach_outbox(

@@ -19,7 +19,7 @@ const INSTANCE_LEN_MAX: usize = 8192;
 
 /// What kind of error it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     BadRequest,
     Forbidden,
     NotFound,
@@ -29,6 +29,7 @@ pub(super) enum Kind {
     PreconditionFailed,
     BodyTooLarge,
     UnsupportedMediaType,
+    UpgradeRequired,
     Internal,
     ReaderFailed,
     Unavailable,
@@ -68,6 +69,11 @@ impl Kind {
                 "unsupported-media-type",
                 "The body cannot be taken",
             ),
+            Kind::UpgradeRequired => (
+                StatusCode::UPGRADE_REQUIRED,
+                "upgrade-required",
+                "Another protocol is spoken here",
+            ),
             Kind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
             Kind::ReaderFailed => (
                 StatusCode::BAD_GATEWAY,
@@ -88,7 +94,7 @@ impl Kind {
     }
 
     /// A problem of this kind; `detail` names the input and the remedy.
-    pub(super) fn because(self, detail: impl Into<String>) -> Problem {
+    pub(crate) fn because(self, detail: impl Into<String>) -> Problem {
         Problem {
             kind: self,
             detail: detail.into(),
@@ -98,7 +104,7 @@ impl Kind {
 
 /// Why a request was refused. Nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     pub(super) kind: Kind,
     detail: String,
 }
@@ -134,6 +140,10 @@ impl Problem {
         match self.kind {
             Kind::Unavailable => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Kind::UpgradeRequired => {
+                headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+                headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
             }
             Kind::UnsupportedMediaType => {
                 headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));

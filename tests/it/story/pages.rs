@@ -15,6 +15,11 @@ fn the_page_on_watching_does_what_it_says() {
 }
 
 #[test]
+fn the_page_on_events_does_what_it_says() {
+    Story::new(include_str!("../../../docs/events.md")).follow();
+}
+
+#[test]
 fn the_page_on_wrapping_does_what_it_says() {
     Story::new(include_str!("../../../docs/wrap.md")).follow();
 }

@@ -1,0 +1,170 @@
+//! Server-sent events: `GET /v1/events`, everything that is published, filtered by the client's query.
+//!
+//! Owns: the hub (one attached subscriber that keeps the newest events as encoded frames), the route, and its CORS
+//! headers. A client is a cursor into the hub's history and a filter, so a slow one costs nothing and one that falls off
+//! the history's end is told how much it missed. Never: a queue per client, a change of the bus.
+//! Receives every notice from the bus; hands streams to the listener or to an embedder's router.
+
+mod frame;
+mod history;
+mod query;
+mod recorder;
+mod shared;
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http_body_util::BodyExt;
+
+use query::Asked;
+use recorder::Recorder;
+use shared::Shared;
+use stream::EventStream;
+
+use crate::carry::Carrier;
+use crate::source::http_api::{Access, Kind, Problem, guarded};
+use crate::{AttachError, AttachOptions, Attachment, Bus, Position};
+
+/// What the hub is called among the attached subscribers.
+const NAME: &str = "v1-events";
+
+/// How many parts the keep-alives of all streams are spread over, so that not all write at once.
+const KEEP_ALIVE_TICKS: u32 = 8;
+
+/// What the hub keeps, and how its streams behave.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// Events kept for clients that are behind or come back (default 10,000, at least 1). Beyond, the oldest are
+    /// forgotten, and who still wanted them is told a gap.
+    pub history_max: usize,
+    /// Bytes of those events (default 16 MiB); the newest is kept whatever its size.
+    pub history_bytes_max: usize,
+    /// Open streams (default 10,000). A further one gets 503.
+    pub streams_max: usize,
+    /// How long a browser waits before it connects again (default 3 s).
+    pub retry: Duration,
+    /// How long a stream stays silent at most (default 15 s).
+    pub keep_alive: Duration,
+    /// How long the end of the bus waits for streams to take what is left and the event `end` (default 10 s).
+    pub drain_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            history_max: 10_000,
+            history_bytes_max: 16 << 20,
+            streams_max: 10_000,
+            retry: Duration::from_secs(3),
+            keep_alive: Duration::from_secs(15),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The history of what was published, from which every stream reads. It goes on while this or a
+/// router made from it is there; then its streams end.
+#[derive(Debug, Clone)]
+pub struct Hub {
+    shared: Arc<Shared>,
+    /// Detached with the last handle.
+    _attachment: Arc<Attachment>,
+}
+
+impl Hub {
+    /// Attaches a hub to `bus`; its history begins here.
+    ///
+    /// # Errors
+    /// [`AttachError`]: the bus has stopped, has one already, or has no room.
+    pub async fn start(bus: &Bus, options: Options) -> Result<Hub, AttachError> {
+        let shared = Arc::new(Shared::new(&options));
+        let recording = shared.clone();
+        let make = move || Ok(Recorder::new(recording.clone(), options.drain_timeout));
+        let attachment = bus.attach(AttachOptions::new(NAME), make).await?;
+        // Known, since the class is *every*; a history that were to begin anywhere would only forget more.
+        let start = attachment.position().unwrap_or(Position { epoch: 0, offset: 0 });
+        shared.lock().history.begin(start);
+        shared.keep_alive(bus, options.keep_alive / KEEP_ALIVE_TICKS);
+        Ok(Hub {
+            shared,
+            _attachment: Arc::new(attachment),
+        })
+    }
+
+    /// How many streams are open.
+    pub fn streams(&self) -> usize {
+        self.shared.lock().open
+    }
+}
+
+/// `GET /v1/events` as a router of its own, to be served alone or merged with others.
+pub fn router(hub: Hub, access: Access) -> Router {
+    let routes = Router::new()
+        .route("/v1/events", get(open).options(preflight))
+        .layer(from_fn(share))
+        .with_state(hub);
+    guarded(routes, access)
+}
+
+async fn open(
+    State(hub): State<Hub>,
+    carrier: Option<Extension<Carrier>>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let Asked { filter, resume } = query::parse(&uri, &headers)?;
+    let stream = EventStream::open(hub.shared, filter, resume.as_deref()).map_err(|max| {
+        Kind::Unavailable.because(format!(
+            "{max} event streams are open, as many as may be (events.streams_max); try again later"
+        ))
+    })?;
+    let body = match carrier {
+        Some(Extension(carrier)) => Body::new(carrier.hand_over(stream.boxed())),
+        None => Body::new(stream),
+    };
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        // Proxies that buffer would hold events back.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    Ok(response)
+}
+
+/// The answer to a browser that asks first, as it does for scripts that read the stream with `fetch` and headers.
+async fn preflight() -> impl IntoResponse {
+    let headers = [
+        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET"),
+        (
+            header::ACCESS_CONTROL_ALLOW_HEADERS,
+            "last-event-id, cache-control",
+        ),
+        (header::ACCESS_CONTROL_MAX_AGE, "600"),
+    ];
+    (StatusCode::NO_CONTENT, headers)
+}
+
+/// Lets pages read the answer whose origin the guard has let in; no other comes this far.
+async fn share(request: Request, next: Next) -> Response {
+    let origin = request.headers().get(header::ORIGIN).cloned();
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    headers.append(header::VARY, HeaderValue::from_static("origin"));
+    if let Some(origin) = origin {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    }
+    response
+}

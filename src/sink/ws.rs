@@ -1,0 +1,144 @@
+//! A WebSocket for clients that subscribe and unsubscribe as they go: `GET /v1/ws`.
+//!
+//! Owns: the route, and the limit on connections. Each connection is a session of the bus with an outbox of its own, so a
+//! slow client is conflated and never misses the last state. Never: keeps anything for a client that has gone; it comes
+//! back with the etags it knows. Receives upgrades from the listener or from an embedder's router.
+
+mod close;
+mod connection;
+mod message;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use axum::routing::get;
+
+use crate::Bus;
+use crate::metric::WsMetrics;
+use crate::source::http_api::{Access, Kind, Problem, guarded};
+
+/// Bytes that are read from a socket at a time: requests are small.
+const READ_BUFFER: usize = 4 << 10;
+
+/// A message up to so many times the size allowed is still read, so that its sender is told in good order.
+const OVERSIZE: usize = 4;
+
+/// What connections may do.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// Open connections (default 10,000). A further one is closed with code 1013.
+    pub connections_max: usize,
+    /// Subscriptions of one connection (default 1,000). A further one is refused by name.
+    pub subscriptions_max: usize,
+    /// Largest request in bytes (default 64 KiB). A larger one closes the connection with code 1009.
+    pub message_bytes_max: usize,
+    /// How long a client may take to answer a ping (default 30 s); then it is closed with code 1008. Pings are sent after
+    /// the keep-alive time of the bus's limits without a message.
+    pub pong_timeout: Duration,
+    /// How long a write may make no progress (default 5 min); then the connection is cut.
+    pub write_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            connections_max: 10_000,
+            subscriptions_max: 1_000,
+            message_bytes_max: 64 << 10,
+            pong_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(300),
+        }
+    }
+}
+
+/// The place of a connection among those its listener allows; held until the connection has ended, upgraded or not.
+#[derive(Clone)]
+pub(crate) struct ConnectionPlace {
+    _held: Arc<dyn Send + Sync>,
+}
+
+impl ConnectionPlace {
+    pub(crate) fn new(place: impl Send + Sync + 'static) -> ConnectionPlace {
+        ConnectionPlace {
+            _held: Arc::new(place),
+        }
+    }
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct Shared {
+    bus: Bus,
+    options: Options,
+    open: AtomicUsize,
+    metrics: WsMetrics,
+}
+
+/// One of the connections allowed; given back when dropped.
+#[derive(Debug)]
+struct Place(Arc<Shared>);
+
+impl Place {
+    fn take(shared: &Arc<Shared>) -> Option<Place> {
+        let max = shared.options.connections_max;
+        let taken = shared
+            .open
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
+                (open < max).then_some(open + 1)
+            });
+        taken.is_ok().then(|| {
+            shared.metrics.connections.increment(1.0);
+            Place(shared.clone())
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.metrics.connections.decrement(1.0);
+    }
+}
+
+/// `GET /v1/ws` as a router of its own, to be served alone or merged with others. The server must allow upgrades.
+pub fn router(bus: Bus, options: Options, access: Access) -> Router {
+    let shared = Shared {
+        bus,
+        options,
+        open: AtomicUsize::new(0),
+        metrics: WsMetrics::new(),
+    };
+    let routes = Router::new()
+        .route("/v1/ws", get(upgrade))
+        .with_state(Arc::new(shared));
+    guarded(routes, access)
+}
+
+async fn upgrade(
+    State(shared): State<Arc<Shared>>,
+    place: Option<Extension<ConnectionPlace>>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Problem> {
+    let upgrade = upgrade.map_err(|rejection| {
+        Kind::UpgradeRequired.because(format!(
+            "{}; open it as a WebSocket (version 13)",
+            rejection.body_text()
+        ))
+    })?;
+    let message_bytes_max = shared.options.message_bytes_max.saturating_mul(OVERSIZE);
+    let upgrade = upgrade
+        .read_buffer_size(READ_BUFFER)
+        .max_message_size(message_bytes_max)
+        .max_frame_size(message_bytes_max);
+    Ok(upgrade.on_upgrade(async move |socket| {
+        connection::run(socket, &shared).await;
+        drop(place);
+    }))
+}

@@ -1,0 +1,89 @@
+//! Why the service closes a connection.
+//!
+//! Owns: the reasons, with their codes (RFC 6455, section 7.4) and texts. Never: closes anything.
+
+use axum::extract::ws::{CloseFrame, close_code};
+
+use crate::EndReason;
+
+/// Longest reason in bytes that a close frame can carry.
+const REASON_LEN_MAX: usize = 123;
+
+/// A reason with its code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Close {
+    pub(super) code: u16,
+    pub(super) reason: String,
+}
+
+impl Close {
+    fn new(code: u16, reason: impl Into<String>) -> Close {
+        let mut reason = reason.into();
+        while reason.len() > REASON_LEN_MAX {
+            reason.pop();
+        }
+        Close { code, reason }
+    }
+
+    /// The service has no room now.
+    pub(super) fn full(reason: impl Into<String>) -> Close {
+        Close::new(close_code::AGAIN, reason)
+    }
+
+    /// The client did what it may not, or did not do what it must.
+    pub(super) fn policy(reason: impl Into<String>) -> Close {
+        Close::new(close_code::POLICY, reason)
+    }
+
+    /// A request is too large.
+    pub(super) fn too_big(max: usize) -> Close {
+        Close::new(
+            close_code::SIZE,
+            format!("a message may have {max} bytes (ws.message_bytes_max); send several"),
+        )
+    }
+
+    /// A message is no text.
+    pub(super) fn not_text() -> Close {
+        Close::new(close_code::UNSUPPORTED, "messages are JSON in text frames")
+    }
+
+    /// The bytes are no frames.
+    pub(super) fn unreadable(error: &impl std::fmt::Display) -> Close {
+        Close::new(
+            close_code::PROTOCOL,
+            format!("a frame could not be read: {error}"),
+        )
+    }
+
+    /// The session of the connection has ended.
+    pub(super) fn ended(reason: EndReason) -> Close {
+        match reason {
+            EndReason::Shutdown => Close::new(close_code::AWAY, "the service stops; come back later"),
+            EndReason::Failed => Close::new(close_code::ERROR, "the service failed; come back later"),
+            other => Close::policy(format!("the session was ended: {}", other.name())),
+        }
+    }
+
+    pub(super) fn frame(&self) -> CloseFrame {
+        CloseFrame {
+            code: self.code,
+            reason: self.reason.as_str().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_fits_into_its_frame() {
+        let close = Close::policy("ä".repeat(100));
+        assert_eq!((close.reason.len(), close.code), (122, 1008));
+        assert_eq!(Close::ended(EndReason::Shutdown).code, 1001);
+        assert_eq!(Close::ended(EndReason::Failed).code, 1011);
+        assert_eq!(Close::ended(EndReason::Idle).code, 1008);
+        assert!(Close::too_big(usize::MAX).reason.len() <= REASON_LEN_MAX);
+    }
+}

@@ -1,0 +1,521 @@
+//! `GET /v1/events`: what a client is told first, what it is told then, and what it is told of what it missed.
+//!
+//! The service is the real binary; where thousands of changes are needed, the same router in a server of the test's own.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidings::sink::events::{Hub, Options, router};
+use tidings::source::http_api::Access;
+use tidings::{Bus, Resource};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::mcp::http::{Incoming, Read, Request};
+use crate::mcp::server::Server;
+
+const A: &str = "demo://a";
+
+/// After this long a wait has failed.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let Ok(value) = tokio::time::timeout(DEADLINE, future).await else {
+        panic!("nothing within {DEADLINE:?}: {what}")
+    };
+    value
+}
+
+/// One block of a stream.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Event {
+    pub(crate) id: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) data: Value,
+}
+
+impl Event {
+    fn parse(text: &str) -> Event {
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.map(|value| value.trim().to_owned())
+        };
+        Event {
+            id: field("id:"),
+            name: field("event:"),
+            data: field("data:").map_or(Value::Null, |data| serde_json::from_str(&data).unwrap()),
+        }
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.name.as_deref() == Some(name)
+    }
+
+    /// The offset in its id.
+    fn offset(&self) -> u64 {
+        let id = self.id.as_deref().unwrap_or_else(|| panic!("no id: {self:?}"));
+        id.split_once('-').unwrap().1.parse().unwrap()
+    }
+}
+
+/// An open stream.
+pub(crate) struct Stream {
+    incoming: Incoming,
+    text: Vec<u8>,
+}
+
+impl Stream {
+    /// Opens a stream; answers it with its verdict.
+    pub(crate) async fn open(server: SocketAddr, query: &str) -> (Stream, Value) {
+        Stream::of(Request::new("GET", format!("/v1/events{query}")), server).await
+    }
+
+    /// Opens a stream that says what it has.
+    pub(crate) async fn resume(server: SocketAddr, query: &str, id: &str) -> (Stream, Value) {
+        let request = Request::new("GET", format!("/v1/events{query}")).header("last-event-id", id);
+        Stream::of(request, server).await
+    }
+
+    pub(crate) async fn of(request: Request, server: SocketAddr) -> (Stream, Value) {
+        let incoming = within("a stream", request.try_open(server)).await.unwrap();
+        assert_eq!(incoming.status, 200);
+        let text = Vec::new();
+        let mut stream = Stream { incoming, text };
+        let first = stream.event().await;
+        assert!(first.is("resumed"), "{first:?}");
+        assert_eq!(first.data["from"], *first.id.as_deref().unwrap());
+        (stream, first.data)
+    }
+
+    /// The next block, comments included.
+    async fn block(&mut self) -> Result<Event, Read> {
+        within("a block", async {
+            loop {
+                if let Some(end) = self.text.windows(2).position(|two| two == b"\n\n") {
+                    let block: Vec<u8> = self.text.drain(..end + 2).collect();
+                    return Ok(Event::parse(std::str::from_utf8(&block).unwrap()));
+                }
+                match self.incoming.read(&mut self.text).await {
+                    Read::More => {}
+                    ended => return Err(ended),
+                }
+            }
+        })
+        .await
+    }
+
+    /// The next event.
+    pub(crate) async fn event(&mut self) -> Event {
+        loop {
+            let block = self.block().await.unwrap_or_else(|ended| panic!("{ended:?}"));
+            if block.name.is_some() {
+                return block;
+            }
+        }
+    }
+
+    /// The next events, by name and by URI or list.
+    async fn events(&mut self, count: usize) -> Vec<String> {
+        let mut events = Vec::new();
+        for _ in 0..count {
+            let event = self.event().await;
+            let of = event.data["uri"].as_str().or(event.data["list"].as_str());
+            events.push(format!("{} {}", event.name.unwrap(), of.unwrap_or_default()));
+        }
+        events
+    }
+
+    /// Reads to the end that the framing promised; answers the last event.
+    pub(crate) async fn last(mut self) -> Event {
+        let mut last = None;
+        loop {
+            match self.block().await {
+                Ok(block) => last = Some(block).filter(|block| block.name.is_some()).or(last),
+                Err(ended) => {
+                    assert_eq!(ended, Read::End);
+                    return last.expect("an event");
+                }
+            }
+        }
+    }
+}
+
+/// The router in a server of the test's own.
+struct Local {
+    bus: Bus,
+    hub: Hub,
+    address: SocketAddr,
+}
+
+impl Local {
+    async fn start(change: impl FnOnce(&mut Options)) -> Local {
+        let bus = Bus::builder().start().unwrap();
+        let mut options = Options::default();
+        change(&mut options);
+        let hub = Hub::start(&bus, options).await.unwrap();
+        let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let routes = router(hub.clone(), Access::default());
+        tokio::spawn(async move { axum::serve(socket, routes).await });
+        Local { bus, hub, address }
+    }
+
+    async fn put(&self, uri: &str, body: String) {
+        self.bus.upsert(Resource::text(uri, body).unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_stream_says_where_it_begins_and_carries_what_its_filter_wants() {
+    let server = Server::start().await;
+    let (mut all, verdict) = Stream::open(server.address, "").await;
+    assert_eq!(
+        (&verdict["complete"], &verdict["missed"]),
+        (&json!(true), &json!(0))
+    );
+    let queries = [
+        "?uri=demo%3A%2F%2Fa",
+        "?uri=note%3A%2F%2F*&kind=updated",
+        "?uri=note%3A%2F%2F%7Bname%7D&uri=demo%3A%2F%2Fa&kind=removed",
+        "?kind=resources_list_changed",
+    ];
+    let mut streams = Vec::new();
+    for query in queries {
+        streams.push(Stream::open(server.address, query).await.0);
+    }
+    let etag = server.put(A, "1").await;
+    server.put("note://b", "1").await;
+    server.put("note://b", "1").await;
+    server.api("DELETE", A, "").await;
+    server.put("note://end", "1").await;
+    let told = all.event().await;
+    assert!(told.is("updated"));
+    assert_eq!((&told.data["uri"], &told.data["etag"]), (&json!(A), &json!(etag)));
+    assert!(told.data["time"].as_u64().unwrap() > 1_700_000_000_000);
+    let list = "resources_list_changed resources";
+    let rest = all.events(7).await;
+    assert_eq!(
+        rest,
+        [
+            list,
+            "updated note://b",
+            list,
+            "removed demo://a",
+            list,
+            "updated note://end",
+            list
+        ]
+    );
+    let expected: [&[&str]; 4] = [
+        &["updated demo://a", list, list, "removed demo://a", list, list],
+        &["updated note://b", "updated note://end"],
+        &["removed demo://a"],
+        &[list, list, list, list],
+    ];
+    for ((stream, query), expected) in streams.iter_mut().zip(queries).zip(expected) {
+        assert_eq!(stream.events(expected.len()).await, expected, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_gets_what_it_missed_and_nothing_twice() {
+    let server = Server::start().await;
+    let (mut stream, _) = Stream::open(server.address, "?kind=updated").await;
+    server.put(A, "1").await;
+    let id = stream.event().await.id.unwrap();
+    drop(stream);
+    for text in ["2", "3", "4"] {
+        server.put(A, text).await;
+    }
+    let (mut header, verdict) = Stream::resume(server.address, "?kind=updated", &id).await;
+    assert_eq!(verdict, json!({ "complete": true, "from": id, "missed": 0 }));
+    let query = format!("?kind=updated&last_event_id={id}");
+    let (mut query, same) = Stream::open(server.address, &query).await;
+    assert_eq!(same, verdict);
+    server.put("note://end", "1").await;
+    for stream in [&mut header, &mut query] {
+        let told = stream.events(4).await;
+        assert_eq!(
+            told[..3],
+            ["updated demo://a", "updated demo://a", "updated demo://a"]
+        );
+        assert_eq!(told[3], "updated note://end");
+    }
+}
+
+#[tokio::test]
+async fn what_the_history_has_forgotten_is_said_to_be_missing() {
+    let server = Server::with("[events]\nhistory_max = 4\n").await;
+    let (mut stream, _) = Stream::open(server.address, "?kind=updated").await;
+    server.put(A, "1").await;
+    let id = stream.event().await.id.unwrap();
+    for text in 2..=9 {
+        server.put(A, &text.to_string()).await;
+    }
+    // One list changed with the first, so four of nine are left.
+    let (mut stream, verdict) = Stream::resume(server.address, "", &id).await;
+    assert_eq!(
+        (&verdict["complete"], &verdict["missed"]),
+        (&json!(false), &json!(5))
+    );
+    let event = stream.event().await;
+    assert!(
+        event.data["etag"].as_str().unwrap().starts_with("v6-"),
+        "{event:?}"
+    );
+    // Nobody knows how much is missing since a position of another life.
+    let (mut stream, verdict) = Stream::resume(server.address, "", "1-1").await;
+    assert_eq!(
+        (&verdict["complete"], &verdict["missed"]),
+        (&json!(false), &Value::Null)
+    );
+    assert!(
+        stream.event().await.data["etag"]
+            .as_str()
+            .unwrap()
+            .starts_with("v6-")
+    );
+}
+
+#[tokio::test]
+async fn a_position_outlives_the_process_where_versions_do() {
+    let data = tempfile::tempdir().unwrap();
+    let config = format!("[store]\ndir = {:?}\n", data.path());
+    let mut server = Server::with(&config).await;
+    let (mut stream, _) = Stream::open(server.address, "?uri=demo%3A%2F%2Fa").await;
+    server.put(A, "1").await;
+    stream.event().await;
+    let id = stream.event().await.id.unwrap();
+    server.terminate();
+    assert!(stream.last().await.is("end"));
+    server.assert_ended().await;
+    let server = Server::with(&config).await;
+    let (mut stream, verdict) = Stream::resume(server.address, "?kind=updated", &id).await;
+    assert_eq!(verdict["complete"], true, "{verdict}");
+    let etag = server.put(A, "2").await;
+    assert_eq!(stream.event().await.data["etag"], *etag);
+}
+
+#[tokio::test]
+async fn a_stream_whose_filter_lets_nothing_through_learns_how_far_it_is() {
+    let server = Server::with("[http]\nkeep_alive = \"1s\"\n").await;
+    let (mut stream, verdict) = Stream::open(server.address, "?uri=demo%3A%2F%2Fother&kind=updated").await;
+    server.put(A, "1").await;
+    let id = loop {
+        let block = stream.block().await.unwrap();
+        assert_eq!(block.name, None, "{block:?}");
+        if let Some(id) = block.id {
+            break id;
+        }
+    };
+    assert_ne!(verdict["from"], *id);
+    let (_, verdict) = Stream::resume(server.address, "", &id).await;
+    assert_eq!(
+        (&verdict["complete"], &verdict["from"]),
+        (&json!(true), &json!(id))
+    );
+}
+
+#[tokio::test]
+async fn a_signal_ends_every_stream_after_its_last_event() {
+    let mut server = Server::start().await;
+    let (stream, _) = Stream::open(server.address, "?kind=updated").await;
+    let (mut other, _) = Stream::open(server.address, "?kind=updated").await;
+    let etag = server.put(A, "1").await;
+    server.terminate();
+    assert_eq!(other.event().await.data["etag"], *etag);
+    for stream in [stream, other] {
+        let last = stream.last().await;
+        assert!(last.is("end"), "{last:?}");
+        assert_eq!(last.data, json!({ "reason": "shutdown" }));
+    }
+    server.assert_ended().await;
+}
+
+#[tokio::test]
+async fn streams_beyond_the_limit_are_refused_until_one_closes() {
+    let server = Server::with("[events]\nstreams_max = 1\n").await;
+    let (stream, _) = Stream::open(server.address, "").await;
+    let refused = Request::new("GET", "/v1/events").send(server.address).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    assert!(
+        refused.json()["detail"]
+            .as_str()
+            .unwrap()
+            .contains("events.streams_max")
+    );
+    drop(stream);
+    within("room for a stream", async {
+        loop {
+            let incoming = Request::new("GET", "/v1/events").open(server.address).await;
+            if incoming.status == 200 {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let off = Server::with("[events]\nstreams_max = 0\n").await;
+    let reply = Request::new("GET", "/v1/events").send(off.address).await;
+    assert_eq!(reply.status, 404);
+}
+
+#[tokio::test]
+async fn pages_of_allowed_origins_may_read_and_others_may_not() {
+    let server = Server::with("[http]\nallowed_origins = [\"https://app.example\"]\n").await;
+    for origin in ["http://localhost:3000", "https://app.example"] {
+        let request = Request::new("GET", "/v1/events").header("origin", origin);
+        let incoming = request.open(server.address).await;
+        let header = |name: &str| {
+            let found = incoming.headers.iter().find(|(known, _)| known == name);
+            found.map(|(_, value)| value.as_str())
+        };
+        assert_eq!((incoming.status, header("vary")), (200, Some("origin")));
+        assert_eq!(header("access-control-allow-origin"), Some(origin));
+        assert_eq!(header("content-type"), Some("text/event-stream"));
+        let reply = Request::new("OPTIONS", "/v1/events").header("origin", origin);
+        let reply = reply.send(server.address).await;
+        assert_eq!(
+            (reply.status, reply.header("access-control-allow-origin")),
+            (204, Some(origin))
+        );
+        assert!(
+            reply
+                .header("access-control-allow-headers")
+                .unwrap()
+                .contains("last-event-id")
+        );
+    }
+    for origin in ["https://evil.example", "null"] {
+        let request = Request::new("GET", "/v1/events").header("origin", origin);
+        let reply = request.send(server.address).await;
+        assert_eq!(
+            (reply.status, reply.header("access-control-allow-origin")),
+            (403, None)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_query_that_means_nothing_is_refused_by_name() {
+    let server = Server::start().await;
+    for (query, named) in [
+        ("?kind=changed", "changed"),
+        ("?uri=none", "none"),
+        ("?url=demo%3A%2F%2Fa", "url"),
+    ] {
+        let reply = Request::new("GET", format!("/v1/events{query}"))
+            .send(server.address)
+            .await;
+        assert_eq!(reply.status, 400, "{query}");
+        assert!(
+            reply.json()["detail"].as_str().unwrap().contains(named),
+            "{query}"
+        );
+    }
+    let reply = Request::new("POST", "/v1/events").send(server.address).await;
+    assert_eq!(reply.status, 405);
+}
+
+/// Reads a stream to `end`, cutting the connection after a few events each time and coming back with the last id. Every
+/// offset must come once, in order.
+async fn follow_with_cuts(address: SocketAddr, mut cut: u64, from: String, end: u64) -> u64 {
+    let (mut known, mut connections) = (from, 0);
+    loop {
+        let (mut stream, verdict) = Stream::resume(address, "", &known).await;
+        assert_eq!(verdict, json!({ "complete": true, "from": known, "missed": 0 }));
+        connections += 1;
+        cut = cut * 7 % 61 + 1;
+        for _ in 0..cut {
+            let event = stream.event().await;
+            let before: u64 = known.split_once('-').unwrap().1.parse().unwrap();
+            assert_eq!(event.offset(), before + 1, "a hole, or an event twice");
+            known = event.id.unwrap();
+            if before + 1 == end {
+                return connections;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_again_and_again_while_things_change_every_event_comes_once() {
+    const CHANGES: u64 = 1_500;
+    let local = Local::start(|_| ()).await;
+    for name in 0..5 {
+        local.put(&format!("demo://{name}"), "begin".into()).await;
+    }
+    let (_, verdict) = Stream::open(local.address, "").await;
+    let from = verdict["from"].as_str().unwrap().to_owned();
+    let begin: u64 = from.split_once('-').unwrap().1.parse().unwrap();
+    let mut clients = JoinSet::new();
+    for cut in 1..=6 {
+        clients.spawn(follow_with_cuts(
+            local.address,
+            cut * 9,
+            from.clone(),
+            begin + CHANGES,
+        ));
+    }
+    for change in 0..CHANGES {
+        local
+            .put(&format!("demo://{}", change % 5), change.to_string())
+            .await;
+    }
+    let connections = clients.join_all().await;
+    assert!(connections.iter().all(|count| *count > 20), "{connections:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stalled_client_is_told_its_gap_and_others_notice_nothing() {
+    const CHANGES: u64 = 4_000;
+    let local = Local::start(|options| options.history_max = 2_000).await;
+    let uri = format!("demo://{}", "x".repeat(1_500));
+    local.put(&uri, "begin".into()).await;
+    let stalled = Request::new("GET", "/v1/events").small_receive_buffer();
+    let (mut stalled, verdict) = Stream::of(stalled, local.address).await;
+    let from = verdict["from"].as_str().unwrap();
+    let begin: u64 = from.split_once('-').unwrap().1.parse().unwrap();
+    let mut healthy = JoinSet::new();
+    let mut read = Vec::new();
+    for _ in 0..50 {
+        let (mut stream, _) = Stream::open(local.address, "").await;
+        let (tell, told) = watch::channel(0);
+        read.push(told);
+        healthy.spawn(async move {
+            for change in 1..=CHANGES {
+                let event = stream.event().await;
+                assert!(event.is("updated"), "{event:?}");
+                assert_eq!(event.offset(), begin + change);
+                tell.send_replace(change);
+            }
+        });
+    }
+    assert_eq!(local.hub.streams(), 51);
+    for change in 0..CHANGES {
+        local.put(&uri, change.to_string()).await;
+        if change % 500 == 0 {
+            // The history is shorter than all there is to read; who reads is given the time that a busy machine takes.
+            for told in &mut read {
+                within("a healthy client", told.wait_for(|read| read + 1_000 > change))
+                    .await
+                    .unwrap();
+            }
+        }
+    }
+    healthy.join_all().await;
+    let (mut at, mut missed) = (begin, 0);
+    while at < begin + CHANGES {
+        let event = stalled.event().await;
+        if event.is("gap") {
+            missed += event.data["missed"].as_u64().unwrap();
+            assert_eq!(event.offset(), at + event.data["missed"].as_u64().unwrap());
+        } else {
+            assert_eq!(event.offset(), at + 1);
+        }
+        at = event.offset();
+    }
+    assert!(missed > 0, "it took everything although nobody read");
+}
