@@ -9,9 +9,12 @@ pub mod client;
 pub mod check;
 pub mod bench;
 pub mod source;
+pub mod sink;
 pub mod store;
 pub mod config;
 pub mod telemetry;
 mod metric;
+mod timestamp;
+mod http_client;
 
 pub use tidings_actors::*;

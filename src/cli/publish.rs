@@ -14,7 +14,7 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use serde::Deserialize;
 
 use super::{CliError, block_on, usage};
-use crate::ResourceUri;
+use crate::{ResourceUri, http_client};
 
 /// Where a service listens unless told otherwise.
 const URL_DEFAULT: &str = "http://127.0.0.1:8808";
@@ -91,7 +91,7 @@ impl Publish {
 
     /// Sends it and answers the line to print.
     async fn send(&self, body: Vec<u8>) -> Result<String, CliError> {
-        let client = Client::builder()
+        let client = http_client::builder(self.url.as_str())
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT)
             .build();

@@ -6,7 +6,8 @@
 //!
 //! `GET`, `HEAD`, `PUT`, `POST` and `DELETE` on `/v1/resources/{uri}`, where `{uri}` is the resource's URI
 //! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET /v1/resources`, `GET /v1/sessions`,
-//! `GET /healthz`, `GET /readyz`, `GET /metrics` where it is mounted. Errors are problem details (RFC 9457).
+//! `GET /v1/subscribers`, `GET /healthz`, `GET /readyz`, `GET /metrics` where it is mounted. Errors are problem
+//! details (RFC 9457).
 
 mod guard;
 mod health;
@@ -15,6 +16,7 @@ mod condition;
 mod payload;
 mod write;
 mod view;
+mod attached;
 mod problem;
 mod exposition;
 
@@ -79,6 +81,7 @@ pub fn router(bus: Bus, options: Options) -> Router {
         .route("/v1/resources/{uri}/touch", post(write::touch))
         .route("/v1/resources/{uri}/subscribers", get(view::subscribers))
         .route("/v1/sessions", get(view::sessions))
+        .route("/v1/subscribers", get(attached::attached))
         .route("/v1", any(unknown))
         .route("/v1/", any(unknown))
         .route("/v1/{*rest}", any(unknown))
