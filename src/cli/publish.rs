@@ -58,9 +58,9 @@ pub(super) struct Publish {
 
 impl Publish {
     pub(super) fn run(&self) -> Result<(), CliError> {
-        if !matches!(self.url.scheme(), "http") {
+        if !matches!(self.url.scheme(), "http" | "https") {
             let message = format!(
-                "cannot speak {} to {}: use an http address",
+                "cannot speak {} to {}: use an http or https address",
                 self.url.scheme(),
                 self.url
             );
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn only_http_is_spoken() {
-        let error = parse(&["demo://a", "--url", "https://h"]).run().unwrap_err();
+        let error = parse(&["demo://a", "--url", "ftp://h"]).run().unwrap_err();
         assert_eq!(error.exit(), Exit::Usage);
     }
 }

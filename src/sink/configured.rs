@@ -23,6 +23,9 @@ use crate::config::{
 /// A webhook's call takes as long as its receiver; one that hangs is to be seen soon.
 const WEBHOOK_STALL: Duration = Duration::from_secs(3);
 
+/// A disk that has room again is to be found soon, and looking costs nothing.
+const FILE_BACKOFF: Duration = Duration::from_secs(5);
+
 /// Why the sinks of a configuration cannot be attached. Nothing was attached or detached then.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} cannot be used: {reason}")]
@@ -157,6 +160,7 @@ impl Plan {
                 };
                 let mut attach = fed(name, &config.feed);
                 attach.idle_every = options.idle_every();
+                attach.backoff_max = FILE_BACKOFF;
                 bus.attach(attach, move || JsonLines::open(&options)).await
             }
             Plan::Webhook(config) => {
@@ -205,12 +209,13 @@ fn traced(name: &Arc<str>, config: &DebugLogConfig) -> AttachOptions {
     if !config.lists {
         wanted = wanted.kinds([NoticeKind::Updated, NoticeKind::Removed]);
     }
-    DebugLogOptions::attach(name.clone(), config.sample as u64)
-        .filter(wanted)
-        .class(DeliveryClass::Every {
-            capacity: config.queue,
-            overflow: Overflow::DropOldest,
-        })
+    let class = DeliveryClass::Every {
+        capacity: config.queue,
+        overflow: Overflow::DropOldest,
+    };
+    let mut attach = DebugLogOptions::attach(name.clone(), config.sample as u64);
+    attach.backoff_max = FILE_BACKOFF;
+    attach.filter(wanted).class(class)
 }
 
 fn journal_file(config: &JournalConfig) -> FileOptions {

@@ -20,6 +20,7 @@ mod bus_store;
 mod bus_end;
 mod bus_attach;
 mod bus_model;
+mod sink;
 mod mcp;
 mod story;
 mod wrap;

@@ -7,9 +7,9 @@
     reason = "messages are written where they are handed over, and borrowing each would only add noise"
 )]
 
-mod http;
+pub(crate) mod http;
 mod events;
-mod client;
+pub(crate) mod client;
 mod local;
 pub(crate) mod server;
 
