@@ -43,7 +43,7 @@ impl Sender {
         } else {
             builder.dns_resolver(PublicOnly)
         };
-        let client = builder.build().map_err(|error| reason(error))?;
+        let client = builder.build().map_err(reason)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
