@@ -12,7 +12,6 @@ mod bench;
 mod demo;
 mod exit;
 mod signal;
-mod timestamp;
 
 use std::ffi::OsString;
 use std::future::Future;

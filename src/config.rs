@@ -8,7 +8,9 @@
 mod error;
 mod section;
 mod collection;
+mod sink;
 mod key;
+mod field;
 mod list;
 mod kind;
 mod written;
@@ -29,6 +31,9 @@ pub use error::{ConfigError, Place};
 pub use section::{
     BusConfig, CacheScope, EventsConfig, HttpConfig, LogConfig, LogFormat, McpConfig, MetricsConfig,
     RegisterConfig, SessionConfig, ShutdownConfig, StoreConfig, ToolsConfig, WorkspaceConfig, WsConfig,
+};
+pub use sink::{
+    DebugLogConfig, FeedConfig, FsyncPolicy, JournalConfig, SinkClass, SinkOverflow, WebhookConfig,
 };
 
 use serde::{Deserialize, Serialize};
@@ -71,6 +76,15 @@ pub struct Config {
     /// JSON files whose items are served.
     #[serde(default)]
     pub collection: Vec<CollectionConfig>,
+    /// JSON-lines files that are told of every change.
+    #[serde(default)]
+    pub journal: Vec<JournalConfig>,
+    /// Receivers of signed POST requests.
+    #[serde(default)]
+    pub webhook: Vec<WebhookConfig>,
+    /// Logs of what became of notices.
+    #[serde(default)]
+    pub debug_log: Vec<DebugLogConfig>,
 }
 
 /// What the caller, usually a command line, sets over file and environment; `None` leaves a key alone.

@@ -14,5 +14,7 @@ pub mod store;
 pub mod config;
 pub mod telemetry;
 mod metric;
+mod timestamp;
+mod http_client;
 
 pub use tidings_actors::*;

@@ -1,10 +1,11 @@
 //! The service: configuration in, a running bus with its sources and listeners out.
 //!
-//! Owns: the order of starting (bus, store, tools, workspace, collections, then listeners) and of ending (door, drain, actors).
+//! Owns: the order of starting (bus, store, sinks, tools, workspace, collections, then listeners) and of ending (door, drain, actors).
 //! Never: parses arguments or knows what a message means. Called by the command line.
 
 mod listener;
 mod stream_writer;
+mod reload;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,12 +22,14 @@ use crate::config::{CacheScope, Config};
 use crate::etag_tools::{self, EtagToolLimits};
 use crate::mcp::{CacheHint, Endpoint, McpOptions, serve_stdio};
 use crate::metric::{self, Exporter};
-use crate::sink::{events, ws};
+use crate::sink::{Sinks, events, ws};
 use crate::source::collection::Collection;
 use crate::source::http_api;
 use crate::source::workspace::Workspace;
 use crate::store::RedbStore;
 use crate::{Bus, Limits};
+
+pub use reload::Reload;
 
 /// How long a client on stdout may take to read what it is owed when the service stops.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,6 +43,8 @@ pub struct ServeOptions {
     pub stdio: bool,
     /// Whether to listen on HTTP.
     pub http: bool,
+    /// How the configuration is read again on SIGHUP, for the sinks in it; without this, the signal ends the process.
+    pub reload: Option<Reload>,
 }
 
 /// Runs the service until it is told to stop (SIGTERM, SIGINT, the end of stdin with `stdio`) and has drained.
@@ -47,11 +52,22 @@ pub struct ServeOptions {
 /// # Errors
 /// A store or folder that cannot be used, an address that cannot be bound, an actor that died.
 pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
-    let ServeOptions { config, stdio, http } = options;
+    let ServeOptions {
+        config,
+        stdio,
+        http,
+        reload,
+    } = options;
     // First, so that whoever was told where it listens may ask it to stop at once.
     let mut signals = Signals::new()?;
     let exporter = install_exporter(&config);
+    let hangup = reload
+        .map(|reload| Ok::<_, anyhow::Error>((hangup()?, reload)))
+        .transpose()?;
     let bus = start_bus(&config)?;
+    // Before anything is registered, so that the sinks are told of all of it.
+    let sinks = Sinks::attach(&bus, &config).await?;
+    let sinks = tokio::spawn(reload::keep(sinks, config.clone(), hangup));
     // Before anything is published, so that its history has everything.
     let hub = if http {
         start_events(&config, &bus).await?
@@ -131,6 +147,8 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     if report.streams_cut > 0 {
         metric::limit_reached(metric::Limit::Drain);
     }
+    // The shutdown has handed everything over to the sinks, and closed them.
+    sinks.abort();
     if speaking && tokio::time::timeout(LAST_ANSWERS_TIMEOUT, served).await.is_err() {
         warn!("nobody reads stdout; the last answers are dropped");
     }
@@ -167,6 +185,10 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
         }
     }
+}
+
+fn hangup() -> anyhow::Result<Signal> {
+    signal(SignalKind::hangup()).context("SIGHUP cannot be handled")
 }
 
 /// Serves stdin and stdout until they end; without them, for ever.

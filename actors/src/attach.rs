@@ -30,6 +30,7 @@ pub trait Subscriber: 'static {
     /// # Errors
     /// [`SubscriberError::Again`] keeps the delivery, which is handed over again after a pause that grows to
     /// [`AttachOptions::backoff_max`]; what comes meanwhile waits in the queue or the outbox.
+    /// [`SubscriberError::Later`] does so too, and says itself how long the pause is.
     /// [`SubscriberError::Refused`] drops it: it is counted, and told with the next [`Delivery::Gap`].
     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError>;
 
@@ -56,6 +57,14 @@ pub enum SubscriberError {
     /// It cannot now and wants it again.
     #[error("{0}")]
     Again(String),
+    /// It cannot now and wants it again after this pause, or as soon as it is being detached.
+    #[error("{reason}")]
+    Later {
+        /// How long to wait; it stands for the pause that grows by itself.
+        after: Duration,
+        /// Why it cannot now.
+        reason: String,
+    },
     /// It never will.
     #[error("{0}")]
     Refused(String),

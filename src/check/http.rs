@@ -17,6 +17,7 @@ use super::MODERN;
 use super::log::{Log, Via};
 use super::sse::Sse;
 use super::wire::{Answer, MESSAGE_BYTES_MAX, Trouble, reply};
+use crate::http_client;
 
 const SESSION: &str = "mcp-session-id";
 const REVISION: &str = "mcp-protocol-version";
@@ -48,7 +49,7 @@ pub(super) struct HttpWire {
 
 impl HttpWire {
     pub(super) fn new(url: &str, log: Arc<Log>, limit: Duration) -> Result<HttpWire, Trouble> {
-        let client = reqwest::Client::builder()
+        let client = http_client::builder(url)
             .connect_timeout(limit)
             // A redirect would turn a POST into a GET.
             .redirect(reqwest::redirect::Policy::none())

@@ -163,7 +163,7 @@ mod tests {
     fn misuse_is_refused() {
         for line in [
             "",
-            "https://h/mcp",
+            "ftp://h/mcp",
             "http://h/mcp -- server",
             "http://h/mcp --wait 0",
             "http://h/mcp --timeout -1",

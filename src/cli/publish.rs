@@ -14,7 +14,7 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use serde::Deserialize;
 
 use super::{CliError, block_on, usage};
-use crate::ResourceUri;
+use crate::{ResourceUri, http_client};
 
 /// Where a service listens unless told otherwise.
 const URL_DEFAULT: &str = "http://127.0.0.1:8808";
@@ -58,9 +58,9 @@ pub(super) struct Publish {
 
 impl Publish {
     pub(super) fn run(&self) -> Result<(), CliError> {
-        if !matches!(self.url.scheme(), "http") {
+        if !matches!(self.url.scheme(), "http" | "https") {
             let message = format!(
-                "cannot speak {} to {}: use an http address",
+                "cannot speak {} to {}: use an http or https address",
                 self.url.scheme(),
                 self.url
             );
@@ -91,7 +91,7 @@ impl Publish {
 
     /// Sends it and answers the line to print.
     async fn send(&self, body: Vec<u8>) -> Result<String, CliError> {
-        let client = Client::builder()
+        let client = http_client::builder(self.url.as_str())
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT)
             .build();
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn only_http_is_spoken() {
-        let error = parse(&["demo://a", "--url", "https://h"]).run().unwrap_err();
+        let error = parse(&["demo://a", "--url", "ftp://h"]).run().unwrap_err();
         assert_eq!(error.exit(), Exit::Usage);
     }
 }

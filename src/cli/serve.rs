@@ -11,11 +11,11 @@ use clap::Args;
 
 use super::CliError;
 use crate::config::{Config, ConfigError, Overrides};
-use crate::service::{self, ServeOptions};
+use crate::service::{self, Reload, ServeOptions};
 use crate::telemetry;
 
 /// The arguments of `tidings serve`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(super) struct Serve {
     /// Folder whose files are served
     dir: Option<PathBuf>,
@@ -56,6 +56,10 @@ impl Serve {
             config,
             stdio: self.stdio,
             http: !self.stdio || self.listen.is_some(),
+            reload: self.config.is_some().then(|| {
+                let serve = self.clone();
+                Reload::new(move || serve.load(environment()))
+            }),
         }
     }
 

@@ -13,11 +13,12 @@ use std::time::SystemTime;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::{CliError, block_on, signal, timestamp, usage};
+use super::{CliError, block_on, signal, usage};
 use crate::client::{
     ConnectError, Era, Event, ResourceChanged, Road, Target, WatchError, WatchOptions, Watcher,
 };
 use crate::config::{LogConfig, LogFormat};
+use crate::timestamp;
 use crate::{ResourceUri, telemetry};
 use exec::Exec;
 
@@ -331,7 +332,6 @@ mod tests {
                 "demo://a demo://b",
                 "cannot watch \"demo://a\": expected an address that starts with http://",
             ),
-            ("https://h/mcp demo://a", "speaks no TLS"),
             ("http://h/mcp nonsense", "invalid resource URI \"nonsense\""),
             ("-- server", "TARGET|URI"),
         ] {

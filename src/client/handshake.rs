@@ -85,7 +85,7 @@ async fn connect(target: &Target, mode: ClientLifecycleMode) -> Result<Link, Con
                 target: url.clone(),
                 reason: reason(&error),
             };
-            let observed = Observed::new(inbox.clone()).map_err(handshake)?;
+            let observed = Observed::new(url, inbox.clone()).map_err(handshake)?;
             let mut config =
                 StreamableHttpClientTransportConfig::with_uri(url.as_str()).reinit_on_expired_session(false);
             // A stream that ends is opened again once a second, until that fails; then the session is given up.

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 use super::error::reason;
 use super::inbox::Inbox;
+use crate::http_client;
 
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Outcome<T> = Result<T, StreamableHttpError<reqwest::Error>>;
@@ -46,8 +47,8 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    pub(super) fn new(inbox: Arc<Inbox>) -> Result<Observed, reqwest::Error> {
-        let client = reqwest::Client::builder()
+    pub(super) fn new(url: &str, inbox: Arc<Inbox>) -> Result<Observed, reqwest::Error> {
+        let client = http_client::builder(url)
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_keepalive(KEEPALIVE)
             // A redirect would turn a POST into a GET; the address that is meant is the one that was given.

@@ -20,7 +20,7 @@ impl Target {
     /// The server at `url`.
     ///
     /// # Errors
-    /// [`ConnectError::Target`] when that is no http address.
+    /// [`ConnectError::Target`] when that is no http or https address.
     pub fn http(url: &str) -> Result<Target, ConnectError> {
         let refuse = |reason: &str| ConnectError::Target {
             target: url.to_owned(),
@@ -29,11 +29,8 @@ impl Target {
         let parsed = reqwest::Url::parse(url)
             .map_err(|_| refuse("expected an address such as http://127.0.0.1:8808/mcp"))?;
         match parsed.scheme() {
-            "http" => Ok(Target::Http(parsed.into())),
-            "https" => Err(refuse(
-                "this build speaks no TLS; use http, or a local proxy that does",
-            )),
-            _ => Err(refuse("expected an address that starts with http://")),
+            "http" | "https" => Ok(Target::Http(parsed.into())),
+            _ => Err(refuse("expected an address that starts with http:// or https://")),
         }
     }
 
@@ -133,7 +130,6 @@ mod tests {
             Target::Http("http://127.0.0.1:1/mcp".to_owned())
         );
         for (url, expected) in [
-            ("https://h/mcp", "this build speaks no TLS"),
             ("demo://a", "expected an address that starts with http://"),
             ("h:1", "expected an address"),
             ("", "expected an address such as"),

@@ -84,6 +84,12 @@ pub enum ConfigError {
         /// The scheme.
         scheme: String,
     },
+    /// Two sinks would write to one file.
+    #[error("two sinks write to {}: choose another file for one of them", file.display())]
+    FileShared {
+        /// The file.
+        file: PathBuf,
+    },
     /// A value has the wrong type or is out of range.
     #[error("invalid value {value} for \"{key}\" {place}: expected {expected}")]
     Value {

@@ -7,8 +7,8 @@ use super::error::{ConfigError, Place};
 use super::hint;
 use super::key::{Key, SECTIONS};
 use super::kind::Raw;
-use super::list;
 use super::written::{Entry, Written};
+use super::{field, list};
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
@@ -28,8 +28,8 @@ pub(super) fn read(path: &Path, text: &str, written: &mut Written) -> Result<(),
     let document = DeTable::parse(text).map_err(|error| source.syntax(&error))?;
     written.set_file(path);
     for (name, value) in document.get_ref() {
-        if name.get_ref() == list::LIST {
-            written.set_collections(list::read(&source, name.span(), value)?);
+        if let Some(list) = field::LISTS.iter().find(|list| **list == name.get_ref()) {
+            written.set_list(list, list::read(&source, list, name.span(), value)?);
             continue;
         }
         source.read_section(name.get_ref(), name.span(), value, written)?;
@@ -126,7 +126,8 @@ impl Source<'_> {
     }
 }
 
-fn raw(value: &DeValue<'_>) -> Raw {
+/// A value before anyone asked whether its key can have it.
+pub(super) fn raw(value: &DeValue<'_>) -> Raw {
     match value {
         DeValue::Boolean(flag) => Raw::Flag(*flag),
         DeValue::Integer(number) => integer(number).map_or(Raw::Other, Raw::Integer),

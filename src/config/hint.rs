@@ -4,8 +4,8 @@
 //! silently; the wrong name stays refused.
 
 use super::environment::OTHER_VARIABLES;
+use super::field::{self, Field};
 use super::key::{KEYS, Key, SECTIONS};
-use super::list::{self, Field};
 
 /// Share of equal letters from which a name counts as a slip of another one.
 const SIMILAR: f64 = 0.6;
@@ -16,7 +16,7 @@ pub(super) fn for_key(written: &str) -> String {
     let same_name = KEYS.iter().find(|key| key.name() == name).map(|key| key.path);
     let paths = KEYS.iter().map(|key| key.path);
     let sections = SECTIONS.iter().map(|(section, _)| *section);
-    let lists = std::iter::once(list::LIST);
+    let lists = field::LISTS.iter().copied();
     // The key of a table in a misspelled list says more about the list than about itself.
     let list = nearest(written.split('.').next().unwrap_or(written), lists.clone());
     let near = nearest(written, paths.chain(sections).chain(lists))
@@ -27,7 +27,7 @@ pub(super) fn for_key(written: &str) -> String {
 
 /// For a key of a table of a list, where `path` is the table's.
 pub(super) fn for_field(path: &str, written: &str) -> String {
-    let names: Vec<_> = list::fields_of(path).map(Field::name).collect();
+    let names: Vec<_> = field::fields_of(path).map(Field::name).collect();
     match nearest(written, names.iter().copied()) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => format!("the keys here are {}", names.join(", ")),

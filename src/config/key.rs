@@ -85,12 +85,16 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("shutdown", "How the service ends."),
 ];
 
-const KIB: u64 = 1 << 10;
+/// Bytes of a kibibyte.
+pub(super) const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
-const DAY: u64 = 24 * 3600;
+/// Bytes of a gibibyte.
+pub(super) const GIB: u64 = 1 << 30;
+/// Seconds of a day.
+pub(super) const DAY: u64 = 24 * 3600;
 
-const fn count(min: u64, max: u64) -> Kind {
+/// A whole number in this range.
+pub(super) const fn count(min: u64, max: u64) -> Kind {
     Kind::Count { min, max }
 }
 
@@ -98,7 +102,8 @@ const fn bytes(min: u64, max: u64) -> Kind {
     Kind::Bytes { min, max }
 }
 
-const fn seconds(min: u64, max: u64) -> Kind {
+/// A duration in this range of seconds.
+pub(super) const fn seconds(min: u64, max: u64) -> Kind {
     Kind::Time {
         min: Duration::from_secs(min),
         max: Duration::from_secs(max),

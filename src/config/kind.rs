@@ -13,7 +13,7 @@ use std::time::Duration;
 const LIST_ITEMS_MAX: usize = 256;
 
 /// Type and range of one key; bounds are inclusive.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `true` or `false`.
     Flag,

@@ -1,46 +1,22 @@
-//! The one table of the keys of lists of tables (`[[collection]]`), the twin of the table in `key`.
+//! Lists of tables (`[[collection]]`, `[[journal]]`, …): what their values may be, and how they are read.
 //!
-//! Reading, checking, suggesting, printing and the documentation walk this table. Lists come from the file alone, so
-//! they are checked while they are read, each key with its line. It never looks at anything but the parsed text.
+//! Lists come from the file alone, so they are checked while they are read, each key with its line, by the rows of
+//! the table in `field`. It never looks at anything but the parsed text.
 
 use super::error::ConfigError;
+use super::field::{Field, Need, ONE_OF, UNIQUE, fields_of};
 use super::file::Source;
+use super::kind::{Kind, Raw};
 use super::{hint, name};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use tidings_actors::{NoticeKind, PATTERNS_MAX, UriPattern};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The only list of tables there is.
-pub(super) const LIST: &str = "collection";
-
-/// Collections, views of one, and values of one `in` at most.
+/// Collections, sinks of one sort, views of one, and values of one `in` at most.
 const ITEMS_MAX: usize = 256;
-
-/// One row of the table.
-#[derive(Debug)]
-pub(super) struct Field {
-    /// Dotted path from the list.
-    pub(super) path: &'static str,
-    /// What it may be.
-    pub(super) shape: Shape,
-    /// What happens without it.
-    pub(super) need: Need,
-    /// What it decides.
-    pub(super) meaning: &'static str,
-}
-
-/// What happens when a key is not there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
-    /// An error.
-    Required,
-    /// This text is used.
-    Default(&'static str),
-    /// Nothing is used.
-    Optional,
-}
 
 /// What a value may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,152 +41,20 @@ pub(super) enum Shape {
     Scalars,
     /// A boolean.
     Flag,
+    /// Patterns of URIs.
+    Patterns,
+    /// Names of kinds of news.
+    News,
+    /// Where a webhook goes.
+    Url,
+    /// The name of an environment variable.
+    Variable,
+    /// A value such as keys outside of lists have.
+    Of(Kind),
     /// One table.
     Table,
     /// A list of tables.
     Tables,
-}
-
-const fn field(path: &'static str, shape: Shape, need: Need, meaning: &'static str) -> Field {
-    Field {
-        path,
-        shape,
-        need,
-        meaning,
-    }
-}
-
-/// Every key, parents before children.
-pub(super) const FIELDS: &[Field] = {
-    use Need::{Default, Optional, Required};
-    &[
-        field(
-            "collection.name",
-            Shape::Scheme,
-            Required,
-            "Scheme of the URIs (`NAME://all`) and end of the tool `list_NAME`; each is used once.",
-        ),
-        field(
-            "collection.item",
-            Shape::Name,
-            Required,
-            "What one item is called: end of the tool `get_ITEM`; each is used once.",
-        ),
-        field(
-            "collection.file",
-            Shape::File,
-            Required,
-            "The JSON file. A relative path starts at `workspace.dir`, without one at the folder of the configuration file.",
-        ),
-        field(
-            "collection.pointer",
-            Shape::Pointer,
-            Default(""),
-            "JSON pointer (RFC 6901) to the array of items; empty for the document itself.",
-        ),
-        field(
-            "collection.id",
-            Shape::Field,
-            Default("id"),
-            "Field that names an item: a text or a whole number that no other item has.",
-        ),
-        field(
-            "collection.title",
-            Shape::Title,
-            Optional,
-            "What people call the items; without it, the name.",
-        ),
-        field(
-            "collection.view",
-            Shape::Tables,
-            Optional,
-            "A part of the items, `[[collection.view]]`, with either `filter` or `group_by`.",
-        ),
-        field(
-            "collection.view.name",
-            Shape::Name,
-            Required,
-            "Rest of its URI; `all` is taken.",
-        ),
-        field(
-            "collection.view.filter",
-            Shape::Table,
-            Optional,
-            "Shows the items that pass, as one resource `NAME://VIEW`: `field` and one test.",
-        ),
-        field(
-            "collection.view.group_by",
-            Shape::Field,
-            Optional,
-            "Shows the items by value of this field, as one resource `NAME://VIEW/{value}` for each value.",
-        ),
-        field(
-            "collection.view.filter.field",
-            Shape::Field,
-            Required,
-            "The field that is tested; `null` counts as missing.",
-        ),
-        field(
-            "collection.view.filter.equals",
-            Shape::Scalar,
-            Optional,
-            "It has this value.",
-        ),
-        field(
-            "collection.view.filter.not_equals",
-            Shape::Scalar,
-            Optional,
-            "It has another value, or is missing.",
-        ),
-        field(
-            "collection.view.filter.in",
-            Shape::Scalars,
-            Optional,
-            "It has one of these values.",
-        ),
-        field(
-            "collection.view.filter.exists",
-            Shape::Flag,
-            Optional,
-            "Whether it is there.",
-        ),
-        field(
-            "collection.view.filter.contains",
-            Shape::Text,
-            Optional,
-            "It is a text with this in it, or a list that has this text.",
-        ),
-    ]
-};
-
-/// Of these keys of a table, exactly one must be there.
-const ONE_OF: &[(&str, &[&str])] = &[
-    ("collection.view", &["filter", "group_by"]),
-    (
-        "collection.view.filter",
-        &["equals", "not_equals", "in", "exists", "contains"],
-    ),
-];
-
-/// Within the table above them, no two may have the same value.
-const UNIQUE: &[(&str, &[&str])] = &[
-    ("collection.name", &[]),
-    ("collection.item", &[]),
-    ("collection.view.name", &["all"]),
-];
-
-/// The keys of the table at `path`.
-pub(super) fn fields_of(path: &str) -> impl Iterator<Item = &'static Field> {
-    FIELDS
-        .iter()
-        .filter(move |field| field.path.rsplit_once('.').map(|(parent, _)| parent) == Some(path))
-}
-
-impl Field {
-    /// The last part of the path.
-    pub(super) fn name(&self) -> &'static str {
-        self.path.rsplit_once('.').map_or(self.path, |(_, name)| name)
-    }
 }
 
 impl Shape {
@@ -233,6 +77,17 @@ impl Shape {
             Self::Scalar => "a text, a number, true or false".to_owned(),
             Self::Scalars => format!("a list of 1 to {ITEMS_MAX} texts, numbers, true or false"),
             Self::Flag => "true or false".to_owned(),
+            Self::Patterns => format!(
+                "a list of at most {PATTERNS_MAX} URIs, beginnings of URIs such as \"note://*\", or templates such as \"note://{{name}}\""
+            ),
+            Self::News => format!("a list of {}", NoticeKind::ALL.map(NoticeKind::name).join(", ")),
+            Self::Url => {
+                "an address such as \"https://hooks.example/tidings\", without user and password".to_owned()
+            }
+            Self::Variable => {
+                "the name of an environment variable that does not begin with TIDINGS_".to_owned()
+            }
+            Self::Of(kind) => kind.expects(),
             Self::Table => "a table".to_owned(),
             Self::Tables => format!("a list of at most {ITEMS_MAX} tables"),
         }
@@ -248,18 +103,50 @@ impl Shape {
             Self::Title => (1..=256).contains(&text.len()),
             Self::Text => (1..=4096).contains(&text.len()),
             Self::Scalar => true,
-            Self::Scalars | Self::Flag | Self::Table | Self::Tables => false,
+            Self::Url => name::webhook(text),
+            Self::Variable => name::variable(text),
+            Self::Scalars
+            | Self::Flag
+            | Self::Patterns
+            | Self::News
+            | Self::Of(_)
+            | Self::Table
+            | Self::Tables => false,
+        }
+    }
+
+    /// Checks a list of texts.
+    fn check_texts(self, texts: &[String]) -> bool {
+        match self {
+            Self::Patterns => {
+                texts.len() <= PATTERNS_MAX && texts.iter().all(|text| text.parse::<UriPattern>().is_ok())
+            }
+            Self::News => texts.iter().all(|text| NoticeKind::from_name(text).is_some()),
+            _ => false,
+        }
+    }
+
+    /// The value of a default, which is text as an environment variable would carry it.
+    pub(super) fn default(self, text: &str) -> Value {
+        match self {
+            Self::Of(kind) => kind
+                .check(&Raw::from_text(kind, text))
+                .expect("every default is allowed: a test reads them"),
+            Self::Patterns | Self::News => Value::Array(Vec::new()),
+            Self::Flag => Value::from(text == "true"),
+            _ => Value::from(text),
         }
     }
 }
 
-/// Reads the list as JSON values that fit the structs of `collection`.
+/// Reads one of the [`LISTS`] as JSON values that fit the structs of `collection` and `sink`.
 pub(super) fn read(
     source: &Source<'_>,
+    list: &'static str,
     span: Range<usize>,
     value: &Spanned<DeValue<'_>>,
 ) -> Result<Vec<Value>, ConfigError> {
-    Reader { source }.tables(LIST, span, value.get_ref())
+    Reader { source }.tables(list, span, value.get_ref())
 }
 
 struct Reader<'a> {
@@ -314,7 +201,7 @@ impl Reader<'_> {
                         expected: field.shape.expects(),
                     });
                 }
-                Need::Default(text) => drop(read.insert(field.name().to_owned(), Value::from(text))),
+                Need::Default(text) => drop(read.insert(field.name().to_owned(), field.shape.default(text))),
                 Need::Optional => {}
             }
         }
@@ -334,6 +221,11 @@ impl Reader<'_> {
                 let items = items.iter().map(|item| scalar(item.get_ref()));
                 items.collect::<Option<Vec<_>>>().map(Value::from)
             }
+            (Shape::Of(kind), value) => kind.check(&super::file::raw(value)),
+            (shape @ (Shape::Patterns | Shape::News), value) => match super::file::raw(value) {
+                Raw::List(texts) if shape.check_texts(&texts) => Some(Value::from(texts)),
+                _ => None,
+            },
             (shape, DeValue::String(text)) if shape.check_text(text) => Some(Value::from(text.as_ref())),
             _ => None,
         };
@@ -398,6 +290,7 @@ fn scalar(value: &DeValue<'_>) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::field::{FIELDS, LISTS};
     use crate::config::{Config, FilterTest, ViewKind};
     use std::path::Path;
 
@@ -534,7 +427,7 @@ mod tests {
             let holds =
                 |other: &&Field| other.path == parent && matches!(other.shape, Shape::Table | Shape::Tables);
             assert!(
-                parent == LIST || FIELDS.iter().any(|other| holds(&other)),
+                LISTS.contains(&parent) || FIELDS.iter().any(|other| holds(&other)),
                 "{parent}"
             );
             assert!(

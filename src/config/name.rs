@@ -76,6 +76,21 @@ pub(super) fn field_path(text: &str) -> bool {
     text.split('.').all(|part| !part.is_empty())
 }
 
+/// Whether this is an address that a webhook may go to, as far as text tells.
+pub(super) fn webhook(text: &str) -> bool {
+    reqwest::Url::parse(text).is_ok_and(|url| {
+        let schemes = ["http", "https"].contains(&url.scheme());
+        schemes && url.has_host() && url.username().is_empty() && url.password().is_none()
+    })
+}
+
+/// Whether this is the name of an environment variable that is not one of ours.
+pub(super) fn variable(text: &str) -> bool {
+    let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let letters = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    starts && letters && text.len() <= 128 && !text.starts_with("TIDINGS_")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

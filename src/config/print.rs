@@ -3,9 +3,10 @@
 //! It walks the table of keys, takes each value from a [`Config`], and adds meaning and range as a comment. It
 //! never reads what was written, so defaults and set values look alike.
 
+use super::field;
 use super::key::{KEYS, Key, SECTIONS};
 use super::kind::Kind;
-use super::list::{self, Shape};
+use super::list::Shape;
 use super::{Config, size};
 use serde_json::Value;
 use std::fmt::Write;
@@ -25,8 +26,10 @@ pub(super) fn toml(config: &Config) -> String {
             );
         }
     }
-    for table in values[list::LIST].as_array().into_iter().flatten() {
-        table_text(&mut text, list::LIST, table);
+    for list in field::LISTS {
+        for table in values[*list].as_array().into_iter().flatten() {
+            table_text(&mut text, list, table);
+        }
     }
     text
 }
@@ -34,7 +37,7 @@ pub(super) fn toml(config: &Config) -> String {
 /// A table of a list, and the tables in it.
 fn table_text(text: &mut String, path: &str, table: &Value) {
     push(text, format_args!("\n[[{path}]]\n"));
-    for field in list::fields_of(path) {
+    for field in field::fields_of(path) {
         match (&table[field.name()], field.shape) {
             (Value::Null, _) => {}
             (Value::Array(tables), Shape::Tables) => {
@@ -42,15 +45,16 @@ fn table_text(text: &mut String, path: &str, table: &Value) {
                     table_text(text, field.path, table);
                 }
             }
-            (value, _) => push(
-                text,
-                format_args!(
-                    "# {}\n{} = {}\n",
-                    field.meaning,
-                    field.name(),
-                    inline(field.path, value)
-                ),
-            ),
+            (value, shape) => {
+                let value = match shape {
+                    Shape::Of(kind) => literal(kind, value),
+                    _ => inline(field.path, value),
+                };
+                push(
+                    text,
+                    format_args!("# {}\n{} = {value}\n", field.meaning, field.name()),
+                );
+            }
         }
     }
 }
@@ -64,7 +68,7 @@ fn inline(path: &str, value: &Value) -> String {
             format!("[{}]", items.join(", "))
         }
         Value::Object(fields) => {
-            let keys = list::fields_of(path).filter_map(|key| Some((key, fields.get(key.name())?)));
+            let keys = field::fields_of(path).filter_map(|key| Some((key, fields.get(key.name())?)));
             let pairs: Vec<_> = keys
                 .map(|(key, value)| format!("{} = {}", key.name(), inline(key.path, value)))
                 .collect();

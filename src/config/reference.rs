@@ -3,9 +3,10 @@
 //! Tests alone: the page is written by people, its tables must be the ones made here.
 
 use super::environment::OTHER_VARIABLES;
+use super::field::{FIELDS, Field, Need};
 use super::key::{KEYS, Key, SECTIONS};
 use super::kind::Raw;
-use super::list::{FIELDS, Field, Need};
+use super::list::Shape;
 use super::{Config, Overrides, print};
 use std::io::Write;
 
@@ -52,7 +53,14 @@ fn field_row(field: &Field) -> String {
     } = field;
     let default = match field.need {
         Need::Required => "required".to_owned(),
-        Need::Default(text) => format!("`\"{text}\"`"),
+        Need::Default(text) => {
+            let value = shape.default(text);
+            let written = match shape {
+                Shape::Of(kind) => print::literal(*kind, &value),
+                _ => value.to_string(),
+            };
+            format!("`{written}`")
+        }
         Need::Optional => "–".to_owned(),
     };
     format!("| `{path}` | {meaning} | {default} | {} |", shape.expects())

@@ -6,9 +6,9 @@
 use super::error::{ConfigError, Place};
 use super::key::{KEYS, Key};
 use super::kind::Raw;
-use super::{Config, Overrides, list, time};
+use super::{Config, Overrides, field, time};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Most characters of a refused value that a message repeats.
@@ -18,7 +18,7 @@ const SHOWN_MAX: usize = 60;
 #[derive(Debug, Default)]
 pub(super) struct Written {
     entries: BTreeMap<&'static str, Entry>,
-    collections: Vec<Value>,
+    lists: BTreeMap<&'static str, Vec<Value>>,
     /// The folder of the file, where it is not the one in which the service was started.
     file_dir: Option<PathBuf>,
 }
@@ -58,9 +58,9 @@ impl Written {
         self.entries.insert(key.path, entry);
     }
 
-    /// Takes the collections, checked already.
-    pub(super) fn set_collections(&mut self, collections: Vec<Value>) {
-        self.collections = collections;
+    /// Takes the tables of a list, checked already.
+    pub(super) fn set_list(&mut self, list: &'static str, tables: Vec<Value>) {
+        self.lists.insert(list, tables);
     }
 
     /// Takes where the file is, for the paths in it.
@@ -102,14 +102,19 @@ impl Written {
                 .or_insert_with(|| Value::Object(Map::new()));
             section[key.name()] = self.value(key)?;
         }
-        sections.insert(list::LIST.to_owned(), Value::from(self.collections.clone()));
+        for list in field::LISTS {
+            let tables = self.lists.get(list).cloned().unwrap_or_default();
+            sections.insert((*list).to_owned(), Value::from(tables));
+        }
         let mut config = serde_json::from_value(Value::Object(sections)).expect(
             "the tables and the sections agree: loading the defaults in any test would fail otherwise",
         );
         self.place_files(&mut config);
+        self.place_sinks(&mut config);
         check_listen(&config)?;
         check_debounce(&config)?;
         check_schemes(&config)?;
+        check_files(&config)?;
         Ok(config)
     }
 
@@ -122,6 +127,19 @@ impl Written {
             let joined = dir.join(&collection.file);
             // Absolute, so that the printed configuration means the same wherever it is kept.
             collection.file = std::path::absolute(&joined).unwrap_or(joined);
+        }
+    }
+
+    /// Files of sinks are found from the folder of the configuration file.
+    fn place_sinks(&self, config: &mut Config) {
+        let Some(dir) = &self.file_dir else { return };
+        let journals = config.journal.iter_mut().map(|journal| &mut journal.file);
+        let webhooks = config.webhook.iter_mut();
+        let webhooks = webhooks.flat_map(|webhook| [&mut webhook.secret_file, &mut webhook.dead_letters]);
+        let logs = config.debug_log.iter_mut().map(|log| &mut log.file);
+        for file in journals.chain(webhooks.chain(logs).flatten()) {
+            let joined = dir.join(&*file);
+            *file = std::path::absolute(&joined).unwrap_or(joined);
         }
     }
 
@@ -176,6 +194,25 @@ fn check_schemes(config: &Config) -> Result<(), ConfigError> {
         Some(_) => Err(ConfigError::SchemeShared {
             scheme: scheme.clone(),
         }),
+        None => Ok(()),
+    }
+}
+
+/// Two sinks that write to one file would rotate it away from each other.
+fn check_files(config: &Config) -> Result<(), ConfigError> {
+    let journals = config.journal.iter().map(|journal| &journal.file);
+    let letters = config
+        .webhook
+        .iter()
+        .filter_map(|webhook| webhook.dead_letters.as_ref());
+    let logs = config.debug_log.iter().filter_map(|log| log.file.as_ref());
+    let mut taken = BTreeSet::new();
+    match journals
+        .chain(letters)
+        .chain(logs)
+        .find(|file| !taken.insert(*file))
+    {
+        Some(file) => Err(ConfigError::FileShared { file: file.clone() }),
         None => Ok(()),
     }
 }

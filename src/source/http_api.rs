@@ -6,8 +6,8 @@
 //!
 //! `GET`, `HEAD`, `PUT`, `POST` and `DELETE` on `/v1/resources/{uri}`, where `{uri}` is the resource's URI
 //! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET /v1/resources`, `GET /v1/sessions`,
-//! `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /healthz`, `GET /readyz`, `GET /metrics` where it is mounted. Errors
-//! are problem details (RFC 9457).
+//! `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /healthz`, `GET /readyz`, `GET /metrics` where
+//! it is mounted. Errors are problem details (RFC 9457).
 
 mod guard;
 mod health;
@@ -17,6 +17,7 @@ mod payload;
 mod write;
 mod view;
 mod session;
+mod attached;
 mod problem;
 mod exposition;
 
@@ -82,6 +83,7 @@ pub fn router(bus: Bus, options: Options) -> Router {
         .route("/v1/resources/{uri}/subscribers", get(session::subscribers))
         .route("/v1/sessions", get(session::sessions))
         .route("/v1/sessions/{id}", get(session::session).delete(session::evict))
+        .route("/v1/subscribers", get(attached::attached))
         .route("/v1", any(unknown))
         .route("/v1/", any(unknown))
         .route("/v1/{*rest}", any(unknown))

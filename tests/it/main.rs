@@ -21,6 +21,7 @@ mod bus_store;
 mod bus_end;
 mod bus_attach;
 mod bus_model;
+mod sink;
 mod mcp;
 mod events;
 mod ws;

@@ -9,7 +9,7 @@
 
 pub(crate) mod http;
 mod events;
-mod client;
+pub(crate) mod client;
 mod local;
 pub(crate) mod server;
 

@@ -33,6 +33,8 @@ pub(crate) struct Feed {
     owed: u64,
     /// What comes right after a gap.
     ahead: Option<Delivery>,
+    /// Whether the subscriber has been told of its losses after everything else; it may refuse to hear it.
+    told_at_end: bool,
     /// Disconnected when the subscriber is being detached.
     closing: Receiver<Infallible>,
 }
@@ -79,6 +81,7 @@ impl Feed {
             source,
             owed: 0,
             ahead: None,
+            told_at_end: false,
             closing,
         }
     }
@@ -106,9 +109,11 @@ impl Feed {
             } => from_queue(queue, taken, expected, &self.closing, patience, &mut self.owed),
             Source::Outbox(reader) => from_outbox(reader, patience, &mut self.owed),
         };
-        if self.owed == 0 {
+        let ended = matches!(next, Next::Closed);
+        if self.owed == 0 || ended && self.told_at_end {
             return next;
         }
+        self.told_at_end = ended;
         let gap = Delivery::Gap(Gap {
             lost: std::mem::take(&mut self.owed),
         });
@@ -215,6 +220,18 @@ mod tests {
         feed.owe(1);
         queue.offer(delivery(0));
         assert_eq!(told(&mut feed), [-1, 0]);
+    }
+
+    #[test]
+    fn a_gap_that_is_refused_does_not_keep_a_closing_feed_from_ending() {
+        let queue = Arc::new(Queue::new(2, Overflow::DropOldest));
+        let (open, closing) = bounded(0);
+        let mut feed = Feed::every(queue.clone(), closing);
+        feed.owe(1);
+        drop(open);
+        assert_eq!(told(&mut feed), [-1]);
+        feed.owe(1);
+        assert!(matches!(feed.next(Duration::ZERO), Next::Closed));
     }
 
     #[test]

@@ -138,33 +138,38 @@ impl Worker {
                     self.state.refused(&text);
                     self.lose(&next, LossReason::Refused);
                 }
-                (Err(Failure::Error(SubscriberError::Again(text))), Next::Delivery(delivery)) => {
-                    self.state.failing(&text);
-                    self.state.retried();
-                    self.pause();
-                    held = Some(delivery);
-                }
-                (Err(Failure::Error(SubscriberError::Again(text))), _) => {
-                    self.state.failing(&text);
-                    self.pause();
+                (Err(Failure::Error(error)), next) => {
+                    self.state.failing(&error.to_string());
+                    if let Next::Delivery(delivery) = next {
+                        self.state.retried();
+                        held = Some(delivery);
+                    }
+                    self.pause(&error);
                 }
             }
         }
     }
 
     /// Waits before the next try; briefly while it is being detached, since somebody waits for the end.
-    fn pause(&mut self) {
-        if !self.feed.pause(self.backoff.pause()) {
+    fn pause(&mut self, error: &SubscriberError) {
+        let pause = match error {
+            SubscriberError::Later { after, .. } => *after,
+            _ => self.backoff.pause(),
+        };
+        if !self.feed.pause(pause) {
             std::thread::sleep(BACKOFF_MIN);
         }
     }
 
     fn succeeded(&mut self, next: &Next) {
         self.backoff.reset();
-        self.state.running();
-        if matches!(next, Next::Delivery(delivery) if !matches!(delivery, Delivery::Gap(_))) {
-            self.state.delivered();
+        match next {
+            // To be told of a failure is not to have recovered from it.
+            Next::Delivery(Delivery::Gap(_)) => return,
+            Next::Delivery(_) => self.state.delivered(),
+            Next::Idle | Next::Closed => {}
         }
+        self.state.running();
     }
 
     fn lose(&mut self, next: &Next, reason: LossReason) {

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Full};
 use rmcp::model::CallToolRequestParams;
 use rmcp::service::NotificationContext;
 use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientHandler, RoleClient, ServiceExt};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, mpsc};
@@ -118,7 +119,9 @@ async fn a_client_of_the_http_endpoint_is_told_while_the_tool_runs() {
     let app = axum::Router::new().route_service("/mcp", endpoint);
     let server = tokio::spawn(async move { axum::serve(listener, app).await });
     let (sender, heard) = mpsc::channel(16);
-    let transport = StreamableHttpClientTransport::from_uri(url);
+    let client = crate::http_client::builder(&url).build().unwrap();
+    let config = StreamableHttpClientTransportConfig::with_uri(url);
+    let transport = StreamableHttpClientTransport::with_client(client, config);
     let client = in_time(Ears(sender).serve(transport)).await.unwrap();
     follow(client, heard, &gate).await;
     server.abort();

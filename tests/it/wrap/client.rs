@@ -166,6 +166,10 @@ impl Client {
                 let server = tokio::spawn(async move {
                     axum::serve(listener, app).await.unwrap_or_default();
                 });
+                // The client inside looks for it, though it speaks no TLS here; installed already is as good.
+                rustls::crypto::ring::default_provider()
+                    .install_default()
+                    .unwrap_or_default();
                 let transport = StreamableHttpClientTransport::from_uri(url);
                 (Ear(sender).serve_with_lifecycle(transport, mode).await, server)
             }

@@ -1,4 +1,4 @@
-//! A moment as text: `2026-11-21T10:00:00Z`.
+//! A moment as text: `2026-11-21T10:00:00Z` or `2026-11-21T10:00:00.000Z`.
 //!
 //! Owns the arithmetic from seconds to a date of the Gregorian calendar in UTC. It never asks for the time itself.
 
@@ -7,12 +7,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const DAY: u64 = 86_400;
 
 /// `at` to the second; what lies before 1970 is 1970.
-pub(super) fn utc(at: SystemTime) -> String {
-    let seconds = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+pub(crate) fn utc(at: SystemTime) -> String {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}Z", seconds(since.as_secs()))
+}
+
+/// `at` to the millisecond; what lies before 1970 is 1970.
+pub(crate) fn utc_millis(at: SystemTime) -> String {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}.{:03}Z", seconds(since.as_secs()), since.subsec_millis())
+}
+
+/// Date and time, `seconds` after the beginning of 1970.
+fn seconds(seconds: u64) -> String {
     let (year, month, day) = date(seconds / DAY);
     let rest = seconds % DAY;
     let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
 /// The date that lies `days` after 1970-01-01.
@@ -62,6 +73,10 @@ mod tests {
             assert_eq!(text(seconds), expected);
         }
         assert_eq!(utc(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00Z");
+        assert_eq!(
+            utc_millis(UNIX_EPOCH + Duration::from_micros(951_782_400_007_999)),
+            "2000-02-29T00:00:00.007Z"
+        );
     }
 
     proptest! {

@@ -1,0 +1,128 @@
+//! One signed request, from the look-up of the name to the end of the answer.
+//!
+//! Owns: the HTTP client and the small runtime that drives it on the sink's own thread. Never: retries, follows a
+//! redirect, goes through a proxy, or keeps what a receiver answers beyond the status. Called by the webhook.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::{Client, Response, Url};
+use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP};
+use tokio::runtime::Runtime;
+
+use super::address::PublicOnly;
+use super::verdict::Answer;
+use super::{Secret, WebhookOptions};
+use crate::http_client;
+
+/// Who we say we are.
+const USER_AGENT: &str = concat!("tidings/", env!("CARGO_PKG_VERSION"));
+
+/// An answer is read up to this many bytes, so that its connection can be used again.
+const ANSWER_MAX: usize = 16 << 10;
+
+/// Sends requests to one receiver.
+#[derive(Debug)]
+pub(super) struct Sender {
+    url: Url,
+    client: Client,
+    /// Taken only by the destructor.
+    runtime: Option<Runtime>,
+}
+
+impl Sender {
+    pub(super) fn new(options: &WebhookOptions, url: Url) -> Result<Sender, String> {
+        let builder = http_client::builder(url.as_str())
+            .user_agent(USER_AGENT)
+            .timeout(options.timeout)
+            .pool_max_idle_per_host(1)
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none());
+        let builder = if options.allow_private {
+            builder
+        } else {
+            builder.dns_resolver(PublicOnly)
+        };
+        let client = builder.build().map_err(reason)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Sender {
+            url,
+            client,
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Sends `body` once, signed with each of `secrets`.
+    pub(super) fn send(&self, id: &str, body: &str, secrets: &[Secret]) -> Answer {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let timestamp = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let signatures: Vec<_> = secrets
+            .iter()
+            .map(|secret| secret.sign(id, timestamp, body))
+            .collect();
+        let request = self
+            .client
+            .post(self.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header(HEADER_WEBHOOK_ID, id)
+            .header(HEADER_WEBHOOK_TIMESTAMP, timestamp)
+            .header(HEADER_WEBHOOK_SIGNATURE, signatures.join(" "))
+            .body(body.to_owned());
+        let runtime = self.runtime.as_ref().expect("it is taken at the end alone");
+        runtime.block_on(async {
+            match request.send().await {
+                Ok(response) => {
+                    let answer = Answer::Status(response.status().as_u16(), asked(response.headers()));
+                    drain(response).await;
+                    answer
+                }
+                Err(error) => Answer::None(reason(error)),
+            }
+        })
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        // A look-up of a name that hangs must not keep the thread from ending.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// How long the receiver asks us to wait, where it says so in seconds.
+fn asked(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    text.trim().parse().ok().map(Duration::from_secs)
+}
+
+async fn drain(mut response: Response) {
+    let mut read = 0;
+    while let Ok(Some(chunk)) = response.chunk().await {
+        read += chunk.len();
+        if read > ANSWER_MAX {
+            return;
+        }
+    }
+}
+
+/// The innermost cause, without the address: it may carry a secret of the receiver.
+fn reason(error: reqwest::Error) -> String {
+    let what = if error.is_timeout() {
+        return "the receiver did not answer in time".to_owned();
+    } else if error.is_connect() {
+        "no connection to the receiver"
+    } else {
+        "the request failed"
+    };
+    let error = error.without_url();
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    format!("{what}: {cause}")
+}

@@ -1,0 +1,188 @@
+//! The JSON-lines file: every notice on a line of its own, whatever happens to the process or the disk.
+
+use std::fs;
+use std::io::Write;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tidings::sink::{FileOptions, Fsync, JsonLines, JsonLinesOptions};
+use tidings_actors::{AttachOptions, Health};
+
+use super::service::Place;
+use crate::support::{Bench, until, within};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const CONFIG: &str = "[[journal]]\nname = 'all'\nfile = 'all.jsonl'\nkinds = ['updated', 'removed']\n";
+
+/// Their numbers must count up from 1.
+fn assert_numbered(lines: &[Value]) {
+    for (line, number) in lines.iter().zip(1..) {
+        assert_eq!(line["seq"], number, "{line}");
+    }
+}
+
+fn texts<'a>(lines: &'a [Value], field: &str) -> Vec<&'a str> {
+    lines.iter().filter_map(|line| line[field].as_str()).collect()
+}
+
+#[tokio::test]
+async fn rotation_under_load_loses_and_tears_no_line() {
+    let bench = Bench::start();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    let options = JsonLinesOptions {
+        file: FileOptions {
+            bytes_max: 3_000,
+            files_max: 1000,
+            fsync: Fsync::Never,
+            ..FileOptions::new(&path)
+        },
+    };
+    let attached = bench
+        .bus
+        .attach(AttachOptions::new("j"), move || JsonLines::open(&options))
+        .await
+        .unwrap();
+    let put = async |name: &str| {
+        for number in 0..200 {
+            bench.put(name, &number.to_string()).await;
+        }
+    };
+    tokio::join!(put("demo://a"), put("demo://b"), put("demo://c"));
+    assert!(attached.detach(PATIENCE).await);
+    let mut files: Vec<_> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    // FILE.2 is older than FILE.1, and that is older than FILE.
+    files.sort_by_key(|path| {
+        let number = path
+            .extension()
+            .and_then(|text| text.to_str()?.parse::<i64>().ok());
+        -number.unwrap_or(0)
+    });
+    assert!(files.len() > 10, "{files:?}");
+    let text: String = files
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_numbered(&lines);
+    for name in ["demo://a", "demo://b", "demo://c"] {
+        let versions = lines.iter().filter(|line| line["uri"] == name);
+        let versions: Vec<_> = versions.map(|line| line["etag"].as_str().unwrap()).collect();
+        let expected: Vec<_> = (1..=200).map(|version| format!("v{version}-1000")).collect();
+        assert_eq!(versions, expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_seen_and_costs_the_others_nothing() {
+    let bench = Bench::start();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    let (full, good) = (JsonLinesOptions::new("/dev/full"), JsonLinesOptions::new(&path));
+    let full = bench
+        .bus
+        .attach(AttachOptions::new("full"), move || JsonLines::open(&full));
+    let full = full.await.unwrap();
+    let good = bench
+        .bus
+        .attach(AttachOptions::new("good"), move || JsonLines::open(&good));
+    let good = good.await.unwrap();
+    bench.put("demo://a", "1").await;
+    until("the failure", async || full.info().health == Health::Failing).await;
+    let error = full.info().error.unwrap();
+    assert!(
+        error.starts_with("/dev/full cannot be written: No space left"),
+        "{error}"
+    );
+    assert!(full.info().pending + usize::try_from(full.info().retries).unwrap() > 0);
+    assert!(good.detach(PATIENCE).await);
+    assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
+    within(full.detach(Duration::ZERO)).await;
+}
+
+#[tokio::test]
+async fn a_killed_service_leaves_no_half_line_and_goes_on_counting() {
+    let place = Place::new(CONFIG);
+    let service = place.start().await;
+    let load = async {
+        let mut number = 0;
+        while service.try_put("demo://a", &number.to_string()).await {
+            number += 1;
+        }
+    };
+    let killing = async {
+        until("some lines", async || {
+            place.text("all.jsonl").lines().count() > 20
+        })
+        .await;
+        service.signal(Signal::SIGKILL);
+    };
+    tokio::join!(load, killing);
+    service.end(Signal::SIGKILL).await;
+    let before = place.lines("all.jsonl").len();
+    // What a machine leaves behind that lost its power.
+    let mut file = fs::File::options()
+        .append(true)
+        .open(place.file("all.jsonl"))
+        .unwrap();
+    file.write_all(b"{\"time\":\"2026-11-21T10:00:00.000Z\",\"seq\":")
+        .unwrap();
+    let service = place.start().await;
+    service.put("demo://b", "1").await;
+    service.end(Signal::SIGTERM).await;
+    let lines = place.lines("all.jsonl");
+    assert_eq!(lines.len(), before + 1);
+    assert_eq!(lines[before]["uri"], "demo://b");
+    assert_numbered(&lines);
+}
+
+/// Sets how large the files of a process may grow.
+fn limit_files(pid: u32, bytes: &str) {
+    let status = std::process::Command::new("prlimit")
+        .args(["--pid", &pid.to_string(), &format!("--fsize={bytes}:")])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[tokio::test]
+async fn a_disk_without_space_is_waited_for() {
+    let place = Place::new(CONFIG);
+    let service = place.start().await;
+    limit_files(service.pid(), "16000");
+    for number in 0..200 {
+        service.put("demo://a", &number.to_string()).await;
+    }
+    service
+        .until("journal/all", "the failure", |one| {
+            let error = one["error"].as_str().unwrap_or_default();
+            one["health"] == "failing"
+                && error.contains("File too large")
+                && one["pending"].as_u64() > Some(0)
+        })
+        .await;
+    service
+        .until_logged("a subscriber fails; it is tried again")
+        .await;
+    // Only whole lines, though the system took a part of the last one.
+    let written = place.lines("all.jsonl").len();
+    assert!((20..200).contains(&written), "{written}");
+    limit_files(service.pid(), "unlimited");
+    service
+        .until("journal/all", "the recovery", |one| {
+            one["health"] == "running" && one["delivered"] == 200 && one["lost"] == 0
+        })
+        .await;
+    let lines = place.lines("all.jsonl");
+    assert_eq!(lines.len(), 200);
+    assert_numbered(&lines);
+    assert_eq!(texts(&lines, "uri"), ["demo://a"; 200]);
+    service.end(Signal::SIGTERM).await;
+}

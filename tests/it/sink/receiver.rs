@@ -1,0 +1,100 @@
+//! A receiver of webhooks, on a socket of its own: verifies, notes, and answers as it is told. Owns: what it was sent.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+
+use crate::support::until;
+
+pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+/// What it does with a request.
+pub(crate) enum Reply {
+    Status(u16),
+    /// With a header.
+    With(u16, &'static str, String),
+    /// Never answers.
+    Hang,
+}
+
+/// A request it got; the signature was right.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Got {
+    pub(crate) path: String,
+    pub(crate) id: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+    pub(crate) body: Value,
+}
+
+#[derive(Default)]
+struct Notes {
+    got: Vec<Got>,
+    script: VecDeque<Reply>,
+}
+
+type Shared = Arc<Mutex<Notes>>;
+
+pub(crate) struct Receiver {
+    pub(crate) address: SocketAddr,
+    notes: Shared,
+}
+
+impl Receiver {
+    /// Answers the first requests as `script` says and all others with 204.
+    pub(crate) async fn start(script: impl IntoIterator<Item = Reply>) -> Receiver {
+        let notes = Shared::default();
+        notes.lock().unwrap().script.extend(script);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().fallback(receive).with_state(notes.clone());
+        tokio::spawn(axum::serve(listener, router).into_future());
+        Receiver { address, notes }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/hook", self.address)
+    }
+
+    pub(crate) fn got(&self) -> Vec<Got> {
+        self.notes.lock().unwrap().got.clone()
+    }
+
+    /// Waits for this many requests.
+    pub(crate) async fn until(&self, count: usize) -> Vec<Got> {
+        until(&format!("{count} requests"), async || self.got().len() >= count).await;
+        self.got()
+    }
+}
+
+async fn receive(State(notes): State<Shared>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+    let webhook = standardwebhooks::Webhook::new(SECRET).unwrap();
+    if let Err(error) = webhook.verify(&body, &headers) {
+        return (StatusCode::UNAUTHORIZED, error.to_string()).into_response();
+    }
+    let reply = {
+        let mut notes = notes.lock().unwrap();
+        notes.got.push(Got {
+            path: uri.path().to_owned(),
+            id: headers["webhook-id"].to_str().unwrap().to_owned(),
+            headers,
+            text: String::from_utf8(body.to_vec()).unwrap(),
+            body: serde_json::from_slice(&body).unwrap(),
+        });
+        notes.script.pop_front().unwrap_or(Reply::Status(204))
+    };
+    match reply {
+        Reply::Status(status) => StatusCode::from_u16(status).unwrap().into_response(),
+        Reply::With(status, name, value) => {
+            (StatusCode::from_u16(status).unwrap(), [(name, value)]).into_response()
+        }
+        Reply::Hang => std::future::pending().await,
+    }
+}
