@@ -4,9 +4,11 @@
 //! depends on a record is held back until the store's thread reports it durable, in the order in which it came.
 //! Receives from the Registry and the store's thread; sends to every Publisher shard.
 
+mod shards;
+
 use std::sync::Arc;
 
-use actix::{Actor, ActorContext, Addr, Context, Handler};
+use actix::{Actor, ActorContext, Context, Handler};
 
 use crate::catalog::{Decision, Effect, Known};
 use crate::change::{ListOutcome, Outcome};
@@ -15,18 +17,14 @@ use crate::message::{
     AttachQueue, BatchStored, Enlist, EnlistLists, EnlistQueue, Fan, Request, Route, Stamp, StampList,
     StampLook, StampPage, StampRead, StampSubscribe, StampWatchLists,
 };
-use crate::metric::{Limit, Metrics};
-use crate::post::{Guard, post};
-use crate::publisher::{Completion, Finish, Publisher};
+use crate::metric::Limit;
+use crate::post::Guard;
+use crate::publisher::{Completion, Finish};
 use crate::store::{Record, StoreThread};
 use crate::trace::{Step, Tracer};
 use crate::{Cause, Etag, ListKind, Notice, NoticeKind, Position, ResourceUri};
 
-/// The publisher shards, as the Etag actor sends to them.
-pub(crate) struct Shards {
-    pub(crate) addrs: Vec<Addr<Publisher>>,
-    pub(crate) metrics: Arc<Metrics>,
-}
+pub(crate) use shards::Shards;
 
 /// What is done once the ledger's records so far are durable.
 type Release = Box<dyn FnOnce(&Shards) + Send>;
@@ -388,23 +386,5 @@ impl Handler<BatchStored> for EtagActor {
             release(&self.shards);
         }
         self.write_batch();
-    }
-}
-
-impl Shards {
-    fn fan(&self, fan: &Fan) {
-        for addr in &self.addrs {
-            post(addr, fan.clone(), &self.metrics);
-        }
-    }
-
-    fn send<M>(&self, shard: usize, message: M)
-    where
-        Publisher: Handler<M>,
-        M: actix::Message<Result = ()> + Send + 'static,
-    {
-        if let Some(addr) = self.addrs.get(shard) {
-            post(addr, message, &self.metrics);
-        }
     }
 }
