@@ -28,6 +28,7 @@ mod meter;
 mod limit;
 mod child;
 mod stand_in;
+mod stress;
 mod search;
 mod report;
 mod verdict;
@@ -48,6 +49,7 @@ pub use report::{
 pub use schedule::Pace;
 pub use search::{Goal, TRIALS_MAX, duration};
 pub use settings::{DURATION_MAX, Era, Publish, RESOURCES_MAX, SESSIONS_MAX, Settings, Uris};
+pub use stress::{CLIENTS_MAX, STEPS_MAX, StressSettings, StressVerdict, stress};
 pub use table::table;
 
 use child::Server;

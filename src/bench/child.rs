@@ -85,7 +85,7 @@ impl Drop for Server {
 }
 
 #[cfg(unix)]
-fn ask_to_end(pid: u32) {
+pub(super) fn ask_to_end(pid: u32) {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
     let Ok(pid) = i32::try_from(pid) else { return };
@@ -94,7 +94,7 @@ fn ask_to_end(pid: u32) {
 }
 
 #[cfg(not(unix))]
-fn ask_to_end(_pid: u32) {}
+pub(super) fn ask_to_end(_pid: u32) {}
 
 /// A port that nobody listens on; the server that is started takes it a moment later.
 fn free_port() -> std::io::Result<u16> {

@@ -4,6 +4,7 @@
 //! the bar to standard error. It never speaks to a server itself; [`crate::bench`] does.
 
 mod bar;
+mod stress;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::{CliError, Exit, block_on, signal, usage};
 use crate::bench::{
@@ -22,7 +23,10 @@ use bar::Bar;
 
 /// The arguments of `tidings bench`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Bench {
+    #[command(subcommand)]
+    command: Option<Part>,
     /// Address of the server's MCP endpoint [default: http://127.0.0.1:8808/mcp]
     url: Option<String>,
     #[command(flatten)]
@@ -31,6 +35,13 @@ pub(super) struct Bench {
     publishing: Publishing,
     #[command(flatten)]
     result: Outcome,
+}
+
+/// Another kind of load.
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Storms against a service of its own, repeatable by a seed, with exact expectations
+    Stress(stress::Stress),
 }
 
 /// Who is told of what.
@@ -191,11 +202,14 @@ fn byte_rate(text: &str) -> Result<u64, String> {
 
 impl Bench {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
+        if let Some(Part::Stress(stress)) = &self.command {
+            return stress.run();
+        }
         if let Some(files) = &self.result.compare {
             return compare(files);
         }
         let settings = self.settings();
-        settings.validate().map_err(|error| self.failure(error))?;
+        settings.validate().map_err(|error| failure("bench", error))?;
         let stop = Arc::new(AtomicBool::new(false));
         stop_when_interrupted(stop.clone());
         let bar = Bar::new();
@@ -261,10 +275,10 @@ impl Bench {
 
     fn measure(&self, settings: &Settings, outside: &mut Outside<'_>) -> Result<Report, CliError> {
         let calibration = match self.result.calibrate {
-            true => Some(bench::calibrate(outside).map_err(|error| self.failure(error))?),
+            true => Some(bench::calibrate(outside).map_err(|error| failure("bench", error))?),
             false => None,
         };
-        let mut report = bench::run(settings, outside).map_err(|error| self.failure(error))?;
+        let mut report = bench::run(settings, outside).map_err(|error| failure("bench", error))?;
         report.calibration = calibration;
         Ok(report)
     }
@@ -293,20 +307,12 @@ impl Bench {
         // A line that nobody reads does not end the search: its last line fails then.
         let mut tried = |trial: &Trial| print(&trial_line(trial)).unwrap_or_default();
         let best =
-            bench::find_max(settings, goal, outside, &mut tried).map_err(|error| self.failure(error))?;
+            bench::find_max(settings, goal, outside, &mut tried).map_err(|error| failure("bench", error))?;
         let Some(best) = best else {
             return Err(CliError::failed("no number of sessions meets the goal"));
         };
         print(&format!("{best} sessions meet the goal\n"))?;
         Ok(Exit::Ok)
-    }
-
-    fn failure(&self, error: BenchError) -> CliError {
-        match error {
-            BenchError::Arguments(reason) => usage("bench", &reason),
-            BenchError::Unreachable(reason) => CliError::Unavailable(reason),
-            BenchError::Failed(reason) => CliError::Failed(reason),
-        }
     }
 }
 
@@ -359,6 +365,14 @@ fn read(file: &Path) -> Result<Report, CliError> {
 fn write(path: &Path, text: &str) -> Result<(), CliError> {
     std::fs::write(path, text)
         .map_err(|error| CliError::Failed(format!("cannot write {}: {error}", path.display())))
+}
+
+fn failure(command: &str, error: BenchError) -> CliError {
+    match error {
+        BenchError::Arguments(reason) => usage(command, &reason),
+        BenchError::Unreachable(reason) => CliError::Unavailable(reason),
+        BenchError::Failed(reason) => CliError::Failed(reason),
+    }
 }
 
 fn print(text: &str) -> Result<(), CliError> {
