@@ -1,9 +1,11 @@
 //! The service: configuration in, a running bus with its sources and listeners out.
 //!
-//! Owns: the order of starting (bus, store, sinks, tools, workspace, collections, then listeners) and of ending (door, drain, actors).
+//! Owns: the order of starting (bus and store, sinks, tools, listeners, workspace, collections) and of ending (sources and
+//! listeners, door, drain, actors).
 //! Never: parses arguments or knows what a message means. Called by the command line.
 
 mod listener;
+mod connection;
 mod stream_writer;
 mod reload;
 
@@ -29,6 +31,7 @@ use crate::source::workspace::Workspace;
 use crate::store::RedbStore;
 use crate::{Bus, Limits};
 
+use listener::Listener;
 pub use reload::Reload;
 
 /// How long a client on stdout may take to read what it is owed when the service stops.
@@ -68,56 +71,8 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     // Before anything is registered, so that the sinks are told of all of it.
     let sinks = Sinks::attach(&bus, &config).await?;
     let sinks = tokio::spawn(reload::keep(sinks, config.clone(), hangup));
-    // Before anything is published, so that its history has everything.
-    let hub = if http {
-        start_events(&config, &bus).await?
-    } else {
-        None
-    };
-    let limits = EtagToolLimits {
-        items_max: config.mcp.items_max,
-        wait_max: config.mcp.wait_max,
-    };
-    etag_tools::install(&bus, limits).await?;
-    let ready = Arc::new(AtomicBool::new(false));
-
-    let metrics = exporter.map(|exporter| metrics_router(&config, &bus, exporter));
-    let metrics_listener = match (&metrics, config.metrics.listen) {
-        (Some(router), Some(listen)) => Some(bind_metrics(&config, listen, &bus, router).await?),
-        _ => None,
-    };
-    let listener = if http {
-        let transports = transports(&config, &bus, hub);
-        let beside = metrics.filter(|_| metrics_listener.is_none());
-        Some(
-            bind(
-                &config,
-                &bus,
-                &ready,
-                beside.unwrap_or_default().merge(transports),
-            )
-            .await?,
-        )
-    } else {
-        None
-    };
-    let workspace = match &config.workspace.dir {
-        Some(_) => {
-            let (tools, register) = (&config.tools, &config.register);
-            Some(Workspace::start(bus.clone(), &config.workspace, tools, register).await?)
-        }
-        None => None,
-    };
-    let collections = start_collections(&config, &bus).await?;
-    ready.store(true, Ordering::Release);
-    if let Some(listener) = &listener {
-        if stdio {
-            // Stdout belongs to the protocol.
-            listener.announce(std::io::stderr().lock());
-        } else {
-            listener.announce(std::io::stdout().lock());
-        }
-    }
+    let running = Running::start(&config, &bus, exporter, http).await?;
+    running.announce(stdio);
     let served = serve_stdio_if(stdio, &config, &bus);
     tokio::pin!(served);
     let mut speaking = stdio;
@@ -129,20 +84,11 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
             served.map(|()| "stdin ended")
         }
     };
-    ready.store(false, Ordering::Release);
     match &ended {
         Ok(reason) => info!(reason, "stopping"),
         Err(error) => warn!(%error, "stopping"),
     }
-    for collection in collections {
-        collection.stop().await;
-    }
-    if let Some(workspace) = workspace {
-        workspace.stop().await;
-    }
-    for listener in listener.iter().chain(&metrics_listener) {
-        listener.close();
-    }
+    running.stop().await;
     let report = bus.shutdown(config.shutdown.drain_timeout).await;
     if report.streams_cut > 0 {
         metric::limit_reached(metric::Limit::Drain);
@@ -154,6 +100,90 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     }
     info!(streams_cut = report.streams_cut, "stopped");
     ended.map(drop)
+}
+
+/// What runs beside the bus: where changes come from, and who may come in.
+struct Running {
+    /// What `/readyz` says.
+    ready: Arc<AtomicBool>,
+    listener: Option<Listener>,
+    /// Where the metrics are served, if not there.
+    metrics_listener: Option<Listener>,
+    workspace: Option<Workspace>,
+    collections: Vec<Collection>,
+}
+
+impl Running {
+    /// Starts all of it; the listener accepts at once and says it is not ready until everything is there.
+    async fn start(
+        config: &Config,
+        bus: &Bus,
+        exporter: Option<Exporter>,
+        http: bool,
+    ) -> anyhow::Result<Running> {
+        // Before anything is published, so that its history has everything.
+        let hub = if http {
+            start_events(config, bus).await?
+        } else {
+            None
+        };
+        let limits = EtagToolLimits {
+            items_max: config.mcp.items_max,
+            wait_max: config.mcp.wait_max,
+        };
+        etag_tools::install(bus, limits).await?;
+        let ready = Arc::new(AtomicBool::new(false));
+        let metrics = exporter.map(|exporter| metrics_router(config, bus, exporter));
+        let metrics_listener = match (&metrics, config.metrics.listen) {
+            (Some(router), Some(listen)) => Some(bind_metrics(config, listen, bus, router).await?),
+            _ => None,
+        };
+        let beside = metrics.filter(|_| metrics_listener.is_none()).unwrap_or_default();
+        let beside = beside.merge(transports(config, bus, hub));
+        let listener = match http {
+            true => Some(bind(config, bus, &ready, beside).await?),
+            false => None,
+        };
+        let workspace = match &config.workspace.dir {
+            Some(_) => {
+                let (tools, register) = (&config.tools, &config.register);
+                Some(Workspace::start(bus.clone(), &config.workspace, tools, register).await?)
+            }
+            None => None,
+        };
+        let collections = start_collections(config, bus).await?;
+        ready.store(true, Ordering::Release);
+        Ok(Running {
+            ready,
+            listener,
+            metrics_listener,
+            workspace,
+            collections,
+        })
+    }
+
+    /// Says where MCP is spoken: on stdout, unless that belongs to the protocol.
+    fn announce(&self, stdio: bool) {
+        match &self.listener {
+            Some(listener) if stdio => listener.announce(std::io::stderr().lock()),
+            Some(listener) => listener.announce(std::io::stdout().lock()),
+            None => {}
+        }
+    }
+
+    /// Lets nothing new in; open streams stay until the bus ends them.
+    async fn stop(self) {
+        self.ready.store(false, Ordering::Release);
+        for collection in self.collections {
+            collection.stop().await;
+        }
+        if let Some(workspace) = self.workspace {
+            workspace.stop().await;
+        }
+        for listener in self.listener.iter().chain(&self.metrics_listener) {
+            listener.close();
+        }
+    }
 }
 
 async fn start_collections(config: &Config, bus: &Bus) -> anyhow::Result<Vec<Collection>> {
@@ -318,11 +348,11 @@ async fn bind_metrics(
     listen: SocketAddr,
     bus: &Bus,
     router: &Router,
-) -> anyhow::Result<listener::Listener> {
+) -> anyhow::Result<Listener> {
     let socket = TcpListener::bind(listen)
         .await
         .with_context(|| format!("cannot listen on {listen} (metrics.listen)"))?;
-    let listener = listener::Listener::start(socket, bus, None, router.clone(), &config.http);
+    let listener = Listener::start(socket, bus, None, router.clone(), &config.http);
     let listener = listener.context("the listener of metrics could not be started")?;
     info!("metrics on http://{}/metrics", listener.address());
     Ok(listener)
@@ -334,7 +364,7 @@ async fn bind(
     bus: &Bus,
     ready: &Arc<AtomicBool>,
     beside: Router,
-) -> anyhow::Result<listener::Listener> {
+) -> anyhow::Result<Listener> {
     let http = &config.http;
     let socket = TcpListener::bind(http.listen)
         .await
@@ -358,6 +388,5 @@ async fn bind(
         },
     );
     let api = api.merge(beside);
-    listener::Listener::start(socket, bus, Some(endpoint), api, http)
-        .context("the listener could not be started")
+    Listener::start(socket, bus, Some(endpoint), api, http).context("the listener could not be started")
 }

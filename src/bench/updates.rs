@@ -22,6 +22,8 @@ pub(super) struct Updates {
 pub(super) struct Watch {
     /// The number of the newest update it was told of; 0 is none.
     told: u64,
+    /// The newest update that a notice announced to it; 0 is none.
+    heard: u64,
     /// How many updates had been made when it began to listen.
     from: u64,
     /// When the last notice came.
@@ -86,6 +88,7 @@ impl Watch {
         let from = updates.count(resource);
         Watch {
             told: from,
+            heard: 0,
             from,
             last: None,
         }
@@ -114,11 +117,11 @@ impl Watch {
             _ => self.told + 1,
         };
         self.last = Some(now);
+        // What was made before it began to listen may reach it afterwards: that is late, not backward.
+        let backward = number < self.heard;
+        self.heard = self.heard.max(number);
         if number <= self.told {
-            return match number == self.told {
-                true => Told::Again,
-                false => Told::Backward,
-            };
+            return if backward { Told::Backward } else { Told::Again };
         }
         let told = Told::New {
             covered: number - self.told,
@@ -224,6 +227,15 @@ mod tests {
         assert_eq!(watch.owed(0, &updates), 1);
         assert_eq!(watch.note(0, Some(4), 350, &updates), new(1, 300, 300));
         assert!(watch.is_current(0, &updates));
+    }
+
+    #[test]
+    fn who_comes_late_may_hear_of_what_was_made_before_but_not_in_the_wrong_order() {
+        let updates = made(Some(4), &[10, 20, 30]);
+        let mut watch = Watch::late(0, &updates);
+        assert_eq!(watch.note(0, Some(6), 40, &updates), Told::Again);
+        assert_eq!(watch.note(0, Some(7), 41, &updates), Told::Again);
+        assert_eq!(watch.note(0, Some(5), 42, &updates), Told::Backward);
     }
 
     #[test]

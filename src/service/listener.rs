@@ -1,38 +1,28 @@
 //! The HTTP listener: accepts connections and deals them to the bus's threads.
 //!
-//! Owns: the sockets and their options, the limit on connections, their write deadline, and which path goes where: `/mcp` to the MCP
-//! endpoint, the rest to the HTTP API. A connection lives on one shard's thread, so that the streams it carries are
-//! woken without leaving that thread. Never: looks into a request.
+//! Owns: the sockets and their options, the limit on connections, and which path goes where: `/mcp` to the MCP endpoint,
+//! the rest to the HTTP API. A connection lives on one shard's thread, so that the streams it carries are woken without
+//! leaving that thread. Never: looks into a request. Hands each connection to [`serve`].
 
-use std::convert::Infallible;
-use std::future::poll_fn;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use axum::Router;
 use http_body_util::Either;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::{HttpService, service_fn};
-use hyper::{Request, Response, Version};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::{Request, Response};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::spawn_local;
+use tokio::sync::{Semaphore, watch};
 use tower_service::Service;
 use tracing::{debug, warn};
 
-use super::stream_writer::StreamWriter;
-use crate::carry::{Carrier, StreamBody};
+use super::connection::serve;
 use crate::config::HttpConfig;
-use crate::mcp::{Endpoint, EndpointBody, Metered, PeerAddress};
-use crate::metric::{self, HttpMetrics, Limit, OpenConnection};
-use crate::sink::ws::ConnectionPlace;
-use crate::{Bus, Flow, Shard};
+use crate::mcp::{Endpoint, EndpointBody};
+use crate::metric::{self, HttpMetrics, Limit};
+use crate::{Bus, Shard};
 
 /// Where MCP is spoken.
 const MCP_PATH: &str = "/mcp";
@@ -40,7 +30,7 @@ const MCP_PATH: &str = "/mcp";
 /// How long to wait after an accept that failed for lack of descriptors, rather than spin.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
-type AnswerBody = Either<EndpointBody, axum::body::Body>;
+pub(super) type AnswerBody = Either<EndpointBody, axum::body::Body>;
 
 /// A listening socket and its connections.
 pub(super) struct Listener {
@@ -50,13 +40,13 @@ pub(super) struct Listener {
 
 /// What every connection needs.
 #[derive(Clone)]
-struct Routes {
+pub(super) struct Routes {
     /// None where only the router is served.
     endpoint: Option<Endpoint>,
     api: Router,
-    metrics: HttpMetrics,
-    config: Arc<HttpConfig>,
-    closing: watch::Receiver<bool>,
+    pub(super) metrics: HttpMetrics,
+    pub(super) config: Arc<HttpConfig>,
+    pub(super) closing: watch::Receiver<bool>,
 }
 
 impl Listener {
@@ -148,182 +138,9 @@ fn prepare(stream: TcpStream, config: &HttpConfig) -> io::Result<std::net::TcpSt
     stream.into_std()
 }
 
-/// Carries one connection on the thread of its shard.
-async fn serve(stream: std::net::TcpStream, peer: SocketAddr, routes: Routes, place: OwnedSemaphorePermit) {
-    let stream = match TcpStream::from_std(stream) {
-        Ok(stream) => stream,
-        Err(error) => return debug!(%error, "a connection could not be moved"),
-    };
-    let place = Place {
-        _permit: place,
-        _open: routes.metrics.connected(),
-    };
-    match wants_upgrade(&stream, &routes).await {
-        Some(true) => serve_upgradable(stream, routes, place).await,
-        Some(false) => serve_requests(stream, peer, routes, place).await,
-        None => {}
-    }
-}
-
-/// Whether the first request is one for a WebSocket, which the HTTP library can hand over only if it is told beforehand.
-/// None when the client says nothing in time, or the listener closes.
-async fn wants_upgrade(stream: &TcpStream, routes: &Routes) -> Option<bool> {
-    const START: &[u8] = b"GET /v1/ws";
-    let mut closing = routes.closing.clone();
-    let mut start = [0; START.len()];
-    tokio::select! {
-        peeked = tokio::time::timeout(routes.config.header_timeout, stream.peek(&mut start)) => match peeked {
-            Ok(peeked) => Some(peeked.ok()? == START.len() && start == START),
-            Err(_elapsed) => {
-                metric::limit_reached(Limit::HeaderTimeout);
-                None
-            }
-        },
-        _ = closing.wait_for(|closing| *closing) => None,
-    }
-}
-
-/// Carries a connection that may become a WebSocket; then it takes its place along.
-async fn serve_upgradable(stream: TcpStream, routes: Routes, place: Place) {
-    let mut closing = routes.closing.clone();
-    let header_timeout = routes.config.header_timeout;
-    let place = ConnectionPlace::new(place);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        let mut routes = routes.clone();
-        request.extensions_mut().insert(place.clone());
-        async move { Ok::<_, Infallible>(routes.answer(request).await) }
-    });
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout);
-    let connection = builder
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades();
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        _ = closing.wait_for(|closing| *closing) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        debug!(%error, "a connection ended");
-        count_limit(error.is_timeout().then_some(Limit::HeaderTimeout), &error);
-    }
-}
-
-/// Carries a connection of requests, and of at most one stream.
-async fn serve_requests(stream: TcpStream, peer: SocketAddr, routes: Routes, place: Place) {
-    let mut closing = routes.closing.clone();
-    let header_timeout = routes.config.header_timeout;
-    let stream = Metered::new(stream, Some(routes.config.write_timeout));
-    let flow = stream.flow().clone();
-    let carrier = Carrier::default();
-    let (offered, metered) = (carrier.clone(), flow.clone());
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        let mut routes = routes.clone();
-        // A stream of HTTP/1.0 has no chunks; the library knows what it has.
-        let carried = request.version() == Version::HTTP_11;
-        let extensions = request.extensions_mut();
-        extensions.insert(metered.clone());
-        extensions.insert(PeerAddress(peer.ip()));
-        if carried {
-            extensions.insert(offered.clone());
-        }
-        // Too late for that on this connection; whoever wants a WebSocket is told to open another.
-        request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
-        Box::pin(async move { Ok::<_, Infallible>(routes.answer(request).await) })
-    });
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout);
-    let mut connection = Box::new(builder.serve_connection(TokioIo::new(stream), service));
-    let mut served = poll_fn(|cx| poll_served(&mut connection, &carrier, &flow, cx));
-    let ended = tokio::select! {
-        ended = &mut served => ended,
-        _ = closing.wait_for(|closing| *closing) => {
-            Pin::new(&mut *connection).graceful_shutdown();
-            poll_fn(|cx| poll_served(&mut connection, &carrier, &flow, cx)).await
-        }
-    };
-    match ended {
-        Ok(None) => {
-            // What is left is to say goodbye; a client that is gone needs none.
-            poll_fn(|cx| Pin::new(&mut *connection).poll(cx))
-                .await
-                .unwrap_or_default();
-        }
-        Ok(Some(body)) => {
-            let socket = connection.into_parts().io.into_inner();
-            // A task of its own, so that nothing of this one is kept while the stream is open.
-            spawn_local(carry(StreamWriter::new(socket, body), place));
-        }
-        // A client that goes away is how streams end.
-        Err(error) => {
-            debug!(%error, "a connection ended");
-            count_limit(error.is_timeout().then_some(Limit::HeaderTimeout), &error);
-        }
-    }
-}
-
-/// One of the connections allowed, while it is open.
-struct Place {
-    _permit: OwnedSemaphorePermit,
-    _open: OpenConnection,
-}
-
-/// Carries a stream to its end.
-async fn carry(writer: StreamWriter, place: Place) {
-    if let Err(error) = writer.await {
-        debug!(%error, "a stream ended");
-        count_limit(None, &error);
-    }
-    drop(place);
-}
-
-/// Serves a connection until it ends, or carries a stream whose head is written and whose body is answered.
-fn poll_served<S>(
-    connection: &mut http1::Connection<TokioIo<Metered<TcpStream>>, S>,
-    carrier: &Carrier,
-    flow: &Flow,
-    cx: &mut Context<'_>,
-) -> Poll<hyper::Result<Option<StreamBody>>>
-where
-    S: HttpService<Incoming, ResBody = AnswerBody> + Unpin,
-    S::Future: Unpin,
-    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    match connection.poll_without_shutdown(cx) {
-        Poll::Ready(ended) => Poll::Ready(ended.map(|()| None)),
-        // While bytes of the library's are unsent, the head may be among them.
-        Poll::Pending if flow.blocked_since().is_some() => Poll::Pending,
-        Poll::Pending => match carrier.take() {
-            Some(body) => Poll::Ready(Ok(Some(body))),
-            None => Poll::Pending,
-        },
-    }
-}
-
-/// Counts the limit that ended a connection, if one did.
-fn count_limit(limit: Option<Limit>, error: &(dyn std::error::Error + 'static)) {
-    let mut cause = Some(error);
-    let mut timed_out = false;
-    while let Some(error) = cause {
-        let io = error.downcast_ref::<io::Error>();
-        // What `TCP_USER_TIMEOUT` ends.
-        timed_out |= io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut);
-        cause = error.source();
-    }
-    if let Some(limit) = limit.or(timed_out.then_some(Limit::WriteTimeout)) {
-        metric::limit_reached(limit);
-    }
-}
-
 impl Routes {
-    async fn answer(&mut self, request: Request<Incoming>) -> Response<AnswerBody> {
+    /// Answers one request.
+    pub(super) async fn answer(&mut self, request: Request<Incoming>) -> Response<AnswerBody> {
         let path = metric::Path::of(request.uri().path());
         let answer = match &self.endpoint {
             Some(endpoint) if request.uri().path() == MCP_PATH => {

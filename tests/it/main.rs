@@ -30,3 +30,4 @@ mod story;
 mod wrap;
 mod check;
 mod bench;
+mod stress;
