@@ -78,7 +78,7 @@ async fn a_service_that_ends_sessions_by_itself_is_found_out() {
         verdict
             .faults
             .iter()
-            .any(|fault| fault.contains("the server ended the stream") || fault.contains("404")),
+            .any(|fault| fault.contains("the server ended the stream") || fault.contains("session ended")),
         "{:?}",
         verdict.faults
     );
