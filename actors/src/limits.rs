@@ -36,7 +36,7 @@ pub struct Limits {
     /// least 10 ms).
     pub keep_alive: Duration,
     /// How long a subscriber with an open stream may take nothing of what waits for it before surveys call it stalled
-    /// (default 5 s). Nothing else happens then; see [`SessionOptions::stall_timeout`](crate::SessionOptions).
+    /// (default 3 s). Nothing else happens then; see [`SessionOptions::stall_timeout`](crate::SessionOptions).
     pub stalled_after: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Default for Limits {
             attached_max: 64,
             shards: 0,
             keep_alive: Duration::from_secs(15),
-            stalled_after: Duration::from_secs(5),
+            stalled_after: Duration::from_secs(3),
         }
     }
 }

@@ -60,7 +60,7 @@ const COUNTERS: [(&str, &str); 13] = [
     ),
     (MAILBOX, "Messages refused by a mailbox; a bug when not 0."),
 ];
-const GAUGES: [(&str, &str); 7] = [
+const GAUGES: [(&str, &str); 8] = [
     (SESSIONS, "Sessions and listen streams attached."),
     (
         STREAMS,
@@ -77,6 +77,10 @@ const GAUGES: [(&str, &str); 7] = [
     (
         OLDEST,
         "Age of the oldest pending resource entry when its outbox was last looked at.",
+    ),
+    (
+        STALLED,
+        "Sessions and listen streams that take nothing of what waits for them though a stream is open.",
     ),
     (IN_FLIGHT, "Requests inside the bus."),
     (ITEMS, "What is registered, by kind."),
@@ -106,6 +110,7 @@ const STREAMS: &str = "tidings_streams";
 const SUBSCRIPTIONS: &str = "tidings_subscriptions";
 const PENDING: &str = "tidings_outbox_entries";
 const OLDEST: &str = "tidings_outbox_oldest_seconds";
+const STALLED: &str = "tidings_sessions_stalled";
 const IN_FLIGHT: &str = "tidings_requests_in_flight";
 const ITEMS: &str = "tidings_registered_items";
 const FAN_OUT: &str = "tidings_fan_out_seconds";
@@ -194,6 +199,9 @@ pub(crate) struct Metrics {
     pub(crate) subscriptions: Level,
     pub(crate) pending: Level,
     in_flight: Share,
+    stalled: Share,
+    /// Per shard how many stall.
+    stalls: Box<[AtomicU64]>,
     items: [Share; 4],
     oldest: Gauge,
     /// Per shard the age of its oldest pending entry, in milliseconds.
@@ -240,6 +248,8 @@ impl Metrics {
             subscriptions: Level::new(shards, gauge!(SUBSCRIPTIONS)),
             pending: Level::new(shards, gauge!(PENDING)),
             in_flight: Share::new(gauge!(IN_FLIGHT)),
+            stalled: Share::new(gauge!(STALLED)),
+            stalls: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             items: ["resource", "template", "tool", "prompt"].map(item),
             oldest: gauge!(OLDEST),
             ages: (0..shards).map(|_| AtomicU64::new(0)).collect(),
@@ -302,6 +312,13 @@ impl Metrics {
         }
     }
 
+    /// So many subscribers of a shard stall.
+    pub(crate) fn stalled_of(&self, shard: usize, count: usize) {
+        if let Some(held) = self.stalls.get(shard) {
+            held.store(count as u64, Ordering::Relaxed);
+        }
+    }
+
     /// The oldest pending entry of a shard is this old.
     pub(crate) fn oldest_of(&self, shard: usize, age: Duration) {
         if let Some(held) = self.ages.get(shard) {
@@ -340,6 +357,8 @@ impl Metrics {
         self.subscriptions.export();
         self.pending.export();
         self.in_flight.show(in_flight as i64);
+        let stalls = self.stalls.iter().map(|count| count.load(Ordering::Relaxed));
+        self.stalled.show(stalls.sum::<u64>() as i64);
         let ages = self.ages.iter().map(|age| age.load(Ordering::Relaxed));
         self.oldest.set(ages.max().unwrap_or(0) as f64 / 1_000.0);
     }

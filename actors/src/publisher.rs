@@ -31,7 +31,7 @@ use crate::system::current_shard;
 use crate::table::{Member, SubscriptionTable};
 use crate::trace::{SkipReason, Step, Tracer, Who};
 use crate::{Etag, ListHash, Notice, NoticeKind, ResourceUri};
-use look::{LOOK_ROUND, LOOK_ROUND_MIN};
+use look::{LOOK_ROUND, LOOK_ROUND_MIN, Stalling};
 
 use count::Count;
 
@@ -129,6 +129,7 @@ pub(crate) struct Publisher {
     look_round: Duration,
     look_step: usize,
     stalled_after: Duration,
+    stalling: Stalling,
     metrics: Arc<Metrics>,
     /// Makes this actor's death the bus's.
     guard: Guard,
@@ -157,6 +158,7 @@ impl Publisher {
             look_round: LOOK_ROUND,
             look_step: 0,
             stalled_after: limits.stalled_after,
+            stalling: Stalling::default(),
             metrics,
             guard,
         }

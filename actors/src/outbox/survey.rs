@@ -46,20 +46,22 @@ impl State {
 }
 
 impl Outbox {
-    /// Which of its subscriber's times is up at `now`, if one is.
-    pub(crate) fn overdue(&self, now: Moment) -> Option<EndReason> {
-        self.patience.shortest()?;
+    /// Which of its subscriber's times is up at `now`, if one is; and how long its newest reader has been taking nothing
+    /// of what there is for it.
+    pub(crate) fn look(&self, now: Moment) -> (Option<EndReason>, Option<Duration>) {
         let state = self.lock();
         if state.ended.is_some() {
-            return None;
+            return (None, None);
         }
+        let untaken = state.untaken_since().map(|since| now.since(since));
         let quiet = Moment::from_bits(self.active.load(Ordering::Relaxed)).max(state.left);
         let idle = state.readers.is_empty();
-        self.patience.verdict(&Standing {
+        let overdue = self.patience.verdict(&Standing {
             age: now.since(self.opened),
             idle: quiet.filter(|_| idle).map(|quiet| now.since(quiet)),
-            untaken: state.untaken_since().map(|since| now.since(since)),
-        })
+            untaken,
+        });
+        (overdue, untaken)
     }
 
     /// How many entries are pending.

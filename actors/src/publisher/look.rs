@@ -11,9 +11,11 @@ use actix::{AsyncContext, Context, Handler};
 
 use super::Publisher;
 use crate::message::{Ask, CountReaders, Question, Survey};
+use crate::metric::Metrics;
 use crate::moment::Moment;
 use crate::outbox::Outbox;
 use crate::subscriber::{SubscriberId, Surveyed};
+use crate::system::current_shard;
 
 /// A round in which every subscriber is looked at goes in this many steps, so that none of them takes long.
 const LOOK_STEPS: usize = 8;
@@ -22,17 +24,53 @@ const LOOK_STEPS: usize = 8;
 pub(super) const LOOK_ROUND: Duration = Duration::from_secs(1);
 pub(super) const LOOK_ROUND_MIN: Duration = Duration::from_millis(16);
 
+/// Subscribers that take nothing of what waits for them, as they are counted round by round.
+#[derive(Debug, Default)]
+pub(super) struct Stalling {
+    count: usize,
+    example: Option<SubscriberId>,
+    /// The count of the round before.
+    before: usize,
+}
+
+impl Stalling {
+    /// Shows the count; logs when it begins and ends, since who stalls may do so for long.
+    fn end_round(&mut self, metrics: &Metrics) {
+        if let Some(shard) = current_shard() {
+            metrics.stalled_of(shard, self.count);
+        }
+        match (self.before, self.count, self.example) {
+            (0, count, Some(id)) if count > 0 => {
+                tracing::warn!(count, %id, "sessions take nothing of what waits for them; the others are not held up");
+            }
+            (1.., 0, _) => tracing::info!("no session stalls any more"),
+            _ => {}
+        }
+        *self = Stalling {
+            before: self.count,
+            ..Stalling::default()
+        };
+    }
+}
+
 impl Publisher {
-    /// Looks at a part of the subscribers, ends those whose time is up, and comes again.
+    /// Looks at a part of the subscribers, counts those that stall, ends those whose time is up, and comes again.
     pub(super) fn look(&mut self, ctx: &mut Context<Self>) {
         self.look_step = (self.look_step + 1) % LOOK_STEPS;
         let now = Moment::now();
-        for (member, outbox) in self.table.members() {
-            if member % LOOK_STEPS == self.look_step
-                && let Some(reason) = outbox.overdue(now)
-            {
+        let part = |member: usize| member % LOOK_STEPS == self.look_step;
+        for (_, outbox) in self.table.members().filter(|(member, _)| part(*member)) {
+            let (overdue, untaken) = outbox.look(now);
+            if untaken.is_some_and(|untaken| untaken >= self.stalled_after) {
+                self.stalling.count += 1;
+                self.stalling.example = Some(outbox.id());
+            }
+            if let Some(reason) = overdue {
                 outbox.evict(reason, &self.metrics);
             }
+        }
+        if self.look_step == 0 {
+            self.stalling.end_round(&self.metrics);
         }
         ctx.run_later(self.look_round / LOOK_STEPS as u32, Self::look);
     }
