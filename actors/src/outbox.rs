@@ -250,14 +250,14 @@ impl Outbox {
         result
     }
 
-    fn marking(&self, mark: impl FnOnce(&mut OutboxSet) -> Marked) -> Marked {
+    /// `now` is read by who marks many at a time: reading a clock costs more than a mark.
+    fn marking(&self, now: Moment, mark: impl FnOnce(&mut OutboxSet) -> Marked) -> Marked {
         let mut state = self.lock();
         if state.ended.is_some() {
             return Marked::Ignored;
         }
         let marked = mark(&mut state.set);
         if marked == Marked::New && state.set.pending() == 1 {
-            let now = Moment::now();
             (state.waiting, state.patient) = (Some(now), now);
             state.wake();
         }
@@ -266,19 +266,25 @@ impl Outbox {
     }
 
     /// Notes that the resource behind `slot` changed, and wakes the reader when that is the first thing to tell.
-    pub(crate) fn mark(&self, slot: SlotId, notice: &Arc<Notice>) -> Marked {
+    pub(crate) fn mark(&self, slot: SlotId, notice: &Arc<Notice>, now: Moment) -> Marked {
         self.epoch.store(notice.position.epoch, Ordering::Relaxed);
-        self.marking(|set| set.mark(slot, notice))
+        self.marking(now, |set| set.mark(slot, notice))
     }
 
-    pub(crate) fn mark_any(&self, notice: &Arc<Notice>) -> Marked {
+    pub(crate) fn mark_any(&self, notice: &Arc<Notice>, now: Moment) -> Marked {
         self.epoch.store(notice.position.epoch, Ordering::Relaxed);
-        self.marking(|set| set.mark_any(notice))
+        self.marking(now, |set| set.mark_any(notice))
     }
 
-    pub(crate) fn mark_list(&self, kind: ListKind, hash: ListHash, position: Position) -> Marked {
+    pub(crate) fn mark_list(
+        &self,
+        kind: ListKind,
+        hash: ListHash,
+        position: Position,
+        now: Moment,
+    ) -> Marked {
         self.epoch.store(position.epoch, Ordering::Relaxed);
-        self.marking(|set| {
+        self.marking(now, |set| {
             let before = set.pending();
             let marked = set.mark_list(kind, hash, position.offset);
             if marked == Marked::Ignored {
@@ -441,12 +447,12 @@ mod tests {
         let (outbox, slot) = outbox();
         let mut old = OutboxReader::open(outbox.clone(), 8);
         let mut new = OutboxReader::open(outbox.clone(), 8);
-        outbox.mark(slot, &notice(1));
+        outbox.mark(slot, &notice(1), Moment::now());
         assert_eq!(look(&mut old), (Poll::Pending, vec![]));
         let at_1 = Drained::Entries(Position { epoch: 9, offset: 1 });
         assert_eq!(look(&mut new), (Poll::Ready(at_1), vec![1]));
         drop(new);
-        outbox.mark(slot, &notice(2));
+        outbox.mark(slot, &notice(2), Moment::now());
         assert_eq!(look(&mut old).1, [2]);
     }
 
@@ -454,10 +460,10 @@ mod tests {
     fn an_ended_outbox_hands_out_what_is_pending_first() {
         let (outbox, slot) = outbox();
         let mut reader = OutboxReader::open(outbox.clone(), 8);
-        outbox.mark(slot, &notice(1));
+        outbox.mark(slot, &notice(1), Moment::now());
         outbox.end(EndReason::Shutdown);
         outbox.end(EndReason::Closed);
-        assert_eq!(outbox.mark(slot, &notice(2)), Marked::Ignored);
+        assert_eq!(outbox.mark(slot, &notice(2), Moment::now()), Marked::Ignored);
         assert_eq!(look(&mut reader).1, [1]);
         assert_eq!(
             look(&mut reader).0,
@@ -469,7 +475,7 @@ mod tests {
     fn a_foreign_position_brings_everything_back_and_a_known_one_only_the_rest() {
         let (outbox, slot) = outbox();
         let mut reader = OutboxReader::open(outbox.clone(), 8);
-        outbox.mark(slot, &notice(1));
+        outbox.mark(slot, &notice(1), Moment::now());
         assert_eq!(look(&mut reader).1, [1]);
         reader.resume_after(Position { epoch: 9, offset: 1 });
         assert_eq!(look(&mut reader), (Poll::Pending, vec![]));
@@ -487,7 +493,7 @@ mod tests {
         assert_eq!(look(&mut reader).0, Poll::Ready(Drained::KeepAlive));
         assert_eq!(look(&mut reader).0, Poll::Pending);
         outbox.keep_alive();
-        outbox.mark(slot, &notice(1));
+        outbox.mark(slot, &notice(1), Moment::now());
         assert_eq!(look(&mut reader).1, [1]);
         assert_eq!(look(&mut reader).0, Poll::Pending);
     }

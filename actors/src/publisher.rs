@@ -22,6 +22,7 @@ use crate::error::{PublishError, SubscribeError};
 use crate::limits::Limits;
 use crate::message::{EndAll, Enlist, EnlistLists, EnlistQueue, Fan, Request, Route};
 use crate::metric::{Limit, Metrics};
+use crate::moment::Moment;
 use crate::outbox::{EndReason, Outbox};
 use crate::outbox_set::Marked;
 use crate::post::Guard;
@@ -296,16 +297,17 @@ impl Handler<Fan> for Publisher {
 
     fn handle(&mut self, fan: Fan, _: &mut Context<Self>) {
         let mut count = Count::default();
+        let now = Moment::now();
         if let Some(notice) = &fan.notice {
             for (outbox, slot) in self.table.subscribers(&notice.uri) {
-                let marked = outbox.mark(slot, notice);
+                let marked = outbox.mark(slot, notice, now);
                 count.add(marked);
                 if notice.traced {
                     self.tracer.notice(notice, marked_step(outbox, marked));
                 }
             }
             for outbox in self.watching.iter().filter_map(|member| self.table.get(*member)) {
-                let marked = outbox.mark_any(notice);
+                let marked = outbox.mark_any(notice, now);
                 count.add(marked);
                 if notice.traced {
                     self.tracer.notice(notice, marked_step(outbox, marked));
@@ -319,7 +321,7 @@ impl Handler<Fan> for Publisher {
                 .iter()
                 .filter_map(|member| self.table.get(*member))
             {
-                let marked = outbox.mark_list(kind, hash, position);
+                let marked = outbox.mark_list(kind, hash, position, now);
                 count.add_list(marked);
                 self.tracer
                     .list(kind, Some(position), || marked_step(outbox, marked));
@@ -405,7 +407,7 @@ impl Handler<EnlistLists> for Publisher {
                 let told = if announce { ListHash::EMPTY } else { hash };
                 outbox.with(|set| set.watch_list(kind, told, at.offset));
                 self.lists[kind.index()].insert(member);
-                count.add_list(outbox.mark_list(kind, hash, at));
+                count.add_list(outbox.mark_list(kind, hash, at, Moment::now()));
             }
             count.report(&self.metrics);
         }
