@@ -226,7 +226,7 @@ mod tests {
     fn a_gap_that_is_refused_does_not_keep_a_closing_feed_from_ending() {
         let queue = Arc::new(Queue::new(2, Overflow::DropOldest));
         let (open, closing) = bounded(0);
-        let mut feed = Feed::every(queue.clone(), closing);
+        let mut feed = Feed::every(queue, closing);
         feed.owe(1);
         drop(open);
         assert_eq!(told(&mut feed), [-1]);
