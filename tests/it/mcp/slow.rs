@@ -334,3 +334,38 @@ async fn a_client_on_stdio_that_stops_reading_is_seen_and_left_alone() {
     })
     .await;
 }
+
+/// How many sessions stall, as `/metrics` says it.
+async fn stalled(server: &Server) -> String {
+    let reply = Request::new("GET", "/metrics").send(server.address).await;
+    let text = reply.text().to_owned();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("tidings_sessions_stalled "));
+    line.expect("the number of those that stall").to_owned()
+}
+
+#[tokio::test]
+async fn those_that_stall_are_counted_while_they_do() {
+    let server = Server::start().await;
+    let many = many();
+    put_all(&server, &many, 0).await;
+    assert_eq!(stalled(&server).await, "0");
+    let stream = stalling_listen(&many).open(server.address).await;
+    within("a stalled stream in the metrics", async {
+        let mut round = 0;
+        // Written to until every buffer on the way is full, and left alone then.
+        while stalled(&server).await != "1" {
+            round += 1;
+            put_all(&server, &many, round).await;
+        }
+    })
+    .await;
+    drop(stream);
+    within("nobody to stall any more", async {
+        while stalled(&server).await != "0" {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
