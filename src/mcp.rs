@@ -22,5 +22,6 @@ pub use http::{Endpoint, EndpointBody, PeerAddress};
 pub use metered::Metered;
 pub use options::{CacheHint, McpOptions};
 pub use stdio::serve_stdio;
+pub(crate) use wire::header_value;
 pub use wire::{ETAG_META_KEY, Revision};
 pub use wrap::{Wrap, Wrapped};

@@ -87,11 +87,6 @@ impl EtagActor {
         }
     }
 
-    fn trace_list(&self, kind: ListKind, position: Position) {
-        let changed = || Step::Changed(NoticeKind::List(kind));
-        self.tracer.list(kind, Some(position), changed);
-    }
-
     /// Stamps what the Registry decided. Answers the etag, and why subscribers are told, if they are.
     fn stamp(&mut self, decision: &Decision, now: u64) -> (Etag, Option<Cause>) {
         let uri = &decision.uri;
@@ -112,6 +107,12 @@ impl EtagActor {
             Effect::Removed => (self.ledger.remove(uri, now), Some(Cause::Removed)),
         }
     }
+}
+
+/// Tells the tracer, if anybody traces, that a list changed.
+fn trace_list(tracer: &Tracer, kind: ListKind, position: Position) {
+    let changed = || Step::Changed(NoticeKind::List(kind));
+    tracer.list(kind, Some(position), changed);
 }
 
 impl Handler<Stamp> for EtagActor {
@@ -135,7 +136,7 @@ impl Handler<Stamp> for EtagActor {
             created: decision.created,
             told: 0,
         };
-        let metrics = self.shards.metrics.clone();
+        let metrics = &self.shards.metrics;
         let forgotten = self.ledger.forgotten() - forgotten;
         metrics.limit(Limit::Removed).increment(forgotten);
         if !changed {
@@ -161,7 +162,7 @@ impl Handler<Stamp> for EtagActor {
         let list = decision.list.map(|(kind, hash)| {
             metrics.list_changed(kind);
             let position = self.ledger.advance();
-            self.trace_list(kind, position);
+            trace_list(&self.tracer, kind, position);
             (kind, hash, position)
         });
         // With no room for removed URIs the ledger has forgotten it by now; a store still holds the line before.
@@ -205,7 +206,7 @@ impl Handler<StampList> for EtagActor {
         self.shards.metrics.changes_of_lists.add(1);
         self.shards.metrics.list_changed(kind);
         let position = self.ledger.advance();
-        self.trace_list(kind, position);
+        trace_list(&self.tracer, kind, position);
         self.after(
             Some(Record {
                 offset: position.offset,

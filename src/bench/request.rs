@@ -2,13 +2,11 @@
 //!
 //! Owns the headers and bodies of each era and of the HTTP API. It sends nothing.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::site::Site;
-use crate::mcp::Revision;
+use crate::mcp::{Revision, header_value};
 
 /// What a client says to be understood: its revision, and its session where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,18 +127,6 @@ pub(super) fn put(site: &Site, path: &str, body: &str) -> Vec<u8> {
 /// Where a resource lives in the HTTP API.
 pub(super) fn resource_path(uri: &str) -> String {
     format!("/v1/resources/{}", utf8_percent_encode(uri, NON_ALPHANUMERIC))
-}
-
-/// A name as a header carries it.
-fn header_value(name: &str) -> String {
-    let plain = !name.is_empty()
-        && name.bytes().all(|byte| (b'!'..=b'~').contains(&byte))
-        && !name.starts_with("=?base64?");
-    if plain {
-        name.to_owned()
-    } else {
-        format!("=?base64?{}?=", STANDARD.encode(name))
-    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
@@ -18,6 +16,7 @@ use super::log::{Log, Via};
 use super::sse::Sse;
 use super::wire::{Answer, MESSAGE_BYTES_MAX, Trouble, reply};
 use crate::http_client;
+use crate::mcp::header_value;
 
 const SESSION: &str = "mcp-session-id";
 const REVISION: &str = "mcp-protocol-version";
@@ -311,18 +310,6 @@ fn reason(error: &reqwest::Error) -> String {
         cause = source.source();
     }
     text
-}
-
-/// A URI as a header carries it.
-fn header_value(uri: &str) -> String {
-    let plain = !uri.is_empty()
-        && uri.bytes().all(|byte| (b'!'..=b'~').contains(&byte))
-        && !uri.starts_with("=?base64?");
-    if plain {
-        uri.to_owned()
-    } else {
-        format!("=?base64?{}?=", STANDARD.encode(uri))
-    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -69,6 +70,15 @@ async fn wants_upgrade(stream: &TcpStream, routes: &Routes) -> Option<bool> {
     }
 }
 
+/// The HTTP library, with the time a client has for the head of a request.
+fn library(header_timeout: Duration) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout);
+    builder
+}
+
 /// Carries a connection that may become a WebSocket; then it takes its place along.
 async fn serve_upgradable(stream: TcpStream, routes: Routes, place: Place) {
     let mut closing = routes.closing.clone();
@@ -79,10 +89,7 @@ async fn serve_upgradable(stream: TcpStream, routes: Routes, place: Place) {
         request.extensions_mut().insert(place.clone());
         async move { Ok::<_, Infallible>(routes.answer(request).await) }
     });
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout);
+    let builder = library(header_timeout);
     let connection = builder
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
@@ -122,10 +129,7 @@ async fn serve_requests(stream: TcpStream, peer: SocketAddr, routes: Routes, pla
         request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
         Box::pin(async move { Ok::<_, Infallible>(routes.answer(request).await) })
     });
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout);
+    let builder = library(header_timeout);
     let mut connection = Box::new(builder.serve_connection(TokioIo::new(stream), service));
     let mut served = poll_fn(|cx| poll_served(&mut connection, &carrier, &flow, cx));
     let ended = tokio::select! {

@@ -248,6 +248,34 @@ async fn the_others_do_not_notice_what_one_subscriber_does() {
     assert!(control.detach(PATIENCE).await);
 }
 
+/// Makes a subscriber that says when it is handed something and takes nothing until the sender is dropped.
+fn held_up(
+    seen: &Seen,
+) -> (
+    impl FnMut() -> Result<Actor<HeldUp>, SubscriberError> + use<>,
+    crossbeam_channel::Sender<()>,
+    crossbeam_channel::Receiver<()>,
+) {
+    let (release, held) = crossbeam_channel::bounded::<()>(0);
+    let (entered, enters) = crossbeam_channel::bounded::<()>(1);
+    let seen = seen.clone();
+    let make = move || {
+        let (held, entered) = (held.clone(), entered.clone());
+        let manner: HeldUp = Box::new(move |_| {
+            entered.try_send(()).unwrap_or_default();
+            held.recv().unwrap_or_default();
+            Ok(())
+        });
+        Ok(Actor {
+            seen: seen.clone(),
+            manner,
+        })
+    };
+    (make, release, enters)
+}
+
+type HeldUp = Box<dyn FnMut(&Delivery) -> Result<(), SubscriberError>>;
+
 #[tokio::test]
 async fn a_full_queue_loses_what_its_policy_says_and_tells_the_gap_where_it_is() {
     for (overflow, expected) in [
@@ -271,24 +299,10 @@ async fn a_full_queue_loses_what_its_policy_says_and_tells_the_gap_where_it_is()
         ),
     ] {
         let bench = Bench::start();
-        let (release, held) = crossbeam_channel::bounded::<()>(0);
-        let (entered, enters) = crossbeam_channel::bounded::<()>(1);
         let seen = Seen::default();
-        let lines = seen.clone();
+        let (make, release, enters) = held_up(&seen);
         let filter = Filter::default().kinds([NoticeKind::Updated]);
         let options = every("slow", 2, overflow).filter(filter);
-        let make = move || {
-            let (held, entered) = (held.clone(), entered.clone());
-            let manner = move |_: &Delivery| {
-                entered.try_send(()).unwrap_or_default();
-                held.recv().unwrap_or_default();
-                Ok(())
-            };
-            Ok(Actor {
-                seen: lines.clone(),
-                manner,
-            })
-        };
         let attached = within(bench.bus.attach(options, make)).await.unwrap();
         bench.put("demo://a", "1").await;
         enters.recv_timeout(PATIENCE).unwrap();
@@ -306,25 +320,11 @@ async fn a_full_queue_loses_what_its_policy_says_and_tells_the_gap_where_it_is()
 #[tokio::test]
 async fn a_subscriber_of_the_latest_gets_the_newest_of_each_and_lists_once() {
     let bench = Bench::start();
-    let (release, held) = crossbeam_channel::bounded::<()>(0);
-    let (entered, enters) = crossbeam_channel::bounded::<()>(1);
     let seen = Seen::default();
-    let lines = seen.clone();
+    let (make, release, enters) = held_up(&seen);
     let filter = Filter::of(vec!["demo://*".parse().unwrap()]).unwrap();
     let options = AttachOptions::new("latest").filter(filter);
     let options = options.class(DeliveryClass::Latest { pending_max: 2 });
-    let make = move || {
-        let (held, entered) = (held.clone(), entered.clone());
-        let manner = move |_: &Delivery| {
-            entered.try_send(()).unwrap_or_default();
-            held.recv().unwrap_or_default();
-            Ok(())
-        };
-        Ok(Actor {
-            seen: lines.clone(),
-            manner,
-        })
-    };
     let attached = within(bench.bus.attach(options, make)).await.unwrap();
     bench.put("demo://a", "1").await;
     enters.recv_timeout(PATIENCE).unwrap();
