@@ -5,7 +5,9 @@
 //! Never: parses arguments or knows what a message means. Called by the command line.
 
 mod listener;
+mod http_server;
 mod connection;
+mod peeked;
 mod stream_writer;
 mod reload;
 
@@ -31,6 +33,7 @@ use crate::source::workspace::Workspace;
 use crate::store::RedbStore;
 use crate::{Bus, Limits};
 
+pub use http_server::HttpServer;
 use listener::Listener;
 pub use reload::Reload;
 
@@ -352,7 +355,8 @@ async fn bind_metrics(
     let socket = TcpListener::bind(listen)
         .await
         .with_context(|| format!("cannot listen on {listen} (metrics.listen)"))?;
-    let listener = Listener::start(socket, bus, None, router.clone(), &config.http);
+    let server = HttpServer::new(bus, None, router.clone(), &config.http);
+    let listener = Listener::start(socket, server);
     let listener = listener.context("the listener of metrics could not be started")?;
     info!("metrics on http://{}/metrics", listener.address());
     Ok(listener)
@@ -388,5 +392,6 @@ async fn bind(
         },
     );
     let api = api.merge(beside);
-    Listener::start(socket, bus, Some(endpoint), api, http).context("the listener could not be started")
+    let server = HttpServer::new(bus, Some(endpoint), api, http);
+    Listener::start(socket, server).context("the listener could not be started")
 }

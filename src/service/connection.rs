@@ -2,7 +2,7 @@
 //!
 //! Owns: the connection from its first byte to its end: the HTTP library serves its requests; a stream leaves the library
 //! once its head is written ([`StreamWriter`]), and a WebSocket takes the whole connection along. Never: decides what is
-//! answered (the listener's routes do). Receives from the listener.
+//! answered (the server's routes do). Receives from the HTTP server.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -17,12 +17,13 @@ use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
 use hyper::{Request, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_local;
 use tracing::debug;
 
-use super::listener::{AnswerBody, Routes};
+use super::http_server::{AnswerBody, Routes};
+use super::peeked::Peeked;
 use super::stream_writer::StreamWriter;
 use crate::Flow;
 use crate::carry::{Carrier, StreamBody};
@@ -30,37 +31,35 @@ use crate::mcp::{Metered, PeerAddress};
 use crate::metric::{self, Limit, OpenConnection};
 use crate::sink::ws::ConnectionPlace;
 
+/// How a request for a WebSocket begins.
+pub(super) const UPGRADE_START: &[u8] = b"GET /v1/ws";
+
 /// Carries one connection on the thread of its shard.
-pub(super) async fn serve(
-    stream: std::net::TcpStream,
-    peer: SocketAddr,
-    routes: Routes,
-    place: OwnedSemaphorePermit,
-) {
-    let stream = match TcpStream::from_std(stream) {
-        Ok(stream) => stream,
-        Err(error) => return debug!(%error, "a connection could not be moved"),
-    };
+pub(super) async fn carry<T>(stream: T, peer: SocketAddr, routes: Routes, place: OwnedSemaphorePermit)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let place = Place {
         _permit: place,
         _open: routes.metrics.connected(),
     };
-    match wants_upgrade(&stream, &routes).await {
-        Some(true) => serve_upgradable(stream, routes, place).await,
-        Some(false) => serve_requests(stream, peer, routes, place).await,
-        None => {}
+    let Some(stream) = peek(stream, &routes).await else {
+        return;
+    };
+    // The HTTP library can hand such a connection over only if it is told beforehand.
+    if stream.start() == UPGRADE_START {
+        serve_upgradable(stream, routes, place).await;
+    } else {
+        serve_requests(stream, peer, routes, place).await;
     }
 }
 
-/// Whether the first request is one for a WebSocket, which the HTTP library can hand over only if it is told beforehand.
-/// None when the client says nothing in time, or the listener closes.
-async fn wants_upgrade(stream: &TcpStream, routes: &Routes) -> Option<bool> {
-    const START: &[u8] = b"GET /v1/ws";
+/// Looks at what the client says first. None when it says nothing in time, or the server closes.
+async fn peek<T: AsyncRead + Unpin>(stream: T, routes: &Routes) -> Option<Peeked<T>> {
     let mut closing = routes.closing.clone();
-    let mut start = [0; START.len()];
     tokio::select! {
-        peeked = tokio::time::timeout(routes.config.header_timeout, stream.peek(&mut start)) => match peeked {
-            Ok(peeked) => Some(peeked.ok()? == START.len() && start == START),
+        peeked = tokio::time::timeout(routes.config.header_timeout, Peeked::new(stream)) => match peeked {
+            Ok(peeked) => peeked.ok(),
             Err(_elapsed) => {
                 metric::limit_reached(Limit::HeaderTimeout);
                 None
@@ -80,7 +79,10 @@ fn library(header_timeout: Duration) -> http1::Builder {
 }
 
 /// Carries a connection that may become a WebSocket; then it takes its place along.
-async fn serve_upgradable(stream: TcpStream, routes: Routes, place: Place) {
+async fn serve_upgradable<T>(stream: T, routes: Routes, place: Place)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let mut closing = routes.closing.clone();
     let header_timeout = routes.config.header_timeout;
     let place = ConnectionPlace::new(place);
@@ -108,7 +110,10 @@ async fn serve_upgradable(stream: TcpStream, routes: Routes, place: Place) {
 }
 
 /// Carries a connection of requests, and of at most one stream.
-async fn serve_requests(stream: TcpStream, peer: SocketAddr, routes: Routes, place: Place) {
+async fn serve_requests<T>(stream: T, peer: SocketAddr, routes: Routes, place: Place)
+where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
     let mut closing = routes.closing.clone();
     let header_timeout = routes.config.header_timeout;
     let stream = Metered::new(stream, Some(routes.config.write_timeout));
@@ -149,7 +154,7 @@ async fn serve_requests(stream: TcpStream, peer: SocketAddr, routes: Routes, pla
         Ok(Some(body)) => {
             let socket = connection.into_parts().io.into_inner();
             // A task of its own, so that nothing of this one is kept while the stream is open.
-            spawn_local(carry(StreamWriter::new(socket, body), place));
+            spawn_local(carry_stream(StreamWriter::new(socket, body), place));
         }
         // A client that goes away is how streams end.
         Err(error) => {
@@ -166,7 +171,7 @@ struct Place {
 }
 
 /// Carries a stream to its end.
-async fn carry(writer: StreamWriter, place: Place) {
+async fn carry_stream<T: AsyncRead + AsyncWrite + Unpin>(writer: StreamWriter<T>, place: Place) {
     if let Err(error) = writer.await {
         debug!(%error, "a stream ended");
         count_limit(None, &error);
@@ -175,13 +180,14 @@ async fn carry(writer: StreamWriter, place: Place) {
 }
 
 /// Serves a connection until it ends, or carries a stream whose head is written and whose body is answered.
-fn poll_served<S>(
-    connection: &mut http1::Connection<TokioIo<Metered<TcpStream>>, S>,
+fn poll_served<T, S>(
+    connection: &mut http1::Connection<TokioIo<Metered<T>>, S>,
     carrier: &Carrier,
     flow: &Flow,
     cx: &mut Context<'_>,
 ) -> Poll<hyper::Result<Option<StreamBody>>>
 where
+    T: AsyncRead + AsyncWrite + Unpin,
     S: HttpService<Incoming, ResBody = AnswerBody> + Unpin,
     S::Future: Unpin,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

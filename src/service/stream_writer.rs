@@ -15,7 +15,6 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::Body;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use crate::carry::StreamBody;
 use crate::mcp::Metered;
@@ -33,8 +32,8 @@ thread_local! {
 }
 
 /// One stream on its way to the socket; ends with the stream or the client.
-pub(super) struct StreamWriter {
-    socket: Metered<TcpStream>,
+pub(super) struct StreamWriter<T> {
+    socket: Metered<T>,
     body: StreamBody,
     /// What the kernel has not taken yet.
     rest: Vec<u8>,
@@ -42,9 +41,9 @@ pub(super) struct StreamWriter {
     ignored: usize,
 }
 
-impl StreamWriter {
+impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
     /// A writer of `body`.
-    pub(super) fn new(socket: Metered<TcpStream>, body: StreamBody) -> StreamWriter {
+    pub(super) fn new(socket: Metered<T>, body: StreamBody) -> StreamWriter<T> {
         StreamWriter {
             socket,
             body,
@@ -149,7 +148,7 @@ impl StreamWriter {
     }
 }
 
-impl Future for StreamWriter {
+impl<T: AsyncRead + AsyncWrite + Unpin> Future for StreamWriter<T> {
     /// An error is how the connection of a client that went away, or was cut off, ends.
     type Output = io::Result<()>;
 
@@ -158,7 +157,7 @@ impl Future for StreamWriter {
     }
 }
 
-impl std::fmt::Debug for StreamWriter {
+impl<T> std::fmt::Debug for StreamWriter<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StreamWriter").finish_non_exhaustive()
     }
@@ -172,7 +171,7 @@ mod tests {
     use http_body_util::{BodyExt, StreamBody as Frames};
     use std::convert::Infallible;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     async fn pair() -> (TcpStream, Metered<TcpStream>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
