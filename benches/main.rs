@@ -9,6 +9,7 @@
 mod outbox;
 mod publish;
 mod http;
+mod memory;
 mod support;
 
 use anyhow::{Context, bail};
@@ -31,16 +32,18 @@ pub(crate) struct Options {
 /// One row: its name, and what measures it.
 type Row = (&'static str, fn(&Options) -> anyhow::Result<Table>);
 
-const ROWS: [Row; 3] = [
+const ROWS: [Row; 4] = [
     ("outbox", outbox::run),
     ("publish", publish::run),
     ("http", http::run),
+    ("memory", memory::run),
 ];
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("serve-rmcp") => return http::serve_rmcp(),
+        Some("hold-sessions") => return memory::hold(&arguments[1..]),
         Some("serve-bare") => return http::serve_bare(&arguments[1..]),
         _ => {}
     }
@@ -75,7 +78,10 @@ impl Options {
                     })?);
                 }
                 name if ROWS.iter().any(|(row, _)| *row == name) => options.rows.push(name.to_owned()),
-                other => bail!("no row or option {other:?}: name outbox, publish or http"),
+                other => bail!(
+                    "no row or option {other:?}; the rows are {}",
+                    ROWS.map(|(row, _)| row).join(", ")
+                ),
             }
         }
         Ok(options)

@@ -1,12 +1,12 @@
 //! Streams that leave the HTTP library once their head is written.
 //!
-//! Owns: [`Carrier`], by which a listener that can write streams itself tells an endpoint so, and is handed the stream's
-//! body. Never: writes (the service's stream writer does), or decides what is streamed.
+//! Owns: [`Carrier`], by which a server that can write streams itself tells an endpoint so, and is handed the stream, a
+//! [`StreamSource`]. Never: writes (the service's stream writer does), or decides what is streamed.
 //! An idle connection of the HTTP library holds a read buffer, a parser and a boxed service, and each frame passes its
 //! whole state machine; what a stream needs after its head is a socket and a body (figures in `docs/benchmarks.md`).
 //!
-//! The listener puts a carrier into the request; the endpoint hands the body over and answers with a placeholder; when
-//! the library has polled that, the head is written, and the listener takes the connection away from the library.
+//! The server puts a carrier into the request; the endpoint hands the stream over and answers with a placeholder; when the
+//! library has polled that, the head is written, and the server takes the connection away from the library.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,40 +16,75 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
-use http_body_util::combinators::BoxBody;
 
-/// A stream's body.
-pub(crate) type StreamBody = BoxBody<Bytes, Infallible>;
+/// Where a stream that is written after its head comes from. Unlike a body it puts what it has where it is written from,
+/// and says in one call whether there is more, so that a delivery is one look and one copy.
+pub(crate) trait StreamSource: Send {
+    /// Appends what is to be written next to `out`, as much as one write should carry. Pending when there is nothing;
+    /// then, and after [`Appended::All`], `cx` is woken when there is.
+    fn poll_append(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended>;
+}
+
+/// What became of a look for something to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Appended {
+    /// That is all for now: looking again before being woken brings nothing.
+    All,
+    /// There may be more.
+    Part,
+    /// Nothing will come after it.
+    Last,
+}
+
+/// A stream that is written after its head.
+pub(crate) type Stream = Box<dyn StreamSource>;
+
+/// A body as a stream.
+pub(crate) struct BodyStream<B>(pub(crate) B);
+
+impl<B> StreamSource for BodyStream<B>
+where
+    B: Body<Data = Bytes, Error = Infallible> + Send + Unpin,
+{
+    fn poll_append(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended> {
+        let frame = std::task::ready!(Pin::new(&mut self.0).poll_frame(cx));
+        let Some(Ok(frame)) = frame else {
+            return Poll::Ready(Appended::Last);
+        };
+        out.extend(frame.into_data().unwrap_or_default());
+        Poll::Ready(Appended::Part)
+    }
+}
 
 #[derive(Default)]
 struct Slot {
-    body: Mutex<Option<StreamBody>>,
+    stream: Mutex<Option<Stream>>,
     /// Whether the placeholder has been polled, which the library does after it has written the head.
     polled: AtomicBool,
 }
 
-/// The way of a stream's body around the HTTP library. Travels in the extensions of a request.
+/// The way of a stream around the HTTP library. Travels in the extensions of a request.
 #[derive(Clone, Default)]
 pub(crate) struct Carrier {
     slot: Arc<Slot>,
 }
 
 impl Carrier {
-    /// Hands `body` over; the answer is to have the placeholder instead.
-    pub(crate) fn hand_over(&self, body: StreamBody) -> Placeholder {
-        *self.slot.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+    /// Hands `stream` over; the answer is to have the placeholder instead.
+    pub(crate) fn hand_over(&self, stream: Stream) -> Placeholder {
+        *self.slot.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
         Placeholder {
             slot: self.slot.clone(),
         }
     }
 
-    /// The body that was handed over, when its head is on the way.
-    pub(crate) fn take(&self) -> Option<StreamBody> {
+    /// The stream that was handed over, when its head is on the way.
+    pub(crate) fn take(&self) -> Option<Stream> {
         if !self.slot.polled.load(Ordering::Relaxed) {
             return None;
         }
         self.slot
-            .body
+            .stream
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
@@ -69,7 +104,7 @@ impl Body for Placeholder {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        // The listener polls the connection, so it looks after this without being woken.
+        // The server polls the connection, so it looks after this without being woken.
         self.slot.polled.store(true, Ordering::Relaxed);
         Poll::Pending
     }
@@ -78,14 +113,23 @@ impl Body for Placeholder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body_util::{BodyExt, Full};
+    use http_body_util::Full;
     use std::task::Waker;
 
     #[test]
-    fn a_body_is_taken_once_and_only_after_the_head() {
+    fn a_body_gives_its_data_and_then_its_end() {
+        let mut stream = BodyStream(Full::new(Bytes::from_static(b"body")));
+        let (mut cx, mut out) = (Context::from_waker(Waker::noop()), Vec::new());
+        assert_eq!(stream.poll_append(&mut cx, &mut out), Poll::Ready(Appended::Part));
+        assert_eq!(stream.poll_append(&mut cx, &mut out), Poll::Ready(Appended::Last));
+        assert_eq!(out, b"body");
+    }
+
+    #[test]
+    fn a_stream_is_taken_once_and_only_after_the_head() {
         let carrier = Carrier::default();
         assert!(carrier.take().is_none());
-        let mut placeholder = carrier.hand_over(Full::new(Bytes::from_static(b"body")).boxed());
+        let mut placeholder = carrier.hand_over(Box::new(BodyStream(Full::new(Bytes::new()))));
         assert!(carrier.take().is_none());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut placeholder).poll_frame(&mut cx).is_pending());

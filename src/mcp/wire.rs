@@ -5,7 +5,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use rmcp::model::ProtocolVersion;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -138,58 +138,68 @@ impl Wire {
         }
     }
 
-    /// One write for all of `entries`; a client that has read it has everything up to `position`.
-    pub(crate) fn encode(&self, entries: &[Entry], position: Position) -> Bytes {
-        if let (Wire::Session(_), [Entry::Updated(notice)]) = (self, entries)
-            && notice.position == position
-        {
-            return notice.frame(slot::SESSION_WITH_ID, |notice| {
-                let mut frame = BytesMut::from(&session_frame(notice)[..]);
-                put_id(&mut frame, position);
-                frame.freeze()
-            });
-        }
-        let mut frames = BytesMut::with_capacity(256 * entries.len());
+    /// Appends one write for all of `entries` to `out`; a client that has read it has everything up to `position`.
+    pub(crate) fn append(&self, entries: &[Entry], position: Position, out: &mut Vec<u8>) {
         let last = entries.len().saturating_sub(1);
         for (index, entry) in entries.iter().enumerate() {
             match self {
-                Wire::Session(_) => {
-                    match entry {
-                        Entry::Updated(notice) => frames.put(notice.frame(slot::SESSION, session_frame)),
-                        Entry::ListChanged(kind) => put_data(&mut frames, &list_changed(*kind, None)),
-                    }
-                    // Only the last event may carry an id: before it, not everything up to the position was sent.
-                    if index == last {
-                        put_id(&mut frames, position);
-                    } else {
-                        frames.put_u8(b'\n');
-                    }
+                // Only the last event may carry an id: before it, not everything up to the position was sent.
+                Wire::Session(_) if index < last => {
+                    append_session(entry, out);
+                    out.push(b'\n');
                 }
-                Wire::Listen(id) => {
-                    match entry {
-                        Entry::Updated(notice) => {
-                            frames.put(notice.frame(slot::LISTEN, listen_frame));
-                            frames.put_slice(id.get().as_bytes());
-                            frames.put_slice(b"}}}\n");
-                        }
-                        Entry::ListChanged(kind) => put_data(&mut frames, &list_changed(*kind, Some(id))),
-                    }
-                    frames.put_u8(b'\n');
-                }
+                Wire::Session(_) => append_last(entry, position, out),
+                Wire::Listen(id) => append_listen(entry, id, out),
             }
         }
-        frames.freeze()
     }
 }
 
-fn put_data(frames: &mut BytesMut, json: &str) {
-    frames.put_slice(b"data: ");
-    frames.put_slice(json.as_bytes());
-    frames.put_u8(b'\n');
+/// The event of a session, without its final empty line.
+fn append_session(entry: &Entry, out: &mut Vec<u8>) {
+    match entry {
+        Entry::Updated(notice) => notice.append_frame(slot::SESSION, session_frame, out),
+        Entry::ListChanged(kind) => append_data(&list_changed(*kind, None), out),
+    }
 }
 
-fn put_id(frames: &mut BytesMut, position: Position) {
-    frames.put_slice(format!("id: {position}\n\n").as_bytes());
+/// The event of a session with the id to resume from, in the rule the position of its own notice.
+fn append_last(entry: &Entry, position: Position, out: &mut Vec<u8>) {
+    if let Entry::Updated(notice) = entry
+        && notice.position == position
+    {
+        let with_id = |notice: &Notice| {
+            let mut frame = session_frame(notice).to_vec();
+            append_id(position, &mut frame);
+            frame.into()
+        };
+        return notice.append_frame(slot::SESSION_WITH_ID, with_id, out);
+    }
+    append_session(entry, out);
+    append_id(position, out);
+}
+
+/// The event of a listen stream.
+fn append_listen(entry: &Entry, id: &RawValue, out: &mut Vec<u8>) {
+    match entry {
+        Entry::Updated(notice) => {
+            notice.append_frame(slot::LISTEN, listen_frame, out);
+            out.extend_from_slice(id.get().as_bytes());
+            out.extend_from_slice(b"}}}\n");
+        }
+        Entry::ListChanged(kind) => append_data(&list_changed(*kind, Some(id)), out),
+    }
+    out.push(b'\n');
+}
+
+fn append_data(json: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"data: ");
+    out.extend_from_slice(json.as_bytes());
+    out.push(b'\n');
+}
+
+fn append_id(position: Position, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("id: {position}\n\n").as_bytes());
 }
 
 /// The event of a session, without id and final empty line.
@@ -251,8 +261,10 @@ mod tests {
         Position { epoch: 10, offset }
     }
 
-    fn text(bytes: &Bytes) -> &str {
-        std::str::from_utf8(bytes).unwrap()
+    fn written(wire: &Wire, entries: &[Entry], position: Position) -> String {
+        let mut out = Vec::new();
+        wire.append(entries, position, &mut out);
+        String::from_utf8(out).unwrap()
     }
 
     const UPDATED: &str = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"demo://a","_meta":{"io.github.tidings/etag":"v2-7"}}}"#;
@@ -261,11 +273,11 @@ mod tests {
     fn a_sessions_event_carries_the_position_it_is_safe_to_resume_from() {
         let wire = Wire::Session(Revision::R2025_06_18);
         assert_eq!(
-            text(&wire.encode(&[updated("demo://a", 3)], at(3))),
+            written(&wire, &[updated("demo://a", 3)], at(3)),
             format!("data: {UPDATED}\nid: a-3\n\n")
         );
         assert_eq!(
-            text(&wire.encode(&[updated("demo://a", 3)], at(2))),
+            written(&wire, &[updated("demo://a", 3)], at(2)),
             format!("data: {UPDATED}\nid: a-2\n\n")
         );
     }
@@ -276,7 +288,7 @@ mod tests {
         let entries = [Entry::ListChanged(ListKind::Tools), updated("demo://a", 3)];
         let list = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
         assert_eq!(
-            text(&wire.encode(&entries, at(3))),
+            written(&wire, &entries, at(3)),
             format!("data: {list}\n\ndata: {UPDATED}\nid: a-3\n\n")
         );
     }
@@ -285,11 +297,9 @@ mod tests {
     fn a_listen_streams_event_is_tagged_with_the_id_in_its_own_type() {
         for id in ["7", "\"listen:0\"", "\"quo\\\"te\""] {
             let wire = Wire::Listen(RawValue::from_string(id.into()).unwrap());
-            let frames = wire.encode(
-                &[updated("demo://\"q", 3), Entry::ListChanged(ListKind::Prompts)],
-                at(3),
-            );
-            let events: Vec<serde_json::Value> = text(&frames)
+            let entries = [updated("demo://\"q", 3), Entry::ListChanged(ListKind::Prompts)];
+            let frames = written(&wire, &entries, at(3));
+            let events: Vec<serde_json::Value> = frames
                 .split_terminator("\n\n")
                 .map(|event| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap())
                 .collect();
@@ -305,7 +315,7 @@ mod tests {
 
     #[test]
     fn only_2025_11_25_is_primed_and_only_2025_03_26_is_silent_and_batched() {
-        let primed = |revision| text(&Wire::Session(revision).hello(at(5))).starts_with("id: a-5");
+        let primed = |revision| Wire::Session(revision).hello(at(5)).starts_with(b"id: a-5");
         assert_eq!(Revision::ALL.map(primed), [false, false, false, true, false]);
         assert_eq!(
             Revision::ALL.map(Revision::tells_lists),

@@ -26,7 +26,7 @@ use super::http_server::{AnswerBody, Routes};
 use super::peeked::Peeked;
 use super::stream_writer::StreamWriter;
 use crate::Flow;
-use crate::carry::{Carrier, StreamBody};
+use crate::carry::{Carrier, Stream};
 use crate::mcp::{Metered, PeerAddress};
 use crate::metric::{self, Limit, OpenConnection};
 use crate::sink::ws::ConnectionPlace;
@@ -151,10 +151,10 @@ where
                 .await
                 .unwrap_or_default();
         }
-        Ok(Some(body)) => {
+        Ok(Some(stream)) => {
             let socket = connection.into_parts().io.into_inner();
             // A task of its own, so that nothing of this one is kept while the stream is open.
-            spawn_local(carry_stream(StreamWriter::new(socket, body), place));
+            spawn_local(carry_stream(StreamWriter::new(socket, stream), place));
         }
         // A client that goes away is how streams end.
         Err(error) => {
@@ -179,13 +179,13 @@ async fn carry_stream<T: AsyncRead + AsyncWrite + Unpin>(writer: StreamWriter<T>
     drop(place);
 }
 
-/// Serves a connection until it ends, or carries a stream whose head is written and whose body is answered.
+/// Serves a connection until it ends, or carries a stream whose head is written.
 fn poll_served<T, S>(
     connection: &mut http1::Connection<TokioIo<Metered<T>>, S>,
     carrier: &Carrier,
     flow: &Flow,
     cx: &mut Context<'_>,
-) -> Poll<hyper::Result<Option<StreamBody>>>
+) -> Poll<hyper::Result<Option<Stream>>>
 where
     T: AsyncRead + AsyncWrite + Unpin,
     S: HttpService<Incoming, ResBody = AnswerBody> + Unpin,
@@ -197,7 +197,7 @@ where
         // While bytes of the library's are unsent, the head may be among them.
         Poll::Pending if flow.blocked_since().is_some() => Poll::Pending,
         Poll::Pending => match carrier.take() {
-            Some(body) => Poll::Ready(Ok(Some(body))),
+            Some(stream) => Poll::Ready(Ok(Some(stream))),
             None => Poll::Pending,
         },
     }

@@ -1,40 +1,42 @@
-//! Writes a stream after its head: chunks (RFC 9112, 7.1) of a body, straight to the socket.
+//! Writes a stream after its head: chunks (RFC 9112, 7.1) of what its source has, straight to the socket.
 //!
-//! Owns: the socket of one stream, and what the kernel has not taken of its last chunk. Never: buffers more than one
-//! frame of the body, so what is not taken stays with the body, which conflates it. Receives a connection from the
-//! listener; polled on the thread that carries it.
+//! Owns: the socket of one stream, and what the kernel has not taken of its last chunk. Never: takes more from the source
+//! than one write carries, so what is not taken stays with the source, which conflates it. Receives a connection from the
+//! HTTP server; polled on the thread that carries it.
 //!
 //! Nothing that a client sends on a connection that carries a stream can be answered before the stream ends, which is
 //! also the end of the connection; it is read, so that a client that goes away is noticed, and dropped.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http_body::Body;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::carry::StreamBody;
+use crate::carry::{Appended, Stream};
 use crate::mcp::Metered;
 
-/// Frames written before other streams of the thread have their turn.
-const FRAMES_PER_TURN: usize = 8;
+/// Writes before other streams of the thread have their turn.
+const WRITES_PER_TURN: usize = 8;
 /// What a client may send on a connection that carries a stream; at the limit the connection ends.
 const IGNORED_MAX: usize = 64 * 1024;
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+/// Room for the head of a chunk: its size in hexadecimal digits and the end of that line.
+const CHUNK_HEAD: usize = 2 * size_of::<usize>() + 2;
+/// What a thread keeps of the place where chunks are put together.
+const CHUNK_KEPT: usize = 256 * 1024;
 
 thread_local! {
     /// Where a chunk is put together: one for all streams of a thread, since a chunk that the kernel takes whole, the
     /// rule, leaves nothing behind.
-    static CHUNK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static CHUNK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// One stream on its way to the socket; ends with the stream or the client.
 pub(super) struct StreamWriter<T> {
     socket: Metered<T>,
-    body: StreamBody,
+    source: Stream,
     /// What the kernel has not taken yet.
     rest: Vec<u8>,
     last: bool,
@@ -42,11 +44,11 @@ pub(super) struct StreamWriter<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
-    /// A writer of `body`.
-    pub(super) fn new(socket: Metered<T>, body: StreamBody) -> StreamWriter<T> {
+    /// A writer of what `source` has.
+    pub(super) fn new(socket: Metered<T>, source: Stream) -> StreamWriter<T> {
         StreamWriter {
             socket,
-            body,
+            source,
             rest: Vec::new(),
             last: false,
             ignored: 0,
@@ -57,7 +59,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
         if self.poll_client_gone(cx)? {
             return Poll::Ready(Ok(()));
         }
-        for _ in 0..FRAMES_PER_TURN {
+        for _ in 0..WRITES_PER_TURN {
             let blocked = self.poll_rest(cx)?.is_pending();
             if self.last {
                 return if blocked {
@@ -66,19 +68,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
                     Poll::Ready(Ok(()))
                 };
             }
-            // Also while the connection is blocked: the body then gives nothing, but wakes this when it is ended.
-            match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.write_chunk(cx, &data)?;
-                    }
-                }
-                None => {
-                    self.last = true;
-                    self.write(cx, LAST_CHUNK)?;
-                }
-            }
-            if blocked {
+            // Also while the connection is blocked: the source then gives nothing, but wakes this when it is ended.
+            let appended = std::task::ready!(self.poll_chunk(cx)?);
+            self.last = appended == Appended::Last;
+            if blocked || (appended == Appended::All && self.rest.is_empty()) {
                 return Poll::Pending;
             }
         }
@@ -86,23 +79,28 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
         Poll::Pending
     }
 
-    fn write_chunk(&mut self, cx: &mut Context<'_>, data: &Bytes) -> io::Result<()> {
-        // An empty chunk would end the stream.
-        if data.is_empty() {
-            return Ok(());
-        }
-        CHUNK.with_borrow_mut(|chunk| {
-            chunk.clear();
-            write!(chunk, "{:x}\r\n", data.len())?;
-            chunk.extend_from_slice(data);
-            chunk.extend_from_slice(b"\r\n");
-            self.write(cx, chunk)
-        })
+    /// Writes what the source has as one chunk; after its last, the end.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Appended>> {
+        let mut chunk = CHUNK.take();
+        chunk.clear();
+        chunk.resize(CHUNK_HEAD, 0);
+        let appended = self.source.poll_append(cx, &mut chunk);
+        let written = match appended {
+            Poll::Ready(appended) => {
+                let start = close_chunk(&mut chunk, appended == Appended::Last);
+                self.write(cx, &chunk[start..])
+            }
+            Poll::Pending => Ok(()),
+        };
+        chunk.shrink_to(CHUNK_KEPT);
+        CHUNK.set(chunk);
+        written?;
+        appended.map(Ok)
     }
 
     /// Writes what the kernel takes of `bytes` after everything before them, and keeps the rest.
     fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
-        let taken = if self.rest.is_empty() {
+        let taken = if self.rest.is_empty() && !bytes.is_empty() {
             match Pin::new(&mut self.socket).poll_write(cx, bytes) {
                 Poll::Ready(taken) => taken?,
                 Poll::Pending => 0,
@@ -163,12 +161,34 @@ impl<T> std::fmt::Debug for StreamWriter<T> {
     }
 }
 
+/// Makes a chunk of what was appended after the room for its head, and adds the last chunk if it is the last; answers
+/// where it starts. Nothing appended makes no chunk, since an empty one would end the stream.
+fn close_chunk(chunk: &mut Vec<u8>, last: bool) -> usize {
+    let size = chunk.len() - CHUNK_HEAD;
+    let mut start = CHUNK_HEAD;
+    if size > 0 {
+        let mut head = [0; CHUNK_HEAD];
+        let mut room = &mut head[..];
+        write!(room, "{size:x}\r\n").expect("the head of a chunk fits: it has room for the largest size");
+        let length = CHUNK_HEAD - room.len();
+        start -= length;
+        chunk[start..CHUNK_HEAD].copy_from_slice(&head[..length]);
+        chunk.extend_from_slice(b"\r\n");
+    }
+    if last {
+        chunk.extend_from_slice(LAST_CHUNK);
+    }
+    start
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::carry::BodyStream;
+    use bytes::Bytes;
     use futures_util::stream;
     use http_body::Frame;
-    use http_body_util::{BodyExt, StreamBody as Frames};
+    use http_body_util::StreamBody;
     use std::convert::Infallible;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
@@ -180,12 +200,18 @@ mod tests {
         (client.unwrap(), Metered::new(server.unwrap().0, None))
     }
 
-    fn body(frames: Vec<Bytes>) -> StreamBody {
+    fn body(frames: Vec<Bytes>) -> Stream {
         let frames = frames
             .into_iter()
             .map(|data| Ok::<_, Infallible>(Frame::data(data)));
-        // A stream that can be shared between threads, as the bodies of endpoints are.
-        BodyExt::boxed(Frames::new(stream::iter(frames.collect::<Vec<_>>())))
+        Box::new(BodyStream(StreamBody::new(stream::iter(
+            frames.collect::<Vec<_>>(),
+        ))))
+    }
+
+    fn silent() -> Stream {
+        let frames = stream::pending::<Result<Frame<Bytes>, Infallible>>();
+        Box::new(BodyStream(StreamBody::new(frames)))
     }
 
     #[tokio::test]
@@ -229,7 +255,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_goes_away_ends_its_stream() {
         let (client, server) = pair().await;
-        let silent = BodyExt::boxed(Frames::new(stream::pending::<Result<Frame<Bytes>, Infallible>>()));
+        let silent = silent();
         let writing = tokio::spawn(StreamWriter::new(server, silent));
         drop(client);
         writing.await.unwrap().unwrap();
@@ -238,7 +264,7 @@ mod tests {
     #[tokio::test]
     async fn what_a_client_sends_is_ignored_up_to_a_limit() {
         let (mut client, server) = pair().await;
-        let silent = BodyExt::boxed(Frames::new(stream::pending::<Result<Frame<Bytes>, Infallible>>()));
+        let silent = silent();
         let writing = tokio::spawn(StreamWriter::new(server, silent));
         // Refused once the limit is passed and the connection is gone.
         while client.write_all(&[b'x'; 4096]).await.is_ok() {}

@@ -22,14 +22,13 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http_body_util::BodyExt;
 
 use query::Asked;
 use recorder::Recorder;
 use shared::Shared;
 use stream::EventStream;
 
-use crate::carry::Carrier;
+use crate::carry::{BodyStream, Carrier};
 use crate::source::http_api::{Access, Kind, Problem, guarded};
 use crate::{AttachError, AttachOptions, Attachment, Bus, Position};
 
@@ -128,7 +127,7 @@ async fn open(
         ))
     })?;
     let body = match carrier {
-        Some(Extension(carrier)) => Body::new(carrier.hand_over(stream.boxed())),
+        Some(Extension(carrier)) => Body::new(carrier.hand_over(Box::new(BodyStream(stream)))),
         None => Body::new(stream),
     };
     let mut response = body.into_response();

@@ -88,6 +88,11 @@ impl OutboxReader {
         state.wake();
     }
 
+    /// How many entries are handed out at a time (see [`Limits::drain_max`](crate::Limits::drain_max)).
+    pub fn drain_max(&self) -> usize {
+        self.drain_max
+    }
+
     /// The position up to which everything has been handed out.
     pub fn position(&self) -> Position {
         let epoch = self.outbox.epoch.load(Ordering::Relaxed);
@@ -97,8 +102,9 @@ impl OutboxReader {
         }
     }
 
-    /// Hands what is pending to `take`, at most as many entries as one write should carry (see
-    /// [`Limits::drain_max`](crate::Limits::drain_max)); the rest comes with the next call.
+    /// Hands what is pending to `take`, at most as many entries as one write should carry
+    /// ([`drain_max`](Self::drain_max)); the rest comes with the next call. When it hands out fewer, nothing is pending
+    /// any more, and `cx` is woken by what comes next, as it is after an answer that is pending.
     pub fn poll_drain(&mut self, cx: &mut Context<'_>, mut take: impl FnMut(Entry)) -> Poll<Drained> {
         let mut state = self.outbox.lock();
         let state = &mut *state;
@@ -133,6 +139,10 @@ impl OutboxReader {
             state.told += taken as u64;
             state.patient = now;
             state.waiting = state.waiting.filter(|_| state.set.pending() > 0);
+            if taken < self.drain_max {
+                // So that whoever writes these needs no second look to be woken.
+                remember(&mut reader.waker, cx.waker());
+            }
             let offset = state.set.safe_offset();
             let epoch = self.outbox.epoch.load(Ordering::Relaxed);
             return Poll::Ready(Drained::Entries(Position { epoch, offset }));

@@ -184,7 +184,7 @@ pub(super) fn post_only() -> Answer {
 /// An open stream, written by whoever carries the connection where there is a `carrier`.
 pub(super) fn events(stream: EventStream, carrier: Option<&Carrier>) -> Answer {
     as_events(Response::new(match carrier {
-        Some(carrier) => carrier.hand_over(stream.boxed()).boxed(),
+        Some(carrier) => carrier.hand_over(Box::new(stream)).boxed(),
         None => stream.boxed(),
     }))
 }

@@ -1,9 +1,10 @@
-//! The body of an open stream: drained from an outbox, one frame per write.
+//! An open stream: drained from an outbox, one frame per write.
 //!
 //! Owns: the reader, the place among the streams allowed, and what the stream keeps alive. Never: holds a timer (its
 //! shard asks for keep-alives) or a task of rmcp's. Dropped by the connection when the client goes away, and with it
 //! everything that was subscribed for it.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use http_body_util::BodyExt;
 
 use super::EndpointBody;
 use super::peers::PeerPlace;
+use crate::carry::{Appended, StreamSource};
 use crate::mcp::ending;
 use crate::mcp::handler::McpSession;
 use crate::mcp::listen::Listening;
@@ -27,6 +29,11 @@ use crate::{Drained, EndReason, Entry, OutboxReader};
 
 /// How long rmcp may take to make the two messages of a listen stream.
 const FIRST_AND_LAST_TIMEOUT: Duration = Duration::from_secs(10);
+
+thread_local! {
+    /// Where entries are on their way from an outbox to the wire, one place for all streams of a thread.
+    static ENTRIES: Cell<Vec<Entry>> = const { Cell::new(Vec::new()) };
+}
 
 /// One of the streams allowed; given back when dropped.
 pub(super) struct StreamPlace {
@@ -79,7 +86,7 @@ pub(super) struct OpenStream {
     pub(super) _place: StreamPlace,
 }
 
-/// The body of an open stream.
+/// An open stream: a source for whoever writes the connection, a body for whoever does not.
 pub(super) struct EventStream {
     reader: OutboxReader,
     wire: Wire,
@@ -122,6 +129,43 @@ impl EventStream {
     }
 }
 
+impl StreamSource for EventStream {
+    fn poll_append(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended> {
+        if let Some(hello) = self.hello.take() {
+            out.extend(hello);
+            return Poll::Ready(Appended::Part);
+        }
+        if self.ended {
+            return Poll::Ready(Appended::Last);
+        }
+        let mut entries = ENTRIES.take();
+        let drained = self.reader.poll_drain(cx, |entry| entries.push(entry));
+        let appended = drained.map(|drained| match drained {
+            Drained::Entries(position) => {
+                self.wire.append(&entries, position, out);
+                self.held.metrics().wrote(&entries);
+                if entries.len() < self.reader.drain_max() {
+                    Appended::All
+                } else {
+                    Appended::Part
+                }
+            }
+            Drained::KeepAlive => {
+                out.extend(KEEP_ALIVE);
+                Appended::Part
+            }
+            Drained::Ended(reason) => {
+                self.ended = true;
+                out.extend(self.goodbye(reason).unwrap_or_default());
+                Appended::Last
+            }
+        });
+        entries.clear();
+        ENTRIES.set(entries);
+        appended
+    }
+}
+
 impl Body for EventStream {
     type Data = Bytes;
     type Error = Infallible;
@@ -130,27 +174,9 @@ impl Body for EventStream {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let stream = self.get_mut();
-        let frame = |bytes| Poll::Ready(Some(Ok(Frame::data(bytes))));
-        if let Some(hello) = stream.hello.take() {
-            return frame(hello);
-        }
-        if stream.ended {
-            return Poll::Ready(None);
-        }
-        let mut entries: Vec<Entry> = Vec::new();
-        match std::task::ready!(stream.reader.poll_drain(cx, |entry| entries.push(entry))) {
-            Drained::Entries(position) => {
-                let encoded = stream.wire.encode(&entries, position);
-                stream.held.metrics().wrote(&entries);
-                frame(encoded)
-            }
-            Drained::KeepAlive => frame(KEEP_ALIVE),
-            Drained::Ended(reason) => {
-                stream.ended = true;
-                stream.goodbye(reason).map_or(Poll::Ready(None), frame)
-            }
-        }
+        let mut bytes = Vec::new();
+        let appended = self.get_mut().poll_append(cx, &mut bytes);
+        appended.map(|_| (!bytes.is_empty()).then(|| Ok(Frame::data(bytes.into()))))
     }
 }
 
