@@ -42,6 +42,7 @@ fn main() -> anyhow::Result<()> {
     match arguments.first().map(String::as_str) {
         Some("serve-rmcp") => return http::serve_rmcp(),
         Some("serve-bare") => return http::serve_bare(&arguments[1..]),
+        Some("only-publish") => return publish::publish(count(&arguments)?),
         _ => {}
     }
     let options = Options::parse(&arguments)?;
@@ -57,6 +58,12 @@ fn main() -> anyhow::Result<()> {
         print!("{}", if options.json { table.json() } else { table.text() });
     }
     Ok(())
+}
+
+/// How often to do what is done for those who count instructions.
+fn count(arguments: &[String]) -> anyhow::Result<usize> {
+    let count = arguments.get(1).and_then(|count| count.parse().ok());
+    count.with_context(|| format!("{} needs a number, such as 1000", arguments[0]))
 }
 
 impl Options {

@@ -7,6 +7,7 @@
 mod shards;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix::{Actor, ActorContext, Context, Handler};
 
@@ -14,12 +15,12 @@ use crate::catalog::{Decision, Effect, Known};
 use crate::change::{ListOutcome, Outcome};
 use crate::ledger::{Ledger, Line};
 use crate::message::{
-    AttachQueue, BatchStored, Enlist, EnlistLists, EnlistQueue, Fan, Request, Route, Stamp, StampList,
+    AttachQueue, BatchStored, Enlist, EnlistLists, EnlistQueue, Request, Route, Stamp, StampList,
     StampLook, StampPage, StampRead, StampSubscribe, StampWatchLists,
 };
 use crate::metric::Limit;
 use crate::post::Guard;
-use crate::publisher::{Completion, Finish};
+use crate::publisher::Finish;
 use crate::store::{Record, StoreThread};
 use crate::trace::{Step, Tracer};
 use crate::{Cause, Etag, ListKind, Notice, NoticeKind, Position, ResourceUri};
@@ -109,6 +110,40 @@ impl EtagActor {
     }
 }
 
+impl EtagActor {
+    /// What a stamped change is told as, at the next place in the order of the bus.
+    fn notice(&mut self, uri: &ResourceUri, etag: Etag, cause: Cause, at: Instant) -> Notice {
+        match cause {
+            Cause::Updated => self.shards.metrics.updated.add(1),
+            Cause::Removed => self.shards.metrics.removed.add(1),
+        }
+        let position = self.ledger.advance();
+        let mut notice = Notice::new(uri.clone(), etag, cause, position, at);
+        notice.traced = self.tracer.wants(uri, position);
+        if notice.traced {
+            self.tracer.notice(&notice, Step::Changed(cause.into()));
+        }
+        notice
+    }
+
+    /// What a store has to know of the newest change, which is at `etag`; none without a store.
+    fn record(&self, uri: ResourceUri, etag: Etag) -> Option<Record> {
+        self.store.as_ref()?;
+        // With no room for removed URIs the ledger has forgotten it by now; a store still holds the line before.
+        let forgotten = Line {
+            etag,
+            digest: None,
+            live: false,
+        };
+        let line = self.ledger.line(&uri).copied().unwrap_or(forgotten);
+        Some(Record {
+            offset: self.ledger.position().offset,
+            floor: self.ledger.floor(),
+            line: Some((uri, line)),
+        })
+    }
+}
+
 /// Tells the tracer, if anybody traces, that a list changed.
 fn trace_list(tracer: &Tracer, kind: ListKind, position: Position) {
     let changed = || Step::Changed(NoticeKind::List(kind));
@@ -137,57 +172,33 @@ impl Handler<Stamp> for EtagActor {
             told: 0,
         };
         let metrics = &self.shards.metrics;
-        let forgotten = self.ledger.forgotten() - forgotten;
-        metrics.limit(Limit::Removed).increment(forgotten);
+        if self.ledger.forgotten() > forgotten {
+            let forgotten = self.ledger.forgotten() - forgotten;
+            metrics.limit(Limit::Removed).increment(forgotten);
+        }
         if !changed {
             metrics.unchanged.add(1);
             self.tracer.unchanged(&decision.uri, etag);
             return self.after(None, move |_| ticket.answer(Ok(outcome)));
         }
         metrics.changes.add(1);
-        let uri = decision.uri;
-        let notice = cause.map(|cause| {
-            match cause {
-                Cause::Updated => metrics.updated.add(1),
-                Cause::Removed => metrics.removed.add(1),
-            }
-            let position = self.ledger.advance();
-            let mut notice = Notice::new(uri.clone(), etag, cause, position, ticket.at());
-            notice.traced = self.tracer.wants(&uri, position);
-            if notice.traced {
-                self.tracer.notice(&notice, Step::Changed(cause.into()));
-            }
-            Arc::new(notice)
-        });
+        let at = ticket.at();
+        let notice = cause.map(|cause| self.notice(&decision.uri, etag, cause, at));
         let list = decision.list.map(|(kind, hash)| {
-            metrics.list_changed(kind);
+            self.shards.metrics.list_changed(kind);
             let position = self.ledger.advance();
             trace_list(&self.tracer, kind, position);
             (kind, hash, position)
         });
-        // With no room for removed URIs the ledger has forgotten it by now; a store still holds the line before.
-        let forgotten = Line {
-            etag,
-            digest: None,
-            live: false,
-        };
-        let line = self.ledger.line(&uri).copied().unwrap_or(forgotten);
-        let record = Record {
-            offset: self.ledger.position().offset,
-            floor: self.ledger.floor(),
-            line: Some((uri, line)),
-        };
+        let record = self.record(decision.uri, etag);
         let tracer = self.tracer.clone();
-        self.after(Some(record), move |shards| {
-            let mut completion = Completion::new(Finish::Change(ticket, outcome), shards.metrics.clone());
-            if let Some(notice) = notice.as_ref().filter(|notice| notice.traced) {
-                completion = completion.traced(notice, &tracer);
+        self.after(record, move |shards| {
+            let finish = Finish::Change(ticket, outcome);
+            match (notice, list) {
+                (notice, Some(list)) => shards.tell_list(notice, list, finish, &tracer),
+                (Some(notice), None) => shards.tell(notice, finish, &tracer),
+                (None, None) => finish.answer(0, 0, &shards.metrics),
             }
-            shards.fan(&Fan {
-                notice,
-                list,
-                completion: Arc::new(completion),
-            });
         });
     }
 }
@@ -207,6 +218,7 @@ impl Handler<StampList> for EtagActor {
         self.shards.metrics.list_changed(kind);
         let position = self.ledger.advance();
         trace_list(&self.tracer, kind, position);
+        let tracer = self.tracer.clone();
         self.after(
             Some(Record {
                 offset: position.offset,
@@ -218,13 +230,8 @@ impl Handler<StampList> for EtagActor {
                     changed: true,
                     told: 0,
                 };
-                let completion = Completion::new(Finish::List(ticket, outcome), shards.metrics.clone());
-                let list = Some((kind, hash, position));
-                shards.fan(&Fan {
-                    notice: None,
-                    list,
-                    completion: Arc::new(completion),
-                });
+                let finish = Finish::List(ticket, outcome);
+                shards.tell_list(None, (kind, hash, position), finish, &tracer);
             },
         );
     }
@@ -277,7 +284,7 @@ impl Handler<StampSubscribe> for EtagActor {
             let etag = self.etag_of(&uri, known).unwrap_or(Etag::UNKNOWN);
             (uri, etag)
         };
-        let verdicts = subscribe
+        let verdicts: Vec<Result<(ResourceUri, Etag), _>> = subscribe
             .verdicts
             .into_iter()
             .map(|verdict| verdict.map(stamp))
@@ -287,6 +294,9 @@ impl Handler<StampSubscribe> for EtagActor {
         } = subscribe;
         let at = self.ledger.position();
         self.after(None, move |shards| {
+            for (uri, _) in verdicts.iter().flatten() {
+                shards.will_want(&outbox, uri);
+            }
             shards.send(
                 outbox.shard(),
                 Enlist {
@@ -334,6 +344,7 @@ impl Handler<AttachQueue> for EtagActor {
         let at = self.ledger.position();
         // One shard offers to the queues, so that they are in the order of the bus.
         self.after(None, move |shards| {
+            shards.will_want_everything(0);
             shards.send(0, EnlistQueue { state, at, ticket });
         });
     }
@@ -359,6 +370,8 @@ impl Handler<Route> for EtagActor {
                         },
                     );
                     outbox.set_shard(to);
+                    // Its subscriptions are not known here; `to` counts them when it has them.
+                    shards.will_want_everything(to);
                     shards.send(
                         to,
                         Route {
@@ -368,7 +381,12 @@ impl Handler<Route> for EtagActor {
                     );
                 }
             }
-            request => shards.send(outbox.shard(), Route { outbox, request }),
+            request => {
+                if matches!(request, Request::Watch(..)) {
+                    shards.will_want_everything(outbox.shard());
+                }
+                shards.send(outbox.shard(), Route { outbox, request });
+            }
         });
     }
 }

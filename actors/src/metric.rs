@@ -12,7 +12,7 @@ mod attached;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metrics::{
     Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
@@ -206,7 +206,7 @@ pub(crate) struct Metrics {
     oldest: Gauge,
     /// Per shard the age of its oldest pending entry, in milliseconds.
     ages: Box<[AtomicU64]>,
-    pub(crate) fan_out: Histogram,
+    fan_out: Histogram,
     pub(crate) door_wait: Histogram,
     pub(crate) store_seconds: Histogram,
     pub(crate) store_records: Histogram,
@@ -324,6 +324,11 @@ impl Metrics {
         if let Some(held) = self.ages.get(shard) {
             held.store(age.as_millis() as u64, Ordering::Relaxed);
         }
+    }
+
+    /// Every outbox is marked for a change that passed the door at `since`.
+    pub(crate) fn fanned_out(&self, since: Instant) {
+        self.fan_out.record(since.elapsed());
     }
 
     pub(crate) fn refused(&self) -> u64 {
