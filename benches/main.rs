@@ -7,8 +7,11 @@
 #![expect(clippy::print_stdout, reason = "printing figures is what this program is for")]
 
 mod outbox;
+mod scope;
 mod publish;
+mod list;
 mod http;
+mod pipeline;
 mod support;
 
 use anyhow::{Context, bail};
@@ -31,9 +34,11 @@ pub(crate) struct Options {
 /// One row: its name, and what measures it.
 type Row = (&'static str, fn(&Options) -> anyhow::Result<Table>);
 
-const ROWS: [Row; 3] = [
+const ROWS: [Row; 5] = [
     ("outbox", outbox::run),
+    ("scope", scope::run),
     ("publish", publish::run),
+    ("list", list::run),
     ("http", http::run),
 ];
 
@@ -42,7 +47,11 @@ fn main() -> anyhow::Result<()> {
     match arguments.first().map(String::as_str) {
         Some("serve-rmcp") => return http::serve_rmcp(),
         Some("serve-bare") => return http::serve_bare(&arguments[1..]),
-        Some("only-publish") => return publish::publish(count(&arguments)?),
+        Some("only-publish") => return publish::publish(count(&arguments, 1)?),
+        Some("only-tell") => {
+            let (size, uris) = (count(&arguments, 1)?, count(&arguments, 2)?);
+            return outbox::tell(size, uris, arguments.get(3).is_some_and(|word| word == "drain"));
+        }
         _ => {}
     }
     let options = Options::parse(&arguments)?;
@@ -61,9 +70,9 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// How often to do what is done for those who count instructions.
-fn count(arguments: &[String]) -> anyhow::Result<usize> {
-    let count = arguments.get(1).and_then(|count| count.parse().ok());
-    count.with_context(|| format!("{} needs a number, such as 1000", arguments[0]))
+fn count(arguments: &[String], place: usize) -> anyhow::Result<usize> {
+    let count = arguments.get(place).and_then(|count| count.parse().ok());
+    count.with_context(|| format!("{} needs a number as word {place}, such as 10", arguments[0]))
 }
 
 impl Options {
@@ -82,7 +91,10 @@ impl Options {
                     })?);
                 }
                 name if ROWS.iter().any(|(row, _)| *row == name) => options.rows.push(name.to_owned()),
-                other => bail!("no row or option {other:?}: name outbox, publish or http"),
+                other => {
+                    let rows: Vec<_> = ROWS.iter().map(|(row, _)| *row).collect();
+                    bail!("no row or option {other:?}: name {}", rows.join(", "))
+                }
             }
         }
         Ok(options)

@@ -1,28 +1,24 @@
 //! Row `publish`: what one change costs the bus when nobody listens, with many in flight.
 //!
-//! Owns: the pipeline of changes of many resources in turn, and its bare twin, the same payload through three bare
+//! Owns: the changes of many resources in turn, and their bare twin, the same payload through three bare
 //! channels and back. The twin has the threads that a change passes in the bus when it is told: its first two hops
 //! share one, its third has its own. It decides nothing: no lookup, no digest, no version.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tidings::{Bus, Limits, Resource};
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Options;
-use crate::support::{Column, Cpu, RUNS, Table, Threads, least, median};
+use crate::pipeline::{Cost, pipeline};
+use crate::support::{Column, RUNS, Table, least, median};
 
 /// Changes per run.
 const CHANGES: usize = 200_000;
 /// Resources that are changed in turn.
 const RESOURCES: usize = 10_000;
-/// Changes that wait for their answer at once.
-const IN_FLIGHT: usize = 64;
 /// Room of one channel of the twin: as much as the bus lets through its door.
 const CHANNEL: usize = 1_024;
 
@@ -76,51 +72,14 @@ pub(crate) fn publish(changes: usize) -> anyhow::Result<()> {
     through_bus(0, changes).map(drop)
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Cost {
-    /// Changes per second.
-    rate: f64,
-    /// CPU of the whole process per change, the publisher's own included.
-    cpu_us: f64,
-    /// CPU of all threads but the publisher's.
-    own_us: f64,
-}
-
 fn payload(number: usize) -> anyhow::Result<Resource> {
     let uri = format!("bench://quiet/{}", number % RESOURCES);
     Ok(Resource::text(uri, format!("change {number}"))?)
 }
 
-/// Keeps `IN_FLIGHT` changes under way until all are answered.
-async fn pipeline<F>(changes: usize, change: impl Fn(Resource) -> F) -> anyhow::Result<Cost>
-where
-    F: Future<Output = anyhow::Result<()>>,
-{
-    let next = AtomicUsize::new(0);
-    let lane = || async {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= changes {
-                return anyhow::Ok(());
-            }
-            // Other bodies than those registered.
-            change(payload(RESOURCES + number)?).await?;
-        }
-    };
-    let pid = std::process::id();
-    let started = Instant::now();
-    let (all, own) = (Cpu::read(pid, Threads::All)?, Cpu::read(pid, Threads::Helpers)?);
-    let mut lanes: FuturesUnordered<_> = (0..IN_FLIGHT).map(|_| lane()).collect();
-    while let Some(lane) = lanes.next().await {
-        lane?;
-    }
-    let took = started.elapsed();
-    let per_change = |nanos: f64| nanos / 1e3 / changes as f64;
-    Ok(Cost {
-        rate: changes as f64 / took.as_secs_f64(),
-        cpu_us: per_change(all.since()?),
-        own_us: per_change(own.since()?),
-    })
+/// Other bodies than those registered.
+fn another(number: usize) -> anyhow::Result<Resource> {
+    payload(RESOURCES + number)
 }
 
 fn through_bus(shards: usize, changes: usize) -> anyhow::Result<Cost> {
@@ -133,8 +92,8 @@ fn through_bus(shards: usize, changes: usize) -> anyhow::Result<Cost> {
             bus.register(payload(number)?).await?;
         }
         let bus = &bus;
-        let cost = pipeline(changes, |resource| async move {
-            bus.update(resource).await?;
+        let cost = pipeline(changes, |_, number| async move {
+            bus.update(another(number)?).await?;
             Ok(())
         })
         .await?;
@@ -182,9 +141,9 @@ fn through_channels(changes: usize) -> anyhow::Result<Cost> {
     ];
     let runtime = Builder::new_current_thread().build()?;
     let way = &first;
-    let cost = runtime.block_on(pipeline(changes, |resource| async move {
+    let cost = runtime.block_on(pipeline(changes, |_, number| async move {
         let (reply, answer) = oneshot::channel();
-        way.send((resource, reply))
+        way.send((another(number)?, reply))
             .await
             .ok()
             .context("the first hop ended")?;

@@ -40,6 +40,8 @@ pub(crate) struct Decision {
 }
 
 struct Entry {
+    /// The key itself: what is handed on compares equal to what was handed on before without a look at the text.
+    uri: ResourceUri,
     resource: Arc<Resource>,
     content: Option<Digest>,
     /// Its share in the list hash; none when it is not listed.
@@ -113,32 +115,35 @@ impl Catalog {
 
     /// Makes a change, or refuses it and changes nothing.
     pub(crate) fn apply(&mut self, change: Change, condition: Condition) -> Result<Decision, PublishError> {
-        let held = self.resources.get(change.uri());
         if let Condition::Revision(revision) = condition
-            && held.map(|entry| entry.revision) != Some(revision)
+            && self.resources.get(change.uri()).map(|entry| entry.revision) != Some(revision)
         {
             return Err(PublishError::Conflict(change.uri().clone()));
         }
-        let exists = held.is_some();
         match change {
-            Change::Register(resource) if exists => Err(PublishError::AlreadyExists(resource.uri().clone())),
-            Change::Update(resource) if !exists => Err(PublishError::NotFound(resource.uri().clone())),
-            Change::Register(resource) | Change::Update(resource) | Change::Upsert(resource) => {
-                self.store(resource)
+            Change::Register(resource) if self.resources.contains_key(resource.uri()) => {
+                Err(PublishError::AlreadyExists(resource.uri().clone()))
             }
+            Change::Register(resource) | Change::Upsert(resource) => self.store(resource, true),
+            Change::Update(resource) => self.store(resource, false),
             Change::Touch(uri) => self.touch(uri),
             Change::Remove(uri) => self.remove(uri),
         }
     }
 
-    fn store(&mut self, resource: Resource) -> Result<Decision, PublishError> {
+    /// Makes `resource` what its URI stands for; one that does not exist yet only when it may be `new`.
+    fn store(&mut self, resource: Resource, new: bool) -> Result<Decision, PublishError> {
         let uri = resource.uri().clone();
+        let held = self.resources.get_mut(&uri);
+        if held.is_none() && !new {
+            return Err(PublishError::NotFound(uri));
+        }
         let (len, max) = (resource.held_len(), self.limits.body_bytes_max);
         if len > max {
             return Err(PublishError::BodyTooLarge { uri, len, max });
         }
         let content = content_digest(&resource);
-        let Some(held) = self.resources.get_mut(&uri) else {
+        let Some(held) = held else {
             return self.create(uri, resource, content);
         };
         let item = if resource.descriptor() == held.resource.descriptor() {
@@ -156,6 +161,7 @@ impl Catalog {
         };
         // Also when nothing changed: what clients do not see may differ, such as whether they may subscribe.
         held.resource = Arc::new(resource);
+        let uri = held.uri.clone();
         let list = self.relist(&uri, before, item);
         Ok(Decision {
             uri,
@@ -179,6 +185,7 @@ impl Catalog {
         self.revision += 1;
         let item = item_digest(&resource);
         let entry = Entry {
+            uri: uri.clone(),
             resource: Arc::new(resource),
             content,
             item,

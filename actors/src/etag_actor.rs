@@ -15,17 +15,19 @@ use crate::catalog::{Decision, Effect, Known};
 use crate::change::{ListOutcome, Outcome};
 use crate::ledger::{Ledger, Line};
 use crate::message::{
-    AttachQueue, BatchStored, Enlist, EnlistLists, EnlistQueue, Request, Route, Stamp, StampList,
-    StampLook, StampPage, StampRead, StampSubscribe, StampWatchLists,
+    AttachQueue, BatchStored, Enlist, EnlistLists, EnlistQueue, Request, Route, Stamp, StampList, StampLook,
+    StampPage, StampRead, StampSubscribe, StampWatchLists,
 };
 use crate::metric::Limit;
 use crate::post::Guard;
 use crate::publisher::Finish;
 use crate::store::{Record, StoreThread};
 use crate::trace::{Step, Tracer};
-use crate::{Cause, Etag, ListKind, Notice, NoticeKind, Position, ResourceUri};
+use crate::{Cause, Etag, ListKind, NoticeKind, Position, ResourceUri};
 
 pub(crate) use shards::Shards;
+
+use shards::Stamped;
 
 /// What is done once the ledger's records so far are durable.
 type Release = Box<dyn FnOnce(&Shards) + Send>;
@@ -54,10 +56,7 @@ impl Actor for EtagActor {
 impl EtagActor {
     /// Does `release` when `record` and everything before it is durable.
     fn after(&mut self, record: Option<Record>, release: impl FnOnce(&Shards) + Send + 'static) {
-        if self.store.is_none() {
-            return release(&self.shards);
-        }
-        if self.in_flight.is_none() && record.is_none() {
+        if self.store.is_none() || (self.in_flight.is_none() && record.is_none()) {
             return release(&self.shards);
         }
         self.waiting.push((record, Box::new(release)));
@@ -111,23 +110,30 @@ impl EtagActor {
 }
 
 impl EtagActor {
-    /// What a stamped change is told as, at the next place in the order of the bus.
-    fn notice(&mut self, uri: &ResourceUri, etag: Etag, cause: Cause, at: Instant) -> Notice {
+    /// Gives a stamped change the next place in the order of the bus.
+    fn place(&mut self, uri: ResourceUri, etag: Etag, cause: Cause, at: Instant) -> Stamped {
         match cause {
             Cause::Updated => self.shards.metrics.updated.add(1),
             Cause::Removed => self.shards.metrics.removed.add(1),
         }
         let position = self.ledger.advance();
-        let mut notice = Notice::new(uri.clone(), etag, cause, position, at);
-        notice.traced = self.tracer.wants(uri, position);
-        if notice.traced {
-            self.tracer.notice(&notice, Step::Changed(cause.into()));
+        let traced = self.tracer.wants(&uri, position);
+        let stamped = Stamped {
+            uri,
+            etag,
+            cause,
+            position,
+            at,
+            traced,
+        };
+        if traced {
+            self.tracer.notice(&stamped.notice(), Step::Changed(cause.into()));
         }
-        notice
+        stamped
     }
 
     /// What a store has to know of the newest change, which is at `etag`; none without a store.
-    fn record(&self, uri: ResourceUri, etag: Etag) -> Option<Record> {
+    fn record(&self, uri: &ResourceUri, etag: Etag) -> Option<Record> {
         self.store.as_ref()?;
         // With no room for removed URIs the ledger has forgotten it by now; a store still holds the line before.
         let forgotten = Line {
@@ -135,11 +141,11 @@ impl EtagActor {
             digest: None,
             live: false,
         };
-        let line = self.ledger.line(&uri).copied().unwrap_or(forgotten);
+        let line = self.ledger.line(uri).copied().unwrap_or(forgotten);
         Some(Record {
             offset: self.ledger.position().offset,
             floor: self.ledger.floor(),
-            line: Some((uri, line)),
+            line: Some((uri.clone(), line)),
         })
     }
 }
@@ -183,20 +189,20 @@ impl Handler<Stamp> for EtagActor {
         }
         metrics.changes.add(1);
         let at = ticket.at();
-        let notice = cause.map(|cause| self.notice(&decision.uri, etag, cause, at));
+        let stamped = cause.map(|cause| self.place(decision.uri.clone(), etag, cause, at));
         let list = decision.list.map(|(kind, hash)| {
             self.shards.metrics.list_changed(kind);
             let position = self.ledger.advance();
             trace_list(&self.tracer, kind, position);
             (kind, hash, position)
         });
-        let record = self.record(decision.uri, etag);
+        let record = self.record(&decision.uri, etag);
         let tracer = self.tracer.clone();
         self.after(record, move |shards| {
             let finish = Finish::Change(ticket, outcome);
-            match (notice, list) {
-                (notice, Some(list)) => shards.tell_list(notice, list, finish, &tracer),
-                (Some(notice), None) => shards.tell(notice, finish, &tracer),
+            match (stamped, list) {
+                (stamped, Some(list)) => shards.tell_list(stamped, list, finish, &tracer),
+                (Some(stamped), None) => shards.tell(stamped, finish, &tracer),
                 (None, None) => finish.answer(0, 0, &shards.metrics),
             }
         });

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use metrics::{
-    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    Counter, Gauge, Histogram, IntoF64, counter, describe_counter, describe_gauge, describe_histogram, gauge,
     histogram,
 };
 
@@ -176,6 +176,15 @@ impl Road {
     }
 }
 
+/// The time since then, up to when it is recorded: without a recorder no clock is read.
+struct Since(Instant);
+
+impl IntoF64 for Since {
+    fn into_f64(self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
+
 /// The numbers of one bus.
 pub(crate) struct Metrics {
     pub(crate) changes: Tally,
@@ -328,7 +337,7 @@ impl Metrics {
 
     /// Every outbox is marked for a change that passed the door at `since`.
     pub(crate) fn fanned_out(&self, since: Instant) {
-        self.fan_out.record(since.elapsed());
+        self.fan_out.record(Since(since));
     }
 
     pub(crate) fn refused(&self) -> u64 {

@@ -38,6 +38,9 @@ use look::{LOOK_ROUND, LOOK_ROUND_MIN, Stalling};
 /// Keep-alives of one shard are spread over this many ticks, so that not all streams write at once.
 const KEEP_ALIVE_TICKS: u32 = 8;
 
+/// From so many subscribers on a shard has a notice of its own.
+const APART_MIN: usize = 8;
+
 /// How often attached subscribers are looked after.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -271,7 +274,10 @@ impl Handler<Fan> for Publisher {
         let mut count = Count::default();
         let now = Moment::now();
         if let Some(notice) = &fan.notice {
-            for (outbox, slot) in self.table.subscribers(&notice.uri) {
+            let subscribers = self.table.subscribers(&notice.uri);
+            let apart = (subscribers.len() >= APART_MIN).then(|| Arc::new(notice.apart()));
+            let notice = apart.as_ref().unwrap_or(notice);
+            for (outbox, slot) in subscribers {
                 let marked = outbox.mark(slot, notice, now);
                 count.add(marked);
                 if notice.traced {

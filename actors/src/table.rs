@@ -107,7 +107,7 @@ impl<T> SubscriptionTable<T> {
     }
 
     /// Who subscribed to `uri`, each with the slot of that subscription.
-    pub fn subscribers(&self, uri: &ResourceUri) -> impl Iterator<Item = (&T, SlotId)> {
+    pub fn subscribers(&self, uri: &ResourceUri) -> impl ExactSizeIterator<Item = (&T, SlotId)> {
         let column = self.columns.get(uri).map_or(&[][..], Vec::as_slice);
         column
             .iter()

@@ -4,6 +4,7 @@
 //! which somebody may want it. Whatever can make a shard want more is counted here before it is passed on.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix::{Addr, Handler};
 
@@ -14,7 +15,27 @@ use crate::outbox::Outbox;
 use crate::post::post;
 use crate::publisher::{Completion, Finish, Publisher};
 use crate::trace::{Step, Tracer};
-use crate::{ListHash, ListKind, Notice, Position, ResourceUri};
+use crate::{Cause, Etag, ListHash, ListKind, Notice, Position, ResourceUri};
+
+/// A change of a resource that has its place in the order of the bus. It becomes a notice when somebody wants it.
+pub(super) struct Stamped {
+    pub(super) uri: ResourceUri,
+    pub(super) etag: Etag,
+    pub(super) cause: Cause,
+    pub(super) position: Position,
+    /// When it passed the door.
+    pub(super) at: Instant,
+    /// Whether somebody wants to know what becomes of it.
+    pub(super) traced: bool,
+}
+
+impl Stamped {
+    pub(super) fn notice(&self) -> Notice {
+        let mut notice = Notice::new(self.uri.clone(), self.etag, self.cause, self.position, self.at);
+        notice.traced = self.traced;
+        notice
+    }
+}
 
 /// The publisher shards, as the Etag actor sends to them.
 pub(crate) struct Shards {
@@ -25,18 +46,18 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
-    /// Has everybody told of `notice` who wants it, and then whoever made the change answered.
-    pub(super) fn tell(&self, notice: Notice, finish: Finish, tracer: &Arc<Tracer>) {
-        let group = self.interest.group(&notice.uri);
+    /// Has everybody told of what was stamped who wants it, and then whoever made the change answered.
+    pub(super) fn tell(&self, stamped: Stamped, finish: Finish, tracer: &Arc<Tracer>) {
+        let group = self.interest.group(&stamped.uri);
         let wanting = |shard: &usize| self.interest.wants(*shard, group);
         let mut shards = (0..self.addrs.len()).filter(wanting).peekable();
         if shards.peek().is_none() {
-            if notice.traced {
-                tracer.notice(&notice, Step::Fanned { told: 0 });
+            if stamped.traced {
+                tracer.notice(&stamped.notice(), Step::Fanned { told: 0 });
             }
             return finish.answer(0, 0, &self.metrics);
         }
-        let fan = self.fan(Some(notice), None, finish, tracer);
+        let fan = self.fan(Some(stamped), None, finish, tracer);
         for shard in shards {
             self.send(shard, fan.clone());
         }
@@ -46,12 +67,12 @@ impl Shards {
     /// whom it does not tell of a list, so it goes to all.
     pub(super) fn tell_list(
         &self,
-        notice: Option<Notice>,
+        stamped: Option<Stamped>,
         list: (ListKind, ListHash, Position),
         finish: Finish,
         tracer: &Arc<Tracer>,
     ) {
-        let fan = self.fan(notice, Some(list), finish, tracer);
+        let fan = self.fan(stamped, Some(list), finish, tracer);
         for shard in 0..self.addrs.len() {
             self.send(shard, fan.clone());
         }
@@ -59,12 +80,12 @@ impl Shards {
 
     fn fan(
         &self,
-        notice: Option<Notice>,
+        stamped: Option<Stamped>,
         list: Option<(ListKind, ListHash, Position)>,
         finish: Finish,
         tracer: &Arc<Tracer>,
     ) -> Fan {
-        let notice = notice.map(Arc::new);
+        let notice = stamped.map(|stamped| Arc::new(stamped.notice()));
         let mut completion = Completion::new(finish, self.metrics.clone());
         if let Some(notice) = notice.as_ref().filter(|notice| notice.traced) {
             completion = completion.traced(notice, tracer);
