@@ -7,9 +7,12 @@
 #![expect(clippy::print_stdout, reason = "printing figures is what this program is for")]
 
 mod outbox;
+mod scope;
 mod publish;
+mod list;
 mod http;
 mod memory;
+mod pipeline;
 mod support;
 
 use anyhow::{Context, bail};
@@ -32,9 +35,11 @@ pub(crate) struct Options {
 /// One row: its name, and what measures it.
 type Row = (&'static str, fn(&Options) -> anyhow::Result<Table>);
 
-const ROWS: [Row; 4] = [
+const ROWS: &[Row] = &[
     ("outbox", outbox::run),
+    ("scope", scope::run),
     ("publish", publish::run),
+    ("list", list::run),
     ("http", http::run),
     ("memory", memory::run),
 ];
@@ -45,6 +50,11 @@ fn main() -> anyhow::Result<()> {
         Some("serve-rmcp") => return http::serve_rmcp(),
         Some("hold-sessions") => return memory::hold(&arguments[1..]),
         Some("serve-bare") => return http::serve_bare(&arguments[1..]),
+        Some("only-publish") => return publish::publish(count(&arguments, 1)?),
+        Some("only-tell") => {
+            let (size, uris) = (count(&arguments, 1)?, count(&arguments, 2)?);
+            return outbox::tell(size, uris, arguments.get(3).is_some_and(|word| word == "drain"));
+        }
         _ => {}
     }
     let options = Options::parse(&arguments)?;
@@ -52,7 +62,7 @@ fn main() -> anyhow::Result<()> {
         println!("nothing measured: run `cargo bench`, or name a row");
         return Ok(());
     }
-    for (name, run) in ROWS {
+    for (name, run) in ROWS.iter().copied() {
         if !options.rows.is_empty() && !options.rows.iter().any(|row| row == name) {
             continue;
         }
@@ -60,6 +70,12 @@ fn main() -> anyhow::Result<()> {
         print!("{}", if options.json { table.json() } else { table.text() });
     }
     Ok(())
+}
+
+/// How often to do what is done for those who count instructions.
+fn count(arguments: &[String], place: usize) -> anyhow::Result<usize> {
+    let count = arguments.get(place).and_then(|count| count.parse().ok());
+    count.with_context(|| format!("{} needs a number as word {place}, such as 10", arguments[0]))
 }
 
 impl Options {
@@ -78,10 +94,10 @@ impl Options {
                     })?);
                 }
                 name if ROWS.iter().any(|(row, _)| *row == name) => options.rows.push(name.to_owned()),
-                other => bail!(
-                    "no row or option {other:?}; the rows are {}",
-                    ROWS.map(|(row, _)| row).join(", ")
-                ),
+                other => {
+                    let rows: Vec<_> = ROWS.iter().map(|(row, _)| *row).collect();
+                    bail!("no row or option {other:?}: name {}", rows.join(", "))
+                }
             }
         }
         Ok(options)

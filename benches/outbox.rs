@@ -1,11 +1,13 @@
 //! Row `outbox`: what one change costs per subscriber, up to the outbox, without sockets.
 //!
-//! Owns: the fan-out through the bus's public API, and its bare twin, a loop that locks each subscriber and sets a
-//! flag. Both hand the change to a thread of their own and wait for its answer; both are read out between changes by
-//! the thread that asked, which is not counted.
+//! Owns: the fan-out through the bus's public API, and its bare twins, loops over as many subscribers: one locks each and
+//! sets a flag, the other leaves in each what a delivery needs, the newest notice per URI and a wake-up. All hand the
+//! change to a thread of their own and wait for its answer; all are read out between changes by the thread that asked,
+//! which is not counted.
 
+use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -23,13 +25,19 @@ const MARKS: usize = 3_000_000;
 /// the kernel counts CPU in steps of milliseconds.
 const LOOKS: usize = 10_000_000;
 
+/// Resources of [`tell`]; few enough for every outbox to find them as those of most subscribers are found.
+const TELL_MAX: usize = 16;
+
 const COLUMNS: &[Column] = &[
     ("wall_ns", "ns per outbox", 1),
-    ("wall_x", "x bare", 2),
+    ("wall_flags_x", "x bare flags", 2),
+    ("wall_outboxes_x", "x bare outboxes", 2),
     ("cpu_ns", "CPU ns per outbox", 1),
-    ("cpu_x", "x bare", 2),
+    ("cpu_flags_x", "x bare flags", 2),
+    ("cpu_outboxes_x", "x bare outboxes", 2),
     ("cpu_ns_min", "least CPU ns", 1),
-    ("cpu_x_min", "x bare", 2),
+    ("cpu_flags_x_min", "x bare flags", 2),
+    ("cpu_outboxes_x_min", "x bare outboxes", 2),
 ];
 
 /// Measures the row.
@@ -37,38 +45,50 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
     let mut table = Table::new("outbox", COLUMNS);
     let sizes = options.sessions.map_or(vec![1_000, 10_000], |size| vec![size]);
     for size in sizes {
-        let (mut one, mut each, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+        let mut runs: [(&str, Vec<Run>); 4] = LINES.map(|line| (line, Vec::new()));
         for _ in 0..RUNS {
-            one.push(fan_out(&mut OfBus::start(size, 1)?, size)?);
-            each.push(fan_out(&mut OfBus::start(size, 0)?, size)?);
-            bare.push(fan_out(&mut OfLoop::start(size), size)?);
+            runs[0].1.push(fan_out(&mut OfBus::start(size, 0, 1)?, size)?);
+            runs[1].1.push(fan_out(&mut OfBus::start(size, 0, 0)?, size)?);
+            runs[2].1.push(fan_out(&mut OfLoop::<Flag>::start(size), size)?);
+            runs[3]
+                .1
+                .push(fan_out(&mut OfLoop::<Letters>::start(size), size)?);
         }
-        let (bare, bare_min) = (beyond(&bare, size, median), beyond(&bare, size, least));
-        for (label, runs) in [("bus, 1 shard", one), ("bus, a shard per core", each)] {
-            let (cost, min) = (beyond(&runs, size, median), beyond(&runs, size, least));
-            let pairs = [
-                (cost.wall, bare.wall),
-                (cost.cpu, bare.cpu),
-                (min.cpu, bare_min.cpu),
-            ];
-            // A difference within the noise may be below zero, and a ratio to it says nothing.
-            let ratio = |cost: f64, bare: f64| (cost > 0.0 && bare > 0.0).then_some(cost / bare);
-            let figures = pairs.map(|(cost, bare)| [Some(cost), ratio(cost, bare)]);
-            let figures = figures.into_iter().flatten();
-            table.line(format!("{label}, {size}"), figures.collect());
+        let costs = runs.map(|(line, runs)| (line, figures(&runs, size)));
+        let [_, _, (_, flags), (_, letters)] = costs;
+        for (line, cost) in costs {
+            // A difference within the noise may be below zero, and a ratio to it says nothing; neither does one of a
+            // twin.
+            let ratio = |cost: f64, bare: f64| {
+                (line.starts_with("bus") && cost > 0.0 && bare > 0.0).then_some(cost / bare)
+            };
+            let figures = cost.into_iter().zip(flags).zip(letters);
+            let figures = figures
+                .flat_map(|((cost, flags), letters)| [Some(cost), ratio(cost, flags), ratio(cost, letters)]);
+            table.line(format!("{line}, {size}"), figures.collect());
         }
-        let figures = [bare.wall, bare.cpu, bare_min.cpu];
-        let figures = figures.iter().flat_map(|cost| [Some(*cost), None]);
-        table.line(format!("bare loop, {size}"), figures.collect());
     }
     Ok(table)
 }
 
+const LINES: [&str; 4] = [
+    "bus, 1 shard",
+    "bus, a shard per core",
+    "bare flags",
+    "bare outboxes",
+];
+
+/// Per outbox: median wall time, median CPU, least CPU.
+fn figures(runs: &[Run], size: usize) -> [f64; 3] {
+    let (middle, min) = (beyond(runs, size, median), beyond(runs, size, least));
+    [middle.wall, middle.cpu, min.cpu]
+}
+
 /// Nanoseconds: of one change, or per outbox.
 #[derive(Debug, Clone, Copy)]
-struct Cost {
-    wall: f64,
-    cpu: f64,
+pub(crate) struct Cost {
+    pub(crate) wall: f64,
+    pub(crate) cpu: f64,
 }
 
 /// One run: a change that nobody watches, and one that everybody does.
@@ -89,7 +109,7 @@ fn beyond(runs: &[Run], size: usize, pick: fn(Vec<f64>) -> f64) -> Cost {
 }
 
 /// Something that tells many.
-trait FanOut {
+pub(crate) trait FanOut {
     /// Makes change number `number`, of the watched thing or of one that nobody watches, and waits for the answer.
     fn publish(&mut self, watched: bool, number: usize) -> anyhow::Result<()>;
     /// Reads every subscriber out.
@@ -104,7 +124,7 @@ fn fan_out(target: &mut impl FanOut, size: usize) -> anyhow::Result<Run> {
 }
 
 /// The median wall time and the mean CPU of one change.
-fn rounds_of(
+pub(crate) fn rounds_of(
     target: &mut impl FanOut,
     watched: bool,
     rounds: usize,
@@ -129,16 +149,19 @@ fn rounds_of(
     })
 }
 
-/// The bus with sessions that watch one resource.
-struct OfBus {
+/// The bus with sessions that watch one resource, and bystanders that watch another.
+pub(crate) struct OfBus {
     runtime: Runtime,
     bus: Bus,
+    /// Of those who watch.
     readers: Vec<OutboxReader>,
     sessions: Vec<Session>,
+    idle: Vec<OutboxReader>,
+    bystanders: Vec<Session>,
 }
 
 impl OfBus {
-    fn start(size: usize, shards: usize) -> anyhow::Result<OfBus> {
+    pub(crate) fn start(size: usize, bystanders: usize, shards: usize) -> anyhow::Result<OfBus> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()?;
@@ -146,30 +169,71 @@ impl OfBus {
         limits.shards = shards;
         // No sign of life may fall into a measurement.
         limits.keep_alive = Duration::from_secs(3600);
-        limits.sessions_max = limits.sessions_max.max(size);
-        let (bus, sessions) = runtime.block_on(async {
+        limits.sessions_max = limits.sessions_max.max(size + bystanders);
+        let (bus, sessions, bystanders) = runtime.block_on(async {
             let bus = Bus::builder().limits(limits).start()?;
             bus.register(Resource::text("bench://watched", "")?).await?;
             bus.register(Resource::text("bench://quiet", "")?).await?;
-            let watched = ResourceUri::try_from("bench://watched")?;
-            let options = SessionOptions::new(SubscriberKind::Session, "bench");
-            let mut sessions = Vec::with_capacity(size);
+            bus.register(Resource::text("bench://other", "")?).await?;
+            // Spread evenly among the bystanders, as subscribers are.
+            let (mut sessions, mut others) = (Vec::with_capacity(size), Vec::with_capacity(bystanders));
             for _ in 0..size {
-                let session = bus.open(options.clone()).await?;
-                for answer in session.subscribe(vec![watched.clone()]).await? {
-                    answer?;
+                sessions.push(subscribed(&bus, "bench://watched").await?);
+                for _ in 0..bystanders / size {
+                    others.push(subscribed(&bus, "bench://other").await?);
                 }
-                sessions.push(session);
             }
-            anyhow::Ok((bus, sessions))
+            anyhow::Ok((bus, sessions, others))
         })?;
         Ok(OfBus {
             runtime,
             bus,
             readers: sessions.iter().map(Session::reader).collect(),
             sessions,
+            idle: bystanders.iter().map(Session::reader).collect(),
+            bystanders,
         })
     }
+}
+
+/// Tells `size` outboxes of each of `uris` resources once, and drains them if asked, for whoever counts what the process
+/// does.
+pub(crate) fn tell(size: usize, uris: usize, drain: bool) -> anyhow::Result<()> {
+    let uri = |number: usize| ResourceUri::try_from(format!("bench://{number}"));
+    let mut bus = OfBus::start(0, 0, 1)?;
+    let all: Vec<ResourceUri> = (0..TELL_MAX).map(uri).collect::<Result<_, _>>()?;
+    let told = bus.runtime.block_on(async {
+        for uri in &all {
+            bus.bus.register(Resource::text(uri, "")?).await?;
+        }
+        for _ in 0..size {
+            let options = SessionOptions::new(SubscriberKind::Session, "bench");
+            let session = bus.bus.open(options).await?;
+            session.subscribe(all.clone()).await?;
+            bus.sessions.push(session);
+        }
+        let mut told = 0;
+        for uri in all.iter().take(uris) {
+            told += bus.bus.update(Resource::text(uri, "changed")?).await?.told;
+        }
+        anyhow::Ok(told)
+    })?;
+    bus.readers = bus.sessions.iter().map(Session::reader).collect();
+    let drained = if drain { bus.drain() } else { told };
+    ensure!(
+        told == size * uris && drained == told,
+        "{told} told, {drained} drained"
+    );
+    Ok(())
+}
+
+async fn subscribed(bus: &Bus, uri: &str) -> anyhow::Result<Session> {
+    let options = SessionOptions::new(SubscriberKind::Session, "bench");
+    let session = bus.open(options).await?;
+    for answer in session.subscribe(vec![ResourceUri::try_from(uri)?]).await? {
+        answer?;
+    }
+    Ok(session)
 }
 
 impl FanOut for OfBus {
@@ -200,39 +264,87 @@ impl Drop for OfBus {
     fn drop(&mut self) {
         // Shutting down waits for streams that are still open.
         self.readers.clear();
+        self.idle.clear();
         self.sessions.clear();
+        self.bystanders.clear();
         self.runtime.block_on(self.bus.shutdown(Duration::from_secs(5)));
     }
 }
 
-/// What a subscriber is to the twin.
-#[derive(Debug, Default)]
-struct Slot {
+/// What is told: shared by all who are.
+#[derive(Debug)]
+struct Letter {
+    uri: Arc<str>,
     version: usize,
-    dirty: bool,
+}
+
+/// What a subscriber is to a twin.
+trait Told: Default + Send + Sync + 'static {
+    fn mark(&self, letter: &Arc<Letter>);
+    /// Reads it out, and waits for more; answers how much it was told.
+    fn drain(&self) -> usize;
+}
+
+/// A number and a flag.
+#[derive(Default)]
+struct Flag(Mutex<(usize, bool)>);
+
+impl Told for Flag {
+    fn mark(&self, letter: &Arc<Letter>) {
+        *lock(&self.0) = (letter.version, true);
+    }
+
+    fn drain(&self) -> usize {
+        usize::from(std::mem::take(&mut lock(&self.0).1))
+    }
+}
+
+/// The newest letter of each URI, and who is woken for them.
+#[derive(Default)]
+struct Letters(Mutex<(HashMap<Arc<str>, Arc<Letter>>, Option<Waker>)>);
+
+impl Told for Letters {
+    fn mark(&self, letter: &Arc<Letter>) {
+        let mut held = lock(&self.0);
+        held.0.insert(letter.uri.clone(), letter.clone());
+        if let Some(waker) = held.1.take() {
+            waker.wake();
+        }
+    }
+
+    fn drain(&self) -> usize {
+        let mut held = lock(&self.0);
+        held.1 = Some(Waker::noop().clone());
+        held.0.drain().count()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panics with the lock held")
 }
 
 /// A thread that walks the subscribers.
-struct OfLoop {
-    slots: Arc<Vec<Arc<Mutex<Slot>>>>,
+struct OfLoop<T> {
+    told: Arc<Vec<Arc<T>>>,
     asks: Option<SyncSender<(bool, usize)>>,
     answers: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl OfLoop {
-    fn start(size: usize) -> OfLoop {
-        let slots: Vec<_> = (0..size).map(|_| Arc::<Mutex<Slot>>::default()).collect();
-        let slots = Arc::new(slots);
+impl<T: Told> OfLoop<T> {
+    fn start(size: usize) -> OfLoop<T> {
+        let told: Vec<_> = (0..size).map(|_| Arc::<T>::default()).collect();
+        let told = Arc::new(told);
         let (asks, asked) = sync_channel::<(bool, usize)>(1);
         let (answer, answers) = sync_channel(1);
-        let walked = slots.clone();
+        let walked = told.clone();
         let walk = move || {
-            for (watched, number) in asked {
-                for slot in walked.iter().filter(|_| watched) {
-                    let mut slot = slot.lock().expect("nobody panics with the lock held");
-                    slot.version = number;
-                    slot.dirty = true;
+            let uri: Arc<str> = "bench://watched".into();
+            for (watched, version) in asked {
+                let uri = uri.clone();
+                let letter = Arc::new(Letter { uri, version });
+                for told in walked.iter().filter(|_| watched) {
+                    told.mark(&letter);
                 }
                 if answer.send(()).is_err() {
                     return;
@@ -240,7 +352,7 @@ impl OfLoop {
             }
         };
         OfLoop {
-            slots,
+            told,
             asks: Some(asks),
             answers,
             thread: Some(std::thread::spawn(walk)),
@@ -248,7 +360,7 @@ impl OfLoop {
     }
 }
 
-impl FanOut for OfLoop {
+impl<T: Told> FanOut for OfLoop<T> {
     fn publish(&mut self, watched: bool, number: usize) -> anyhow::Result<()> {
         let asks = self.asks.as_ref().context("the loop was asked after its end")?;
         asks.send((watched, number))?;
@@ -256,17 +368,11 @@ impl FanOut for OfLoop {
     }
 
     fn drain(&mut self) -> usize {
-        let slots = self.slots.iter();
-        slots
-            .filter(|slot| {
-                let mut slot = slot.lock().expect("nobody panics with the lock held");
-                std::mem::take(&mut slot.dirty)
-            })
-            .count()
+        self.told.iter().map(|told| told.drain()).sum()
     }
 }
 
-impl Drop for OfLoop {
+impl<T> Drop for OfLoop<T> {
     fn drop(&mut self) {
         self.asks = None;
         if let Some(thread) = self.thread.take() {

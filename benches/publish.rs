@@ -1,26 +1,24 @@
 //! Row `publish`: what one change costs the bus when nobody listens, with many in flight.
 //!
-//! Owns: the pipeline of changes, and its bare twin, the same payload through three bare channels and back. The twin
-//! has the bus's threads: its first two hops share one, its third has its own. It decides nothing: no lookup, no
-//! digest, no version.
+//! Owns: the changes of many resources in turn, and their bare twin, the same payload through three bare
+//! channels and back. The twin has the threads that a change passes in the bus when it is told: its first two hops
+//! share one, its third has its own. It decides nothing: no lookup, no digest, no version.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tidings::{Bus, Limits, Resource};
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Options;
-use crate::support::{Column, Cpu, RUNS, Table, Threads, least, median};
+use crate::pipeline::{Cost, pipeline};
+use crate::support::{Column, RUNS, Table, least, median};
 
 /// Changes per run.
-const CHANGES: usize = 100_000;
-/// Changes that wait for their answer at once.
-const IN_FLIGHT: usize = 64;
+const CHANGES: usize = 200_000;
+/// Resources that are changed in turn.
+const RESOURCES: usize = 10_000;
 /// Room of one channel of the twin: as much as the bus lets through its door.
 const CHANNEL: usize = 1_024;
 
@@ -28,21 +26,23 @@ const COLUMNS: &[Column] = &[
     ("changes_per_s", "changes/s", 0),
     ("cpu_us", "CPU µs per change", 2),
     ("cpu_x", "x bare", 2),
+    ("per_core", "changes per s of CPU", 0),
     ("cpu_us_min", "least CPU µs", 2),
-    ("cpu_x_min", "x bare", 2),
+    ("own_us", "without the publisher: CPU µs", 2),
+    ("own_x", "x bare", 2),
+    ("own_per_core", "changes per s of CPU", 0),
 ];
 
 /// Measures the row.
 pub(crate) fn run(_: &Options) -> anyhow::Result<Table> {
     let (mut one, mut each, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        one.push(through_bus(1)?);
-        each.push(through_bus(0)?);
-        bare.push(through_channels()?);
+        one.push(through_bus(1, CHANGES)?);
+        each.push(through_bus(0, CHANGES)?);
+        bare.push(through_channels(CHANGES)?);
     }
-    let rate = |runs: &[Cost]| median(runs.iter().map(|run| run.rate));
-    let middle = |runs: &[Cost]| median(runs.iter().map(|run| run.cpu_us));
-    let min = |runs: &[Cost]| least(runs.iter().map(|run| run.cpu_us));
+    let middle = |runs: &[Cost], figure: fn(&Cost) -> f64| median(runs.iter().map(figure));
+    let (bare_cpu, bare_own) = (middle(&bare, |run| run.cpu_us), middle(&bare, |run| run.own_us));
     let mut table = Table::new("publish", COLUMNS);
     for (label, runs) in [
         ("bus, 1 shard", &one),
@@ -51,74 +51,56 @@ pub(crate) fn run(_: &Options) -> anyhow::Result<Table> {
     ] {
         // The twin beside itself would be no figure.
         let ratio = |cost: f64, twin: f64| (label != "bare channels").then_some(cost / twin);
+        let (cpu, own) = (middle(runs, |run| run.cpu_us), middle(runs, |run| run.own_us));
         let figures = vec![
-            Some(rate(runs)),
-            Some(middle(runs)),
-            ratio(middle(runs), middle(&bare)),
-            Some(min(runs)),
-            ratio(min(runs), min(&bare)),
+            Some(middle(runs, |run| run.rate)),
+            Some(cpu),
+            ratio(cpu, bare_cpu),
+            Some(1e6 / cpu),
+            Some(least(runs.iter().map(|run| run.cpu_us))),
+            Some(own),
+            ratio(own, bare_own),
+            Some(1e6 / own),
         ];
         table.line(label, figures);
     }
     Ok(table)
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Cost {
-    /// Changes per second.
-    rate: f64,
-    /// CPU of the whole process per change, the publisher's own included.
-    cpu_us: f64,
+/// Makes `changes` changes and nothing else, for whoever counts what the process does.
+pub(crate) fn publish(changes: usize) -> anyhow::Result<()> {
+    through_bus(0, changes).map(drop)
 }
 
 fn payload(number: usize) -> anyhow::Result<Resource> {
-    Ok(Resource::text("bench://quiet", format!("change {number}"))?)
+    let uri = format!("bench://quiet/{}", number % RESOURCES);
+    Ok(Resource::text(uri, format!("change {number}"))?)
 }
 
-/// Keeps `IN_FLIGHT` changes under way until all are answered.
-async fn pipeline<F>(change: impl Fn(Resource) -> F) -> anyhow::Result<Cost>
-where
-    F: Future<Output = anyhow::Result<()>>,
-{
-    let next = AtomicUsize::new(0);
-    let lane = || async {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= CHANGES {
-                return anyhow::Ok(());
-            }
-            change(payload(number)?).await?;
-        }
-    };
-    let pid = std::process::id();
-    let (started, before) = (Instant::now(), Cpu::read(pid, Threads::All)?);
-    let mut lanes: FuturesUnordered<_> = (0..IN_FLIGHT).map(|_| lane()).collect();
-    while let Some(lane) = lanes.next().await {
-        lane?;
-    }
-    let (took, used) = (started.elapsed(), before.since()?);
-    Ok(Cost {
-        rate: CHANGES as f64 / took.as_secs_f64(),
-        cpu_us: used / 1e3 / CHANGES as f64,
-    })
+/// Other bodies than those registered.
+fn another(number: usize) -> anyhow::Result<Resource> {
+    payload(RESOURCES + number)
 }
 
-fn through_bus(shards: usize) -> anyhow::Result<Cost> {
+fn through_bus(shards: usize, changes: usize) -> anyhow::Result<Cost> {
     let runtime = Builder::new_current_thread().enable_time().build()?;
     let mut limits = Limits::default();
     limits.shards = shards;
     runtime.block_on(async {
         let bus = Bus::builder().limits(limits).start()?;
-        bus.register(payload(CHANGES)?).await?;
+        for number in 0..RESOURCES {
+            bus.register(payload(number)?).await?;
+        }
         let bus = &bus;
-        let cost = pipeline(|resource| async move {
-            bus.update(resource).await?;
+        let cost = pipeline(changes, |_, number| async move {
+            bus.update(another(number)?).await?;
             Ok(())
         })
         .await?;
-        let changes = bus.stats().await?.changes;
+        let changed = bus.stats().await?.changes;
         bus.shutdown(Duration::from_secs(5)).await;
-        anyhow::ensure!(changes > CHANGES as u64, "only {changes} changes were changes");
+        let due = RESOURCES + changes;
+        anyhow::ensure!(changed == due as u64, "{changed} of {due} changes were changes");
         Ok(cost)
     })
 }
@@ -143,7 +125,7 @@ async fn last_hop(mut from: mpsc::Receiver<Parcel>) {
     }
 }
 
-fn through_channels() -> anyhow::Result<Cost> {
+fn through_channels(changes: usize) -> anyhow::Result<Cost> {
     let (first, to_first) = mpsc::channel::<Parcel>(CHANNEL);
     let (second, to_second) = mpsc::channel::<Parcel>(CHANNEL);
     let (third, to_third) = mpsc::channel::<Parcel>(CHANNEL);
@@ -159,9 +141,9 @@ fn through_channels() -> anyhow::Result<Cost> {
     ];
     let runtime = Builder::new_current_thread().build()?;
     let way = &first;
-    let cost = runtime.block_on(pipeline(|resource| async move {
+    let cost = runtime.block_on(pipeline(changes, |_, number| async move {
         let (reply, answer) = oneshot::channel();
-        way.send((resource, reply))
+        way.send((another(number)?, reply))
             .await
             .ok()
             .context("the first hop ended")?;

@@ -3,7 +3,7 @@
 //! Owns: resources with their bodies and digests, templates, tools, prompts, and the three list hashes, kept
 //! incrementally. Never: knows versions, subscribers, actors or clocks; times are handed in.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -40,6 +40,8 @@ pub(crate) struct Decision {
 }
 
 struct Entry {
+    /// The key itself: what is handed on compares equal to what was handed on before without a look at the text.
+    uri: ResourceUri,
     resource: Arc<Resource>,
     content: Option<Digest>,
     /// Its share in the list hash; none when it is not listed.
@@ -83,7 +85,9 @@ impl Found {
 
 /// What exists.
 pub(crate) struct Catalog {
-    resources: BTreeMap<ResourceUri, Entry>,
+    resources: HashMap<ResourceUri, Entry>,
+    /// Those of them that are listed, in order.
+    listed: BTreeSet<ResourceUri>,
     templates: BTreeMap<String, Family>,
     tools: BTreeMap<String, (Arc<Tool>, Digest)>,
     prompts: BTreeMap<String, (Arc<Prompt>, Digest)>,
@@ -97,7 +101,8 @@ pub(crate) struct Catalog {
 impl Catalog {
     pub(crate) fn new(limits: Arc<Limits>) -> Catalog {
         Catalog {
-            resources: BTreeMap::new(),
+            resources: HashMap::new(),
+            listed: BTreeSet::new(),
             templates: BTreeMap::new(),
             tools: BTreeMap::new(),
             prompts: BTreeMap::new(),
@@ -110,93 +115,117 @@ impl Catalog {
 
     /// Makes a change, or refuses it and changes nothing.
     pub(crate) fn apply(&mut self, change: Change, condition: Condition) -> Result<Decision, PublishError> {
-        let held = self.resources.get(change.uri());
         if let Condition::Revision(revision) = condition
-            && held.map(|entry| entry.revision) != Some(revision)
+            && self.resources.get(change.uri()).map(|entry| entry.revision) != Some(revision)
         {
             return Err(PublishError::Conflict(change.uri().clone()));
         }
-        let exists = held.is_some();
         match change {
-            Change::Register(resource) if exists => Err(PublishError::AlreadyExists(resource.uri().clone())),
-            Change::Update(resource) if !exists => Err(PublishError::NotFound(resource.uri().clone())),
-            Change::Register(resource) | Change::Update(resource) | Change::Upsert(resource) => {
-                self.store(resource)
+            Change::Register(resource) if self.resources.contains_key(resource.uri()) => {
+                Err(PublishError::AlreadyExists(resource.uri().clone()))
             }
+            Change::Register(resource) | Change::Upsert(resource) => self.store(resource, true),
+            Change::Update(resource) => self.store(resource, false),
             Change::Touch(uri) => self.touch(uri),
             Change::Remove(uri) => self.remove(uri),
         }
     }
 
-    fn store(&mut self, resource: Resource) -> Result<Decision, PublishError> {
+    /// Makes `resource` what its URI stands for; one that does not exist yet only when it may be `new`.
+    fn store(&mut self, resource: Resource, new: bool) -> Result<Decision, PublishError> {
         let uri = resource.uri().clone();
+        let held = self.resources.get_mut(&uri);
+        if held.is_none() && !new {
+            return Err(PublishError::NotFound(uri));
+        }
         let (len, max) = (resource.held_len(), self.limits.body_bytes_max);
         if len > max {
             return Err(PublishError::BodyTooLarge { uri, len, max });
         }
         let content = content_digest(&resource);
-        let item = resource
-            .descriptor()
-            .listed
-            .then(|| resource.descriptor().digest());
-        let mut after = item
-            .into_iter()
-            .fold(self.hashes[ListKind::Resources.index()], ListHash::with);
-        let full = self.resources.len() >= self.limits.resources_max;
-        let created = match self.resources.get_mut(&uri) {
-            None if full => {
-                return Err(PublishError::TooMany {
-                    what: "resources",
-                    max: self.limits.resources_max,
-                });
-            }
-            None => true,
-            Some(held) => {
-                after = held.item.into_iter().fold(after, ListHash::without);
-                let same_content = same_content(held, &resource, content);
-                if same_content && held.item == item {
-                    // Only what clients do not see may differ: whether they may subscribe.
-                    held.resource = Arc::new(resource);
-                    return Ok(Decision {
-                        uri,
-                        effect: Effect::Unchanged,
-                        created: false,
-                        list: None,
-                    });
-                }
-                if same_content {
-                    (held.item, held.resource) = (item, Arc::new(resource));
-                    let list = self.set_hash(ListKind::Resources, after);
-                    return Ok(Decision {
-                        uri,
-                        effect: Effect::Unchanged,
-                        created: false,
-                        list,
-                    });
-                }
-                false
-            }
+        let Some(held) = held else {
+            return self.create(uri, resource, content);
         };
-        let joins = created && self.family_of(&uri).is_some();
+        let item = if resource.descriptor() == held.resource.descriptor() {
+            held.item
+        } else {
+            item_digest(&resource)
+        };
+        let before = std::mem::replace(&mut held.item, item);
+        let effect = if same_content(held, &resource, content) {
+            Effect::Unchanged
+        } else {
+            self.revision += 1;
+            (held.content, held.revision) = (content, self.revision);
+            Effect::Stored(content)
+        };
+        // Also when nothing changed: what clients do not see may differ, such as whether they may subscribe.
+        held.resource = Arc::new(resource);
+        let uri = held.uri.clone();
+        let list = self.relist(&uri, before, item);
+        Ok(Decision {
+            uri,
+            effect,
+            created: false,
+            list,
+        })
+    }
+
+    fn create(
+        &mut self,
+        uri: ResourceUri,
+        resource: Resource,
+        content: Option<Digest>,
+    ) -> Result<Decision, PublishError> {
+        let max = self.limits.resources_max;
+        if self.resources.len() >= max {
+            let what = "resources";
+            return Err(PublishError::TooMany { what, max });
+        }
         self.revision += 1;
+        let item = item_digest(&resource);
         let entry = Entry {
+            uri: uri.clone(),
             resource: Arc::new(resource),
             content,
             item,
             revision: self.revision,
         };
         self.resources.insert(uri.clone(), entry);
-        let list = self.set_hash(ListKind::Resources, after);
+        let list = self.relist(&uri, None, item);
+        let effect = if self.family_of(&uri).is_some() {
+            Effect::Joined(content)
+        } else {
+            Effect::Stored(content)
+        };
         Ok(Decision {
             uri,
-            effect: if joins {
-                Effect::Joined(content)
-            } else {
-                Effect::Stored(content)
-            },
-            created,
+            effect,
+            created: true,
             list,
         })
+    }
+
+    /// Takes the share `before` of `uri` out of the list of resources and puts `now` in. Answers the new hash when it is
+    /// another one.
+    fn relist(
+        &mut self,
+        uri: &ResourceUri,
+        before: Option<Digest>,
+        now: Option<Digest>,
+    ) -> Option<(ListKind, ListHash)> {
+        if before == now {
+            return None;
+        }
+        match (before, now) {
+            (None, Some(_)) => drop(self.listed.insert(uri.clone())),
+            (Some(_), None) => drop(self.listed.remove(uri)),
+            _ => {}
+        }
+        let hash = self.hashes[ListKind::Resources.index()];
+        let hash = before.into_iter().fold(hash, ListHash::without);
+        let hash = now.into_iter().fold(hash, ListHash::with);
+        self.set_hash(ListKind::Resources, hash)
     }
 
     fn touch(&mut self, uri: ResourceUri) -> Result<Decision, PublishError> {
@@ -221,11 +250,7 @@ impl Catalog {
         let Some(entry) = self.resources.remove(&uri) else {
             return Err(PublishError::NotFound(uri));
         };
-        let hash = entry
-            .item
-            .into_iter()
-            .fold(self.hashes[ListKind::Resources.index()], ListHash::without);
-        let list = self.set_hash(ListKind::Resources, hash);
+        let list = self.relist(&uri, entry.item, None);
         Ok(Decision {
             uri,
             effect: Effect::Removed,
@@ -392,13 +417,9 @@ impl Catalog {
     /// At most `limit` resources whose URI comes after `after`, in the order of their URIs.
     pub(crate) fn resources_after(&self, after: Option<&str>, limit: usize) -> Vec<Arc<Resource>> {
         let from = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let listed = self
-            .resources
-            .range::<str, _>(from)
-            .filter(|(_, entry)| entry.item.is_some());
+        let listed = self.listed.range::<str, _>(from).take(limit);
         listed
-            .take(limit)
-            .map(|(_, entry)| entry.resource.clone())
+            .filter_map(|uri| Some(self.resources.get(uri)?.resource.clone()))
             .collect()
     }
 
@@ -448,6 +469,12 @@ fn content_digest(resource: &Resource) -> Option<Digest> {
         Content::Held(body) => Some(body.digest(resource.descriptor().media_type.as_deref())),
         Content::Lazy(_) => None,
     }
+}
+
+/// The share of a resource in the hash of the list; none when it is not listed.
+fn item_digest(resource: &Resource) -> Option<Digest> {
+    let descriptor = resource.descriptor();
+    descriptor.listed.then(|| descriptor.digest())
 }
 
 fn same_content(held: &Entry, resource: &Resource, content: Option<Digest>) -> bool {

@@ -7,6 +7,7 @@
 mod shards;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix::{Actor, ActorContext, Context, Handler};
 
@@ -14,17 +15,19 @@ use crate::catalog::{Decision, Effect, Known};
 use crate::change::{ListOutcome, Outcome};
 use crate::ledger::{Ledger, Line};
 use crate::message::{
-    AttachQueue, BatchStored, Enlist, EnlistLists, EnlistQueue, Fan, Request, Route, Stamp, StampList,
-    StampLook, StampPage, StampRead, StampSubscribe, StampWatchLists,
+    AttachQueue, BatchStored, Enlist, EnlistLists, EnlistQueue, Request, Route, Stamp, StampList, StampLook,
+    StampPage, StampRead, StampSubscribe, StampWatchLists,
 };
 use crate::metric::Limit;
 use crate::post::Guard;
-use crate::publisher::{Completion, Finish};
+use crate::publisher::Finish;
 use crate::store::{Record, StoreThread};
 use crate::trace::{Step, Tracer};
-use crate::{Cause, Etag, ListKind, Notice, NoticeKind, Position, ResourceUri};
+use crate::{Cause, Etag, ListKind, NoticeKind, Position, ResourceUri};
 
 pub(crate) use shards::Shards;
+
+use shards::Stamped;
 
 /// What is done once the ledger's records so far are durable.
 type Release = Box<dyn FnOnce(&Shards) + Send>;
@@ -53,10 +56,7 @@ impl Actor for EtagActor {
 impl EtagActor {
     /// Does `release` when `record` and everything before it is durable.
     fn after(&mut self, record: Option<Record>, release: impl FnOnce(&Shards) + Send + 'static) {
-        if self.store.is_none() {
-            return release(&self.shards);
-        }
-        if self.in_flight.is_none() && record.is_none() {
+        if self.store.is_none() || (self.in_flight.is_none() && record.is_none()) {
             return release(&self.shards);
         }
         self.waiting.push((record, Box::new(release)));
@@ -109,6 +109,47 @@ impl EtagActor {
     }
 }
 
+impl EtagActor {
+    /// Gives a stamped change the next place in the order of the bus.
+    fn place(&mut self, uri: ResourceUri, etag: Etag, cause: Cause, at: Instant) -> Stamped {
+        match cause {
+            Cause::Updated => self.shards.metrics.updated.add(1),
+            Cause::Removed => self.shards.metrics.removed.add(1),
+        }
+        let position = self.ledger.advance();
+        let traced = self.tracer.wants(&uri, position);
+        let stamped = Stamped {
+            uri,
+            etag,
+            cause,
+            position,
+            at,
+            traced,
+        };
+        if traced {
+            self.tracer.notice(&stamped.notice(), Step::Changed(cause.into()));
+        }
+        stamped
+    }
+
+    /// What a store has to know of the newest change, which is at `etag`; none without a store.
+    fn record(&self, uri: &ResourceUri, etag: Etag) -> Option<Record> {
+        self.store.as_ref()?;
+        // With no room for removed URIs the ledger has forgotten it by now; a store still holds the line before.
+        let forgotten = Line {
+            etag,
+            digest: None,
+            live: false,
+        };
+        let line = self.ledger.line(uri).copied().unwrap_or(forgotten);
+        Some(Record {
+            offset: self.ledger.position().offset,
+            floor: self.ledger.floor(),
+            line: Some((uri.clone(), line)),
+        })
+    }
+}
+
 /// Tells the tracer, if anybody traces, that a list changed.
 fn trace_list(tracer: &Tracer, kind: ListKind, position: Position) {
     let changed = || Step::Changed(NoticeKind::List(kind));
@@ -137,57 +178,33 @@ impl Handler<Stamp> for EtagActor {
             told: 0,
         };
         let metrics = &self.shards.metrics;
-        let forgotten = self.ledger.forgotten() - forgotten;
-        metrics.limit(Limit::Removed).increment(forgotten);
+        if self.ledger.forgotten() > forgotten {
+            let forgotten = self.ledger.forgotten() - forgotten;
+            metrics.limit(Limit::Removed).increment(forgotten);
+        }
         if !changed {
             metrics.unchanged.add(1);
             self.tracer.unchanged(&decision.uri, etag);
             return self.after(None, move |_| ticket.answer(Ok(outcome)));
         }
         metrics.changes.add(1);
-        let uri = decision.uri;
-        let notice = cause.map(|cause| {
-            match cause {
-                Cause::Updated => metrics.updated.add(1),
-                Cause::Removed => metrics.removed.add(1),
-            }
-            let position = self.ledger.advance();
-            let mut notice = Notice::new(uri.clone(), etag, cause, position, ticket.at());
-            notice.traced = self.tracer.wants(&uri, position);
-            if notice.traced {
-                self.tracer.notice(&notice, Step::Changed(cause.into()));
-            }
-            Arc::new(notice)
-        });
+        let at = ticket.at();
+        let stamped = cause.map(|cause| self.place(decision.uri.clone(), etag, cause, at));
         let list = decision.list.map(|(kind, hash)| {
-            metrics.list_changed(kind);
+            self.shards.metrics.list_changed(kind);
             let position = self.ledger.advance();
             trace_list(&self.tracer, kind, position);
             (kind, hash, position)
         });
-        // With no room for removed URIs the ledger has forgotten it by now; a store still holds the line before.
-        let forgotten = Line {
-            etag,
-            digest: None,
-            live: false,
-        };
-        let line = self.ledger.line(&uri).copied().unwrap_or(forgotten);
-        let record = Record {
-            offset: self.ledger.position().offset,
-            floor: self.ledger.floor(),
-            line: Some((uri, line)),
-        };
+        let record = self.record(&decision.uri, etag);
         let tracer = self.tracer.clone();
-        self.after(Some(record), move |shards| {
-            let mut completion = Completion::new(Finish::Change(ticket, outcome), shards.metrics.clone());
-            if let Some(notice) = notice.as_ref().filter(|notice| notice.traced) {
-                completion = completion.traced(notice, &tracer);
+        self.after(record, move |shards| {
+            let finish = Finish::Change(ticket, outcome);
+            match (stamped, list) {
+                (stamped, Some(list)) => shards.tell_list(stamped, list, finish, &tracer),
+                (Some(stamped), None) => shards.tell(stamped, finish, &tracer),
+                (None, None) => finish.answer(0, 0, &shards.metrics),
             }
-            shards.fan(&Fan {
-                notice,
-                list,
-                completion: Arc::new(completion),
-            });
         });
     }
 }
@@ -207,6 +224,7 @@ impl Handler<StampList> for EtagActor {
         self.shards.metrics.list_changed(kind);
         let position = self.ledger.advance();
         trace_list(&self.tracer, kind, position);
+        let tracer = self.tracer.clone();
         self.after(
             Some(Record {
                 offset: position.offset,
@@ -218,13 +236,8 @@ impl Handler<StampList> for EtagActor {
                     changed: true,
                     told: 0,
                 };
-                let completion = Completion::new(Finish::List(ticket, outcome), shards.metrics.clone());
-                let list = Some((kind, hash, position));
-                shards.fan(&Fan {
-                    notice: None,
-                    list,
-                    completion: Arc::new(completion),
-                });
+                let finish = Finish::List(ticket, outcome);
+                shards.tell_list(None, (kind, hash, position), finish, &tracer);
             },
         );
     }
@@ -277,7 +290,7 @@ impl Handler<StampSubscribe> for EtagActor {
             let etag = self.etag_of(&uri, known).unwrap_or(Etag::UNKNOWN);
             (uri, etag)
         };
-        let verdicts = subscribe
+        let verdicts: Vec<Result<(ResourceUri, Etag), _>> = subscribe
             .verdicts
             .into_iter()
             .map(|verdict| verdict.map(stamp))
@@ -287,6 +300,9 @@ impl Handler<StampSubscribe> for EtagActor {
         } = subscribe;
         let at = self.ledger.position();
         self.after(None, move |shards| {
+            for (uri, _) in verdicts.iter().flatten() {
+                shards.will_want(&outbox, uri);
+            }
             shards.send(
                 outbox.shard(),
                 Enlist {
@@ -334,6 +350,7 @@ impl Handler<AttachQueue> for EtagActor {
         let at = self.ledger.position();
         // One shard offers to the queues, so that they are in the order of the bus.
         self.after(None, move |shards| {
+            shards.will_want_everything(0);
             shards.send(0, EnlistQueue { state, at, ticket });
         });
     }
@@ -359,6 +376,8 @@ impl Handler<Route> for EtagActor {
                         },
                     );
                     outbox.set_shard(to);
+                    // Its subscriptions are not known here; `to` counts them when it has them.
+                    shards.will_want_everything(to);
                     shards.send(
                         to,
                         Route {
@@ -368,7 +387,12 @@ impl Handler<Route> for EtagActor {
                     );
                 }
             }
-            request => shards.send(outbox.shard(), Route { outbox, request }),
+            request => {
+                if matches!(request, Request::Watch(..)) {
+                    shards.will_want_everything(outbox.shard());
+                }
+                shards.send(outbox.shard(), Route { outbox, request });
+            }
         });
     }
 }

@@ -122,30 +122,31 @@ impl Ledger {
     }
 
     fn stamp_above(&mut self, uri: &ResourceUri, digest: Option<Digest>, now: u64, base: u64) -> Stamped {
-        let line = self.lines.get(uri).copied();
-        if let Some(line) = line.filter(|line| line.live && digest.is_some() && line.digest == digest) {
+        let at = |version| Line {
+            etag: Etag {
+                version,
+                updated_at: now,
+            },
+            digest,
+            live: true,
+        };
+        let Some(line) = self.lines.get_mut(uri) else {
+            let line = at(base + 1);
+            self.lines.insert(uri.clone(), line);
             return Stamped {
                 etag: line.etag,
-                changed: false,
+                changed: true,
             };
-        }
-        let version = line.map_or(base, |line| line.etag.version) + 1;
-        let etag = Etag {
-            version,
-            updated_at: now,
         };
-        if line.is_some_and(|line| !line.live) {
-            self.removed_len -= 1;
+        let same = line.live && digest.is_some() && line.digest == digest;
+        if !same {
+            self.removed_len -= usize::from(!line.live);
+            *line = at(line.etag.version + 1);
         }
-        self.lines.insert(
-            uri.clone(),
-            Line {
-                etag,
-                digest,
-                live: true,
-            },
-        );
-        Stamped { etag, changed: true }
+        Stamped {
+            etag: line.etag,
+            changed: !same,
+        }
     }
 
     /// Removes `uri`; its version rises once more, for the notice that says so.

@@ -189,7 +189,7 @@ pub(crate) struct BatchStored(pub(crate) Result<(), crate::StoreError>);
 
 // ── Publisher ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-/// From the Etag actor to every shard: tell your share of the subscribers.
+/// From the Etag actor to every shard in which somebody may want it: tell your share of the subscribers.
 #[derive(Clone)]
 pub(crate) struct Fan {
     pub(crate) notice: Option<Arc<Notice>>,

@@ -12,10 +12,10 @@ mod attached;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metrics::{
-    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    Counter, Gauge, Histogram, IntoF64, counter, describe_counter, describe_gauge, describe_histogram, gauge,
     histogram,
 };
 
@@ -176,6 +176,15 @@ impl Road {
     }
 }
 
+/// The time since then, up to when it is recorded: without a recorder no clock is read.
+struct Since(Instant);
+
+impl IntoF64 for Since {
+    fn into_f64(self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
+
 /// The numbers of one bus.
 pub(crate) struct Metrics {
     pub(crate) changes: Tally,
@@ -206,7 +215,7 @@ pub(crate) struct Metrics {
     oldest: Gauge,
     /// Per shard the age of its oldest pending entry, in milliseconds.
     ages: Box<[AtomicU64]>,
-    pub(crate) fan_out: Histogram,
+    fan_out: Histogram,
     pub(crate) door_wait: Histogram,
     pub(crate) store_seconds: Histogram,
     pub(crate) store_records: Histogram,
@@ -324,6 +333,11 @@ impl Metrics {
         if let Some(held) = self.ages.get(shard) {
             held.store(age.as_millis() as u64, Ordering::Relaxed);
         }
+    }
+
+    /// Every outbox is marked for a change that passed the door at `since`.
+    pub(crate) fn fanned_out(&self, since: Instant) {
+        self.fan_out.record(Since(since));
     }
 
     pub(crate) fn refused(&self) -> u64 {

@@ -54,6 +54,14 @@ impl Notice {
         }
     }
 
+    /// The same notice for a shard of its own: shards that share one wait for each other wherever it is counted who
+    /// holds it. Its frames are encoded anew.
+    pub(crate) fn apart(&self) -> Notice {
+        let mut apart = Notice::new(self.uri.clone(), self.etag, self.cause, self.position, self.at);
+        apart.traced = self.traced;
+        apart
+    }
+
     /// The frame kept in `slot`, encoded by `encode` when it is asked for first. Which slot means which wire is the
     /// transports' own agreement. A slot out of range (see [`FRAME_SLOTS`]) encodes anew each time.
     pub fn frame(&self, slot: usize, encode: impl FnOnce(&Notice) -> Bytes) -> Bytes {

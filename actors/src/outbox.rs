@@ -267,7 +267,6 @@ impl Outbox {
 
     /// Notes that the resource behind `slot` changed, and wakes the reader when that is the first thing to tell.
     pub(crate) fn mark(&self, slot: SlotId, notice: &Arc<Notice>, now: Moment) -> Marked {
-        self.epoch.store(notice.position.epoch, Ordering::Relaxed);
         self.marking(now, |set| set.mark(slot, notice))
     }
 
@@ -283,7 +282,6 @@ impl Outbox {
         position: Position,
         now: Moment,
     ) -> Marked {
-        self.epoch.store(position.epoch, Ordering::Relaxed);
         self.marking(now, |set| {
             let before = set.pending();
             let marked = set.mark_list(kind, hash, position.offset);
@@ -295,6 +293,7 @@ impl Outbox {
         })
     }
 
+    /// Says which history its offsets belong to; before it is first marked.
     pub(crate) fn set_epoch(&self, epoch: u64) {
         self.epoch.store(epoch, Ordering::Relaxed);
     }
@@ -414,6 +413,7 @@ mod tests {
         let metrics = Metrics::register(1);
         let outbox = Arc::new(Outbox::new(SubscriberId(1), 0, &options, metrics, Arc::default()));
         let uri = ResourceUri::new("demo://a").unwrap();
+        outbox.set_epoch(9);
         let (slot, _) = outbox.with(|set| set.subscribe(&uri, Etag::UNKNOWN, 0));
         (outbox, slot)
     }

@@ -77,11 +77,13 @@ struct ListSlot {
 #[derive(Debug, Default)]
 pub struct OutboxSet {
     slots: Vec<Option<Slot>>,
-    by_uri: HashMap<ResourceUri, SlotId>,
+    /// Where slots are found once there are many.
+    by_uri: Option<Box<HashMap<ResourceUri, SlotId>>>,
     len: usize,
     /// How many slots were subscribed to by name.
     asked: usize,
-    lists: [Option<ListSlot>; 3],
+    /// Apart, so that what every mark touches lies close together, and since many watch none.
+    lists: Option<Box<[Option<ListSlot>; 3]>>,
     queue: VecDeque<Key>,
     /// The highest offset of any notice taken in.
     seen: u64,
@@ -152,13 +154,12 @@ impl OutboxSet {
     }
 
     fn index_all(&mut self, slot: SlotId, uri: &ResourceUri) {
-        if self.by_uri.is_empty() {
+        let by_uri = self.by_uri.get_or_insert_with(|| {
             let known = self.slots.iter().enumerate();
-            self.by_uri = known
-                .filter_map(|(i, s)| Some((s.as_ref()?.uri.clone(), i as SlotId)))
-                .collect();
-        }
-        self.by_uri.insert(uri.clone(), slot);
+            let known = known.filter_map(|(i, s)| Some((s.as_ref()?.uri.clone(), i as SlotId)));
+            Box::new(known.collect())
+        });
+        by_uri.insert(uri.clone(), slot);
     }
 
     /// Ends a subscription, pending notice included unless the set is open. Answers its slot.
@@ -182,7 +183,9 @@ impl OutboxSet {
         if removed.first.is_some() {
             self.queue.retain(|key| *key != Key::Slot(index));
         }
-        self.by_uri.remove(&removed.uri);
+        if let Some(by_uri) = &mut self.by_uri {
+            by_uri.remove(&removed.uri);
+        }
         self.free_from = self.free_from.min(index);
         self.len -= 1;
     }
@@ -208,8 +211,8 @@ impl OutboxSet {
 
     /// The slot of a URI.
     pub fn find(&self, uri: &ResourceUri) -> Option<SlotId> {
-        if self.slots.len() > WALK_MAX && !self.by_uri.is_empty() {
-            return self.by_uri.get(uri).copied();
+        if let Some(by_uri) = &self.by_uri {
+            return by_uri.get(uri).copied();
         }
         let same = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.uri == *uri);
         self.slots.iter().position(same).map(|index| index as SlotId)
@@ -313,7 +316,7 @@ impl OutboxSet {
             current_place: at,
             first: None,
         };
-        self.lists[kind.index()].get_or_insert(slot);
+        self.lists.get_or_insert_default()[kind.index()].get_or_insert(slot);
         self.seen = self.seen.max(at);
     }
 
@@ -321,7 +324,7 @@ impl OutboxSet {
     /// no longer pending.
     pub fn mark_list(&mut self, kind: ListKind, hash: ListHash, offset: u64) -> Marked {
         let at = self.place(offset);
-        let Some(list) = &mut self.lists[kind.index()] else {
+        let Some(list) = self.list_mut(kind) else {
             return Marked::Ignored;
         };
         if offset < list.current_offset {
@@ -360,7 +363,7 @@ impl OutboxSet {
                     return Some(Entry::Updated(notice));
                 }
                 Key::List(kind) => {
-                    let Some(list) = &mut self.lists[kind.index()] else {
+                    let Some(list) = self.list_mut(kind) else {
                         continue;
                     };
                     list.first = None;
@@ -387,7 +390,7 @@ impl OutboxSet {
                 slot.since = slot.latest.as_ref().map(|notice| notice.at);
             }
         }
-        for list in self.lists.iter_mut().flatten() {
+        for list in self.lists.iter_mut().flat_map(|lists| lists.iter_mut()).flatten() {
             if list.told_offset > offset {
                 list.first.get_or_insert(list.told_offset);
                 list.told = None;
@@ -403,7 +406,7 @@ impl OutboxSet {
     fn first_of(&self, key: Key) -> Option<u64> {
         match key {
             Key::Slot(slot) => self.slots.get(slot as usize)?.as_ref()?.first,
-            Key::List(kind) => self.lists[kind.index()]?.first,
+            Key::List(kind) => self.list(kind)?.first,
         }
     }
 
@@ -470,14 +473,22 @@ impl OutboxSet {
     /// The hash of `kind` that the subscriber was last told of; none when it does not watch that list or may have
     /// missed the telling.
     pub fn list_told(&self, kind: ListKind) -> Option<ListHash> {
-        self.lists[kind.index()].and_then(|list| list.told)
+        self.list(kind).and_then(|list| list.told)
     }
 
     /// The kinds it watches.
     pub fn lists(&self) -> impl Iterator<Item = ListKind> {
         ListKind::ALL
             .into_iter()
-            .filter(|kind| self.lists[kind.index()].is_some())
+            .filter(|kind| self.list(*kind).is_some())
+    }
+
+    fn list(&self, kind: ListKind) -> Option<&ListSlot> {
+        self.lists.as_ref()?[kind.index()].as_ref()
+    }
+
+    fn list_mut(&mut self, kind: ListKind) -> Option<&mut ListSlot> {
+        self.lists.as_mut()?[kind.index()].as_mut()
     }
 }
 

@@ -5,21 +5,19 @@
 //! one message per subscriber; it marks outboxes, and each reader is woken on the thread that carries its stream.
 //! Receives from the Etag actor (and surveys from the bus); answers the tickets it is handed.
 
+mod completion;
 mod count;
 mod look;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler};
 
 use crate::attach::{Attachments, Delivery, State};
-use crate::change::{ListOutcome, Outcome};
-use crate::door::Ticket;
-use crate::error::{PublishError, SubscribeError};
-use crate::limits::Limits;
+use crate::error::SubscribeError;
+use crate::interest::Interest;
 use crate::message::{EndAll, Enlist, EnlistLists, EnlistQueue, Fan, Request, Route};
 use crate::metric::{Limit, Metrics};
 use crate::moment::Moment;
@@ -27,86 +25,31 @@ use crate::outbox::{EndReason, Outbox};
 use crate::outbox_set::Marked;
 use crate::post::Guard;
 use crate::subscriber::SubscriberId;
-use crate::system::current_shard;
+use crate::system::{Parts, current_shard};
 use crate::table::{Member, SubscriptionTable};
 use crate::trace::{SkipReason, Step, Tracer, Who};
-use crate::{Etag, ListHash, Notice, NoticeKind, ResourceUri};
-use look::{LOOK_ROUND, LOOK_ROUND_MIN, Stalling};
+use crate::{Etag, ListHash, NoticeKind, ResourceUri};
+
+pub(crate) use completion::{Completion, Finish};
 
 use count::Count;
+use look::{LOOK_ROUND, LOOK_ROUND_MIN, Stalling};
 
 /// Keep-alives of one shard are spread over this many ticks, so that not all streams write at once.
 const KEEP_ALIVE_TICKS: u32 = 8;
 
+/// From so many subscribers on a shard has a notice of its own.
+const APART_MIN: usize = 8;
+
 /// How often attached subscribers are looked after.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-/// Who is answered when the last shard has marked its share.
-pub(crate) enum Finish {
-    Change(Ticket<Result<Outcome, PublishError>>, Outcome),
-    List(Ticket<Result<ListOutcome, PublishError>>, ListOutcome),
-}
-
-/// Shared by the shards that work on one change. Dropping the last share answers the caller.
-pub(crate) struct Completion {
-    told: AtomicUsize,
-    listed: AtomicUsize,
-    finish: Mutex<Option<Finish>>,
-    /// The notice that is told, when somebody wants to know what becomes of it.
-    traced: Option<(Arc<Notice>, Arc<Tracer>)>,
-    metrics: Arc<Metrics>,
-}
-
-impl Completion {
-    pub(crate) fn new(finish: Finish, metrics: Arc<Metrics>) -> Completion {
-        Completion {
-            told: AtomicUsize::new(0),
-            listed: AtomicUsize::new(0),
-            finish: Mutex::new(Some(finish)),
-            traced: None,
-            metrics,
-        }
-    }
-
-    /// Has the tracer told how many were told of `notice`.
-    pub(crate) fn traced(mut self, notice: &Arc<Notice>, tracer: &Arc<Tracer>) -> Completion {
-        self.traced = Some((notice.clone(), tracer.clone()));
-        self
-    }
-}
-
-impl Drop for Completion {
-    fn drop(&mut self) {
-        if let Some((notice, tracer)) = &self.traced {
-            let told = *self.told.get_mut();
-            tracer.notice(notice, Step::Fanned { told });
-        }
-        let finish = self
-            .finish
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        match finish {
-            Some(Finish::Change(ticket, outcome)) => {
-                self.metrics.fan_out.record(ticket.at().elapsed());
-                ticket.answer(Ok(Outcome {
-                    told: *self.told.get_mut(),
-                    ..outcome
-                }));
-            }
-            Some(Finish::List(ticket, outcome)) => {
-                self.metrics.fan_out.record(ticket.at().elapsed());
-                ticket.answer(Ok(ListOutcome {
-                    told: *self.listed.get_mut(),
-                    ..outcome
-                }));
-            }
-            None => {}
-        }
-    }
-}
 
 /// One shard of who wants what.
 pub(crate) struct Publisher {
+    /// Which of the shards it is.
+    shard: usize,
+    /// What the Etag actor knows of the shards' subscriptions: one count per cell of the table, lowered here.
+    interest: Arc<Interest>,
     /// URI → outboxes.
     table: SubscriptionTable<Arc<Outbox>>,
     members: HashMap<SubscriberId, Member>,
@@ -136,21 +79,25 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    pub(crate) fn new(
-        limits: &Limits,
-        metrics: Arc<Metrics>,
-        tracer: Arc<Tracer>,
-        attachments: Option<Arc<Attachments>>,
-        guard: Guard,
-    ) -> Publisher {
+    /// Shard number `shard` of a bus with these parts. One shard looks after all that are attached.
+    pub(crate) fn new(shard: usize, interest: Arc<Interest>, parts: &Parts, guard: Guard) -> Publisher {
+        let Parts {
+            limits,
+            metrics,
+            tracer,
+            attachments,
+            ..
+        } = parts;
         Publisher {
+            shard,
+            interest,
             table: SubscriptionTable::default(),
             members: HashMap::new(),
             lists: Default::default(),
             watching: BTreeSet::new(),
             queues: Vec::new(),
-            attachments,
-            tracer,
+            attachments: (shard == 0).then(|| attachments.clone()),
+            tracer: tracer.clone(),
             ended: None,
             keep_alive: limits.keep_alive,
             tick: 0,
@@ -159,7 +106,7 @@ impl Publisher {
             look_step: 0,
             stalled_after: limits.stalled_after,
             stalling: Stalling::default(),
-            metrics,
+            metrics: metrics.clone(),
             guard,
         }
     }
@@ -183,28 +130,36 @@ impl Publisher {
             .or_insert_with(|| table.insert(outbox.clone()))
     }
 
+    /// Takes a subscriber over, with what it asks for. Until here the Etag actor had everything handed to this shard
+    /// for its sake; from here on it is counted like the others.
     fn adopt(&mut self, outbox: &Arc<Outbox>) {
         let member = self.attach(outbox);
-        outbox.with(|set| {
+        let open = outbox.with(|set| {
             for (slot, uri) in set.slots() {
-                self.table.subscribe(member, slot, uri);
+                if self.table.subscribe(member, slot, uri) {
+                    self.interest.raise(self.shard, uri);
+                }
             }
             for kind in set.lists() {
                 self.lists[kind.index()].insert(member);
             }
-            if set.is_open() {
-                self.watching.insert(member);
-            }
+            set.is_open()
         });
+        if !(open && self.watching.insert(member)) {
+            self.interest.lower_everything(self.shard);
+        }
     }
 
     fn detach(&mut self, outbox: &Outbox) {
         if let Some(member) = self.members.remove(&outbox.id()) {
-            self.table.remove(member);
+            let gone = |uri: &ResourceUri| self.interest.lower(self.shard, uri);
+            self.table.remove(member, gone);
             for list in &mut self.lists {
                 list.remove(&member);
             }
-            self.watching.remove(&member);
+            if self.watching.remove(&member) {
+                self.interest.lower_everything(self.shard);
+            }
         }
     }
 
@@ -216,6 +171,23 @@ impl Publisher {
         at: u64,
         max: usize,
     ) -> Result<Etag, SubscribeError> {
+        let subscribed = self.subscribe(outbox, uri, etag, at, max);
+        if !matches!(subscribed, Ok(true)) {
+            // The Etag actor has counted one that is not made.
+            self.interest.lower(self.shard, uri);
+        }
+        subscribed.map(|_new| etag)
+    }
+
+    /// Answers whether there is a subscription now that was not there before.
+    fn subscribe(
+        &mut self,
+        outbox: &Outbox,
+        uri: &ResourceUri,
+        etag: Etag,
+        at: u64,
+        max: usize,
+    ) -> Result<bool, SubscribeError> {
         let member = self.member(outbox).ok_or(crate::Closed)?;
         let (slot, new) = outbox.with(|set| {
             let full = set.subscriptions() >= max && !set.is_subscribed(uri);
@@ -225,11 +197,8 @@ impl Publisher {
                 Ok(set.subscribe(uri, etag, at))
             }
         })?;
-        if new {
-            self.table.subscribe(member, slot, uri);
-            self.metrics.subscriptions.moved(0, 1);
-        }
-        Ok(etag)
+        self.metrics.subscriptions.moved(0, usize::from(new));
+        Ok(new && self.table.subscribe(member, slot, uri))
     }
 
     /// Offers what was told to those who want every notice.
@@ -249,7 +218,11 @@ impl Publisher {
 
     /// Once a second: those who are attached are looked after, and those who are detached forgotten.
     fn watch(&mut self) {
+        let before = self.queues.len();
         self.queues.retain(|state| !state.is_closed());
+        for _ in self.queues.len()..before {
+            self.interest.lower_everything(self.shard);
+        }
         if self.tracer.is_on() {
             self.tracer.prune();
         }
@@ -301,7 +274,10 @@ impl Handler<Fan> for Publisher {
         let mut count = Count::default();
         let now = Moment::now();
         if let Some(notice) = &fan.notice {
-            for (outbox, slot) in self.table.subscribers(&notice.uri) {
+            let subscribers = self.table.subscribers(&notice.uri);
+            let apart = (subscribers.len() >= APART_MIN).then(|| Arc::new(notice.apart()));
+            let notice = apart.as_ref().unwrap_or(notice);
+            for (outbox, slot) in subscribers {
                 let marked = outbox.mark(slot, notice, now);
                 count.add(marked);
                 if notice.traced {
@@ -315,10 +291,9 @@ impl Handler<Fan> for Publisher {
                     self.tracer.notice(notice, marked_step(outbox, marked));
                 }
             }
-            fan.completion.told.fetch_add(count.told(), Ordering::Relaxed);
         }
+        let told = count.told();
         if let Some((kind, hash, position)) = fan.list {
-            let before = count.told();
             for outbox in self.lists[kind.index()]
                 .iter()
                 .filter_map(|member| self.table.get(*member))
@@ -330,10 +305,8 @@ impl Handler<Fan> for Publisher {
             }
             let unasked = self.members.len() - self.lists[kind.index()].len();
             self.metrics.lists_unasked.add(unasked);
-            fan.completion
-                .listed
-                .fetch_add(count.told() - before, Ordering::Relaxed);
         }
+        fan.completion.add(told, count.told() - told);
         count.report(&self.metrics);
         if !self.queues.is_empty() {
             self.offer(&fan);
@@ -427,16 +400,21 @@ impl Handler<Route> for Publisher {
                 ticket.answer(());
             }
             Request::Watch(filter, max, ticket) => {
-                if let Some(member) = self.member(&outbox) {
+                let member = self.member(&outbox);
+                if member.is_some() {
                     outbox.with(|set| set.open(filter, max));
-                    self.watching.insert(member);
+                }
+                if !member.is_some_and(|member| self.watching.insert(member)) {
+                    self.interest.lower_everything(self.shard);
                 }
                 ticket.answer(());
             }
             Request::Unsubscribe(uri, ticket) => {
                 let slot = outbox.with(|set| set.unsubscribe(&uri));
                 if let Some((member, slot)) = self.member(&outbox).zip(slot) {
-                    self.table.unsubscribe(member, slot);
+                    if let Some(uri) = self.table.unsubscribe(member, slot) {
+                        self.interest.lower(self.shard, &uri);
+                    }
                     self.metrics.subscriptions.moved(1, 0);
                 }
                 ticket.answer(slot.is_some());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler};
 
-use crate::catalog::{Catalog, Known};
+use crate::catalog::{Catalog, Effect, Known};
 use crate::change::ListOutcome;
 use crate::etag_actor::EtagActor;
 use crate::message::{
@@ -46,7 +46,9 @@ impl Handler<Publish> for Registry {
     fn handle(&mut self, publish: Publish, _: &mut Context<Self>) {
         match self.catalog.apply(publish.change, publish.condition) {
             Ok(decision) => {
-                self.metrics.holds(self.catalog.counts());
+                if decision.created || decision.effect == Effect::Removed {
+                    self.metrics.holds(self.catalog.counts());
+                }
                 let stamp = Stamp {
                     decision,
                     now: publish.now,

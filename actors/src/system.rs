@@ -17,6 +17,7 @@ use crate::catalog::Catalog;
 use crate::door::Door;
 use crate::error::StartError;
 use crate::etag_actor::{EtagActor, Shards};
+use crate::interest::Interest;
 use crate::ledger::{Checkpoint, Ledger};
 use crate::limits::Limits;
 use crate::message::{BatchStored, EndAll};
@@ -163,15 +164,7 @@ impl Drop for Actors {
 
 /// Starts every actor, bottom up. Runs inside the actor system.
 fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
-    let Parts {
-        limits,
-        metrics,
-        tracer,
-        attachments,
-        door,
-        checkpoint,
-        store,
-    } = parts;
+    let (limits, metrics, door) = (parts.limits.clone(), parts.metrics.clone(), parts.door.clone());
     let (life, _) = watch::channel(Life::Running);
     // Every request has a permit, and a session has at most its attachment, a few moves and its end in flight.
     let mailbox = limits.in_flight_max + 4 * limits.sessions_max + 64;
@@ -181,35 +174,30 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
         door: door.clone(),
     };
 
+    let interest = Arc::new(Interest::new(limits.shard_count()));
     let mut threads = Threads::default();
     let mut publishers = Vec::new();
     let mut shards = Vec::new();
     for index in 0..limits.shard_count() {
         let arbiter = threads.arbiter()?;
         arbiter.spawn_fn(move || SHARD.set(Some(index)));
-        // One shard looks after all that are attached.
-        let attachments = (index == 0).then(|| attachments.clone());
-        let publisher = Publisher::new(
-            &limits,
-            metrics.clone(),
-            tracer.clone(),
-            attachments,
-            guard("publisher"),
-        );
+        let publisher = Publisher::new(index, interest.clone(), &parts, guard("publisher"));
         publishers.push(start(&arbiter, mailbox, publisher)?);
         shards.push(Shard { arbiter });
     }
 
     let core = threads.arbiter()?;
     let (tell_store, etag_addr) = std::sync::mpsc::sync_channel::<Addr<EtagActor>>(1);
-    let store = store
+    let store = parts
+        .store
         .map(|store| store_thread(store, etag_addr, metrics.clone()))
         .transpose()?;
     let (store, store_ends) = store.unzip();
     threads.store = store_ends;
-    let ledger = Ledger::new(checkpoint, limits.removed_max);
+    let ledger = Ledger::new(parts.checkpoint, limits.removed_max);
     let shard_addrs = Shards {
         addrs: publishers.clone(),
+        interest,
         metrics: metrics.clone(),
     };
     let etag = EtagActor {
@@ -218,7 +206,7 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
         store,
         in_flight: None,
         waiting: Vec::new(),
-        tracer,
+        tracer: parts.tracer,
         guard: guard("etag"),
     };
     let etag = start(&core, mailbox, etag)?;

@@ -55,11 +55,13 @@ impl<T> SubscriptionTable<T> {
         })
     }
 
-    /// Removes a subscriber with all its subscriptions.
-    pub fn remove(&mut self, member: Member) -> Option<T> {
+    /// Removes a subscriber with all its subscriptions; each URI is shown to `ended` when its subscription is gone.
+    pub fn remove(&mut self, member: Member, mut ended: impl FnMut(&ResourceUri)) -> Option<T> {
         let slots = self.rows.get(member)?.cells.len();
         for slot in 0..slots {
-            self.unsubscribe(member, slot as SlotId);
+            if let Some(uri) = self.unsubscribe(member, slot as SlotId) {
+                ended(&uri);
+            }
         }
         Some(self.rows.try_remove(member)?.value)
     }
@@ -86,17 +88,11 @@ impl<T> SubscriptionTable<T> {
         true
     }
 
-    /// Ends the subscription under `slot`. False when there is none.
-    pub fn unsubscribe(&mut self, member: Member, slot: SlotId) -> bool {
-        let cell = self
-            .rows
-            .get_mut(member)
-            .and_then(|row| row.cells.get_mut(slot as usize))
-            .and_then(Option::take);
-        let Some((uri, place)) = cell else { return false };
-        let Some(column) = self.columns.get_mut(&uri) else {
-            return false;
-        };
+    /// Ends the subscription under `slot`. Answers its URI; none when there is no such subscription.
+    pub fn unsubscribe(&mut self, member: Member, slot: SlotId) -> Option<ResourceUri> {
+        let cell = self.rows.get_mut(member)?.cells.get_mut(slot as usize)?;
+        let (uri, place) = cell.take()?;
+        let column = self.columns.get_mut(&uri)?;
         column.swap_remove(place as usize);
         if let Some(moved) = column.get(place as usize).copied() {
             let cells = &mut self.rows[moved.member as usize].cells;
@@ -107,11 +103,11 @@ impl<T> SubscriptionTable<T> {
             self.columns.remove(&uri);
         }
         self.len -= 1;
-        true
+        Some(uri)
     }
 
     /// Who subscribed to `uri`, each with the slot of that subscription.
-    pub fn subscribers(&self, uri: &ResourceUri) -> impl Iterator<Item = (&T, SlotId)> {
+    pub fn subscribers(&self, uri: &ResourceUri) -> impl ExactSizeIterator<Item = (&T, SlotId)> {
         let column = self.columns.get(uri).map_or(&[][..], Vec::as_slice);
         column
             .iter()
@@ -181,8 +177,15 @@ mod tests {
                         prop_assert!(live.insert(member));
                     }
                     Step::Leave(member) => {
-                        prop_assert_eq!(table.remove(member).is_some(), live.remove(&member));
-                        model.retain(|(m, _, _)| *m != member);
+                        let (mut ended, mut expected) = (Vec::new(), Vec::new());
+                        let removed = table.remove(member, |gone| ended.push(gone.clone()));
+                        prop_assert_eq!(removed.is_some(), live.remove(&member));
+                        model.retain(|(m, slot, name)| {
+                            (*m == member).then(|| expected.push((*slot, uri(*name)))).is_none()
+                        });
+                        expected.sort_unstable();
+                        let expected: Vec<_> = expected.into_iter().map(|(_, uri)| uri).collect();
+                        prop_assert_eq!(ended, expected);
                     }
                     Step::Subscribe(member, slot, name) => {
                         let taken = model.iter().any(|(m, s, _)| (*m, *s) == (member, slot));
@@ -195,7 +198,7 @@ mod tests {
                     Step::Unsubscribe(member, slot) => {
                         let before = model.len();
                         model.retain(|(m, s, _)| (*m, *s) != (member, slot));
-                        prop_assert_eq!(table.unsubscribe(member, slot), model.len() < before);
+                        prop_assert_eq!(table.unsubscribe(member, slot).is_some(), model.len() < before);
                     }
                 }
                 prop_assert_eq!(table.len(), model.len());
@@ -209,7 +212,7 @@ mod tests {
                 }
             }
             for member in live {
-                table.remove(member);
+                table.remove(member, |_| {});
             }
             prop_assert!(table.columns.is_empty() && table.rows.is_empty() && table.is_empty());
         }

@@ -63,7 +63,9 @@ fn check(text: &str) -> Result<(), &'static str> {
     if !starts_well || !letters.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)) {
         return Err("its scheme is not a letter followed by letters, digits, '+', '-' or '.'");
     }
-    if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+    // Most are ASCII, of which what may stand in one is easily told.
+    let plain = text.bytes().all(|byte| byte.is_ascii_graphic());
+    if !plain && text.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err("it has a space or control character; percent-encode it");
     }
     Ok(())

@@ -57,7 +57,9 @@ async fn try_publish_answers_busy_when_the_door_is_full() {
         limits.shards = 1;
     });
     bench.put("demo://a", "0").await;
-    // While the shard's thread is busy nothing is answered.
+    let client = bench.client().await;
+    client.subscribe("demo://a").await;
+    // While the shard's thread is busy nothing that somebody wants is answered.
     let gate = Gate::close(&bench.bus, 0).await;
     let publish = |body: &'static str| {
         let bus = bench.bus.clone();

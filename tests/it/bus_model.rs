@@ -10,6 +10,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tidings::{Change, Condition, ListKind, PublishError};
+use tidings_actors::{Filter, UriPattern};
 
 use crate::support::{Bench, Client, list_options, on_shard, text, tool, until, uri, within};
 
@@ -29,6 +30,7 @@ enum Step {
     Ready(u8),
     Subscribe(u8, u8),
     Unsubscribe(u8, u8),
+    Watch(u8),
     Drain(u8),
     Move(u8, u8),
     Disconnect(u8),
@@ -54,6 +56,7 @@ fn subscribing() -> impl Strategy<Value = Step> {
         2 => peer.clone().prop_map(Step::Ready),
         5 => (peer.clone(), name.clone()).prop_map(|(p, n)| Step::Subscribe(p, n)),
         1 => (peer.clone(), name).prop_map(|(p, n)| Step::Unsubscribe(p, n)),
+        1 => peer.clone().prop_map(Step::Watch),
         3 => peer.clone().prop_map(Step::Drain),
         1 => (peer.clone(), 0..2u8).prop_map(|(p, s)| Step::Move(p, s)),
         1 => peer.prop_map(Step::Disconnect),
@@ -75,6 +78,8 @@ struct Peer {
     announce: bool,
     /// What it asked for, and the newest version it knows or has pending.
     known: BTreeMap<u8, u64>,
+    /// Whether it wants every resource beside those.
+    watches: bool,
     /// Per list what it was told last, once it is ready: resources, tools.
     lists: Option<[String; 2]>,
     /// What is pending, oldest first, and how it will be told.
@@ -135,6 +140,7 @@ impl Model<'_> {
                     client,
                     announce,
                     known: BTreeMap::new(),
+                    watches: false,
                     lists: None,
                     queue: Vec::new(),
                 };
@@ -147,7 +153,16 @@ impl Model<'_> {
                 if let Some(peer) = self.peers.get_mut(&peer) {
                     let had = peer.known.remove(&name).is_some();
                     assert_eq!(peer.client.unsubscribe(&full).await, had);
-                    peer.queue.retain(|(key, _)| *key != Key::Resource(name));
+                    if !peer.watches {
+                        peer.queue.retain(|(key, _)| *key != Key::Resource(name));
+                    }
+                }
+            }
+            Step::Watch(peer) => {
+                let filter = all_of(self.run);
+                if let Some(peer) = self.peers.get_mut(&peer) {
+                    within(peer.client.session.watch(filter, 64)).await.unwrap();
+                    peer.watches = true;
                 }
             }
             Step::Drain(peer) => self.drain(peer),
@@ -231,8 +246,12 @@ impl Model<'_> {
         let line = format!("{} v{version}{end}", self.name(name));
         let mut told = 0;
         for peer in self.peers.values_mut() {
-            if let Some(known) = peer.known.get_mut(&name) {
-                (*known, told) = (version, told + 1);
+            let known = peer.known.get_mut(&name);
+            if peer.watches || known.is_some() {
+                told += 1;
+                if let Some(known) = known {
+                    *known = version;
+                }
                 match peer.queue.iter_mut().find(|(key, _)| *key == Key::Resource(name)) {
                     Some((_, pending)) => pending.clone_from(&line),
                     None => peer.queue.push((Key::Resource(name), line.clone())),
@@ -313,6 +332,12 @@ impl Peer {
             }
         }
     }
+}
+
+/// Every resource of a run.
+fn all_of(run: u64) -> Arc<Filter> {
+    let pattern = format!("demo://{run}/*").parse::<UriPattern>().unwrap();
+    Arc::new(Filter::of(vec![pattern]).unwrap())
 }
 
 async fn moved(bench: &Bench, mut client: Client, shard: u8) -> Client {
@@ -419,6 +444,9 @@ async fn subscribe_all(bench: Arc<Bench>, run: u32, steps: Vec<Step>) -> (Client
                 let had = client.unsubscribe(&name(n)).await;
                 assert_eq!(had, known.remove(&n).is_some());
             }
+            Step::Watch(_) => within(client.session.watch(all_of(run.into()), 64))
+                .await
+                .unwrap(),
             Step::Drain(_) => drop(client.told()),
             Step::Move(_, shard) => client = moved(&bench, client, shard).await,
             _ => {}

@@ -17,6 +17,7 @@ mod bus_back_pressure;
 mod bus_slow;
 mod bus_limit;
 mod bus_shard;
+mod bus_interest;
 mod bus_store;
 mod bus_end;
 mod bus_attach;
