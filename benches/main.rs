@@ -9,6 +9,12 @@
 mod outbox;
 mod publish;
 mod http;
+mod flat;
+mod scale;
+mod scope;
+mod stalled;
+mod storm;
+mod sockets;
 mod support;
 
 use anyhow::{Context, bail};
@@ -31,17 +37,22 @@ pub(crate) struct Options {
 /// One row: its name, and what measures it.
 type Row = (&'static str, fn(&Options) -> anyhow::Result<Table>);
 
-const ROWS: [Row; 3] = [
+const ROWS: &[Row] = &[
     ("outbox", outbox::run),
     ("publish", publish::run),
     ("http", http::run),
+    ("flat", flat::run),
+    ("scale", scale::run),
+    ("scope", scope::run),
+    ("stalled", stalled::run),
+    ("storm", storm::run),
 ];
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
-        Some("serve-rmcp") => return http::serve_rmcp(),
-        Some("serve-bare") => return http::serve_bare(&arguments[1..]),
+        Some("serve-rmcp") => return sockets::serve_rmcp(),
+        Some("serve-bare") => return sockets::serve_bare(&arguments[1..]),
         _ => {}
     }
     let options = Options::parse(&arguments)?;
@@ -60,6 +71,12 @@ fn main() -> anyhow::Result<()> {
 }
 
 impl Options {
+    /// The sizes of a row: the one asked for, or the row's own.
+    pub(crate) fn sizes(&self, own: &[usize]) -> Vec<usize> {
+        self.sessions
+            .map_or_else(|| own.to_vec(), |sessions| vec![sessions])
+    }
+
     fn parse(arguments: &[String]) -> anyhow::Result<Options> {
         let mut options = Options::default();
         let mut rest = arguments.iter();
@@ -75,7 +92,10 @@ impl Options {
                     })?);
                 }
                 name if ROWS.iter().any(|(row, _)| *row == name) => options.rows.push(name.to_owned()),
-                other => bail!("no row or option {other:?}: name outbox, publish or http"),
+                other => {
+                    let rows: Vec<&str> = ROWS.iter().map(|(row, _)| *row).collect();
+                    bail!("no row or option {other:?}: name one of {}", rows.join(", "))
+                }
             }
         }
         Ok(options)

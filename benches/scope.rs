@@ -1,0 +1,88 @@
+//! Row `scope`: whether a change costs by those who watch it, or by all who are there.
+//!
+//! Owns: two services, one with few sessions and one with many, in each of which 100 sessions, spread evenly, watch
+//! what is changed and all others something else. Both are open together and take turns. Streams say nothing by
+//! themselves meanwhile (`http.keep_alive` is long), since what idle streams cost by the second is not what a change
+//! costs.
+
+use anyhow::ensure;
+
+use crate::Options;
+use crate::sockets::{Era, FENCE, Kind, Plan, Running, WATCHED, fit};
+use crate::support::{Column, RUNS, Spread, Table, ratios};
+
+const FEW: usize = 1_000;
+const MANY: usize = 18_000;
+/// Sessions that watch what is changed.
+const WATCHERS: usize = 100;
+/// Changes in one repetition, after some that warm caches.
+const CHANGES: usize = 200;
+const WARM: usize = 10;
+
+const COLUMNS: &[Column] = &[
+    ("cpu_us", "CPU µs per change", 0),
+    ("delivery_us", "per delivery", 1),
+    ("few_x", "x few", 3),
+];
+
+/// Measures the row.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
+    let many = options.sessions.unwrap_or(MANY);
+    ensure!(
+        many >= FEW,
+        "--sessions {many} is fewer than the {FEW} they are compared with"
+    );
+    fit(FEW + many)?;
+    let mut table = Table::new("scope", COLUMNS);
+    for era in Era::ALL {
+        let sizes = [FEW, many];
+        let mut running = [start(era, FEW)?, start(era, many)?];
+        let mut cpu_us = [Vec::new(), Vec::new()];
+        for _ in 0..RUNS {
+            for (running, cpu_us) in running.iter_mut().zip(&mut cpu_us) {
+                cpu_us.push(repeat(running)?);
+            }
+        }
+        for (size, cpu) in sizes.into_iter().zip(&cpu_us) {
+            let deliveries = cpu.iter().map(|cpu| cpu / WATCHERS as f64);
+            let figures = vec![
+                Spread::of(cpu.iter().copied()),
+                Spread::of(deliveries),
+                ratios(cpu, &cpu_us[0]).filter(|_| size > FEW),
+            ];
+            table.spreads(
+                format!("{}, {WATCHERS} of {size}", Kind::Tidings(era).label()),
+                figures,
+            );
+        }
+    }
+    Ok(table)
+}
+
+fn start(era: Era, sessions: usize) -> anyhow::Result<Running> {
+    let every = sessions / WATCHERS;
+    let names = |index: usize| {
+        let watches = index % every == 0 && index / every < WATCHERS;
+        vec![(if watches { WATCHED } else { FENCE }).to_owned()]
+    };
+    Running::start(&Plan {
+        kind: Kind::Tidings(era),
+        sessions,
+        delivery_bytes: 0,
+        resources: &[WATCHED.to_owned(), FENCE.to_owned()],
+        names: &names,
+        settings: &[("TIDINGS_HTTP__KEEP_ALIVE", "5m")],
+    })
+}
+
+/// Server CPU per change, in microseconds.
+fn repeat(running: &mut Running) -> anyhow::Result<f64> {
+    for _ in 0..WARM {
+        running.change(WATCHED, WATCHERS)?;
+    }
+    let before = running.cpu()?;
+    for _ in 0..CHANGES {
+        running.change(WATCHED, WATCHERS)?;
+    }
+    Ok(before.since()? / 1e3 / CHANGES as f64)
+}
