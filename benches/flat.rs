@@ -1,9 +1,9 @@
 //! Row `flat`: what a notice costs when many changes are in flight, beside one change at a time.
 //!
-//! Owns: sessions that subscribe to 64 resources each, and rounds in which all 64 are changed at once, written on one
-//! connection without waiting for an answer; a round ends when every stream has been told of each, so nothing is
-//! merged and readers keep up. The twin writes the 64 frames of a round to each socket in one call: the most that
-//! batching can save.
+//! Owns: sessions that subscribe to 64 resources each, and rounds in which all 64 are changed at once, each on a
+//! connection of its own, since one connection's requests are served one after the other; a round ends when every
+//! stream has been told of each, so nothing is merged and readers keep up. The twin gets all requests of a round on one
+//! connection and writes their 64 frames to each socket in one call: the most that batching can save.
 
 use crate::Options;
 use crate::sockets::{Case, Era, Kind, Plan, Running, Trial, delivery_bytes, fit, measure};
@@ -42,6 +42,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
             kind,
             sessions,
             delivery_bytes,
+            publishers: if kind.is_ours() { RESOURCES } else { 1 },
             resources: &resources,
             names: &|_| resources.clone(),
             settings: &[],

@@ -43,6 +43,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
             kind,
             sessions,
             delivery_bytes,
+            publishers: 1,
             resources: &resources,
             names: &|_| resources.to_vec(),
             settings: &[],

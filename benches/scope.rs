@@ -69,6 +69,7 @@ fn start(era: Era, sessions: usize) -> anyhow::Result<Running> {
         kind: Kind::Tidings(era),
         sessions,
         delivery_bytes: 0,
+        publishers: 1,
         resources: &[WATCHED.to_owned(), FENCE.to_owned()],
         names: &names,
         settings: &[("TIDINGS_HTTP__KEEP_ALIVE", "5m")],

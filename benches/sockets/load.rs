@@ -1,4 +1,4 @@
-//! The readers: every stream in one epoll loop on one thread, and the connection that publishes.
+//! The readers: every stream in one epoll loop on one thread, and the connections that publish.
 //!
 //! Owns: the sockets once they are open, and what has been counted on each. Never: parses a protocol: a notice is an
 //! occurrence of a text that each has once, and so is an answer. Plain nonblocking sockets instead of an async
@@ -19,23 +19,25 @@ const TOLD_MAX: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 64 * 1024;
 /// Sockets that one turn of the loop reads, so that a change that is due waits for no more of them.
 const TURN_MAX: usize = 1024;
-/// The token of the publishing connection; streams have their index.
-const PUBLISHER: Token = Token(usize::MAX - 1);
 
-/// All readers and the publisher.
+/// All readers and the publishers. The token of a stream is its index, that of a publisher its index after all of them.
 pub(crate) struct Load {
     poll: Poll,
     events: Events,
-    publisher: TcpStream,
+    publishers: Vec<Publisher>,
     /// What an answer has, and one that accepts; none where publications are not answered.
     answer: Option<(Text, Text)>,
-    answers: Matches,
-    accepted: Matches,
     streams: Vec<Stream>,
     notice: Text,
     fence: Text,
     bytes: u64,
     buffer: Vec<u8>,
+}
+
+struct Publisher {
+    socket: TcpStream,
+    answers: Matches,
+    accepted: Matches,
 }
 
 struct Stream {
@@ -71,34 +73,29 @@ impl Load {
     /// Takes the sockets over; they become nonblocking.
     pub(super) fn new(
         kind: Kind,
-        publisher: std::net::TcpStream,
+        publishers: Vec<std::net::TcpStream>,
         streams: Vec<std::net::TcpStream>,
     ) -> anyhow::Result<Load> {
-        let poll = Poll::new()?;
-        let register = |socket: std::net::TcpStream, token| -> anyhow::Result<TcpStream> {
+        let (poll, count) = (Poll::new()?, streams.len());
+        let register = |(index, socket): (usize, std::net::TcpStream)| -> anyhow::Result<TcpStream> {
             socket.set_nonblocking(true)?;
             let mut socket = TcpStream::from_std(socket);
-            poll.registry().register(&mut socket, token, Interest::READABLE)?;
+            poll.registry()
+                .register(&mut socket, Token(index), Interest::READABLE)?;
             Ok(socket)
         };
-        let publisher = register(publisher, PUBLISHER)?;
-        let streams = streams.into_iter().enumerate().map(|(index, socket)| {
-            Ok(Stream {
-                socket: register(socket, Token(index))?,
-                notices: Matches::default(),
-                fences: Matches::default(),
-            })
-        });
+        let mut sockets = streams.into_iter().chain(publishers).enumerate().map(register);
+        let streams = sockets.by_ref().take(count).map(|socket| socket.map(Stream::new));
         let streams = streams.collect::<anyhow::Result<Vec<Stream>>>()?;
+        let publishers = sockets.map(|socket| socket.map(Publisher::new));
+        let publishers = publishers.collect::<anyhow::Result<Vec<Publisher>>>()?;
         Ok(Load {
             poll,
             events: Events::with_capacity(TURN_MAX),
-            publisher,
+            publishers,
             answer: kind
                 .answers()
                 .map(|(any, accepting)| (Text::new(any), Text::new(accepting))),
-            answers: Matches::default(),
-            accepted: Matches::default(),
             streams,
             notice: Text::new(kind.notice()),
             fence: Text::new(kind.fence()),
@@ -117,7 +114,8 @@ impl Load {
         self.publish(&[request], Awaited::Notices(1), readers)
     }
 
-    /// Makes changes of as many resources at once and reads until every stream has been told of each.
+    /// Makes changes of as many resources at once, dealt among the publishers, and reads until every stream has been
+    /// told of each.
     pub(crate) fn flat_out(&mut self, requests: &[Vec<u8>]) -> anyhow::Result<()> {
         let readers = self.streams.len();
         self.publish(requests, Awaited::Notices(requests.len()), readers)?;
@@ -142,7 +140,7 @@ impl Load {
         let (mut published, mut latencies) = (0, Vec::with_capacity(all));
         while latencies.len() < all {
             if published < requests.len() && started.elapsed() >= due(published) {
-                self.write(&requests[published])?;
+                self.write(&requests[published..=published])?;
                 published += 1;
                 continue;
             }
@@ -171,15 +169,14 @@ impl Load {
         readers: usize,
     ) -> anyhow::Result<Vec<f64>> {
         self.forget();
-        let all: Vec<u8> = requests.iter().flat_map(AsRef::as_ref).copied().collect();
         let answered = if self.answer.is_some() { requests.len() } else { 0 };
         let started = Instant::now();
-        self.write(&all)?;
+        self.write(requests)?;
         let mut latencies = Vec::with_capacity(readers);
-        while latencies.len() < readers || self.answers.count < answered {
+        while latencies.len() < readers || self.answers() < answered {
             let left = TOLD_MAX.saturating_sub(started.elapsed());
             if left.is_zero() {
-                let (told, answers, accepted) = (latencies.len(), self.answers.count, self.accepted.count);
+                let (told, answers, accepted) = (latencies.len(), self.answers(), self.accepted());
                 bail!(
                     "after {TOLD_MAX:?} {told} of {readers} streams were told; of {answered} changes {answers} were \
                      answered and {accepted} accepted"
@@ -191,24 +188,45 @@ impl Load {
                 }
             })?;
         }
-        let refused = answered - self.accepted.count.min(answered);
+        let refused = answered - self.accepted().min(answered);
         ensure!(refused == 0, "{refused} of {answered} changes were refused");
         Ok(latencies)
     }
 
+    fn answers(&self) -> usize {
+        self.publishers
+            .iter()
+            .map(|publisher| publisher.answers.count)
+            .sum()
+    }
+
+    fn accepted(&self) -> usize {
+        self.publishers
+            .iter()
+            .map(|publisher| publisher.accepted.count)
+            .sum()
+    }
+
     fn forget(&mut self) {
-        (self.answers.count, self.accepted.count) = (0, 0);
+        for publisher in &mut self.publishers {
+            (publisher.answers.count, publisher.accepted.count) = (0, 0);
+        }
         for stream in &mut self.streams {
             (stream.notices.count, stream.fences.count) = (0, 0);
         }
     }
 
-    fn write(&mut self, requests: &[u8]) -> anyhow::Result<()> {
-        let written = self.publisher.write(requests).context("cannot publish")?;
-        ensure!(
-            written == requests.len(),
-            "the publishing socket is too small for one burst"
-        );
+    /// Writes the requests, those of each publisher at once.
+    fn write(&mut self, requests: &[impl AsRef<[u8]>]) -> anyhow::Result<()> {
+        let each = requests.len().div_ceil(self.publishers.len());
+        for (publisher, requests) in self.publishers.iter_mut().zip(requests.chunks(each)) {
+            let all: Vec<u8> = requests.iter().flat_map(AsRef::as_ref).copied().collect();
+            let written = publisher.socket.write(&all).context("cannot publish")?;
+            ensure!(
+                written == all.len(),
+                "the publishing socket is too small for one burst"
+            );
+        }
         Ok(())
     }
 
@@ -220,16 +238,17 @@ impl Load {
             other => other?,
         }
         for event in &self.events {
-            if event.token() == PUBLISHER {
-                read_all(&mut self.publisher, &mut self.buffer, |bytes| {
+            let index = event.token().0;
+            let Some(stream) = self.streams.get_mut(index) else {
+                let publisher = &mut self.publishers[index - self.streams.len()];
+                read_all(&mut publisher.socket, &mut self.buffer, |bytes| {
                     if let Some((any, accepting)) = &self.answer {
-                        any.count(&mut self.answers, bytes);
-                        accepting.count(&mut self.accepted, bytes);
+                        any.count(&mut publisher.answers, bytes);
+                        accepting.count(&mut publisher.accepted, bytes);
                     }
                 })?;
                 continue;
-            }
-            let stream = &mut self.streams[event.token().0];
+            };
             let before = stream.told();
             read_all(&mut stream.socket, &mut self.buffer, |bytes| {
                 self.bytes += bytes.len() as u64;
@@ -242,7 +261,25 @@ impl Load {
     }
 }
 
+impl Publisher {
+    fn new(socket: TcpStream) -> Publisher {
+        Publisher {
+            socket,
+            answers: Matches::default(),
+            accepted: Matches::default(),
+        }
+    }
+}
+
 impl Stream {
+    fn new(socket: TcpStream) -> Stream {
+        Stream {
+            socket,
+            notices: Matches::default(),
+            fences: Matches::default(),
+        }
+    }
+
     fn told(&self) -> Told {
         Told {
             notices: self.notices.count,

@@ -37,6 +37,8 @@ pub(crate) struct Plan<'p> {
     pub(crate) sessions: usize,
     /// Bytes of one delivery, where they are for the bench to choose.
     pub(crate) delivery_bytes: usize,
+    /// Connections that publish.
+    pub(crate) publishers: usize,
     /// Every resource there is.
     pub(crate) resources: &'p [String],
     /// What the stream with this number subscribes to.
@@ -62,9 +64,10 @@ impl Running {
         server.create(plan.resources)?;
         let empty_kib = resident_kib(server.pid())?;
         let streams = server.open_streams(plan.sessions, plan.names)?;
-        let publisher = server.publisher()?;
+        let publishers = (0..plan.publishers).map(|_| server.publisher());
+        let publishers = publishers.collect::<anyhow::Result<_>>()?;
         Ok(Running {
-            load: Load::new(plan.kind, publisher, streams)?,
+            load: Load::new(plan.kind, publishers, streams)?,
             server,
             sessions: plan.sessions,
             empty_kib,
@@ -109,6 +112,7 @@ pub(crate) fn delivery_bytes() -> anyhow::Result<usize> {
         kind: Kind::Tidings(Era::Listen),
         sessions: 1,
         delivery_bytes: 0,
+        publishers: 1,
         resources: &resources,
         names: &|_| resources.to_vec(),
         settings: &[],

@@ -165,6 +165,8 @@ fn command(kind: Kind, folder: &TempDir, delivery_bytes: usize, port: u16) -> an
         Kind::Tidings(_) => {
             let served = folder.path().join("served");
             std::fs::create_dir(&served)?;
+            // A connection that publishes waits for its turn longer than others may.
+            command.env("TIDINGS_HTTP__HEADER_TIMEOUT", "5m");
             command.arg("serve").arg(served).args(["--listen", "127.0.0.1:0"])
         }
         Kind::Rmcp(_) => command.arg("serve-rmcp"),
