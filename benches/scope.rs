@@ -15,9 +15,10 @@ const FEW: usize = 1_000;
 const MANY: usize = 18_000;
 /// Sessions that watch what is changed.
 const WATCHERS: usize = 100;
-/// Changes in one repetition, after some that warm caches.
-const CHANGES: usize = 200;
-const WARM: usize = 10;
+/// Turns of each service in one repetition, and changes in each that are counted, after some that warm caches.
+const TURNS: usize = 10;
+const CHANGES: usize = 20;
+const WARM: usize = 3;
 
 const COLUMNS: &[Column] = &[
     ("cpu_us", "CPU µs per change", 0),
@@ -39,8 +40,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
         let mut running = [start(era, FEW)?, start(era, many)?];
         let mut cpu_us = [Vec::new(), Vec::new()];
         for _ in 0..RUNS {
-            for (running, cpu_us) in running.iter_mut().zip(&mut cpu_us) {
-                cpu_us.push(repeat(running)?);
+            for (cpu, all) in repeat(&mut running)?.into_iter().zip(&mut cpu_us) {
+                all.push(cpu);
             }
         }
         for (size, cpu) in sizes.into_iter().zip(&cpu_us) {
@@ -62,7 +63,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
 fn start(era: Era, sessions: usize) -> anyhow::Result<Running> {
     let every = sessions / WATCHERS;
     let names = |index: usize| {
-        let watches = index % every == 0 && index / every < WATCHERS;
+        let watches = index.is_multiple_of(every) && index / every < WATCHERS;
         vec![(if watches { WATCHED } else { FENCE }).to_owned()]
     };
     Running::start(&Plan {
@@ -76,14 +77,20 @@ fn start(era: Era, sessions: usize) -> anyhow::Result<Running> {
     })
 }
 
-/// Server CPU per change, in microseconds.
-fn repeat(running: &mut Running) -> anyhow::Result<f64> {
-    for _ in 0..WARM {
-        running.change(WATCHED, WATCHERS)?;
+/// Server CPU per change of each, in microseconds.
+fn repeat(running: &mut [Running; 2]) -> anyhow::Result<[f64; 2]> {
+    let mut cpu_us = [0.0; 2];
+    for _ in 0..TURNS {
+        for (running, cpu_us) in running.iter_mut().zip(&mut cpu_us) {
+            change(running, WARM)?;
+            let before = running.cpu()?;
+            change(running, CHANGES)?;
+            *cpu_us += before.since()? / 1e3 / (TURNS * CHANGES) as f64;
+        }
     }
-    let before = running.cpu()?;
-    for _ in 0..CHANGES {
-        running.change(WATCHED, WATCHERS)?;
-    }
-    Ok(before.since()? / 1e3 / CHANGES as f64)
+    Ok(cpu_us)
+}
+
+fn change(running: &mut Running, count: usize) -> anyhow::Result<()> {
+    (0..count).try_for_each(|_| running.change(WATCHED, WATCHERS).map(drop))
 }
