@@ -7,12 +7,18 @@
 #![expect(clippy::print_stdout, reason = "printing figures is what this program is for")]
 
 mod outbox;
-mod scope;
+mod bus_scope;
 mod publish;
 mod list;
 mod http;
+mod flat;
+mod scale;
+mod scope;
+mod stalled;
+mod storm;
 mod memory;
 mod pipeline;
+mod sockets;
 mod support;
 
 use anyhow::{Context, bail};
@@ -37,24 +43,29 @@ type Row = (&'static str, fn(&Options) -> anyhow::Result<Table>);
 
 const ROWS: &[Row] = &[
     ("outbox", outbox::run),
-    ("scope", scope::run),
+    ("bus-scope", bus_scope::run),
     ("publish", publish::run),
     ("list", list::run),
     ("http", http::run),
     ("memory", memory::run),
+    ("flat", flat::run),
+    ("scale", scale::run),
+    ("scope", scope::run),
+    ("stalled", stalled::run),
+    ("storm", storm::run),
 ];
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
-        Some("serve-rmcp") => return http::serve_rmcp(),
         Some("hold-sessions") => return memory::hold(&arguments[1..]),
-        Some("serve-bare") => return http::serve_bare(&arguments[1..]),
         Some("only-publish") => return publish::publish(count(&arguments, 1)?),
         Some("only-tell") => {
             let (size, uris) = (count(&arguments, 1)?, count(&arguments, 2)?);
             return outbox::tell(size, uris, arguments.get(3).is_some_and(|word| word == "drain"));
         }
+        Some("serve-rmcp") => return sockets::serve_rmcp(),
+        Some("serve-bare") => return sockets::serve_bare(&arguments[1..]),
         _ => {}
     }
     let options = Options::parse(&arguments)?;
@@ -79,6 +90,12 @@ fn count(arguments: &[String], place: usize) -> anyhow::Result<usize> {
 }
 
 impl Options {
+    /// The sizes of a row: the one asked for, or the row's own.
+    pub(crate) fn sizes(&self, own: &[usize]) -> Vec<usize> {
+        self.sessions
+            .map_or_else(|| own.to_vec(), |sessions| vec![sessions])
+    }
+
     fn parse(arguments: &[String]) -> anyhow::Result<Options> {
         let mut options = Options::default();
         let mut rest = arguments.iter();
@@ -95,8 +112,8 @@ impl Options {
                 }
                 name if ROWS.iter().any(|(row, _)| *row == name) => options.rows.push(name.to_owned()),
                 other => {
-                    let rows: Vec<_> = ROWS.iter().map(|(row, _)| *row).collect();
-                    bail!("no row or option {other:?}: name {}", rows.join(", "))
+                    let rows: Vec<&str> = ROWS.iter().map(|(row, _)| *row).collect();
+                    bail!("no row or option {other:?}: name one of {}", rows.join(", "))
                 }
             }
         }

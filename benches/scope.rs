@@ -1,54 +1,96 @@
-//! Row `scope`: what a change costs that 100 sessions watch, among few others and among many.
+//! Row `scope`: whether a change costs by those who watch it, or by all who are there.
 //!
-//! Owns: the comparison. Never: measures another way than row `outbox` does, whose bus with bystanders it uses.
+//! Owns: two services, one with few sessions and one with many, in each of which 100 sessions, spread evenly, watch
+//! what is changed and all others something else. Both are open together and take turns. Streams say nothing by
+//! themselves meanwhile (`http.keep_alive` is long), since what idle streams cost by the second is not what a change
+//! costs.
+
+use anyhow::ensure;
 
 use crate::Options;
-use crate::outbox::{Cost, OfBus, rounds_of};
-use crate::support::{Column, RUNS, Table, least, median};
+use crate::sockets::{Era, FENCE, Kind, Plan, Running, WATCHED, fit};
+use crate::support::{Column, RUNS, Spread, Table, ratios};
 
+const FEW: usize = 1_000;
+const MANY: usize = 18_000;
 /// Sessions that watch what is changed.
-const WATCHING: usize = 100;
-/// Sessions in all.
-const SESSIONS: [usize; 2] = [1_000, 18_000];
-/// Changes per run.
-const ROUNDS: usize = 20_000;
+const WATCHERS: usize = 100;
+/// Turns of each service in one repetition, and changes in each that are counted, after some that warm caches.
+const TURNS: usize = 10;
+const CHANGES: usize = 20;
+const WARM: usize = 3;
 
 const COLUMNS: &[Column] = &[
-    ("wall_us", "µs per change", 2),
-    ("wall_x", "x the first", 2),
-    ("cpu_us", "CPU µs per change", 2),
-    ("cpu_x", "x the first", 2),
-    ("cpu_us_min", "least CPU µs", 2),
-    ("cpu_x_min", "x the first", 2),
+    ("cpu_us", "CPU µs per change", 0),
+    ("delivery_us", "per delivery", 1),
+    ("few_x", "x few", 3),
 ];
 
 /// Measures the row.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
-    let sizes = options.sessions.map_or(SESSIONS, |many| [SESSIONS[0], many]);
-    let mut buses = Vec::new();
-    for size in sizes {
-        buses.push(OfBus::start(WATCHING, size.saturating_sub(WATCHING), 0)?);
-    }
-    let mut runs: Vec<Vec<Cost>> = vec![Vec::new(); sizes.len()];
-    for _ in 0..RUNS {
-        for (bus, runs) in buses.iter_mut().zip(&mut runs) {
-            runs.push(rounds_of(bus, true, ROUNDS, WATCHING)?);
+    let many = options.sessions.unwrap_or(MANY);
+    ensure!(
+        many >= FEW,
+        "--sessions {many} is fewer than the {FEW} they are compared with"
+    );
+    fit(FEW + many)?;
+    let mut table = Table::new("scope", COLUMNS);
+    for era in Era::ALL {
+        let sizes = [FEW, many];
+        let mut running = [start(era, FEW)?, start(era, many)?];
+        let mut cpu_us = [Vec::new(), Vec::new()];
+        for _ in 0..RUNS {
+            for (cpu, all) in repeat(&mut running)?.into_iter().zip(&mut cpu_us) {
+                all.push(cpu);
+            }
+        }
+        for (size, cpu) in sizes.into_iter().zip(&cpu_us) {
+            let deliveries = cpu.iter().map(|cpu| cpu / WATCHERS as f64);
+            let figures = vec![
+                Spread::of(cpu.iter().copied()),
+                Spread::of(deliveries),
+                ratios(cpu, &cpu_us[0]).filter(|_| size > FEW),
+            ];
+            table.spreads(
+                format!("{}, {WATCHERS} of {size}", Kind::Tidings(era).label()),
+                figures,
+            );
         }
     }
-    let figures = |runs: &[Cost]| {
-        let min = least(runs.iter().map(|cost| cost.cpu));
-        let (wall, cpu) = (
-            runs.iter().map(|cost| cost.wall),
-            runs.iter().map(|cost| cost.cpu),
-        );
-        [median(wall), median(cpu), min].map(|nanos| nanos / 1e3)
-    };
-    let mut table = Table::new("scope", COLUMNS);
-    let first = figures(&runs[0]);
-    for (size, runs) in sizes.iter().zip(&runs) {
-        let with_ratio = figures(runs).into_iter().zip(first);
-        let figures = with_ratio.flat_map(|(cost, first)| [Some(cost), Some(cost / first)]);
-        table.line(format!("{WATCHING} of {size} sessions"), figures.collect());
-    }
     Ok(table)
+}
+
+fn start(era: Era, sessions: usize) -> anyhow::Result<Running> {
+    let every = sessions / WATCHERS;
+    let names = |index: usize| {
+        let watches = index.is_multiple_of(every) && index / every < WATCHERS;
+        vec![(if watches { WATCHED } else { FENCE }).to_owned()]
+    };
+    Running::start(&Plan {
+        kind: Kind::Tidings(era),
+        sessions,
+        delivery_bytes: 0,
+        publishers: 1,
+        resources: &[WATCHED.to_owned(), FENCE.to_owned()],
+        names: &names,
+        settings: &[("TIDINGS_HTTP__KEEP_ALIVE", "5m")],
+    })
+}
+
+/// Server CPU per change of each, in microseconds.
+fn repeat(running: &mut [Running; 2]) -> anyhow::Result<[f64; 2]> {
+    let mut cpu_us = [0.0; 2];
+    for _ in 0..TURNS {
+        for (running, cpu_us) in running.iter_mut().zip(&mut cpu_us) {
+            change(running, WARM)?;
+            let before = running.cpu()?;
+            change(running, CHANGES)?;
+            *cpu_us += before.since()? / 1e3 / (TURNS * CHANGES) as f64;
+        }
+    }
+    Ok(cpu_us)
+}
+
+fn change(running: &mut Running, count: usize) -> anyhow::Result<()> {
+    (0..count).try_for_each(|_| running.change(WATCHED, WATCHERS).map(drop))
 }

@@ -38,6 +38,35 @@ pub(crate) fn quantile(values: &mut [f64], part: f64) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
+/// A figure over all repetitions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spread {
+    median: f64,
+    /// The least and the greatest; none for a figure that was taken once.
+    range: Option<(f64, f64)>,
+}
+
+impl Spread {
+    /// The spread of these values; none when there are none.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        let median = quantile(&mut values, 0.5);
+        let range = Some((*values.first()?, *values.last()?));
+        Some(Spread { median, range })
+    }
+
+    fn text(self, decimals: usize) -> String {
+        let Spread { median, range } = self;
+        let range = range.map(|(least, most)| format!(" ({least:.decimals$}..{most:.decimals$})"));
+        format!("{median:.decimals$}{}", range.unwrap_or_default())
+    }
+}
+
+/// The ratios of two servers, repetition by repetition, so that what disturbs one of them disturbs its twin too.
+pub(crate) fn ratios(ours: &[f64], theirs: &[f64]) -> Option<Spread> {
+    Spread::of(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs))
+}
+
 /// Whose CPU is counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Threads {
@@ -115,7 +144,7 @@ pub(crate) type Column = (&'static str, &'static str, usize);
 pub(crate) struct Table {
     name: &'static str,
     columns: &'static [Column],
-    lines: Vec<(String, Vec<Option<f64>>)>,
+    lines: Vec<(String, Vec<Option<Spread>>)>,
     notes: Vec<String>,
 }
 
@@ -132,6 +161,14 @@ impl Table {
 
     /// Adds a line; a figure that does not apply is none.
     pub(crate) fn line(&mut self, label: impl Into<String>, figures: Vec<Option<f64>>) {
+        let once = |median| Spread { median, range: None };
+        let figures = figures.into_iter().map(|figure| figure.map(once));
+        self.spreads(label, figures.collect());
+    }
+
+    /// Adds a line of figures with their spread: in text `median (least..greatest)`, in JSON with `_min` and `_max`
+    /// beside the median.
+    pub(crate) fn spreads(&mut self, label: impl Into<String>, figures: Vec<Option<Spread>>) {
         self.lines.push((label.into(), figures));
     }
 
@@ -142,8 +179,8 @@ impl Table {
 
     /// The table in Markdown.
     pub(crate) fn text(&self) -> String {
-        let show = |figure: &Option<f64>, decimals| {
-            figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.decimals$}"))
+        let show = |figure: &Option<Spread>, decimals| {
+            figure.map_or_else(|| "-".to_owned(), |figure| figure.text(decimals))
         };
         let heading = self.columns.iter().map(|(_, heading, _)| (*heading).to_owned());
         let mut lines = vec![std::iter::once(self.name.to_owned()).chain(heading).collect()];
@@ -176,7 +213,11 @@ impl Table {
                 ("what".to_owned(), Value::from(label.as_str())),
             ]);
             for (figure, (key, _, _)) in figures.iter().zip(self.columns) {
-                object.insert((*key).to_owned(), json!(figure));
+                object.insert((*key).to_owned(), json!(figure.map(|figure| figure.median)));
+                if let Some((least, most)) = figure.and_then(|figure| figure.range) {
+                    object.insert(format!("{key}_min"), json!(least));
+                    object.insert(format!("{key}_max"), json!(most));
+                }
             }
             text += &format!("{}\n", Value::Object(object));
         }

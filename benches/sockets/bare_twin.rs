@@ -1,7 +1,8 @@
 //! The bare twin: the kernel's share and nothing else.
 //!
 //! Owns: a thread that accepts, and one that answers `POST /publish/{name}` by writing one ready-made frame to every
-//! open socket. Never: knows a session, or keeps what a socket does not take.
+//! open socket; of requests that are there at once, the frames of all of them in one write. Never: knows a session, or
+//! keeps what a socket does not take.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 
-use super::wire::{FENCE, Thing, WATCHED};
+use super::kind::{padded, uri};
+
+const ANSWER: &str = "HTTP/1.1 204 No Content\r\n\r\n";
+/// Requests that are seen at once: as many bytes as one read takes.
+const READ_BYTES: usize = 64 * 1024;
 
 type Streams = Arc<Mutex<Vec<TcpStream>>>;
 
@@ -41,8 +46,8 @@ pub(super) fn end_with_parent() {
 
 /// Keeps a stream, or begins to publish for whoever does.
 fn admit(socket: TcpStream, streams: Streams, frame_bytes: usize) -> anyhow::Result<()> {
-    let mut reader = BufReader::new(socket);
-    let Some((start, _)) = head(&mut reader)? else {
+    let mut reader = BufReader::with_capacity(READ_BYTES, socket);
+    let Some(start) = head(&mut reader)? else {
         return Ok(());
     };
     if !start.starts_with("GET ") {
@@ -68,24 +73,28 @@ fn publish(
     streams: &Streams,
     frame_bytes: usize,
 ) -> anyhow::Result<()> {
-    let frames = [frame(WATCHED, frame_bytes), frame(FENCE, frame_bytes)];
-    let mut start = start.to_owned();
-    loop {
-        let frame = &frames[usize::from(start.contains(FENCE.name))];
+    let mut start = Some(start.to_owned());
+    while let Some(first) = start {
+        let (mut frames, mut answers) = (frame(&first, frame_bytes), ANSWER.to_owned());
+        while !reader.buffer().is_empty() {
+            let Some(next) = head(&mut reader)? else {
+                return Ok(());
+            };
+            frames.extend(frame(&next, frame_bytes));
+            answers += ANSWER;
+        }
         for socket in streams.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             // What a full socket does not take is lost; the reader that waits for it fails its run.
-            drop((&*socket).write(frame));
+            drop((&*socket).write(&frames));
         }
-        reader.get_mut().write_all(b"HTTP/1.1 204 No Content\r\n\r\n")?;
-        match head(&mut reader)? {
-            Some((next, _)) => start = next,
-            None => return Ok(()),
-        }
+        reader.get_mut().write_all(answers.as_bytes())?;
+        start = head(&mut reader)?;
     }
+    Ok(())
 }
 
-/// Reads a request; none when the connection ended.
-fn head(reader: &mut BufReader<TcpStream>) -> anyhow::Result<Option<(String, usize)>> {
+/// Reads a request and answers its start line; none when the connection ended.
+fn head(reader: &mut BufReader<TcpStream>) -> anyhow::Result<Option<String>> {
     let (mut start, mut line, mut length) = (String::new(), String::new(), 0);
     if reader.read_line(&mut start)? == 0 {
         return Ok(None);
@@ -101,20 +110,18 @@ fn head(reader: &mut BufReader<TcpStream>) -> anyhow::Result<Option<(String, usi
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    Ok(Some((start, length)))
+    Ok(Some(start))
 }
 
-/// One update as a chunk of `bytes` bytes, or of as many as it needs.
-fn frame(thing: Thing, bytes: usize) -> Vec<u8> {
-    let build = |padding: usize| {
-        let padding = "x".repeat(padding);
+/// The update that the request with this start line publishes, as a chunk of `bytes` bytes, or of as many as it needs.
+fn frame(start: &str, bytes: usize) -> Vec<u8> {
+    let path = start.split_whitespace().nth(1).unwrap_or_default();
+    let uri = uri(path.trim_start_matches("/publish/"));
+    padded(bytes, |padding| {
         let event = format!(
             "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\",\
-             \"params\":{{\"uri\":\"{}\",\"_meta\":{{\"pad\":\"{padding}\"}}}}}}\n\n",
-            thing.uri
+             \"params\":{{\"uri\":\"{uri}\",\"_meta\":{{\"pad\":\"{padding}\"}}}}}}\n\n"
         );
         format!("{:X}\r\n{event}\r\n", event.len()).into_bytes()
-    };
-    let shortest = build(0).len();
-    build(bytes.saturating_sub(shortest))
+    })
 }

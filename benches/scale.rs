@@ -1,0 +1,116 @@
+//! Row `scale`: as many sessions over real sockets as one process may have open.
+//!
+//! Owns: two updates per second in the open model: a change is made when it is due, whatever became of the one
+//! before, and latency counts from then. One server at a time, ours and its twin in turn, since only one fits.
+
+use std::time::{Duration, Instant};
+
+use crate::Options;
+use crate::sockets::{Case, Era, Kind, Plan, Running, Trial, WATCHED, delivery_bytes, fit, measure};
+use crate::support::{Column, Spread, Table, quantile};
+
+const SESSIONS: usize = 18_000;
+/// Two per second, for ten seconds.
+const INTERVAL: Duration = Duration::from_millis(500);
+const CHANGES: usize = 20;
+
+const KINDS: [Kind; 3] = [
+    Kind::Bare,
+    Kind::Tidings(Era::Sessions),
+    Kind::Tidings(Era::Listen),
+];
+
+const COLUMNS: &[Column] = &[
+    ("p50_ms", "p50 ms", 0),
+    ("p99_ms", "p99 ms", 0),
+    ("p99_bare_x", "p99 x bare", 2),
+    ("cpu_us", "CPU µs per delivery", 1),
+    ("bare_x", "x bare", 2),
+    ("idle_kib", "KiB per idle session", 1),
+    ("open_s", "s to open, one after the other", 1),
+];
+
+/// Measures the row.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
+    let sessions = options.sessions.unwrap_or(SESSIONS);
+    let mut table = Table::new("scale", COLUMNS);
+    fit(sessions)?;
+    let delivery_bytes = delivery_bytes()?;
+    let resources = [WATCHED.to_owned()];
+    let cases = measure(&KINDS, 1, |kind| {
+        let started = Instant::now();
+        let running = Running::start(&Plan {
+            kind,
+            sessions,
+            delivery_bytes,
+            publishers: 1,
+            resources: &resources,
+            names: &|_| resources.to_vec(),
+            settings: &[],
+        })?;
+        let open_s = started.elapsed().as_secs_f64();
+        Ok(Paced {
+            figures: Figures {
+                idle_kib: running.kib_per_session()?,
+                open_s,
+                ..Figures::default()
+            },
+            running,
+            sessions,
+        })
+    });
+    for case in &cases {
+        case.tell(&mut table, sessions, figures(case, &cases));
+    }
+    Ok(table)
+}
+
+fn figures(case: &Case<Figures>, all: &[Case<Figures>]) -> Vec<Option<Spread>> {
+    vec![
+        case.spread(|figures| figures.p50_ms),
+        case.spread(|figures| figures.p99_ms),
+        case.beside(all, Some(Kind::Bare), |figures| figures.p99_ms),
+        case.spread(|figures| figures.cpu_us),
+        case.beside(all, Some(Kind::Bare), |figures| figures.cpu_us),
+        case.spread(|figures| figures.idle_kib),
+        case.spread(|figures| figures.open_s),
+    ]
+}
+
+/// What one repetition of one server came to.
+#[derive(Default)]
+struct Figures {
+    p50_ms: f64,
+    p99_ms: f64,
+    cpu_us: f64,
+    idle_kib: f64,
+    open_s: f64,
+}
+
+/// A server in the middle of a repetition.
+struct Paced {
+    running: Running,
+    sessions: usize,
+    figures: Figures,
+}
+
+impl Trial for Paced {
+    type Figures = Figures;
+    const STEPS: usize = 1;
+
+    fn step(&mut self, _number: usize) -> anyhow::Result<()> {
+        self.running.change(WATCHED, self.sessions)?;
+        let changes = (0..CHANGES).map(|_| self.running.publication(WATCHED));
+        let changes: Vec<Vec<u8>> = changes.collect();
+        let before = self.running.cpu()?;
+        let mut latencies = self.running.load().paced(&changes, INTERVAL)?;
+        self.figures.cpu_us = before.since()? / 1e3 / latencies.len() as f64;
+        self.figures.p50_ms = quantile(&mut latencies, 0.5);
+        self.figures.p99_ms = quantile(&mut latencies, 0.99);
+        Ok(())
+    }
+
+    fn end(self) -> anyhow::Result<Figures> {
+        Ok(self.figures)
+    }
+}
