@@ -9,6 +9,7 @@
 mod outbox;
 mod publish;
 mod http;
+mod start;
 mod support;
 
 use anyhow::{Context, bail};
@@ -31,10 +32,11 @@ pub(crate) struct Options {
 /// One row: its name, and what measures it.
 type Row = (&'static str, fn(&Options) -> anyhow::Result<Table>);
 
-const ROWS: [Row; 3] = [
+const ROWS: [Row; 4] = [
     ("outbox", outbox::run),
     ("publish", publish::run),
     ("http", http::run),
+    ("start", start::run),
 ];
 
 fn main() -> anyhow::Result<()> {
