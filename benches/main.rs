@@ -19,6 +19,7 @@ mod storm;
 mod memory;
 mod pipeline;
 mod sockets;
+mod start;
 mod support;
 
 use anyhow::{Context, bail};
@@ -53,6 +54,7 @@ const ROWS: &[Row] = &[
     ("scope", scope::run),
     ("stalled", stalled::run),
     ("storm", storm::run),
+    ("start", start::run),
 ];
 
 fn main() -> anyhow::Result<()> {

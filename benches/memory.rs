@@ -20,7 +20,7 @@ use tidings::{Bus, Limits, Resource};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::Options;
-use crate::support::{Column, Cpu, RUNS, Table, Threads, greatest, least, median, resident_kib};
+use crate::support::{Column, Cpu, RUNS, Spread, Table, Threads, resident_kib};
 use pipe::Pipe;
 
 const SESSIONS: usize = 100_000;
@@ -35,8 +35,6 @@ const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOS
 
 const COLUMNS: &[Column] = &[
     ("idle_bytes", "bytes per idle session", 0),
-    ("idle_bytes_min", "min", 0),
-    ("idle_bytes_max", "max", 0),
     ("after_bytes", "bytes after", 0),
     ("cpu_us", "CPU µs per delivery, both ends", 2),
     ("opened_per_s", "opened per s", 0),
@@ -53,16 +51,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
         }
     }
     for (era, runs) in &cases {
-        let figure = |index: usize| runs.iter().map(move |run: &[f64; 4]| run[index]);
-        let figures = vec![
-            Some(median(figure(0))),
-            Some(least(figure(0))),
-            Some(greatest(figure(0))),
-            Some(median(figure(1))),
-            Some(median(figure(2))),
-            Some(median(figure(3))),
-        ];
-        table.line(format!("{era}, {sessions}"), figures);
+        let figure = |index: usize| Spread::of(runs.iter().map(|run: &[f64; 4]| run[index]));
+        table.spreads(format!("{era}, {sessions}"), (0..4).map(figure).collect());
     }
     Ok(table)
 }

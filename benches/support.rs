@@ -23,11 +23,6 @@ pub(crate) fn least(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().fold(f64::INFINITY, f64::min)
 }
 
-/// The greatest value; of none minus infinity.
-pub(crate) fn greatest(values: impl IntoIterator<Item = f64>) -> f64 {
-    values.into_iter().fold(f64::NEG_INFINITY, f64::max)
-}
-
 /// The value below which the share `part` of `values` lies; sorts them.
 pub(crate) fn quantile(values: &mut [f64], part: f64) -> f64 {
     values.sort_by(f64::total_cmp);
