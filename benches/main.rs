@@ -2,13 +2,15 @@
 //!
 //! Owns: the command line and the order of the rows; each row is a module. Never: judges a figure, or reaches beyond
 //! this machine's loopback. `cargo bench` runs every row, `cargo bench -- http --sessions 5000 --json` one of them.
-//! Two of its own twins are servers: this executable starts itself again with `serve-rmcp` or `serve-bare`.
+//! Three of its own twins are servers: this executable starts itself again with `serve-rmcp`, `serve-bare` or
+//! `serve-axum`.
 
 #![expect(clippy::print_stdout, reason = "printing figures is what this program is for")]
 
 mod outbox;
 mod publish;
 mod http;
+mod etag;
 mod support;
 
 use anyhow::{Context, bail};
@@ -31,10 +33,11 @@ pub(crate) struct Options {
 /// One row: its name, and what measures it.
 type Row = (&'static str, fn(&Options) -> anyhow::Result<Table>);
 
-const ROWS: [Row; 3] = [
+const ROWS: [Row; 4] = [
     ("outbox", outbox::run),
     ("publish", publish::run),
     ("http", http::run),
+    ("etag", etag::run),
 ];
 
 fn main() -> anyhow::Result<()> {
@@ -42,6 +45,7 @@ fn main() -> anyhow::Result<()> {
     match arguments.first().map(String::as_str) {
         Some("serve-rmcp") => return http::serve_rmcp(),
         Some("serve-bare") => return http::serve_bare(&arguments[1..]),
+        Some("serve-axum") => return etag::serve_axum(&arguments[1..]),
         _ => {}
     }
     let options = Options::parse(&arguments)?;
@@ -75,7 +79,7 @@ impl Options {
                     })?);
                 }
                 name if ROWS.iter().any(|(row, _)| *row == name) => options.rows.push(name.to_owned()),
-                other => bail!("no row or option {other:?}: name outbox, publish or http"),
+                other => bail!("no row or option {other:?}: name outbox, publish, http or etag"),
             }
         }
         Ok(options)
