@@ -14,6 +14,7 @@ mod registry;
 mod catalog;
 mod etag_actor;
 mod ledger;
+mod board;
 mod store;
 mod publisher;
 mod table;

@@ -13,6 +13,7 @@ use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
 use tokio::sync::watch;
 
 use crate::attach::Attachments;
+use crate::board::Board;
 use crate::catalog::Catalog;
 use crate::door::Door;
 use crate::error::StartError;
@@ -90,6 +91,7 @@ pub(crate) struct Parts {
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) attachments: Arc<Attachments>,
     pub(crate) door: Door,
+    pub(crate) board: Arc<Board>,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) store: Option<Box<dyn Store>>,
 }
@@ -169,6 +171,7 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
         tracer,
         attachments,
         door,
+        board,
         checkpoint,
         store,
     } = parts;
@@ -214,6 +217,7 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
     };
     let etag = EtagActor {
         ledger,
+        board: board.clone(),
         shards: shard_addrs,
         store,
         in_flight: None,
@@ -226,6 +230,7 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
 
     let registry = Registry {
         catalog: Catalog::new(limits),
+        board,
         etag,
         metrics: metrics.clone(),
         _guard: guard("registry"),
