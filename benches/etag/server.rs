@@ -34,6 +34,8 @@ impl Server {
         std::fs::create_dir(&served)?;
         let built = || PathBuf::from(env!("CARGO_BIN_EXE_tidings"));
         let mut command = Command::new(std::env::var_os("TIDINGS_BIN").map_or_else(built, PathBuf::from));
+        // The service takes every variable with its prefix for one of its own, and refuses what it does not know.
+        command.env_remove("TIDINGS_BIN");
         command.arg("serve").arg(served).args(["--listen", "127.0.0.1:0"]);
         Server::start(command, folder)
     }
