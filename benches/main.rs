@@ -2,7 +2,8 @@
 //!
 //! Owns: the command line and the order of the rows; each row is a module. Never: judges a figure, or reaches beyond
 //! this machine's loopback. `cargo bench` runs every row, `cargo bench -- http --sessions 5000 --json` one of them.
-//! Two of its own twins are servers: this executable starts itself again with `serve-rmcp` or `serve-bare`.
+//! Three of its own twins are servers: this executable starts itself again with `serve-rmcp`, `serve-bare` or
+//! `serve-axum`.
 
 #![expect(clippy::print_stdout, reason = "printing figures is what this program is for")]
 
@@ -20,6 +21,7 @@ mod memory;
 mod pipeline;
 mod sockets;
 mod start;
+mod etag;
 mod support;
 
 use anyhow::{Context, bail};
@@ -55,6 +57,7 @@ const ROWS: &[Row] = &[
     ("stalled", stalled::run),
     ("storm", storm::run),
     ("start", start::run),
+    ("etag", etag::run),
 ];
 
 fn main() -> anyhow::Result<()> {
@@ -68,6 +71,7 @@ fn main() -> anyhow::Result<()> {
         }
         Some("serve-rmcp") => return sockets::serve_rmcp(),
         Some("serve-bare") => return sockets::serve_bare(&arguments[1..]),
+        Some("serve-axum") => return etag::serve_axum(&arguments[1..]),
         _ => {}
     }
     let options = Options::parse(&arguments)?;

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::metric::{self, Limit};
 use crate::{
-    Body, Bus, CallContext, CallbackError, Closed, Drained, Etag, OpenError, PublishError, ResourceUri,
-    SessionOptions, SubscribeError, SubscriberKind, Tool, ToolOutput, WeakBus, WithContext,
+    Body, BoxFuture, Bus, CallContext, CallTool, CallbackError, Closed, Drained, Etag, OpenError,
+    PublishError, ResourceUri, SessionOptions, SubscribeError, SubscriberKind, Tool, ToolOutput, WeakBus,
+    WithContext,
 };
 
 /// The bounds of the etag tools.
@@ -57,7 +58,8 @@ pub async fn install(bus: &Bus, limits: EtagToolLimits) -> Result<(), PublishErr
     });
     let hints = json!({ "readOnlyHint": true, "idempotentHint": true, "openWorldHint": false });
 
-    let etag = tool("get_resource_etag", bus, &limits, get_resource_etag)
+    let poll = GetResourceEtag { bus: bus.downgrade() };
+    let etag = Tool::new(GetResourceEtag::NAME, poll)
         .title("Get a resource's etag")
         .description(
             "Tells whether a resource changed since the client_etag was taken, without sending its body.",
@@ -203,15 +205,60 @@ fn parse<T: for<'a> Deserialize<'a>>(arguments: Value) -> Result<T, CallbackErro
     serde_json::from_value(arguments).map_err(|error| format!("invalid arguments: {error}").into())
 }
 
-async fn get_resource_etag(
-    bus: Bus,
-    _: Arc<EtagToolLimits>,
-    arguments: Value,
-) -> Result<Value, CallbackError> {
-    let item: Item = parse(arguments)?;
-    let uri = ResourceUri::new(&item.uri)?;
-    let etags = known_etags(&bus, std::slice::from_ref(&uri)).await?;
-    Ok(verdict(&item, etags[0]))
+/// What answers the calls of `get_resource_etag`.
+#[derive(Debug, Clone)]
+pub(crate) struct GetResourceEtag {
+    bus: WeakBus,
+}
+
+impl GetResourceEtag {
+    pub(crate) const NAME: &str = "get_resource_etag";
+
+    /// The answer, where it can be given without asking anybody: not for members of templates, and not for what does
+    /// not exist.
+    pub(crate) fn at_once<'a>(&self, uri: &'a str, client_etag: Option<&str>) -> Option<Verdict<'a>> {
+        let etag = self.bus.upgrade().ok()?.shown_etag(uri).ok()??;
+        Some(Verdict::new(uri, client_etag, etag))
+    }
+}
+
+impl CallTool for GetResourceEtag {
+    fn call(
+        &self,
+        arguments: Map<String, Value>,
+        _: CallContext,
+    ) -> BoxFuture<Result<ToolOutput, CallbackError>> {
+        let poll = self.clone();
+        Box::pin(async move {
+            let item: Item = parse(Value::Object(arguments))?;
+            if let Some(verdict) = poll.at_once(&item.uri, item.client_etag.as_deref()) {
+                return Ok(ToolOutput::structured(json!(verdict)));
+            }
+            let uri = ResourceUri::new(&item.uri)?;
+            let etags = known_etags(&poll.bus.upgrade()?, std::slice::from_ref(&uri)).await?;
+            Ok(ToolOutput::structured(verdict(&item, etags[0])))
+        })
+    }
+}
+
+/// What a client that polls is told of one resource. The fields stand in the order in which JSON of ours has them.
+#[derive(Debug, Serialize)]
+pub(crate) struct Verdict<'a> {
+    etag_encoded: String,
+    stale_for_client: bool,
+    uri: &'a str,
+    version: u64,
+}
+
+impl Verdict<'_> {
+    fn new<'a>(uri: &'a str, client_etag: Option<&str>, etag: Etag) -> Verdict<'a> {
+        Verdict {
+            etag_encoded: etag.to_string(),
+            stale_for_client: etag.is_stale(client_etag),
+            uri,
+            version: etag.version,
+        }
+    }
 }
 
 async fn get_resource_etags(
@@ -304,12 +351,7 @@ async fn known_etags(bus: &Bus, uris: &[ResourceUri]) -> Result<Vec<Etag>, Callb
 }
 
 fn verdict(item: &Item, etag: Etag) -> Value {
-    json!({
-        "uri": item.uri,
-        "etag_encoded": etag.to_string(),
-        "version": etag.version,
-        "stale_for_client": etag.is_stale(item.client_etag.as_deref()),
-    })
+    json!(Verdict::new(&item.uri, item.client_etag.as_deref(), etag))
 }
 
 fn verdicts(items: &Items, etags: &[Etag]) -> Value {

@@ -24,6 +24,7 @@ pub use resource::Snapshot;
 
 use crate::Closed;
 use crate::attach::Attachments;
+use crate::board::Board;
 use crate::departed::Departed;
 use crate::door::{Door, Ticket};
 use crate::limits::Limits;
@@ -45,6 +46,7 @@ struct Inner {
     tracer: Arc<Tracer>,
     attachments: Arc<Attachments>,
     departed: Arc<Departed>,
+    board: Arc<Board>,
 }
 
 impl Drop for Inner {

@@ -11,7 +11,7 @@ use crate::change::{Change, Condition, ListChange};
 use crate::error::{PublishError, SubscribeError};
 use crate::uri_template::Variables;
 use crate::{
-    Content, Digest, Limits, ListHash, ListKind, Prompt, Resource, ResourceTemplate, ResourceUri, Tool,
+    Content, Digest, Etag, Limits, ListHash, ListKind, Prompt, Resource, ResourceTemplate, ResourceUri, Tool,
 };
 
 /// What a change does to the ledger.
@@ -37,6 +37,18 @@ pub(crate) struct Decision {
     pub(crate) created: bool,
     /// The new hash of the resource list, when it is another one.
     pub(crate) list: Option<(ListKind, ListHash)>,
+}
+
+impl Decision {
+    /// What the board shows of the resource from now on, now that it is at `etag`, unless it shows that already: only
+    /// what is registered has a place there.
+    pub(crate) fn shown(&self, etag: Etag) -> Option<(ResourceUri, Option<Etag>)> {
+        match self.effect {
+            Effect::Unchanged | Effect::Member(_) => None,
+            Effect::Stored(_) | Effect::Joined(_) => Some((self.uri.clone(), Some(etag))),
+            Effect::Removed => Some((self.uri.clone(), None)),
+        }
+    }
 }
 
 struct Entry {

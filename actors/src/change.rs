@@ -93,6 +93,19 @@ pub(crate) enum ListChange {
     Listed(String, crate::Digest),
 }
 
+impl ListChange {
+    /// Whether it is about what tools there are.
+    pub(crate) fn is_of_tools(&self) -> bool {
+        matches!(
+            self,
+            ListChange::PutTool(_)
+                | ListChange::ReplaceTools(_)
+                | ListChange::RemoveTool(_)
+                | ListChange::ChangeTools { .. }
+        )
+    }
+}
+
 /// What became of a change to a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListOutcome {

@@ -92,6 +92,11 @@ impl Door {
         }
     }
 
+    /// Whether it lets anybody in.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.permits.is_closed()
+    }
+
     /// Lets nobody in any more; those inside finish.
     pub(crate) fn close(&self) {
         self.permits.close();

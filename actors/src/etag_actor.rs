@@ -1,6 +1,6 @@
 //! The Etag actor: which version each URI has, and the one order of all notices. Second on the way.
 //!
-//! Owns: the [`Ledger`] and its store. Never: knows bodies or who is subscribed, and never waits: with a store, what
+//! Owns: the [`Ledger`] and its store, and what the [`Board`] shows of them. Never: knows bodies or who is subscribed, and never waits: with a store, what
 //! depends on a record is held back until the store's thread reports it durable, in the order in which it came.
 //! Receives from the Registry and the store's thread; sends to every Publisher shard.
 
@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use actix::{Actor, ActorContext, Context, Handler};
 
+use crate::board::Board;
 use crate::catalog::{Decision, Effect, Known};
 use crate::change::{ListOutcome, Outcome};
 use crate::ledger::{Ledger, Line};
@@ -36,6 +37,8 @@ type Release = Box<dyn FnOnce(&Shards) + Send>;
 pub(crate) struct EtagActor {
     /// All the truth this actor has.
     pub(crate) ledger: Ledger,
+    /// Where registered resources show their etags to those who read without asking.
+    pub(crate) board: Arc<Board>,
     /// Next on the way.
     pub(crate) shards: Shards,
     /// Where records become durable; without one they need not.
@@ -177,6 +180,13 @@ impl Handler<Stamp> for EtagActor {
             created: decision.created,
             told: 0,
         };
+        let board = self.board.clone();
+        let shown = decision.shown(etag);
+        let show = move || {
+            if let Some((uri, etag)) = shown {
+                board.show(&uri, etag);
+            }
+        };
         let metrics = &self.shards.metrics;
         if self.ledger.forgotten() > forgotten {
             let forgotten = self.ledger.forgotten() - forgotten;
@@ -185,7 +195,10 @@ impl Handler<Stamp> for EtagActor {
         if !changed {
             metrics.unchanged.add(1);
             self.tracer.unchanged(&decision.uri, etag);
-            return self.after(None, move |_| ticket.answer(Ok(outcome)));
+            return self.after(None, move |_| {
+                show();
+                ticket.answer(Ok(outcome));
+            });
         }
         metrics.changes.add(1);
         let at = ticket.at();
@@ -199,6 +212,8 @@ impl Handler<Stamp> for EtagActor {
         let record = self.record(&decision.uri, etag);
         let tracer = self.tracer.clone();
         self.after(record, move |shards| {
+            // Before anybody is told: whoever was told and asks the board must not find the version before.
+            show();
             let finish = Finish::Change(ticket, outcome);
             match (stamped, list) {
                 (stamped, Some(list)) => shards.tell_list(stamped, list, finish, &tracer),

@@ -15,6 +15,7 @@ mod catalog;
 mod etag_actor;
 mod ledger;
 mod interest;
+mod board;
 mod store;
 mod publisher;
 mod table;

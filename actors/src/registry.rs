@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler};
 
+use crate::board::Board;
 use crate::catalog::{Catalog, Effect, Known};
 use crate::change::ListOutcome;
 use crate::etag_actor::EtagActor;
@@ -21,6 +22,8 @@ use crate::post::{Guard, post};
 pub(crate) struct Registry {
     /// All the truth this actor has.
     pub(crate) catalog: Catalog,
+    /// Where changes of tools show.
+    pub(crate) board: Arc<Board>,
     /// Next on the way.
     pub(crate) etag: Addr<EtagActor>,
     pub(crate) metrics: Arc<Metrics>,
@@ -69,7 +72,12 @@ impl Handler<PublishList> for Registry {
 
     fn handle(&mut self, publish: PublishList, _: &mut Context<Self>) {
         let ticket = publish.ticket;
+        let of_tools = publish.change.is_of_tools();
         let applied = self.catalog.apply_list(publish.change, publish.now);
+        if of_tools {
+            // Also when the list looks the same: another tool may answer under the same item.
+            self.board.tools_changed();
+        }
         self.metrics.holds(self.catalog.counts());
         match applied {
             Ok(Some(list)) => post(&self.etag, StampList { list, ticket }, &self.metrics),

@@ -13,6 +13,7 @@ use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
 use tokio::sync::watch;
 
 use crate::attach::Attachments;
+use crate::board::Board;
 use crate::catalog::Catalog;
 use crate::door::Door;
 use crate::error::StartError;
@@ -91,6 +92,7 @@ pub(crate) struct Parts {
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) attachments: Arc<Attachments>,
     pub(crate) door: Door,
+    pub(crate) board: Arc<Board>,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) store: Option<Box<dyn Store>>,
 }
@@ -202,6 +204,7 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
     };
     let etag = EtagActor {
         ledger,
+        board: parts.board.clone(),
         shards: shard_addrs,
         store,
         in_flight: None,
@@ -214,6 +217,7 @@ fn spawn_all(parts: Parts) -> Result<Actors, StartError> {
 
     let registry = Registry {
         catalog: Catalog::new(limits),
+        board: parts.board,
         etag,
         metrics: metrics.clone(),
         _guard: guard("registry"),

@@ -3,6 +3,7 @@
 //! Owns: [`Tool`], what a call hands in and what it answers. Never: runs a handler (the task that serves the call
 //! does) or checks arguments against the schema. Publishers build tools and hand them to the bus.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -84,7 +85,7 @@ impl From<&str> for ToolOutput {
 
 /// Answers the calls of a tool. A closure that takes the arguments does; [`WithContext`] is for one that takes the
 /// [`CallContext`] too.
-pub trait CallTool: Send + Sync + 'static {
+pub trait CallTool: Any + Send + Sync {
     /// Runs one call. An error becomes a tool error with the error's text: the model sees it and may try again.
     fn call(
         &self,
@@ -219,6 +220,12 @@ impl Tool {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What answers its calls, if it is of this type.
+    pub fn handler<H: CallTool>(&self) -> Option<&H> {
+        let handler: &dyn Any = &*self.handler;
+        handler.downcast_ref()
     }
 
     /// The item as clients see it in a list: `name`, `title`, `description`, `inputSchema`, `outputSchema`,

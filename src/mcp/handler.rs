@@ -77,7 +77,7 @@ pub(crate) struct Handler {
 }
 
 impl Handler {
-    fn server_info(&self) -> Implementation {
+    pub(crate) fn server_info(&self) -> Implementation {
         Implementation::new(self.options.name.clone(), env!("CARGO_PKG_VERSION"))
     }
 

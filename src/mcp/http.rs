@@ -1,11 +1,14 @@
 //! MCP over streamable HTTP, every revision on one endpoint.
 //!
 //! Owns: the sessions of the older revisions, their GET streams, open listen streams, and batches of 2025-03-26. rmcp
-//! validates and answers everything that is sent by POST; an open stream holds nothing of it. Never: reads bodies
+//! validates and answers everything else that is sent by POST, but for plain polls of an etag ([`fast_path`]); an open
+//! stream holds nothing of it. Never: reads bodies
 //! beyond the limit, or keeps a request waiting for a stream. Receives HTTP requests from whoever carries the
 //! connections; asks the bus.
 
+mod hosts;
 mod peek;
+mod fast_path;
 mod reply;
 mod peers;
 mod sessions;
@@ -31,6 +34,8 @@ use serde_json::value::RawValue;
 
 pub use self::peers::PeerAddress;
 
+use self::fast_path::FastPath;
+use self::hosts::Hosts;
 use self::peek::Peek;
 use self::peers::{PeerPlace, Peers};
 use self::sessions::Sessions;
@@ -70,6 +75,8 @@ pub struct Endpoint {
 
 struct Inner {
     rmcp: StreamableHttpService<Handler, NeverSessionManager>,
+    hosts: Hosts,
+    fast_path: FastPath,
     handler: Handler,
     sessions: Sessions,
     streams: Arc<AtomicUsize>,
@@ -111,6 +118,8 @@ impl Endpoint {
         let rmcp = StreamableHttpService::new(factory, Arc::new(NeverSessionManager::default()), config);
         let inner = Arc::new(Inner {
             rmcp,
+            hosts: Hosts::default(),
+            fast_path: FastPath::new(&handler),
             handler,
             sessions: Sessions::default(),
             streams: Arc::default(),
@@ -188,6 +197,17 @@ impl Inner {
     /// The answer to a request whose Host or Origin is not allowed. The rule is rmcp's own: it checks both before the
     /// method, and GET is a method that it does not serve in this form.
     async fn refusal(&self, parts: &Parts) -> Option<Answer> {
+        if self.hosts.passed(&parts.headers) {
+            return None;
+        }
+        let refusal = self.refusal_of_rmcp(parts).await;
+        if refusal.is_none() {
+            self.hosts.remember(&parts.headers);
+        }
+        refusal
+    }
+
+    async fn refusal_of_rmcp(&self, parts: &Parts) -> Option<Answer> {
         let mut probe = Request::new(Empty::<Bytes>::new());
         *probe.uri_mut() = parts.uri.clone();
         *probe.headers_mut() = parts.headers.clone();
@@ -198,6 +218,9 @@ impl Inner {
     async fn post(&self, parts: Parts, body: Bytes) -> Answer {
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             return self.batch(parts, &body).await;
+        }
+        if let Some(answer) = self.answer_poll(&parts.headers, &body).await {
+            return answer;
         }
         self.message(parts, body).await
     }

@@ -232,6 +232,9 @@ impl Model<'_> {
             None if removes => drop(self.bodies.remove(&name)),
             None => {}
         }
+        let shown = self.bench.bus.shown_etag(&self.name(name)).unwrap();
+        let exists = self.bodies.contains_key(&name);
+        assert_eq!(shown, exists.then_some(outcome.etag));
         let told = if no_op {
             0
         } else {

@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 
 use super::{Bus, Inner};
 use crate::attach::Attachments;
+use crate::board::Board;
 use crate::door::Door;
 use crate::error::StartError;
 use crate::ledger::Checkpoint;
@@ -91,12 +92,14 @@ impl Builder {
         let places = Arc::new(Semaphore::new(limits.sessions_max));
         let tracer = Arc::new(Tracer::default());
         let attachments = Arc::new(Attachments::new(limits.attached_max));
+        let board = Arc::new(Board::default());
         let parts = Parts {
             tracer: tracer.clone(),
             attachments: attachments.clone(),
             limits: limits.clone(),
             metrics: metrics.clone(),
             door: door.clone(),
+            board: board.clone(),
             checkpoint,
             store,
         };
@@ -115,6 +118,7 @@ impl Builder {
             tracer,
             attachments,
             departed: Arc::default(),
+            board,
         };
         Ok(Bus {
             inner: Arc::new(inner),

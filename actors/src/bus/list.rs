@@ -114,6 +114,12 @@ impl Bus {
         self.ask(|ticket| Find::Tool(name.to_owned(), ticket)).await
     }
 
+    /// How often the tools changed so far: what [`tool`](Self::tool) answers stands as long as this stays the same.
+    /// A change that has been answered is counted.
+    pub fn tool_changes(&self) -> u64 {
+        self.inner.board.tool_changes()
+    }
+
     /// The prompt of that name.
     ///
     /// # Errors

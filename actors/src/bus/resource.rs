@@ -188,6 +188,20 @@ impl Bus {
         self.ask(|ticket| Look { uris, ticket }).await
     }
 
+    /// The etag of a registered resource, as far as publishers have been answered and subscribers may have been told,
+    /// without waiting and without asking the actors. None for everything else, a member of a template among them:
+    /// [`etags`](Self::etags) knows.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn shown_etag(&self, uri: &str) -> Result<Option<Etag>, Closed> {
+        if self.inner.door.is_open() {
+            Ok(self.inner.board.etag(uri))
+        } else {
+            Err(Closed)
+        }
+    }
+
     /// Whether a client that holds `client_etag` must read again.
     ///
     /// # Errors
