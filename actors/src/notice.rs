@@ -55,9 +55,9 @@ impl Notice {
     }
 
     /// The same notice for a shard of its own: shards that share one wait for each other wherever it is counted who
-    /// holds it. Its frames are encoded anew.
-    pub(crate) fn apart(&self) -> Notice {
-        let mut apart = Notice::new(self.uri.clone(), self.etag, self.cause, self.position, self.at);
+    /// holds it. It names `uri`, which is the same as the shard keeps it. Its frames are encoded anew.
+    pub(crate) fn apart(&self, uri: ResourceUri) -> Notice {
+        let mut apart = Notice::new(uri, self.etag, self.cause, self.position, self.at);
         apart.traced = self.traced;
         apart
     }

@@ -7,6 +7,7 @@
 //! others are kept alive and take over when it goes.
 
 mod reader;
+mod readers;
 mod survey;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,6 +18,7 @@ use std::time::Duration;
 use actix::WeakAddr;
 
 pub use reader::OutboxReader;
+use readers::Readers;
 
 pub use crate::end_reason::EndReason;
 use crate::flow::Flow;
@@ -46,7 +48,7 @@ pub enum Drained {
 #[derive(Debug)]
 struct State {
     set: OutboxSet,
-    readers: Vec<Reader>,
+    readers: Readers,
     /// When the last reader so far went.
     left: Option<Moment>,
     ended: Option<EndReason>,
@@ -89,7 +91,7 @@ impl Reader {
 impl State {
     /// Wakes the reader that is handed entries.
     fn wake(&mut self) {
-        if let Some(waker) = self.readers.last_mut().and_then(|reader| reader.waker.take()) {
+        if let Some(waker) = self.readers.newest_mut().and_then(|reader| reader.waker.take()) {
             waker.wake();
         }
     }
@@ -156,7 +158,7 @@ impl Outbox {
             tracer,
             state: Mutex::new(State {
                 set: OutboxSet::default(),
-                readers: Vec::new(),
+                readers: Readers::default(),
                 left: None,
                 ended: None,
                 waiting: None,
@@ -359,7 +361,7 @@ impl Outbox {
             return false;
         }
         state.ended = Some(reason);
-        for reader in &state.readers {
+        for reader in state.readers.iter() {
             if let Some(flow) = reader.flow.as_ref().filter(|flow| flow.blocked_since().is_some()) {
                 flow.cut();
             }

@@ -189,6 +189,7 @@ impl Publisher {
         max: usize,
     ) -> Result<bool, SubscribeError> {
         let member = self.member(outbox).ok_or(crate::Closed)?;
+        let uri = &self.table.shared(uri);
         let (slot, new) = outbox.with(|set| {
             let full = set.subscriptions() >= max && !set.is_subscribed(uri);
             if full {
@@ -275,7 +276,8 @@ impl Handler<Fan> for Publisher {
         let now = Moment::now();
         if let Some(notice) = &fan.notice {
             let subscribers = self.table.subscribers(&notice.uri);
-            let apart = (subscribers.len() >= APART_MIN).then(|| Arc::new(notice.apart()));
+            let apart = (subscribers.len() >= APART_MIN)
+                .then(|| Arc::new(notice.apart(self.table.shared(&notice.uri))));
             let notice = apart.as_ref().unwrap_or(notice);
             for (outbox, slot) in subscribers {
                 let marked = outbox.mark(slot, notice, now);

@@ -66,6 +66,12 @@ impl<T> SubscriptionTable<T> {
         Some(self.rows.try_remove(member)?.value)
     }
 
+    /// The same URI as it is kept here, if anybody subscribed to it: those who keep one text compare it at a glance.
+    pub fn shared(&self, uri: &ResourceUri) -> ResourceUri {
+        let kept = self.columns.get_key_value(uri);
+        kept.map_or(uri, |(kept, _)| kept).clone()
+    }
+
     /// Subscribes `member` to `uri` under `slot`. False when the slot is taken or the member unknown.
     pub fn subscribe(&mut self, member: Member, slot: SlotId, uri: &ResourceUri) -> bool {
         let Some(row) = self.rows.get_mut(member) else {

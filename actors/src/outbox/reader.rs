@@ -34,7 +34,6 @@ impl OutboxReader {
         let id = outbox.next_reader.fetch_add(1, Ordering::Relaxed);
         outbox.road.streams.increment(1.0);
         let mut state = outbox.lock();
-        state.readers.reserve_exact(1);
         state.patient = Moment::now();
         state.readers.push(Reader {
             id,
@@ -108,7 +107,7 @@ impl OutboxReader {
     pub fn poll_drain(&mut self, cx: &mut Context<'_>, mut take: impl FnMut(Entry)) -> Poll<Drained> {
         let mut state = self.outbox.lock();
         let state = &mut *state;
-        let is_last = state.readers.last().is_some_and(|reader| reader.id == self.id);
+        let is_last = state.readers.newest().is_some_and(|reader| reader.id == self.id);
         let Some(reader) = state.readers.iter_mut().find(|reader| reader.id == self.id) else {
             return Poll::Ready(Drained::Ended(state.ended.unwrap_or(EndReason::Closed)));
         };
@@ -173,8 +172,7 @@ impl Drop for OutboxReader {
     fn drop(&mut self) {
         self.outbox.road.streams.decrement(1.0);
         let mut state = self.outbox.lock();
-        let place = state.readers.iter().position(|reader| reader.id == self.id);
-        let gone = place.map(|place| state.readers.remove(place));
+        let gone = state.readers.remove(self.id);
         let flow = gone.as_ref().and_then(|reader| reader.flow.as_ref());
         if let Some((flow, reader)) = flow.zip(gone.as_ref()) {
             state.bytes += flow.written().saturating_sub(reader.bytes_before);

@@ -14,7 +14,7 @@ use crate::{ListKind, ResourceUri};
 impl State {
     /// Since when the newest reader has been taking nothing of what there is for it.
     fn untaken_since(&self) -> Option<Moment> {
-        let reader = self.readers.last()?;
+        let reader = self.readers.newest()?;
         let waiting = (self.set.pending() > 0).then(|| {
             let taken = reader.flow.as_ref().and_then(|flow| flow.taken_at());
             taken.map_or(self.patient, |taken| taken.max(self.patient))

@@ -91,6 +91,8 @@ pub(super) struct EventStream {
     reader: OutboxReader,
     wire: Wire,
     hello: Option<Bytes>,
+    /// Beside `held`, which has them too: looked at for each write.
+    metrics: McpMetrics,
     held: Held,
     ended: bool,
     open: OpenStream,
@@ -109,6 +111,7 @@ impl EventStream {
             reader,
             wire,
             hello: Some(hello),
+            metrics: held.metrics().clone(),
             held,
             ended: false,
             open,
@@ -143,7 +146,7 @@ impl StreamSource for EventStream {
         let appended = drained.map(|drained| match drained {
             Drained::Entries(position) => {
                 self.wire.append(&entries, position, out);
-                self.held.metrics().wrote(&entries);
+                self.metrics.wrote(&entries);
                 if entries.len() < self.reader.drain_max() {
                     Appended::All
                 } else {
