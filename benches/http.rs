@@ -6,6 +6,8 @@
 //! block of changes each, so that what disturbs the machine disturbs all of them. Never: serves or reads anything
 //! itself; that is in [`crate::sockets`].
 
+use std::iter::repeat_n;
+
 use crate::Options;
 use crate::sockets::{Case, Era, FENCE, Kind, Plan, Running, Trial, WATCHED, delivery_bytes, fit, measure};
 use crate::support::{Column, Spread, Table, quantile};
@@ -153,7 +155,7 @@ impl OneByOne {
 
     /// Changes back to back.
     fn burst(&mut self) -> anyhow::Result<()> {
-        let names = std::iter::repeat_n(WATCHED, BURST).chain([FENCE]);
+        let names = repeat_n(WATCHED, BURST).chain([FENCE]);
         let burst: Vec<Vec<u8>> = names.map(|name| self.running.publication(name)).collect();
         let before = self.running.cpu()?;
         self.burst_frames = self.running.load().burst(&burst)?;

@@ -1,12 +1,14 @@
 //! Row `scale`: as many sessions over real sockets as one process may have open.
 //!
 //! Owns: two updates per second in the open model: a change is made when it is due, whatever became of the one
-//! before, and latency counts from then. One server at a time, ours and its twin in turn, since only one fits.
+//! before, and latency counts from then. Where the machine is too busy for two in a second, the service merges some,
+//! and the share that was told of shows it. One server at a time, ours and its twin in turn, since only one fits.
 
+use std::iter::repeat_n;
 use std::time::{Duration, Instant};
 
 use crate::Options;
-use crate::sockets::{Case, Era, Kind, Plan, Running, Trial, WATCHED, delivery_bytes, fit, measure};
+use crate::sockets::{Case, Era, FENCE, Kind, Plan, Running, Trial, WATCHED, delivery_bytes, fit, measure};
 use crate::support::{Column, Spread, Table, quantile};
 
 const SESSIONS: usize = 18_000;
@@ -24,6 +26,7 @@ const COLUMNS: &[Column] = &[
     ("p50_ms", "p50 ms", 0),
     ("p99_ms", "p99 ms", 0),
     ("p99_bare_x", "p99 x bare", 2),
+    ("told", "told of those due", 2),
     ("cpu_us", "CPU µs per delivery", 1),
     ("bare_x", "x bare", 2),
     ("idle_kib", "KiB per idle session", 1),
@@ -36,7 +39,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
     let mut table = Table::new("scale", COLUMNS);
     fit(sessions)?;
     let delivery_bytes = delivery_bytes()?;
-    let resources = [WATCHED.to_owned()];
+    let resources = [WATCHED.to_owned(), FENCE.to_owned()];
     let cases = measure(&KINDS, 1, |kind| {
         let started = Instant::now();
         let running = Running::start(&Plan {
@@ -70,6 +73,7 @@ fn figures(case: &Case<Figures>, all: &[Case<Figures>]) -> Vec<Option<Spread>> {
         case.spread(|figures| figures.p50_ms),
         case.spread(|figures| figures.p99_ms),
         case.beside(all, Some(Kind::Bare), |figures| figures.p99_ms),
+        case.spread(|figures| figures.told),
         case.spread(|figures| figures.cpu_us),
         case.beside(all, Some(Kind::Bare), |figures| figures.cpu_us),
         case.spread(|figures| figures.idle_kib),
@@ -83,6 +87,8 @@ struct Figures {
     p50_ms: f64,
     p99_ms: f64,
     cpu_us: f64,
+    /// The share of what was due that came as a notice of its own.
+    told: f64,
     idle_kib: f64,
     open_s: f64,
 }
@@ -100,11 +106,13 @@ impl Trial for Paced {
 
     fn step(&mut self, _number: usize) -> anyhow::Result<()> {
         self.running.change(WATCHED, self.sessions)?;
-        let changes = (0..CHANGES).map(|_| self.running.publication(WATCHED));
-        let changes: Vec<Vec<u8>> = changes.collect();
+        let names = repeat_n(WATCHED, CHANGES).chain([FENCE]);
+        let changes: Vec<Vec<u8>> = names.map(|name| self.running.publication(name)).collect();
         let before = self.running.cpu()?;
         let mut latencies = self.running.load().paced(&changes, INTERVAL)?;
-        self.figures.cpu_us = before.since()? / 1e3 / latencies.len() as f64;
+        let notices = (latencies.len() + self.sessions) as f64;
+        self.figures.cpu_us = before.since()? / 1e3 / notices;
+        self.figures.told = latencies.len() as f64 / (self.sessions * CHANGES) as f64;
         self.figures.p50_ms = quantile(&mut latencies, 0.5);
         self.figures.p99_ms = quantile(&mut latencies, 0.99);
         Ok(())
