@@ -211,18 +211,19 @@ impl Inner {
         let mut probe = Request::new(Empty::<Bytes>::new());
         *probe.uri_mut() = parts.uri.clone();
         *probe.headers_mut() = parts.headers.clone();
-        let answer = self.rmcp.handle(probe).await;
+        let answer = Box::pin(self.rmcp.handle(probe)).await;
         (answer.status() != StatusCode::METHOD_NOT_ALLOWED).then_some(answer)
     }
 
     async fn post(&self, parts: Parts, body: Bytes) -> Answer {
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-            return self.batch(parts, &body).await;
+            return Box::pin(self.batch(parts, &body)).await;
         }
         if let Some(answer) = self.answer_poll(&parts.headers, &body).await {
             return answer;
         }
-        self.message(parts, body).await
+        // On its own: rmcp's part is kilobytes of state, which every request would carry along however it is answered.
+        Box::pin(self.message(parts, body)).await
     }
 
     /// Answers a POST of one message.

@@ -95,7 +95,9 @@ impl Inner {
         if let Some((_, tool)) = known.filter(|(at, _)| *at == changes) {
             return tool;
         }
-        let tool = self.handler.bus.tool(GetResourceEtag::NAME).await.ok()?;
+        let tool = Box::pin(self.handler.bus.tool(GetResourceEtag::NAME))
+            .await
+            .ok()?;
         let tool = tool.and_then(|tool| tool.handler::<GetResourceEtag>().cloned());
         let mut known = self
             .fast_path
