@@ -5,8 +5,10 @@
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{fmt, registry};
 
 use crate::config::{LogConfig, LogFormat};
 
@@ -47,17 +49,17 @@ fn subscriber<W>(config: &LogConfig, ansi: bool, writer: W) -> Result<Boxed, Tel
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(&config.level)?)
-        .with_ansi(ansi)
-        .with_writer(writer);
+    let filtered = registry().with(filter(&config.level)?);
+    let lines = fmt::layer().with_ansi(ansi).with_writer(writer);
     Ok(match config.format {
-        LogFormat::Text => Box::new(builder.finish()),
-        LogFormat::Json => Box::new(builder.json().flatten_event(true).finish()),
+        LogFormat::Text => Box::new(filtered.with(lines)),
+        LogFormat::Json => Box::new(filtered.with(lines.json().flatten_event(true))),
     })
 }
 
-fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
+/// Levels by module: the plain filter, since the one that also looks into spans brings an engine for regular
+/// expressions along.
+fn filter(level: &str) -> Result<Targets, TelemetryError> {
     let error = |reason: String| TelemetryError::Level {
         level: level.to_owned(),
         reason,
@@ -75,7 +77,9 @@ fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
     } else {
         format!("{level},rmcp=error")
     };
-    EnvFilter::try_new(quiet).map_err(|source| error(source.to_string()))
+    quiet
+        .parse()
+        .map_err(|source: ParseError| error(source.to_string()))
 }
 
 #[cfg(test)]

@@ -58,12 +58,8 @@ pub(super) struct Publish {
 
 impl Publish {
     pub(super) fn run(&self) -> Result<(), CliError> {
-        if !matches!(self.url.scheme(), "http" | "https") {
-            let message = format!(
-                "cannot speak {} to {}: use an http or https address",
-                self.url.scheme(),
-                self.url
-            );
+        if let Err(reason) = http_client::accept(self.url.scheme()) {
+            let message = format!("cannot speak {} to {}; {reason}", self.url.scheme(), self.url);
             return Err(usage("publish", &message));
         }
         let line = block_on(self.send(self.body()?))?;

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fmt;
 
 use super::error::ConnectError;
+use crate::http_client;
 
 /// How a server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +21,7 @@ impl Target {
     /// The server at `url`.
     ///
     /// # Errors
-    /// [`ConnectError::Target`] when that is no http or https address.
+    /// [`ConnectError::Target`] when that is no http or https address, or https in a build without the feature `tls`.
     pub fn http(url: &str) -> Result<Target, ConnectError> {
         let refuse = |reason: &str| ConnectError::Target {
             target: url.to_owned(),
@@ -28,10 +29,8 @@ impl Target {
         };
         let parsed = reqwest::Url::parse(url)
             .map_err(|_| refuse("expected an address such as http://127.0.0.1:8808/mcp"))?;
-        match parsed.scheme() {
-            "http" | "https" => Ok(Target::Http(parsed.into())),
-            _ => Err(refuse("expected an address that starts with http:// or https://")),
-        }
+        http_client::accept(parsed.scheme()).map_err(refuse)?;
+        Ok(Target::Http(parsed.into()))
     }
 
     /// The server that `command`, a program and its arguments, runs.

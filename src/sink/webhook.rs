@@ -16,6 +16,8 @@ use reqwest::Url;
 use serde::Serialize;
 use tidings_actors::{Delivery, NoticeKind, Subscriber, SubscriberError};
 
+use crate::http_client;
+
 use super::append_file::{AppendFile, FileOptions};
 use super::json_lines::failed;
 use super::record::{GAP, Record, line};
@@ -71,9 +73,8 @@ impl WebhookOptions {
 
     fn target(&self) -> Result<Url, String> {
         let url = Url::parse(&self.url).map_err(|error| format!("the webhook's address is none: {error}"))?;
-        if !["http", "https"].contains(&url.scheme()) {
-            return Err("a webhook's address starts with http:// or https://".to_owned());
-        }
+        http_client::accept(url.scheme())
+            .map_err(|reason| format!("webhooks cannot be sent to {} addresses; {reason}", url.scheme()))?;
         if !self.allow_private && address::names_private(&url) {
             let host = url.host_str().unwrap_or_default();
             return Err(format!(
@@ -342,7 +343,8 @@ mod tests {
             ..options("http://127.0.0.1:1/")
         };
         assert_eq!(private.check(), Ok(()));
-        assert_eq!(options("https://hooks.example/a").check(), Ok(()));
+        let secure = options("https://hooks.example/a").check();
+        assert_eq!(secure.is_ok(), cfg!(feature = "tls"), "{secure:?}");
     }
 
     #[test]

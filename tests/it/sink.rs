@@ -6,6 +6,7 @@ mod receiver;
 
 mod journal;
 mod webhook;
+#[cfg(feature = "tls")]
 mod tls;
 mod debug_log;
 mod reload;

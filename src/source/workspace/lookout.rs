@@ -1,24 +1,16 @@
-//! What happens on blocking threads: looking at the folder, keeping the books, and reading files in portions.
+//! What happens on blocking threads besides reading files: looking at the folder, and keeping the books.
 //!
 //! Owns: the folder, what is known of it, the reports and the watcher. Never publishes and never decides when to
 //! look; the task does both, and hands this to a blocking thread whenever the disk is involved.
 
-use super::folder::{Folder, Look, Place};
-use super::inventory::{Inventory, Known, Plan, Scope, Sight, Trust};
+use super::folder::{Folder, Look};
+use super::inventory::{Inventory, Known, Plan, Scope, Trust};
 use super::path::FilePath;
-use super::reading::Reading;
 use super::shelf::{Shelf, Stock};
 use super::skip::{Reports, SkipReason};
 use super::watch::FolderWatch;
 use crate::metric::{self, Limit};
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::Ordering;
-
-/// Files read before they are published: enough to keep the bus busy.
-const PORTION_FILES: usize = 64;
-/// Bytes after which no further file is read before they are published.
-const PORTION_BYTES: u64 = 8 << 20;
 
 /// The blocking half of the source.
 pub(super) struct Lookout {
@@ -104,27 +96,6 @@ impl Lookout {
                 "more files than are served; raise workspace.files_max or remove some"
             );
         }
-    }
-
-    /// Reads the next files out of `wanted`, as many as make a portion; at least one when there is one.
-    pub(super) fn read(&self, wanted: &mut BTreeMap<FilePath, Sight>) -> Vec<(FilePath, Sight, Reading)> {
-        let place = self.folder.place();
-        let (mut portion, mut bytes) = (Vec::new(), 0);
-        while portion.len() < PORTION_FILES && bytes < PORTION_BYTES {
-            if self.folder.cancelled.load(Ordering::Relaxed) {
-                wanted.clear();
-            }
-            let Some((path, sight)) = wanted.pop_first() else {
-                break;
-            };
-            let reading = match &place {
-                Place::Here(real_root) => self.folder.read(real_root, &path),
-                _ => Reading::Gone,
-            };
-            bytes += sight.identity.len;
-            portion.push((path, sight, reading));
-        }
-        portion
     }
 
     /// Reports that a file cannot be served, and keeps in mind that it is not; answers whether it was until now.

@@ -1,22 +1,32 @@
-//! Reading one file with care: never a pipe, never outside the folder, never half of a write.
+//! Reading files with care: never a pipe, never outside the folder, never half of a write.
 //!
 //! Owns: the only place where the source reads files. Between the look and the read anything can happen to a path,
 //! so what was opened is checked, not what was named. Runs on blocking threads; the task asks and publishes.
 
-use super::folder::{Folder, is_absent};
+use super::folder::{Folder, Place, is_absent};
+use super::inventory::Sight;
 use super::media_type;
 use super::path::FilePath;
 use super::skip::SkipReason;
 use crate::source::identity::Identity;
 use crate::source::open::open;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 use tidings_actors::Body;
 
 /// How often a file that changes while it is read is read anew. Its writer's next event brings it back after that.
 const ATTEMPTS_MAX: usize = 4;
+/// Files read before they are published: enough to keep the bus busy, and a store's commits few.
+const PORTION_FILES: usize = 256;
+/// Bytes after which no further file is read before they are published.
+const PORTION_BYTES: u64 = 8 << 20;
+
+/// Files that were read, as they were seen before.
+pub(super) type Portion = Vec<(FilePath, Sight, Reading)>;
 
 /// What came of reading a file.
 #[derive(Debug)]
@@ -47,6 +57,31 @@ pub(super) struct Contents {
 }
 
 impl Folder {
+    /// Reads the next files out of `wanted`, as many as make a portion; at least one when there is one, and none any
+    /// more when the source was stopped.
+    pub(super) fn read_portion(&self, wanted: &mut BTreeMap<FilePath, Sight>) -> Portion {
+        let (mut portion, mut bytes) = (Vec::new(), 0);
+        if wanted.is_empty() {
+            return portion;
+        }
+        let place = self.place();
+        while portion.len() < PORTION_FILES && bytes < PORTION_BYTES {
+            if self.cancelled.load(Ordering::Relaxed) {
+                wanted.clear();
+            }
+            let Some((path, sight)) = wanted.pop_first() else {
+                break;
+            };
+            let reading = match &place {
+                Place::Here(real_root) => self.read(real_root, &path),
+                _ => Reading::Gone,
+            };
+            bytes += sight.identity.len;
+            portion.push((path, sight, reading));
+        }
+        portion
+    }
+
     /// Reads a file; `real_root` is where the folder really is.
     pub(super) fn read(&self, real_root: &Path, path: &FilePath) -> Reading {
         self.try_read(real_root, path)
@@ -63,32 +98,36 @@ impl Folder {
         if !fs::metadata(&full)?.is_file() {
             return Ok(Reading::Skipped(SkipReason::NotAFile));
         }
+        let mut begun = SystemTime::now();
         let mut file = open(&full)?;
-        if !file.metadata()?.is_file() {
+        let mut metadata = file.metadata()?;
+        if !metadata.is_file() {
             return Ok(Reading::Skipped(SkipReason::NotAFile));
         }
         if !real_path(&file, &full)?.starts_with(real_root) {
             return Ok(Reading::Skipped(SkipReason::LeavesFolder));
         }
         for _ in 0..ATTEMPTS_MAX {
-            let now = SystemTime::now();
-            let before = Identity::of(&file.metadata()?);
+            let before = Identity::of(&metadata);
             if before.len > self.file_bytes_max {
                 return Ok(Reading::Skipped(SkipReason::TooLarge));
             }
             let mut bytes = Vec::with_capacity(before.len as usize + 1);
-            file.rewind()?;
             // One byte more than there should be shows that it grew.
             (&file).take(before.len + 1).read_to_end(&mut bytes)?;
-            if bytes.len() as u64 == before.len && Identity::of(&file.metadata()?) == before {
+            let ended = SystemTime::now();
+            metadata = file.metadata()?;
+            if bytes.len() as u64 == before.len && Identity::of(&metadata) == before {
                 let (media_type, body) = media_type::describe(path.name(), bytes);
                 return Ok(Reading::File(Box::new(Contents {
                     identity: before,
-                    settled: before.is_settled(now),
+                    settled: before.is_settled(begun),
                     media_type,
                     body,
                 })));
             }
+            begun = ended;
+            file.rewind()?;
         }
         Ok(Reading::Unsettled)
     }

@@ -10,7 +10,7 @@ use super::lookout::Lookout;
 use super::marked::{MARKS_MAX, Marked};
 use super::offers::Offers;
 use super::path::FilePath;
-use super::reading::{Contents, Reading};
+use super::reading::{Contents, Portion, Reading};
 use super::register::Outcome;
 use super::skip::SkipReason;
 use super::uri::{path_of, uri_of};
@@ -18,16 +18,21 @@ use super::watch::Mark;
 use crate::metric::{self, Limit};
 use crate::source::debounce::{Debounce, Due};
 use futures_util::future::join_all;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidings_actors::{Body, Bus, Closed, Content, Descriptor, PublishError, Resource, ResourceUri};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 /// Every so many rescans read all files, whatever their metadata say.
 const THOROUGH_EVERY: u64 = 10;
 /// Removals sent to the bus at once.
 const PORTION: usize = 64;
+
+/// Files to read, as they were seen.
+type Wanted = BTreeMap<FilePath, Sight>;
 
 /// What the task hears.
 pub(super) struct Inbox {
@@ -218,14 +223,14 @@ impl Task {
             gone.collect::<Vec<_>>()
         };
         self.remove(&gone).await?;
-        let mut wanted = plan.read;
-        while !wanted.is_empty() {
-            let read = move |lookout: &mut Lookout| {
-                let portion = lookout.read(&mut wanted);
-                (portion, wanted)
-            };
-            let (portion, rest) = self.off(read).await?;
-            wanted = rest;
+        let mut reading = self.read(plan.read);
+        loop {
+            let (portion, wanted) = came(reading.await)?;
+            if portion.is_empty() {
+                break;
+            }
+            // The next files are read while these are published.
+            reading = self.read(wanted);
             self.publish(portion).await?;
         }
         for path in plan.doubt {
@@ -234,7 +239,7 @@ impl Task {
         Ok(())
     }
 
-    async fn publish(&mut self, portion: Vec<(FilePath, Sight, Reading)>) -> Result<(), Closed> {
+    async fn publish(&mut self, portion: Portion) -> Result<(), Closed> {
         let mut files = Vec::new();
         let mut gone = Vec::new();
         for (path, sight, reading) in portion {
@@ -353,14 +358,25 @@ impl Task {
         work: impl FnOnce(&mut Lookout) -> T + Send + 'static,
     ) -> Result<T, Closed> {
         let lookout = self.lookout.clone();
-        let done = tokio::task::spawn_blocking(move || work(&mut lock(&lookout))).await;
-        done.map_err(|error| {
-            if error.is_panic() {
-                std::panic::resume_unwind(error.into_panic());
-            }
-            Closed
-        })
+        came(spawn_blocking(move || work(&mut lock(&lookout))).await)
     }
+
+    /// Begins to read a portion of what is wanted, where it may block; answers it, and what is left. The books are
+    /// not needed for that, so others may have them meanwhile.
+    fn read(&self, mut wanted: Wanted) -> JoinHandle<(Portion, Wanted)> {
+        let folder = lock(&self.lookout).folder.clone();
+        spawn_blocking(move || (folder.read_portion(&mut wanted), wanted))
+    }
+}
+
+/// What came of work on a blocking thread. Fails when the runtime ends.
+fn came<T>(done: Result<T, JoinError>) -> Result<T, Closed> {
+    done.map_err(|error| {
+        if error.is_panic() {
+            std::panic::resume_unwind(error.into_panic());
+        }
+        Closed
+    })
 }
 
 /// Nobody else holds it but the blocking work that the task waits for.

@@ -167,6 +167,7 @@ impl Client {
                     axum::serve(listener, app).await.unwrap_or_default();
                 });
                 // The client inside looks for it, though it speaks no TLS here; installed already is as good.
+                #[cfg(feature = "tls")]
                 rustls::crypto::ring::default_provider()
                     .install_default()
                     .unwrap_or_default();
