@@ -360,6 +360,7 @@ impl Handler<Enlist> for Publisher {
             }
             answers.push(answer);
         }
+        outbox.has_asked();
         ticket.answer(answers);
     }
 }
@@ -386,6 +387,7 @@ impl Handler<EnlistLists> for Publisher {
             }
             count.report(&self.metrics);
         }
+        outbox.has_asked();
         ticket.answer(());
     }
 }
@@ -407,6 +409,7 @@ impl Handler<Route> for Publisher {
                 if !member.is_some_and(|member| self.watching.insert(member)) {
                     self.interest.lower_everything(self.shard);
                 }
+                outbox.has_asked();
                 ticket.answer(());
             }
             Request::Unsubscribe(uri, ticket) => {
@@ -417,6 +420,7 @@ impl Handler<Route> for Publisher {
                     }
                     self.metrics.subscriptions.moved(1, 0);
                 }
+                outbox.has_asked();
                 ticket.answer(slot.is_some());
             }
             Request::Adopt => self.adopt(&outbox),
