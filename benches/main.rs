@@ -66,8 +66,9 @@ fn main() -> anyhow::Result<()> {
         Some("hold-sessions") => return memory::hold(&arguments[1..]),
         Some("only-publish") => return publish::publish(count(&arguments, 1)?),
         Some("only-tell") => {
-            let (size, uris) = (count(&arguments, 1)?, count(&arguments, 2)?);
-            return outbox::tell(size, uris, arguments.get(3).is_some_and(|word| word == "drain"));
+            let (size, rounds) = (count(&arguments, 1)?, count(&arguments, 2)?);
+            let drain_every = (arguments.len() > 3).then(|| count(&arguments, 3)).transpose()?;
+            return outbox::tell(size, rounds, drain_every);
         }
         Some("serve-rmcp") => return sockets::serve_rmcp(),
         Some("serve-bare") => return sockets::serve_bare(&arguments[1..]),

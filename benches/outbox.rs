@@ -196,33 +196,36 @@ impl OfBus {
     }
 }
 
-/// Tells `size` outboxes of `uris` resources each, and drains them if asked, for whoever counts what the process does.
-/// All have been told of everything and drained before, so that they have the room they need.
-pub(crate) fn tell(size: usize, uris: usize, drain: bool) -> anyhow::Result<()> {
+/// Tells `size` outboxes of [`TELL_MAX`] resources each, `rounds` times, and drains them after every so many changes, if
+/// ever; for whoever counts what the process does.
+pub(crate) fn tell(size: usize, rounds: usize, drain_every: Option<usize>) -> anyhow::Result<()> {
     let mut bus = OfBus::start(0, 0, 1)?;
     let uri = |number: usize| ResourceUri::try_from(format!("bench://{number}"));
-    let all: Vec<ResourceUri> = (0..TELL_MAX).map(uri).collect::<Result<_, _>>()?;
+    let uris: Vec<ResourceUri> = (0..TELL_MAX).map(uri).collect::<Result<_, _>>()?;
     bus.runtime.block_on(async {
-        for uri in &all {
+        for uri in &uris {
             bus.bus.register(Resource::text(uri, "")?).await?;
         }
         for _ in 0..size {
             let options = SessionOptions::new(SubscriberKind::Session, "bench");
             let session = bus.bus.open(options).await?;
-            session.subscribe(all.clone()).await?;
+            session.subscribe(uris.clone()).await?;
             bus.sessions.push(session);
         }
         anyhow::Ok(())
     })?;
     bus.readers = bus.sessions.iter().map(Session::reader).collect();
-    bus.tell_of(&all, "first")?;
-    bus.drain();
-    let told = bus.tell_of(all.get(..uris).context("fewer resources than that")?, "second")?;
-    let drained = if drain { bus.drain() } else { told };
-    ensure!(
-        told == size * uris && drained == told,
-        "{told} told, {drained} drained"
-    );
+    for change in 0..rounds * TELL_MAX {
+        let resource = Resource::text(&uris[change % TELL_MAX], format!("change {change}"))?;
+        let told = bus.runtime.block_on(bus.bus.update(resource))?.told;
+        ensure!(
+            told == size,
+            "{told} of {size} subscribers were told of one change"
+        );
+        if drain_every.is_some_and(|every| (change + 1) % every == 0) {
+            bus.drain();
+        }
+    }
     // Its end would be counted too, and how far that comes before the process ends is chance.
     std::mem::forget(bus);
     Ok(())
@@ -235,19 +238,6 @@ async fn subscribed(bus: &Bus, uri: &str) -> anyhow::Result<Session> {
         answer?;
     }
     Ok(session)
-}
-
-impl OfBus {
-    /// Changes each of `uris` once; answers how many were told in all.
-    fn tell_of(&self, uris: &[ResourceUri], body: &'static str) -> anyhow::Result<usize> {
-        self.runtime.block_on(async {
-            let mut told = 0;
-            for uri in uris {
-                told += self.bus.update(Resource::text(uri, body)?).await?.told;
-            }
-            Ok(told)
-        })
-    }
 }
 
 impl FanOut for OfBus {

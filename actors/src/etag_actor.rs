@@ -7,9 +7,9 @@
 mod shards;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use actix::{Actor, ActorContext, Context, Handler};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
 use crate::board::Board;
 use crate::catalog::{Decision, Effect, Known};
@@ -29,6 +29,9 @@ use crate::{Cause, Etag, ListKind, NoticeKind, Position, ResourceUri};
 pub(crate) use shards::Shards;
 
 use shards::Stamped;
+
+/// How long a move waits for what its subscriber has asked for.
+const MOVE_AGAIN: Duration = Duration::from_millis(1);
 
 /// What is done once the ledger's records so far are durable.
 type Release = Box<dyn FnOnce(&Shards) + Send>;
@@ -314,6 +317,7 @@ impl Handler<StampSubscribe> for EtagActor {
             outbox, max, ticket, ..
         } = subscribe;
         let at = self.ledger.position();
+        outbox.asks();
         self.after(None, move |shards| {
             for (uri, _) in verdicts.iter().flatten() {
                 shards.will_want(&outbox, uri);
@@ -343,6 +347,7 @@ impl Handler<StampWatchLists> for EtagActor {
             ticket,
         } = watch;
         let at = self.ledger.position();
+        outbox.asks();
         self.after(None, move |shards| {
             shards.send(
                 outbox.shard(),
@@ -374,9 +379,18 @@ impl Handler<AttachQueue> for EtagActor {
 impl Handler<Route> for EtagActor {
     type Result = ();
 
-    fn handle(&mut self, Route { outbox, request }: Route, _: &mut Context<Self>) {
-        if matches!(request, Request::Attach(_)) {
-            return self.shards.send(outbox.shard(), Route { outbox, request });
+    fn handle(&mut self, Route { outbox, request }: Route, ctx: &mut Context<Self>) {
+        match request {
+            Request::Attach(_) => return self.shards.send(outbox.shard(), Route { outbox, request }),
+            Request::Move if outbox.is_asking() => {
+                // The shard that it leaves has not done all it was asked to; the other could not take that over.
+                ctx.run_later(MOVE_AGAIN, |etag, ctx| {
+                    etag.handle(Route { outbox, request }, ctx);
+                });
+                return;
+            }
+            Request::Watch(..) | Request::Unsubscribe(..) => outbox.asks(),
+            _ => {}
         }
         self.after(None, move |shards| match request {
             Request::Move => {

@@ -124,6 +124,8 @@ pub struct Outbox {
     wanted: AtomicUsize,
     /// Whether a move is on its way to the Etag actor. One at a time, since moves take no permit of the door.
     moving: AtomicBool,
+    /// Requests of its subscriber that the Etag actor has seen and the shard has not done yet.
+    asked: AtomicUsize,
     epoch: AtomicU64,
     next_reader: AtomicU64,
     tracer: Arc<Tracer>,
@@ -153,6 +155,7 @@ impl Outbox {
             shard: AtomicUsize::new(shard),
             wanted: AtomicUsize::new(shard),
             moving: AtomicBool::new(false),
+            asked: AtomicUsize::new(0),
             epoch: AtomicU64::new(0),
             next_reader: AtomicU64::new(0),
             tracer,
@@ -226,6 +229,21 @@ impl Outbox {
         self.wanted.store(shard, Ordering::Relaxed);
         // Pairs with `end_move`: whoever finds a move under way has its wish seen when that move arrives.
         shard != self.shard() && !self.moving.swap(true, Ordering::AcqRel)
+    }
+
+    /// A request that changes what its subscriber asks for is on its way to its shard.
+    pub(crate) fn asks(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Its shard has done such a request, and has not answered it yet.
+    pub(crate) fn has_asked(&self) {
+        self.asked.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether its shard has such requests to do. While it has, another would take over less than was asked for.
+    pub(crate) fn is_asking(&self) -> bool {
+        self.asked.load(Ordering::Acquire) > 0
     }
 
     /// Ends the move under way; answers the shard that is wanted now.

@@ -78,7 +78,7 @@ struct ListSlot {
 pub struct OutboxSet {
     slots: Vec<Option<Slot>>,
     /// Where slots are found once there are many.
-    by_uri: Option<Box<HashMap<ResourceUri, SlotId>>>,
+    by_uri: Option<HashMap<ResourceUri, SlotId>>,
     len: usize,
     /// How many slots were subscribed to by name.
     asked: usize,
@@ -157,7 +157,7 @@ impl OutboxSet {
         let by_uri = self.by_uri.get_or_insert_with(|| {
             let known = self.slots.iter().enumerate();
             let known = known.filter_map(|(i, s)| Some((s.as_ref()?.uri.clone(), i as SlotId)));
-            Box::new(known.collect())
+            known.collect()
         });
         by_uri.insert(uri.clone(), slot);
     }

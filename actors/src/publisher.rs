@@ -362,6 +362,7 @@ impl Handler<Enlist> for Publisher {
             }
             answers.push(answer);
         }
+        outbox.has_asked();
         ticket.answer(answers);
     }
 }
@@ -388,6 +389,7 @@ impl Handler<EnlistLists> for Publisher {
             }
             count.report(&self.metrics);
         }
+        outbox.has_asked();
         ticket.answer(());
     }
 }
@@ -409,6 +411,7 @@ impl Handler<Route> for Publisher {
                 if !member.is_some_and(|member| self.watching.insert(member)) {
                     self.interest.lower_everything(self.shard);
                 }
+                outbox.has_asked();
                 ticket.answer(());
             }
             Request::Unsubscribe(uri, ticket) => {
@@ -419,6 +422,7 @@ impl Handler<Route> for Publisher {
                     }
                     self.metrics.subscriptions.moved(1, 0);
                 }
+                outbox.has_asked();
                 ticket.answer(slot.is_some());
             }
             Request::Adopt => self.adopt(&outbox),

@@ -175,6 +175,35 @@ async fn a_late_shard_does_not_mark_what_took_the_place_of_an_ended_subscription
     assert_eq!(client.told(), ["demo://b v2"]);
 }
 
+#[tokio::test]
+async fn a_subscription_that_is_under_way_when_its_subscriber_moves_is_not_lost() {
+    let bench = Bench::start();
+    bench.put("demo://a", "one").await;
+    let client = marked_by_shard_0(&bench, options()).await;
+    let gate = Gate::close(&bench.bus, 0).await;
+    let bus = bench.bus.clone();
+    let mut client = on_shard(&bench.bus, 1, move || async move {
+        let Client { session, reader, .. } = client;
+        drop(reader);
+        let mut subscribing = Box::pin(session.subscribe(vec![uri("demo://a")]));
+        // It is on its way when it is polled first, and behind it the move.
+        let first = std::future::poll_fn(|cx| std::task::Poll::Ready(subscribing.as_mut().poll(cx)));
+        assert!(first.await.is_pending());
+        let reader = session.reader();
+        // The session's actor lives on this thread too; when this is answered the Etag actor has seen both.
+        let_tasks_run().await;
+        within(bus.etags(Vec::new())).await.unwrap();
+        gate.open();
+        within(subscribing).await.unwrap()[0].clone().unwrap();
+        drop(reader);
+        Client::of(session)
+    })
+    .await;
+    let outcome = bench.bus.update(text("demo://a", "two")).await.unwrap();
+    assert_eq!(outcome.told, 1);
+    assert_eq!(client.told(), ["demo://a v2"]);
+}
+
 /// A client that opens one stream after the other must not be able to fill a mailbox.
 #[tokio::test]
 async fn readers_opened_in_quick_succession_on_changing_shards_fill_no_mailbox() {
