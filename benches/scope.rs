@@ -1,9 +1,9 @@
 //! Row `scope`: whether a change costs by those who watch it, or by all who are there.
 //!
 //! Owns: two services, one with few sessions and one with many, in each of which 100 sessions, spread evenly, watch
-//! what is changed and all others something else. Both are open together and take turns. Streams say nothing by
-//! themselves meanwhile (`http.keep_alive` is long), since what idle streams cost by the second is not what a change
-//! costs.
+//! what is changed and all others something else. Both are open together and take turns, and each repetition has fresh
+//! ones, since one process may cost more than another that does the same. Streams say nothing by themselves meanwhile
+//! (`http.keep_alive` is long), since what idle streams cost by the second is not what a change costs.
 
 use anyhow::ensure;
 
@@ -37,9 +37,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
     let mut table = Table::new("scope", COLUMNS);
     for era in Era::ALL {
         let sizes = [FEW, many];
-        let mut running = [start(era, FEW)?, start(era, many)?];
         let mut cpu_us = [Vec::new(), Vec::new()];
         for _ in 0..RUNS {
+            let mut running = [start(era, FEW)?, start(era, many)?];
             for (cpu, all) in repeat(&mut running)?.into_iter().zip(&mut cpu_us) {
                 all.push(cpu);
             }
