@@ -192,6 +192,8 @@ impl Stage {
     fn service(&self, served: &str, store: Option<usize>, expected: usize) -> anyhow::Result<Start> {
         let log = self.folder.path().join("log");
         let mut command = Command::new(&self.program);
+        // It names the program to the benches, and is nothing that the program knows.
+        command.env_remove("TIDINGS_BIN");
         command.arg("serve").arg(self.folder.path().join(served));
         command.args(["--listen", "127.0.0.1:0"]);
         if let Some(number) = store {

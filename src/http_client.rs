@@ -60,9 +60,8 @@ mod tests {
     fn https_needs_its_feature_and_says_so() {
         assert_eq!(accept("http"), Ok(()));
         assert!(accept("ftp").is_err());
-        match accept("https") {
-            Ok(()) => assert!(cfg!(feature = "tls")),
-            Err(text) => assert!(!cfg!(feature = "tls") && text.contains("\"tls\""), "{text}"),
-        }
+        let https = accept("https");
+        assert_eq!(https.is_ok(), cfg!(feature = "tls"), "{https:?}");
+        assert!(https.err().is_none_or(|text| text.contains("\"tls\"")));
     }
 }
