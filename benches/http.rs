@@ -33,7 +33,8 @@ const KINDS: [Kind; 7] = [
 const COLUMNS: &[Column] = &[
     ("cpu_us", "CPU µs per delivery", 1),
     ("bare_x", "x bare", 2),
-    ("rmcp_x", "x rmcp", 2),
+    ("rmcp_x", "x rmcp's sessions", 2),
+    ("rmcp_era_x", "x rmcp, same era", 2),
     ("nats_x", "x nats", 2),
     ("redis_x", "x redis", 2),
     ("p50_ms", "p50 ms", 1),
@@ -72,15 +73,17 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
 
 fn figures(case: &Case<Figures>, all: &[Case<Figures>]) -> Vec<Option<Spread>> {
     let ours = |twin: Kind| case.kind.is_ours().then_some(twin);
-    let rmcp = match case.kind {
-        Kind::Tidings(era) => Some(Kind::Rmcp(era)),
-        _ => None,
+    // rmcp's own session layer serves the older revisions alone; its listen streams stand beside ours.
+    let (layer, same_era) = match case.kind {
+        Kind::Tidings(era) => (Some(Kind::Rmcp(Era::Sessions)), Some(Kind::Rmcp(era))),
+        _ => (None, None),
     };
     let cpu_us = |figures: &Figures| figures.cpu_us;
     vec![
         case.spread(cpu_us),
         case.beside(all, Some(Kind::Bare), cpu_us),
-        case.beside(all, rmcp, cpu_us),
+        case.beside(all, layer, cpu_us),
+        case.beside(all, same_era, cpu_us),
         case.beside(all, ours(Kind::Nats), cpu_us),
         case.beside(all, ours(Kind::Redis), cpu_us),
         case.spread(|figures| figures.p50_ms),
