@@ -305,21 +305,27 @@ impl Told for Flag {
 
 /// The newest letter of each URI, and who is woken for them.
 #[derive(Default)]
-struct Letters(Mutex<(HashMap<Arc<str>, Arc<Letter>>, Option<Waker>)>);
+struct Letters(Mutex<Held>);
+
+#[derive(Default)]
+struct Held {
+    newest: HashMap<Arc<str>, Arc<Letter>>,
+    waker: Option<Waker>,
+}
 
 impl Told for Letters {
     fn mark(&self, letter: &Arc<Letter>) {
         let mut held = lock(&self.0);
-        held.0.insert(letter.uri.clone(), letter.clone());
-        if let Some(waker) = held.1.take() {
+        held.newest.insert(letter.uri.clone(), letter.clone());
+        if let Some(waker) = held.waker.take() {
             waker.wake();
         }
     }
 
     fn drain(&self) -> usize {
         let mut held = lock(&self.0);
-        held.1 = Some(Waker::noop().clone());
-        held.0.drain().count()
+        held.waker = Some(Waker::noop().clone());
+        held.newest.drain().count()
     }
 }
 
