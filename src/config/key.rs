@@ -151,7 +151,7 @@ pub(super) const KEYS: &[Key] = &[
         path: "http.header_timeout",
         kind: seconds(1, 300),
         default: "10s",
-        meaning: "Time a client has to send the headers of a request.",
+        meaning: "Time a client has to send the headers of a request, also after the one before it on the same connection.",
         at_limit: "A slower connection is closed.",
     },
     Key {
