@@ -382,6 +382,8 @@ impl Handler<Route> for EtagActor {
     fn handle(&mut self, Route { outbox, request }: Route, ctx: &mut Context<Self>) {
         match request {
             Request::Attach(_) => return self.shards.send(outbox.shard(), Route { outbox, request }),
+            // It went while its move waited.
+            Request::Move if outbox.has_gone() => return,
             Request::Move if outbox.is_asking() => {
                 // The shard that it leaves has not done all it was asked to; the other could not take that over.
                 ctx.run_later(MOVE_AGAIN, |etag, ctx| {
@@ -390,6 +392,7 @@ impl Handler<Route> for EtagActor {
                 return;
             }
             Request::Watch(..) | Request::Unsubscribe(..) => outbox.asks(),
+            Request::Detach(_) => outbox.goes(),
             _ => {}
         }
         self.after(None, move |shards| match request {

@@ -126,6 +126,8 @@ pub struct Outbox {
     moving: AtomicBool,
     /// Requests of its subscriber that the Etag actor has seen and the shard has not done yet.
     asked: AtomicUsize,
+    /// Whether the Etag actor has seen the end of its subscriber. Written and read by that one alone.
+    gone: AtomicBool,
     epoch: AtomicU64,
     next_reader: AtomicU64,
     tracer: Arc<Tracer>,
@@ -156,6 +158,7 @@ impl Outbox {
             wanted: AtomicUsize::new(shard),
             moving: AtomicBool::new(false),
             asked: AtomicUsize::new(0),
+            gone: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             next_reader: AtomicU64::new(0),
             tracer,
@@ -244,6 +247,16 @@ impl Outbox {
     /// Whether its shard has such requests to do. While it has, another would take over less than was asked for.
     pub(crate) fn is_asking(&self) -> bool {
         self.asked.load(Ordering::Acquire) > 0
+    }
+
+    /// Its subscriber ends: nothing that comes later in the order of the bus may bring it back.
+    pub(crate) fn goes(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its subscriber has ended, as the Etag actor sees it.
+    pub(crate) fn has_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
     }
 
     /// Ends the move under way; answers the shard that is wanted now.
