@@ -473,15 +473,21 @@ async fn a_stalled_client_is_told_its_gap_and_others_notice_nothing() {
     const CHANGES: u64 = 4_000;
     let local = Local::start(|options| options.history_max = 2_000).await;
     let uri = format!("demo://{}", "x".repeat(1_500));
+    let (mut first, _) = Stream::open(local.address, "").await;
     local.put(&uri, "begin".into()).await;
+    // A change is answered when it has been handed to the history; who is told of it knows that it is there.
+    first.event().await;
     let stalled = Request::new("GET", "/v1/events").small_receive_buffer();
     let (mut stalled, verdict) = Stream::of(stalled, local.address).await;
     let from = verdict["from"].as_str().unwrap();
     let begin: u64 = from.split_once('-').unwrap().1.parse().unwrap();
+    let mut streams = vec![first];
+    for _ in 1..50 {
+        streams.push(Stream::open(local.address, "").await.0);
+    }
     let mut healthy = JoinSet::new();
     let mut read = Vec::new();
-    for _ in 0..50 {
-        let (mut stream, _) = Stream::open(local.address, "").await;
+    for mut stream in streams {
         let (tell, told) = watch::channel(0);
         read.push(told);
         healthy.spawn(async move {
