@@ -475,8 +475,8 @@ async fn a_stalled_client_is_told_its_gap_and_others_notice_nothing() {
     let uri = format!("demo://{}", "x".repeat(1_500));
     let (mut first, _) = Stream::open(local.address, "").await;
     local.put(&uri, "begin".into()).await;
-    // A change is answered when it has been handed to the history; who is told of it knows that it is there.
-    first.event().await;
+    // A change is answered when it has been handed to the history; who is told of the last of it knows that it is there.
+    while !first.event().await.is("resources_list_changed") {}
     let stalled = Request::new("GET", "/v1/events").small_receive_buffer();
     let (mut stalled, verdict) = Stream::of(stalled, local.address).await;
     let from = verdict["from"].as_str().unwrap();
