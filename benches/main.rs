@@ -20,6 +20,7 @@ mod storm;
 mod memory;
 mod pipeline;
 mod sockets;
+mod child;
 mod start;
 mod etag;
 mod support;

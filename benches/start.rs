@@ -7,11 +7,10 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::hint::black_box;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::sync_channel;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -23,6 +22,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::Options;
+use crate::child::{Server, program};
 use crate::support::{Column, Cpu, RUNS, Table, Threads, least, median};
 
 /// Files in the folder, spread evenly over its folders.
@@ -134,8 +134,7 @@ impl Stage {
     /// Makes the files, which also puts them into the kernel's cache.
     fn new() -> anyhow::Result<Stage> {
         let folder = tempfile::tempdir().context("cannot make a folder for the files")?;
-        let built = || PathBuf::from(env!("CARGO_BIN_EXE_tidings"));
-        let program = std::env::var_os("TIDINGS_BIN").map_or_else(built, PathBuf::from);
+        let program = program();
         let program_bytes = fs::metadata(&program)
             .with_context(|| format!("cannot find the program {}", program.display()))?
             .len();
@@ -192,8 +191,6 @@ impl Stage {
     fn service(&self, served: &str, store: Option<usize>, expected: usize) -> anyhow::Result<Start> {
         let log = self.folder.path().join("log");
         let mut command = Command::new(&self.program);
-        // It names the program to the benches, and is nothing that the program knows.
-        command.env_remove("TIDINGS_BIN");
         command.arg("serve").arg(self.folder.path().join(served));
         command.args(["--listen", "127.0.0.1:0"]);
         if let Some(number) = store {
@@ -201,14 +198,11 @@ impl Stage {
                 .arg("--data")
                 .arg(self.folder.path().join(format!("store {number}")));
         }
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(File::create(&log)?);
+        command.stdin(Stdio::null()).stderr(File::create(&log)?);
         let begin = Instant::now();
-        let mut service = Service(command.spawn()?);
-        let cpu = Cpu::read(service.0.id(), Threads::All)?;
-        let Some(line) = service.first_line() else {
+        let mut service = Server::start(&mut command)?;
+        let cpu = Cpu::read(service.pid(), Threads::All)?;
+        let Some(address) = service.address(WAIT_MAX) else {
             let said = fs::read_to_string(&log).unwrap_or_default();
             anyhow::bail!(
                 "it was not ready in time; it said: {}",
@@ -217,57 +211,25 @@ impl Stage {
         };
         let wall = begin.elapsed();
         let cpu = Duration::from_nanos(cpu.since()? as u64);
-        let files = listed(address_in(&line).with_context(|| format!("{line:?} names no address"))?)?;
+        let files = listed(address)?;
         ensure!(
             files == expected,
             "it listed {files} files of {expected} when it was ready"
         );
-        service.stop()?;
+        stop(service)?;
         Ok(Start { wall, cpu, files })
     }
 }
 
-/// A service that ends with this handle.
-struct Service(Child);
-
-impl Service {
-    /// The first line of standard output, which tells that the service is ready.
-    fn first_line(&mut self) -> Option<String> {
-        let stdout = self.0.stdout.take()?;
-        let (tell, told) = sync_channel(1);
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            if BufReader::new(stdout).read_line(&mut line).is_ok() {
-                // Nobody waits any more when it took too long.
-                drop(tell.send(line));
-            }
-        });
-        told.recv_timeout(WAIT_MAX).ok().filter(|line| !line.is_empty())
+/// Asks a service to end, so that it leaves its store in order, and waits until it has.
+fn stop(mut service: Server) -> anyhow::Result<()> {
+    kill(Pid::from_raw(i32::try_from(service.pid())?), Signal::SIGTERM)?;
+    let begin = Instant::now();
+    while !service.has_ended()? {
+        ensure!(begin.elapsed() < WAIT_MAX, "it did not end when it was asked to");
+        std::thread::sleep(Duration::from_millis(5));
     }
-
-    /// Asks it to end, so that it leaves its store in order, and waits until it has.
-    fn stop(mut self) -> anyhow::Result<()> {
-        kill(Pid::from_raw(i32::try_from(self.0.id())?), Signal::SIGTERM)?;
-        let begin = Instant::now();
-        while self.0.try_wait()?.is_none() {
-            ensure!(begin.elapsed() < WAIT_MAX, "it did not end when it was asked to");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        // Both fail only for a child that has ended already.
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
-fn address_in(line: &str) -> Option<SocketAddr> {
-    let (_, url) = line.split_once("http://")?;
-    url.split('/').next()?.parse().ok()
+    Ok(())
 }
 
 /// How many resources the service lists, page by page, each counted once.

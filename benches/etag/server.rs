@@ -1,25 +1,23 @@
 //! The two servers of the row, each a process of its own.
 //!
-//! Owns: the children, from the line in which they tell their address to their end, which is certain: they are killed
-//! when the handle goes, and the twin ends by itself when its standard input closes.
+//! Owns: how each is started; they end with the handle, and the twin by itself too, when its standard input closes.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::sync_channel;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use tempfile::TempDir;
+
+use crate::child::{self, program};
 
 /// How long a server may take until it says where it listens.
 const START_MAX: Duration = Duration::from_secs(20);
 
 /// A running server.
 pub(super) struct Server {
-    child: Child,
+    child: child::Server,
     /// Where it listens.
     pub(super) address: SocketAddr,
     /// What it serves and what it says on standard error.
@@ -32,10 +30,7 @@ impl Server {
         let folder = tempfile::tempdir().context("cannot make a folder for the server")?;
         let served = folder.path().join("served");
         std::fs::create_dir(&served)?;
-        let built = || PathBuf::from(env!("CARGO_BIN_EXE_tidings"));
-        let mut command = Command::new(std::env::var_os("TIDINGS_BIN").map_or_else(built, PathBuf::from));
-        // The service takes every variable with its prefix for one of its own, and refuses what it does not know.
-        command.env_remove("TIDINGS_BIN");
+        let mut command = Command::new(program());
         command.arg("serve").arg(served).args(["--listen", "127.0.0.1:0"]);
         Server::start(command, folder)
     }
@@ -49,49 +44,21 @@ impl Server {
 
     fn start(mut command: Command, folder: TempDir) -> anyhow::Result<Server> {
         let log = folder.path().join("log");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let child = command.stderr(File::create(&log)?).spawn();
-        let child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        let mut server = Server {
-            child,
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            _folder: folder,
-        };
-        server.address = listening(&mut server.child).ok_or_else(|| {
+        command.stdin(Stdio::piped()).stderr(File::create(&log)?);
+        let mut child = child::Server::start(&mut command)?;
+        let address = child.address(START_MAX).ok_or_else(|| {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             let last = said.lines().last().unwrap_or("nothing");
             anyhow!("the server ended or took too long before it listened; it said: {last}")
         })?;
-        Ok(server)
+        Ok(Server {
+            child,
+            address,
+            _folder: folder,
+        })
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.pid()
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Both fail only for a child that has ended already.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-/// The address in the first line of standard output that has one; the rest is read and dropped, so that a server
-/// that says more is never held up.
-fn listening(child: &mut Child) -> Option<SocketAddr> {
-    let stdout = child.stdout.take()?;
-    let (tell, told) = sync_channel(1);
-    std::thread::spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if line.contains("http://") {
-                // Only the first one is waited for.
-                drop(tell.try_send(line));
-            }
-        }
-    });
-    let line = told.recv_timeout(START_MAX).ok()?;
-    let (_, url) = line.split_once("http://")?;
-    url.split('/').next()?.parse().ok()
 }

@@ -1,14 +1,12 @@
-//! The measured servers as child processes.
+//! The measured servers.
 //!
-//! Owns: the children, from their start to the moment at which they listen, and to their end, which is certain: they
-//! are killed when the handle goes, and the twins end by themselves when their standard input closes.
+//! Owns: how each is started, and when it counts as listening; they end with the handle, and the twins by themselves
+//! too, when their standard input closes.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::sync_channel;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -18,6 +16,7 @@ use super::client::Client;
 use super::kind::Kind;
 use super::mcp::{listen, open_stream, start_session};
 use super::{Era, broker};
+use crate::child::{self, program};
 
 /// How long a server may take until it listens.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -29,7 +28,7 @@ const SERVER_FOLDER: &str = "/usr/sbin";
 /// A running server.
 pub(crate) struct Server {
     pub(super) kind: Kind,
-    child: Child,
+    child: child::Server,
     /// Where it listens.
     pub(crate) address: SocketAddr,
     /// Bytes of one of its deliveries, where they are for the bench to choose.
@@ -49,18 +48,14 @@ impl Server {
         let log = folder.path().join("log");
         let port = free_port()?;
         let mut command = command(kind, &folder, delivery_bytes, port)?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.envs(settings.iter().copied()).env_remove("TIDINGS_BIN");
-        let mut child = command
-            .stderr(File::create(&log)?)
-            .spawn()
-            .with_context(|| format!("cannot start {:?}", command.get_program()))?;
+        command.envs(settings.iter().copied());
+        command.stdin(Stdio::piped()).stderr(File::create(&log)?);
+        let mut child = child::Server::start(&mut command)?;
         let address = match kind {
             Kind::Nats | Kind::Redis => connectable(&mut child, port),
-            Kind::Tidings(_) | Kind::Rmcp(_) | Kind::Bare => told(&mut child),
+            Kind::Tidings(_) | Kind::Rmcp(_) | Kind::Bare => child.address(START_MAX),
         };
         let Some(address) = address else {
-            end(&mut child);
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             let last = said.lines().last().unwrap_or("nothing");
             return Err(anyhow!(
@@ -140,22 +135,13 @@ impl Server {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        end(&mut self.child);
+        self.child.pid()
     }
 }
 
 fn command(kind: Kind, folder: &TempDir, delivery_bytes: usize, port: u16) -> anyhow::Result<Command> {
     let mut command = match kind {
-        Kind::Tidings(_) => {
-            let built = || PathBuf::from(env!("CARGO_BIN_EXE_tidings"));
-            Command::new(std::env::var_os("TIDINGS_BIN").map_or_else(built, PathBuf::from))
-        }
+        Kind::Tidings(_) => Command::new(program()),
         Kind::Rmcp(_) | Kind::Bare => Command::new(std::env::current_exe()?),
         Kind::Nats => Command::new(installed("nats-server")?),
         Kind::Redis => Command::new(installed("redis-server")?),
@@ -195,34 +181,10 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-fn end(child: &mut Child) {
-    // Both fail only for a child that has ended already.
-    drop(child.kill());
-    drop(child.wait());
-}
-
-/// The address in the first line of standard output that has one; the rest is read and dropped, so that a server
-/// that says more is never held up.
-fn told(child: &mut Child) -> Option<SocketAddr> {
-    let stdout = child.stdout.take()?;
-    let (tell, told) = sync_channel(1);
-    std::thread::spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if line.contains("http://") {
-                // Only the first one is waited for.
-                drop(tell.try_send(line));
-            }
-        }
-    });
-    let line = told.recv_timeout(START_MAX).ok()?;
-    let (_, url) = line.split_once("http://")?;
-    url.split('/').next()?.parse().ok()
-}
-
 /// The address of a server that was told its port, once it takes connections.
-fn connectable(child: &mut Child, port: u16) -> Option<SocketAddr> {
+fn connectable(child: &mut child::Server, port: u16) -> Option<SocketAddr> {
     let (address, started) = (SocketAddr::from(([127, 0, 0, 1], port)), Instant::now());
-    while started.elapsed() < START_MAX && matches!(child.try_wait(), Ok(None)) {
+    while started.elapsed() < START_MAX && matches!(child.has_ended(), Ok(false)) {
         if TcpStream::connect(address).is_ok() {
             return Some(address);
         }
