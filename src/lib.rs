@@ -4,7 +4,6 @@ pub mod cli;
 pub mod service;
 mod carry;
 pub mod mcp;
-pub mod etag_tools;
 pub mod client;
 pub mod check;
 pub mod bench;
@@ -17,4 +16,5 @@ mod metric;
 mod timestamp;
 mod http_client;
 
+pub use mcp::etag_tools;
 pub use tidings_actors::*;

@@ -5,23 +5,26 @@
 //! resources, versions or subscribers. Receives from HTTP connections and from stdin; asks the [`Bus`](crate::Bus).
 
 mod options;
-mod wire;
+mod revision;
+mod frames;
 mod cursor;
 mod convert;
 mod error;
 mod handler;
 mod listen;
-mod report;
+mod tool_report;
+pub mod etag_tools;
 mod http;
 mod stdio;
 mod metered;
 mod ending;
 mod wrap;
 
+pub use frames::ETAG_META_KEY;
+pub(crate) use frames::header_value;
 pub use http::{Endpoint, EndpointBody, PeerAddress};
 pub use metered::Metered;
 pub use options::{CacheHint, McpOptions};
+pub use revision::Revision;
 pub use stdio::serve_stdio;
-pub(crate) use wire::header_value;
-pub use wire::{ETAG_META_KEY, Revision};
 pub use wrap::{Wrap, Wrapped};

@@ -11,7 +11,7 @@ use rmcp::model::{
 };
 use serde_json::json;
 
-use super::wire::ETAG_META_KEY;
+use super::frames::ETAG_META_KEY;
 use crate::{
     Block, Body, CallbackError, Descriptor, Etag, LogLevel, Prompt, PromptMessage, ResourceTemplate, Role,
     Snapshot, Tool, ToolOutput,

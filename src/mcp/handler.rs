@@ -19,11 +19,12 @@ use serde_json::{Map, json};
 use tokio::sync::watch;
 
 use super::cursor::Cursor;
+use super::frames::ETAG_META_KEY;
 use super::listen::Listening;
 use super::options::McpOptions;
-use super::report::{LogThreshold, Reporter};
+use super::revision::Revision;
 use super::stdio::pump;
-use super::wire::{ETAG_META_KEY, Revision};
+use super::tool_report::{LogThreshold, Reporter};
 use super::{convert, error};
 use crate::metric::McpMetrics;
 use crate::{Bus, Descriptor, Etag, Flow, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};

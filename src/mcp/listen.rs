@@ -14,8 +14,8 @@ use tokio::sync::watch;
 
 use super::error;
 use super::handler::Handler;
+use super::revision::Revision;
 use super::stdio::notification;
-use super::wire::Revision;
 use crate::metric::{self, Limit, McpMetrics};
 use crate::{Drained, EndReason, Etag, Flow, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
 

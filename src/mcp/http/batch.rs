@@ -11,8 +11,9 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use serde_json::value::RawValue;
 
+use super::endpoint::{Answer, Inner};
 use super::peek::Peek;
-use super::{Answer, Inner, reply};
+use super::reply;
 use crate::metric::{self, Limit};
 
 impl Inner {

@@ -19,10 +19,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Inner, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID, reply};
+use super::endpoint::{Answer, Inner, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
+use super::reply;
 use crate::etag_tools::{GetResourceEtag, Verdict};
 use crate::mcp::handler::{Handler, McpSession, SERVER_INFO_META_KEY};
-use crate::mcp::wire::Revision;
+use crate::mcp::revision::Revision;
 
 const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
 const JSON: &str = "application/json";

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::mcp::wire::Revision;
+use crate::mcp::revision::Revision;
 
 /// What routing needs to know of a message.
 #[derive(Deserialize)]

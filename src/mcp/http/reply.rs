@@ -10,10 +10,10 @@ use rmcp::model::ErrorCode;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::Answer;
-use super::stream::EventStream;
+use super::endpoint::Answer;
+use super::event_stream::EventStream;
 use crate::carry::Carrier;
-use crate::mcp::wire::Revision;
+use crate::mcp::revision::Revision;
 
 fn plain(status: StatusCode) -> Answer {
     let mut answer = Response::new(Empty::new().boxed());

@@ -12,7 +12,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use super::inner::{Live, Part, as_json, declares};
 use super::wrapped::{Wrapped, if_there_is, is_whole, with_ours};
-use crate::mcp::wire::Revision;
+use crate::mcp::revision::Revision;
 use crate::mcp::{convert, error};
 use crate::{ListKind, ResourceUri};
 

@@ -18,10 +18,11 @@ use super::inner::{Live, Part};
 use super::{CALLER, Wrap, listed};
 use crate::etag_tools::EtagToolLimits;
 use crate::mcp::error;
+use crate::mcp::frames::ETAG_META_KEY;
 use crate::mcp::handler::{Handler, SERVER_INFO_META_KEY};
 use crate::mcp::listen::{Listening, lists};
+use crate::mcp::revision::Revision;
 use crate::mcp::stdio::{notification, updated};
-use crate::mcp::wire::{ETAG_META_KEY, Revision};
 use crate::{Digest, Entry, Etag, ResourceUri};
 
 /// A `ServerHandler` with a bus: serve it in place of the one it wraps, on any transport of rmcp.

@@ -16,14 +16,14 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 
-use super::EndpointBody;
+use super::endpoint::EndpointBody;
 use super::peers::PeerPlace;
 use crate::carry::{Appended, StreamSource};
 use crate::mcp::ending;
+use crate::mcp::frames::{KEEP_ALIVE, Wire};
 use crate::mcp::handler::McpSession;
 use crate::mcp::listen::Listening;
 use crate::mcp::options::McpOptions;
-use crate::mcp::wire::{KEEP_ALIVE, Wire};
 use crate::metric::{self, Limit, McpMetrics};
 use crate::{Drained, EndReason, Entry, OutboxReader};
 

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use super::convert;
 use super::handler::McpSession;
-use super::wire::Revision;
+use super::revision::Revision;
 use crate::{BoxFuture, CallContext, CallEvent, CallObserver, LogLevel};
 
 /// The least severe log messages that a session's client wants; before it says so, those of [`LogLevel::Info`].
