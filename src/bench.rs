@@ -7,63 +7,50 @@
 //! `docs/bench.md`, and in code in `bench/updates.rs`.
 
 mod settings;
-mod site;
-mod schedule;
-mod updates;
+mod target;
 mod response;
 mod events;
 mod notice;
 mod rpc;
 mod request;
 mod control;
-mod conn;
-mod lane;
-mod session;
-mod publisher;
-mod poller;
-mod metronome;
+mod load;
 mod engine;
-mod tally;
 mod meter;
-mod limit;
+mod rlimit;
 mod child;
-mod stand_in;
+mod null_server;
 mod stress;
 mod search;
 mod report;
-mod verdict;
-mod table;
-mod page;
-mod chart;
-mod compare;
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-pub use compare::compare;
-pub use page::page;
+pub use load::schedule::Pace;
+pub use report::compare::compare;
+pub use report::html::html;
+pub use report::table::table;
 pub use report::{
     Calibration, GroupReport, Opened, OwnCost, Percentile, Report, SCHEMA, Second, ServerCost, Spread,
     UpdateReport,
 };
-pub use schedule::Pace;
 pub use search::{Goal, TRIALS_MAX, duration};
 pub use settings::{DURATION_MAX, Era, Publish, RESOURCES_MAX, SESSIONS_MAX, Settings, Uris};
-pub use stress::{CLIENTS_MAX, STEPS_MAX, StressSettings, StressVerdict, stress};
-pub use table::table;
+pub use stress::{CLIENTS_MAX, STEPS_MAX, StressReport, StressSettings, stress};
 
 use child::Server;
 use control::Control;
 use engine::Engine;
+use load::poller::Poller;
+use load::publisher::{Publisher, Way};
+use load::session::Book;
+use load::stats::Kind;
 use notice::version;
-use poller::Poller;
-use publisher::{Publisher, Way};
 use report::Run;
 use request::{plain, resource_path};
 use search::Search;
-use session::Book;
-use site::Site;
-use tally::Kind;
+use target::Target;
 
 /// However a search goes, no trial begins after this long.
 const SEARCH_MAX: Duration = Duration::from_secs(1800);
@@ -97,7 +84,7 @@ pub struct Progress<'p> {
 }
 
 /// Who watches a run and who may stop it.
-pub struct Outside<'o> {
+pub struct Observer<'o> {
     /// Called several times per second.
     pub progress: &'o mut dyn FnMut(Progress<'_>),
     /// Once true, the run ends early and is reported as far as it came.
@@ -110,26 +97,26 @@ pub struct Outside<'o> {
 ///
 /// There is no report when the settings make no sense, nobody is there, or not all sessions could be opened. What went
 /// wrong during the measurement is in the report's `problems`.
-pub fn run(settings: &Settings, outside: &mut Outside<'_>) -> Result<Report, BenchError> {
+pub fn run(settings: &Settings, outside: &mut Observer<'_>) -> Result<Report, BenchError> {
     measure(settings, outside).map(|run| run.report)
 }
 
-fn measure(settings: &Settings, outside: &mut Outside<'_>) -> Result<Run, BenchError> {
+fn measure(settings: &Settings, outside: &mut Observer<'_>) -> Result<Run, BenchError> {
     settings.validate()?;
-    limit::make_room(settings.connections() + settings.publish_connections)?;
+    rlimit::make_room(settings.connections() + settings.publish_connections)?;
     let server = settings.serve_command.as_deref().map(Server::start).transpose()?;
     let url = match &server {
         Some(server) => settings.url.replace("{port}", &server.port.to_string()),
         None => settings.url.clone(),
     };
-    let site = Site::resolve(&url, settings.allow_remote)?;
-    let mut control = Control::new(&site);
+    let target = Target::resolve(&url, settings.allow_remote)?;
+    let mut control = Control::new(&target);
     let prepared = Prepared::new(settings, &mut control)?;
     let pid = server.as_ref().map(Server::pid).or(settings.pid);
     let mut farewells = Vec::new();
-    let measured = prepared.measure(settings, &mut control, (&site, pid), outside, &mut farewells);
+    let measured = prepared.measure(settings, &mut control, (&target, pid), outside, &mut farewells);
     if let Some(Way::Api(_)) = prepared.way(settings) {
-        let removal = |uri: &String| plain(&site, "DELETE", &resource_path(uri));
+        let removal = |uri: &String| plain(&target, "DELETE", &resource_path(uri));
         farewells.extend(prepared.uris.iter().map(removal));
     }
     // A server that ends with the run needs no cleaning up.
@@ -210,15 +197,15 @@ impl Prepared {
         &self,
         settings: &Settings,
         control: &mut Control<'_>,
-        (site, pid): (&Site, Option<u32>),
-        outside: &mut Outside<'_>,
+        (target, pid): (&Target, Option<u32>),
+        outside: &mut Observer<'_>,
         farewells: &mut Vec<Vec<u8>>,
     ) -> Result<Run, BenchError> {
-        let mut book = Book::new(site.clone(), self.uris.clone());
+        let mut book = Book::new(target.clone(), self.uris.clone());
         for (resource, version) in self.versions.iter().flatten().enumerate() {
             book.updates.begin_at(resource, *version);
         }
-        let tokens = Engine::lane_tokens(settings.publish_connections);
+        let tokens = Engine::pipeline_tokens(settings.publish_connections);
         let publisher = self
             .way(settings)
             .map(|way| Publisher::new(way, settings.pace, tokens));
@@ -230,7 +217,7 @@ impl Prepared {
                 .pollers
                 .push(Poller::new(dialect, number % self.uris.len(), token));
         }
-        farewells.extend(self.dialect.delete(site));
+        farewells.extend(self.dialect.delete(target));
         let ended = engine
             .open()
             .and_then(|()| engine.run())
@@ -264,7 +251,7 @@ pub struct Trial {
 pub fn find_max(
     settings: &Settings,
     goal: Goal,
-    outside: &mut Outside<'_>,
+    outside: &mut Observer<'_>,
     tried: &mut dyn FnMut(&Trial),
 ) -> Result<Option<usize>, BenchError> {
     let others = settings.connections() - settings.sessions;
@@ -315,8 +302,8 @@ fn failed(sessions: usize, reason: String) -> Trial {
 /// # Errors
 ///
 /// As for [`run`].
-pub fn calibrate(outside: &mut Outside<'_>) -> Result<Calibration, BenchError> {
-    let address = stand_in::start()?;
+pub fn calibrate(outside: &mut Observer<'_>) -> Result<Calibration, BenchError> {
+    let address = null_server::start()?;
     let settings = Settings {
         url: format!("http://{address}/mcp"),
         era: Era::Modern,

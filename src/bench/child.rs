@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::BenchError;
+use crate::bench::BenchError;
 
 /// How long a server may take until it accepts connections.
 const START_MAX: Duration = Duration::from_secs(30);
@@ -18,15 +18,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A running server.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
-    pub(super) port: u16,
+    pub(crate) port: u16,
 }
 
 impl Server {
     /// Starts `command` with a free port in place of `{port}` and waits until somebody listens there. The command
     /// replaces its shell, so that its process is the one that is measured.
-    pub(super) fn start(command: &str) -> Result<Server, BenchError> {
+    pub(crate) fn start(command: &str) -> Result<Server, BenchError> {
         let port =
             free_port().map_err(|error| BenchError::Failed(format!("cannot find a free port: {error}")))?;
         let line = format!("exec {}", command.replace("{port}", &port.to_string()));
@@ -63,7 +63,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 }
@@ -85,7 +85,7 @@ impl Drop for Server {
 }
 
 #[cfg(unix)]
-pub(super) fn ask_to_end(pid: u32) {
+pub(crate) fn ask_to_end(pid: u32) {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
     let Ok(pid) = i32::try_from(pid) else { return };
@@ -94,7 +94,7 @@ pub(super) fn ask_to_end(pid: u32) {
 }
 
 #[cfg(not(unix))]
-pub(super) fn ask_to_end(_pid: u32) {}
+pub(crate) fn ask_to_end(_pid: u32) {}
 
 /// A port that nobody listens on; the server that is started takes it a moment later.
 fn free_port() -> std::io::Result<u16> {

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::BenchError;
-use super::request::{Dialect, plain, put, resource_path};
-use super::response::{Head, Response};
-use super::rpc;
-use super::site::Site;
+use crate::bench::BenchError;
+use crate::bench::request::{Dialect, plain, put, resource_path};
+use crate::bench::response::{Head, Response};
+use crate::bench::rpc;
+use crate::bench::target::Target;
 use crate::mcp::Revision;
 
 /// How long a server may take for one answer.
@@ -23,17 +23,17 @@ const PAGES_MAX: usize = 1_000;
 /// How many requests of a cleaning-up are on their way together.
 const TOGETHER: usize = 64;
 
-pub(super) struct Control<'s> {
-    site: &'s Site,
+pub(crate) struct Control<'s> {
+    target: &'s Target,
     socket: Option<TcpStream>,
     /// Read and not used yet.
     rest: Vec<u8>,
 }
 
 impl<'s> Control<'s> {
-    pub(super) fn new(site: &'s Site) -> Control<'s> {
+    pub(crate) fn new(target: &'s Target) -> Control<'s> {
         Control {
-            site,
+            target,
             socket: None,
             rest: Vec::new(),
         }
@@ -41,7 +41,7 @@ impl<'s> Control<'s> {
 
     /// Sends a request and waits for its answer; on a connection that was kept, a second time when the server had
     /// closed it meanwhile.
-    pub(super) fn ask(&mut self, request: &[u8]) -> Result<(Head, Vec<u8>), BenchError> {
+    pub(crate) fn ask(&mut self, request: &[u8]) -> Result<(Head, Vec<u8>), BenchError> {
         let kept = self.socket.is_some();
         match self.ask_once(request) {
             Err(BenchError::Failed(_)) if kept => self.ask_once(request),
@@ -63,7 +63,7 @@ impl<'s> Control<'s> {
     }
 
     fn send(&mut self, request: &[u8]) -> Result<(), BenchError> {
-        let address = self.site.address;
+        let address = self.target.address;
         let socket = match &mut self.socket {
             Some(socket) => socket,
             none => {
@@ -112,16 +112,16 @@ impl<'s> Control<'s> {
     }
 
     /// Whether the HTTP API of Tidings is there.
-    pub(super) fn has_api(&mut self) -> Result<bool, BenchError> {
-        let (ready, _) = self.ask(&plain(self.site, "GET", "/readyz"))?;
-        let (list, body) = self.ask(&plain(self.site, "GET", "/v1/resources?limit=1"))?;
+    pub(crate) fn has_api(&mut self) -> Result<bool, BenchError> {
+        let (ready, _) = self.ask(&plain(self.target, "GET", "/readyz"))?;
+        let (list, body) = self.ask(&plain(self.target, "GET", "/v1/resources?limit=1"))?;
         let listed: Value = serde_json::from_slice(&body).unwrap_or_default();
         Ok(matches!(ready.status, 200 | 503) && list.status == 200 && listed["items"].is_array())
     }
 
     /// Creates or replaces a resource through the HTTP API; answers its etag.
-    pub(super) fn create(&mut self, uri: &str, body: &str) -> Result<String, BenchError> {
-        let (head, body) = self.ask(&put(self.site, &resource_path(uri), body))?;
+    pub(crate) fn create(&mut self, uri: &str, body: &str) -> Result<String, BenchError> {
+        let (head, body) = self.ask(&put(self.target, &resource_path(uri), body))?;
         let refused = || BenchError::Failed(format!("cannot create {uri}: {}", rpc::refusal(&head, &body)));
         match &head.etag {
             Some(etag) if rpc::is_success(&head) => Ok(etag.clone()),
@@ -130,7 +130,7 @@ impl<'s> Control<'s> {
     }
 
     /// Sends requests whose answers are of no interest, many at a time; what fails is left as it is.
-    pub(super) fn clean_up(&mut self, requests: &[Vec<u8>]) {
+    pub(crate) fn clean_up(&mut self, requests: &[Vec<u8>]) {
         for requests in requests.chunks(TOGETHER) {
             let sent = self.send(&requests.concat());
             let answered = sent.and_then(|()| requests.iter().try_for_each(|_| self.answer().map(drop)));
@@ -141,28 +141,28 @@ impl<'s> Control<'s> {
     }
 
     /// Makes itself known to the server, where the revision wants it.
-    pub(super) fn introduce(&mut self, revision: Revision) -> Result<Dialect, BenchError> {
+    pub(crate) fn introduce(&mut self, revision: Revision) -> Result<Dialect, BenchError> {
         let mut dialect = Dialect::new(revision);
         if revision.is_stateless() {
             return Ok(dialect);
         }
-        let (head, body) = self.ask(&dialect.initialize(self.site))?;
+        let (head, body) = self.ask(&dialect.initialize(self.target))?;
         rpc::result(&head, &body)
             .map_err(|reason| BenchError::Failed(format!("initialize was refused: {reason}")))?;
         dialect.session = head.session;
-        self.ask(&dialect.initialized(self.site))?;
+        self.ask(&dialect.initialized(self.target))?;
         Ok(dialect)
     }
 
     /// The URIs of the server's resources, `max` at most, in its order.
-    pub(super) fn listed(&mut self, dialect: &Dialect, max: usize) -> Result<Vec<String>, BenchError> {
+    pub(crate) fn listed(&mut self, dialect: &Dialect, max: usize) -> Result<Vec<String>, BenchError> {
         let (mut uris, mut cursor) = (Vec::new(), Value::Null);
         for page in 0..PAGES_MAX {
             let params = match &cursor {
                 Value::Null => json!({}),
                 cursor => json!({ "cursor": cursor }),
             };
-            let request = dialect.request(self.site, page as u64 + 1, "resources/list", params, None);
+            let request = dialect.request(self.target, page as u64 + 1, "resources/list", params, None);
             let (head, body) = self.ask(&request)?;
             let result = rpc::result(&head, &body)
                 .map_err(|reason| BenchError::Failed(format!("resources/list was refused: {reason}")))?;

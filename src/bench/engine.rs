@@ -2,11 +2,12 @@
 //!
 //! Owns the connections, the clock and the order in which things are looked at: between any few events it is asked
 //! whether an update is due, so that reading never makes an update late. What happens when is in the phases below:
-//! opening, running, settling. It judges nothing; [`super::report`] does.
+//! opening, running, settling. It judges nothing; [`crate::bench::report`] does.
 
 mod opening;
 mod running;
 mod settling;
+mod ticker;
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,19 +17,19 @@ use std::time::{Duration, Instant};
 
 use mio::{Poll, Registry, Token, Waker};
 
-use super::lane::Lane;
-use super::meter::Meter;
-use super::poller::Poller;
-use super::publisher::Publisher;
-use super::report::Second;
-use super::schedule::{Schedule, nanos};
-use super::session::{Book, Session};
-use super::settings::Settings;
-use super::tally::Kind;
-use super::{BenchError, Outside, Progress};
+use crate::bench::load::pipeline::Pipeline;
+use crate::bench::load::poller::Poller;
+use crate::bench::load::publisher::Publisher;
+use crate::bench::load::schedule::{Schedule, nanos};
+use crate::bench::load::session::{Book, Session};
+use crate::bench::load::stats::Kind;
+use crate::bench::meter::Meter;
+use crate::bench::report::Second;
+use crate::bench::settings::Settings;
+use crate::bench::{BenchError, Observer, Progress};
 
 /// Sessions have the tokens below; then come those of the publisher's connections, the pollers, and two of one each.
-const LANES: usize = 1 << 20;
+const PIPELINES: usize = 1 << 20;
 const POLLERS: usize = 2 << 20;
 const UNDERTAKER: Token = Token(3 << 20);
 const WAKER: Token = Token(4 << 20);
@@ -43,17 +44,17 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// The CPU and memory of both sides at some moments.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Readings {
-    pub(super) empty_kib: Option<u64>,
-    pub(super) idle_kib: Option<u64>,
-    pub(super) after_kib: Option<u64>,
+pub(crate) struct Readings {
+    pub(crate) empty_kib: Option<u64>,
+    pub(crate) idle_kib: Option<u64>,
+    pub(crate) after_kib: Option<u64>,
     /// Nanoseconds in the measured time.
-    pub(super) server_cpu: Option<u64>,
-    pub(super) own_cpu: Option<u64>,
-    pub(super) opened_in: Duration,
+    pub(crate) server_cpu: Option<u64>,
+    pub(crate) own_cpu: Option<u64>,
+    pub(crate) opened_in: Duration,
 }
 
-pub(super) struct Engine<'a> {
+pub(crate) struct Engine<'a> {
     settings: &'a Settings,
     stop: &'a AtomicBool,
     progress: &'a mut dyn FnMut(Progress<'_>),
@@ -64,7 +65,7 @@ pub(super) struct Engine<'a> {
     events: mio::Events,
     buffer: Vec<u8>,
     clock: Instant,
-    pub(super) book: Book,
+    pub(crate) book: Book,
     sessions: Vec<Option<Session>>,
     /// Places of sessions that have gone.
     free: Vec<usize>,
@@ -77,20 +78,20 @@ pub(super) struct Engine<'a> {
     /// When progress was told last.
     told_at: u64,
     churners: VecDeque<(u64, usize)>,
-    pub(super) publisher: Option<Publisher>,
+    pub(crate) publisher: Option<Publisher>,
     schedule: Option<Schedule>,
-    undertaker: Lane<()>,
-    pub(super) pollers: Vec<Poller>,
+    undertaker: Pipeline<()>,
+    pub(crate) pollers: Vec<Poller>,
     server: Option<Meter>,
     own: Meter,
-    pub(super) readings: Readings,
-    pub(super) timeline: Vec<Second>,
+    pub(crate) readings: Readings,
+    pub(crate) timeline: Vec<Second>,
 }
 
 impl<'a> Engine<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         settings: &'a Settings,
-        outside: &'a mut Outside<'_>,
+        outside: &'a mut Observer<'_>,
         book: Book,
         publisher: Option<Publisher>,
         pid: Option<u32>,
@@ -121,7 +122,7 @@ impl<'a> Engine<'a> {
             churners: VecDeque::new(),
             publisher,
             schedule: None,
-            undertaker: Lane::new(UNDERTAKER),
+            undertaker: Pipeline::new(UNDERTAKER),
             pollers: Vec::new(),
             server: pid.map(Meter::new),
             own: Meter::new(std::process::id()),
@@ -131,11 +132,11 @@ impl<'a> Engine<'a> {
     }
 
     /// The tokens of the publisher's connections.
-    pub(super) fn lane_tokens(count: usize) -> impl Iterator<Item = Token> {
-        (LANES..LANES + count).map(Token)
+    pub(crate) fn pipeline_tokens(count: usize) -> impl Iterator<Item = Token> {
+        (PIPELINES..PIPELINES + count).map(Token)
     }
 
-    pub(super) fn poller_token(number: usize) -> Token {
+    pub(crate) fn poller_token(number: usize) -> Token {
         Token(POLLERS + number)
     }
 
@@ -153,7 +154,7 @@ impl<'a> Engine<'a> {
             return;
         }
         self.told_at = now;
-        let deliveries = self.book.tally.deliveries();
+        let deliveries = self.book.stats.deliveries();
         (self.progress)(Progress {
             phase,
             done,
@@ -184,12 +185,12 @@ impl<'a> Engine<'a> {
     }
 
     fn look_at(&mut self, token: usize, closed: bool) {
-        if token < LANES {
+        if token < PIPELINES {
             self.read_session(token, closed);
         } else if token < POLLERS {
             let now = self.now();
             if let Some(publisher) = &mut self.publisher {
-                publisher.turn(token - LANES, &mut self.buffer, now);
+                publisher.turn(token - PIPELINES, &mut self.buffer, now);
             }
         } else if token < UNDERTAKER.0 {
             self.read_poller(token - POLLERS);
@@ -227,7 +228,7 @@ impl<'a> Engine<'a> {
         }
         match kind {
             Kind::Churn => {
-                self.book.tally.group_mut(kind).sessions += 1;
+                self.book.stats.group_mut(kind).sessions += 1;
                 self.churners.push_back((now + running::CHURN_LIFE, index));
             }
             // They are read when the engine says so; a socket that cannot be withdrawn has broken already.
@@ -241,7 +242,7 @@ impl<'a> Engine<'a> {
         self.sessions[index] = None;
         if was_live {
             self.live -= 1;
-            self.book.tally.lose(reason);
+            self.book.stats.lose(reason);
         } else {
             self.opening -= 1;
             self.failed += 1;
@@ -253,7 +254,7 @@ impl<'a> Engine<'a> {
         let now = self.now();
         let poller = &mut self.pollers[number];
         if let Err(reason) = poller.turn(&mut self.book, &mut self.buffer, now) {
-            self.book.tally.lose(reason);
+            self.book.stats.lose(reason);
         }
     }
 
@@ -277,15 +278,15 @@ impl<'a> Engine<'a> {
     }
 
     /// How many sessions could not be opened after all of the first ones were, and why.
-    pub(super) fn late_failures(&self) -> Option<(usize, &str)> {
+    pub(crate) fn late_failures(&self) -> Option<(usize, &str)> {
         let reason = self.failed_reason.as_deref()?;
         Some((self.failed, reason))
     }
 
     /// What is left to be cleaned up at the server.
-    pub(super) fn farewells(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn farewells(&self) -> Vec<Vec<u8>> {
         let sessions = self.sessions.iter().flatten();
-        let sessions = sessions.filter_map(|session| session.farewell(&self.book.site));
+        let sessions = sessions.filter_map(|session| session.farewell(&self.book.target));
         let pollers = self
             .pollers
             .iter()

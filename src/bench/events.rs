@@ -1,7 +1,7 @@
 //! Server-sent events of a stream, handed on without a copy where one read holds them whole.
 //!
 //! Owns what has been read of a line that is not complete. It never reads from a socket and keeps no more than one
-//! event; comments and ids are nothing to it. What an event says is read by [`super::notice`].
+//! event; comments and ids are nothing to it. What an event says is read by [`crate::bench::notice`].
 
 /// An event beyond this is no notification.
 const EVENT_BYTES_MAX: usize = 4 << 20;
@@ -9,18 +9,18 @@ const EVENT_BYTES_MAX: usize = 4 << 20;
 /// An event is larger than 4 MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event is larger than 4 MiB")]
-pub(super) struct TooLarge;
+pub(crate) struct TooLarge;
 
 /// Splits a stream into the data of its events.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(crate) struct Events {
     line: Vec<u8>,
     data: Vec<u8>,
 }
 
 impl Events {
     /// Takes bytes and hands the data of every event that they complete to `event`.
-    pub(super) fn read(&mut self, bytes: &[u8], mut event: impl FnMut(&[u8])) -> Result<(), TooLarge> {
+    pub(crate) fn read(&mut self, bytes: &[u8], mut event: impl FnMut(&[u8])) -> Result<(), TooLarge> {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let (line, later) = (&rest[..end], &rest[end + 1..]);

@@ -8,18 +8,18 @@ use std::fs;
 use std::path::Path;
 
 /// A thread of this name is not counted: it stands in for a server.
-pub(super) const STAND_IN: &str = "bench-stand-in";
+pub(crate) const NULL_SERVER_THREAD: &str = "bench-stand-in";
 
 /// The CPU of one process.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     pid: u32,
     /// Nanoseconds by thread; a thread that has ended keeps what it was last seen with.
     seen: HashMap<u32, u64>,
 }
 
 impl Meter {
-    pub(super) fn new(pid: u32) -> Meter {
+    pub(crate) fn new(pid: u32) -> Meter {
         Meter {
             pid,
             seen: HashMap::new(),
@@ -27,7 +27,7 @@ impl Meter {
     }
 
     /// Nanoseconds of CPU used so far; none where it cannot be known.
-    pub(super) fn cpu_nanos(&mut self) -> Option<u64> {
+    pub(crate) fn cpu_nanos(&mut self) -> Option<u64> {
         for task in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?.flatten() {
             let thread = task.file_name().to_string_lossy().parse().unwrap_or_default();
             if let Some(nanos) = thread_nanos(&task.path()) {
@@ -38,7 +38,7 @@ impl Meter {
     }
 
     /// Kibibytes in memory.
-    pub(super) fn resident_kib(&self) -> Option<u64> {
+    pub(crate) fn resident_kib(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         line.split_whitespace().next()?.parse().ok()
@@ -47,7 +47,7 @@ impl Meter {
 
 fn thread_nanos(task: &Path) -> Option<u64> {
     let name = fs::read_to_string(task.join("comm")).ok()?;
-    if name.trim_end() == STAND_IN {
+    if name.trim_end() == NULL_SERVER_THREAD {
         return None;
     }
     let text = fs::read_to_string(task.join("schedstat")).ok()?;

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// One message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Notice<'b> {
+pub(crate) enum Notice<'b> {
     /// A resource changed.
     Updated { uri: Cow<'b, str>, version: Option<u64> },
     /// A listen stream is acknowledged: what comes next counts.
@@ -60,7 +60,7 @@ struct Granted {
 
 impl<'b> Notice<'b> {
     /// What `data` says; what is no message is [`Notice::Other`].
-    pub(super) fn read(data: &'b [u8]) -> Notice<'b> {
+    pub(crate) fn read(data: &'b [u8]) -> Notice<'b> {
         let Ok(message) = serde_json::from_slice::<Message<'b>>(data) else {
             return Notice::Other;
         };
@@ -86,7 +86,7 @@ impl<'b> Notice<'b> {
 }
 
 /// The version of an etag of Tidings: `v7-1795305721` is 7.
-pub(super) fn version(etag: &str) -> Option<u64> {
+pub(crate) fn version(etag: &str) -> Option<u64> {
     let (version, _) = etag.strip_prefix('v')?.split_once('-')?;
     version.parse().ok()
 }

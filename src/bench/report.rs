@@ -1,7 +1,13 @@
 //! What a run came to, as it is written to a file.
 //!
 //! Owns the report's form, which `docs/bench.md` describes field by field. It measures nothing and judges nothing:
-//! [`super::verdict`] does; it is shown by [`super::table`] and [`super::page`].
+//! [`crate::bench::report::failures`] does; it is shown by [`crate::bench::report::table`] and [`crate::bench::report::html`].
+
+pub(crate) mod chart;
+pub(crate) mod compare;
+pub(crate) mod failures;
+pub(crate) mod html;
+pub(crate) mod table;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,10 +15,10 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::engine::{Engine, Readings};
-use super::settings::Settings;
-use super::tally::{Group, Kind};
-use super::verdict::problems;
+use crate::bench::engine::{Engine, Readings};
+use crate::bench::load::stats::{Group, Kind};
+use crate::bench::report::failures::problems;
+use crate::bench::settings::Settings;
 
 /// The form's name; it changes when a field changes its meaning or goes.
 pub const SCHEMA: &str = "tidings-bench/1";
@@ -224,14 +230,14 @@ impl Spread {
 }
 
 /// A report, and the whole distribution behind it.
-pub(super) struct Run {
-    pub(super) report: Report,
+pub(crate) struct Run {
+    pub(crate) report: Report,
     latency: Histogram<u64>,
 }
 
 impl Run {
-    pub(super) fn new(settings: &Settings, engine: &Engine<'_>, by_version: bool) -> Run {
-        let (tally, readings) = (&engine.book.tally, &engine.readings);
+    pub(crate) fn new(settings: &Settings, engine: &Engine<'_>, by_version: bool) -> Run {
+        let (stats, readings) = (&engine.book.stats, &engine.readings);
         let updates = engine.publisher.as_ref().map(|publisher| UpdateReport {
             sent: publisher.log.sent,
             refused: publisher.log.refused,
@@ -239,10 +245,10 @@ impl Run {
             lag: Spread::of(&publisher.log.lag),
             answer: Spread::of(&publisher.log.answer),
         });
-        let measured_s = (tally.window.end - tally.window.start.min(tally.window.end)) as f64 / 1e9;
-        let deliveries = tally.in_window();
-        let groups = Kind::ALL.map(|kind| group(kind, tally.group(kind)));
-        let latency = tally.group(Kind::Reading).latency.clone();
+        let measured_s = (stats.window.end - stats.window.start.min(stats.window.end)) as f64 / 1e9;
+        let deliveries = stats.in_window();
+        let groups = Kind::ALL.map(|kind| group(kind, stats.group(kind)));
+        let latency = stats.group(Kind::Reading).latency.clone();
         let report = Report {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -273,13 +279,13 @@ impl Run {
             calibration: None,
             timeline: engine.timeline.clone(),
             percentiles: percentiles(&latency),
-            problems: problems(engine, tally),
+            problems: problems(engine, stats),
         };
         Run { report, latency }
     }
 
     /// The latency of those who read, in microseconds, at a percentile from 0 to 100.
-    pub(super) fn latency_at(&self, percentile: f64) -> u64 {
+    pub(crate) fn latency_at(&self, percentile: f64) -> u64 {
         self.latency.value_at_quantile(percentile / 100.0)
     }
 }

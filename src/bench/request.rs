@@ -5,18 +5,18 @@
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::site::Site;
+use crate::bench::target::Target;
 use crate::mcp::{Revision, header_value};
 
 /// What a client says to be understood: its revision, and its session where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Dialect {
-    pub(super) revision: Revision,
-    pub(super) session: Option<String>,
+pub(crate) struct Dialect {
+    pub(crate) revision: Revision,
+    pub(crate) session: Option<String>,
 }
 
 impl Dialect {
-    pub(super) fn new(revision: Revision) -> Dialect {
+    pub(crate) fn new(revision: Revision) -> Dialect {
         Dialect {
             revision,
             session: None,
@@ -34,36 +34,36 @@ impl Dialect {
         headers
     }
 
-    fn post(&self, site: &Site, headers: &str, message: &Value) -> Vec<u8> {
+    fn post(&self, target: &Target, headers: &str, message: &Value) -> Vec<u8> {
         let body = message.to_string();
         let head = format!(
             "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
              Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n{headers}\r\n",
-            site.path,
-            site.authority,
+            target.path,
+            target.authority,
             body.len()
         );
         (head + &body).into_bytes()
     }
 
-    pub(super) fn initialize(&self, site: &Site) -> Vec<u8> {
+    pub(crate) fn initialize(&self, target: &Target) -> Vec<u8> {
         let params = json!({
             "protocolVersion": self.revision.as_str(), "capabilities": {},
             "clientInfo": { "name": "tidings-bench", "version": env!("CARGO_PKG_VERSION") },
         });
         let message = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
-        self.post(site, "", &message)
+        self.post(target, "", &message)
     }
 
-    pub(super) fn initialized(&self, site: &Site) -> Vec<u8> {
+    pub(crate) fn initialized(&self, target: &Target) -> Vec<u8> {
         let message = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-        self.post(site, &self.headers(true), &message)
+        self.post(target, &self.headers(true), &message)
     }
 
     /// A request of this era; `name` is what it is about, where the newest revision wants it in a header.
-    pub(super) fn request(
+    pub(crate) fn request(
         &self,
-        site: &Site,
+        target: &Target,
         id: u64,
         method: &str,
         mut params: Value,
@@ -83,49 +83,52 @@ impl Dialect {
             }
         }
         let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        self.post(site, &headers, &message)
+        self.post(target, &headers, &message)
     }
 
     /// Opens the stream of notifications: a listen request for `uris`, or the session's GET.
-    pub(super) fn stream(&self, site: &Site, uris: &[&str]) -> Vec<u8> {
+    pub(crate) fn stream(&self, target: &Target, uris: &[&str]) -> Vec<u8> {
         if self.revision.is_stateless() {
             let params = json!({ "notifications": { "resourceSubscriptions": uris } });
-            return self.request(site, 1, "subscriptions/listen", params, None);
+            return self.request(target, 1, "subscriptions/listen", params, None);
         }
         format!(
             "GET {} HTTP/1.1\r\nHost: {}\r\nAccept: text/event-stream\r\n{}\r\n",
-            site.path,
-            site.authority,
+            target.path,
+            target.authority,
             self.headers(true)
         )
         .into_bytes()
     }
 
     /// Ends the session; none where there is none.
-    pub(super) fn delete(&self, site: &Site) -> Option<Vec<u8>> {
+    pub(crate) fn delete(&self, target: &Target) -> Option<Vec<u8>> {
         self.session.as_ref()?;
-        let head = format!("DELETE {} HTTP/1.1\r\nHost: {}\r\n", site.path, site.authority);
+        let head = format!(
+            "DELETE {} HTTP/1.1\r\nHost: {}\r\n",
+            target.path, target.authority
+        );
         Some(format!("{head}{}\r\n", self.headers(true)).into_bytes())
     }
 }
 
 /// A request without a body to the server's origin.
-pub(super) fn plain(site: &Site, method: &str, path: &str) -> Vec<u8> {
-    format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n\r\n", site.authority).into_bytes()
+pub(crate) fn plain(target: &Target, method: &str, path: &str) -> Vec<u8> {
+    format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n\r\n", target.authority).into_bytes()
 }
 
 /// Writes a resource through the HTTP API.
-pub(super) fn put(site: &Site, path: &str, body: &str) -> Vec<u8> {
+pub(crate) fn put(target: &Target, path: &str, body: &str) -> Vec<u8> {
     format!(
         "PUT {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}",
-        site.authority,
+        target.authority,
         body.len()
     )
     .into_bytes()
 }
 
 /// Where a resource lives in the HTTP API.
-pub(super) fn resource_path(uri: &str) -> String {
+pub(crate) fn resource_path(uri: &str) -> String {
     format!("/v1/resources/{}", utf8_percent_encode(uri, NON_ALPHANUMERIC))
 }
 
@@ -133,8 +136,8 @@ pub(super) fn resource_path(uri: &str) -> String {
 mod tests {
     use super::*;
 
-    fn site() -> Site {
-        Site::resolve("http://127.0.0.1:9/mcp", false).unwrap()
+    fn target() -> Target {
+        Target::resolve("http://127.0.0.1:9/mcp", false).unwrap()
     }
 
     fn text(bytes: Vec<u8>) -> String {
@@ -145,7 +148,7 @@ mod tests {
     fn each_era_opens_its_stream() {
         let mut old = Dialect::new(Revision::R2025_11_25);
         old.session = Some("abc".to_owned());
-        let stream = text(old.stream(&site(), &["demo://a"]));
+        let stream = text(old.stream(&target(), &["demo://a"]));
         assert!(
             stream.starts_with("GET /mcp HTTP/1.1\r\nHost: 127.0.0.1:9\r\n"),
             "{stream}"
@@ -155,7 +158,7 @@ mod tests {
             "{stream}"
         );
         let new = Dialect::new(Revision::R2026_07_28);
-        let stream = text(new.stream(&site(), &["demo://a"]));
+        let stream = text(new.stream(&target(), &["demo://a"]));
         assert!(
             stream.contains("Mcp-Method: subscriptions/listen\r\n"),
             "{stream}"
@@ -170,14 +173,17 @@ mod tests {
             body["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"],
             "2026-07-28"
         );
-        assert_eq!((new.delete(&site()), old.delete(&site()).is_some()), (None, true));
+        assert_eq!(
+            (new.delete(&target()), old.delete(&target()).is_some()),
+            (None, true)
+        );
     }
 
     #[test]
     fn names_travel_in_headers_and_uris_in_paths() {
         let new = Dialect::new(Revision::R2026_07_28);
         let call = text(new.request(
-            &site(),
+            &target(),
             7,
             "tools/call",
             json!({ "name": "ändern" }),
@@ -185,6 +191,6 @@ mod tests {
         ));
         assert!(call.contains("Mcp-Name: =?base64?w6RuZGVybg==?=\r\n"), "{call}");
         assert_eq!(resource_path("demo://a/1"), "/v1/resources/demo%3A%2F%2Fa%2F1");
-        assert!(text(put(&site(), "/x", "né")).ends_with("Content-Length: 3\r\n\r\nné"));
+        assert!(text(put(&target(), "/x", "né")).ends_with("Content-Length: 3\r\n\r\nné"));
     }
 }

@@ -12,19 +12,19 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// What came is no HTTP answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the server does not answer in HTTP/1.1: {0}")]
-pub(super) struct Malformed(&'static str);
+pub(crate) struct Malformed(&'static str);
 
 /// What the head says, as far as anybody here asks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) status: u16,
-    pub(super) is_stream: bool,
-    pub(super) session: Option<String>,
-    pub(super) etag: Option<String>,
+pub(crate) struct Head {
+    pub(crate) status: u16,
+    pub(crate) is_stream: bool,
+    pub(crate) session: Option<String>,
+    pub(crate) etag: Option<String>,
     /// The connection ends with this answer.
-    pub(super) closes: bool,
-    pub(super) length: Option<usize>,
-    pub(super) chunked: bool,
+    pub(crate) closes: bool,
+    pub(crate) length: Option<usize>,
+    pub(crate) chunked: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ enum State {
 
 /// An answer that is arriving.
 #[derive(Debug, Default)]
-pub(super) struct Response {
+pub(crate) struct Response {
     state: State,
     /// The head, or a line of the framing, as far as it has come.
     part: Vec<u8>,
@@ -53,21 +53,21 @@ pub(super) struct Response {
 
 impl Response {
     /// The head, once it is complete.
-    pub(super) fn head(&self) -> Option<&Head> {
+    pub(crate) fn head(&self) -> Option<&Head> {
         (self.state != State::Head).then_some(&self.head)
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
     /// Whether the end of the connection is the end of this answer's body.
-    pub(super) fn ends_with_connection(&self) -> bool {
+    pub(crate) fn ends_with_connection(&self) -> bool {
         self.state == State::Open
     }
 
     /// Takes bytes until the answer is complete; hands its body to `body`. Answers how many bytes belonged to it.
-    pub(super) fn read(&mut self, bytes: &[u8], mut body: impl FnMut(&[u8])) -> Result<usize, Malformed> {
+    pub(crate) fn read(&mut self, bytes: &[u8], mut body: impl FnMut(&[u8])) -> Result<usize, Malformed> {
         let mut rest = bytes;
         loop {
             match self.state {

@@ -4,14 +4,14 @@
 
 use serde_json::Value;
 
-use super::events::Events;
-use super::response::Head;
+use crate::bench::events::Events;
+use crate::bench::response::Head;
 
 /// So much of a refusal is quoted.
 const QUOTE_BYTES: usize = 200;
 
 /// The result in an answer; or why there is none.
-pub(super) fn result(head: &Head, body: &[u8]) -> Result<Value, String> {
+pub(crate) fn result(head: &Head, body: &[u8]) -> Result<Value, String> {
     let message = message(head, body);
     if let Some(error) = message.get("error") {
         return Err(format!(
@@ -27,7 +27,7 @@ pub(super) fn result(head: &Head, body: &[u8]) -> Result<Value, String> {
 }
 
 /// The result of a tool that did what it was asked to.
-pub(super) fn tool_result(head: &Head, body: &[u8]) -> Result<Value, String> {
+pub(crate) fn tool_result(head: &Head, body: &[u8]) -> Result<Value, String> {
     let result = result(head, body)?;
     if result["isError"] == true {
         let text = result["content"][0]["text"]
@@ -38,12 +38,12 @@ pub(super) fn tool_result(head: &Head, body: &[u8]) -> Result<Value, String> {
     Ok(result)
 }
 
-pub(super) fn is_success(head: &Head) -> bool {
+pub(crate) fn is_success(head: &Head) -> bool {
     (200..300).contains(&head.status)
 }
 
 /// What a server said instead of doing what it was asked to.
-pub(super) fn refusal(head: &Head, body: &[u8]) -> String {
+pub(crate) fn refusal(head: &Head, body: &[u8]) -> String {
     match quote(&String::from_utf8_lossy(body)) {
         text if text.is_empty() => format!("HTTP status {}", head.status),
         text => format!("HTTP status {}: {text}", head.status),

@@ -58,7 +58,7 @@ pub fn duration(text: &str) -> Option<Duration> {
 
 /// A search that is under way.
 #[derive(Debug, Clone)]
-pub(super) struct Search {
+pub(crate) struct Search {
     next: usize,
     max: usize,
     best: Option<usize>,
@@ -69,7 +69,7 @@ pub(super) struct Search {
 
 impl Search {
     /// Begins with `first` sessions and tries no more than `max`.
-    pub(super) fn new(first: usize, max: usize) -> Search {
+    pub(crate) fn new(first: usize, max: usize) -> Search {
         Search {
             next: first.clamp(1, max.max(1)),
             max,
@@ -81,12 +81,12 @@ impl Search {
     }
 
     /// How many sessions to try next; none when the answer is known or the trials are used up.
-    pub(super) fn next(&self) -> Option<usize> {
+    pub(crate) fn next(&self) -> Option<usize> {
         (!self.over && self.trials < TRIALS_MAX).then_some(self.next)
     }
 
     /// Notes how the trial went that [`Search::next`] asked for.
-    pub(super) fn record(&mut self, passed: bool) {
+    pub(crate) fn record(&mut self, passed: bool) {
         self.trials += 1;
         if passed {
             self.best = Some(self.next);
@@ -107,7 +107,7 @@ impl Search {
     }
 
     /// The most sessions that passed.
-    pub(super) fn best(&self) -> Option<usize> {
+    pub(crate) fn best(&self) -> Option<usize> {
         self.best
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::BenchError;
-use super::schedule::Pace;
 use crate::ResourceUri;
+use crate::bench::BenchError;
+use crate::bench::load::schedule::Pace;
 use crate::mcp::Revision;
 
 /// Sessions of all kinds together.
@@ -241,17 +241,17 @@ impl Settings {
     }
 
     /// Sessions and pollers that are open at the same time, those that come and go included.
-    pub(super) fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.sessions + self.stalled + self.slow + self.pollers + (self.churn * 2.0).ceil() as usize
     }
 
     /// How long updates are made.
-    pub(super) fn active(&self) -> Duration {
+    pub(crate) fn active(&self) -> Duration {
         self.warm_up + self.duration
     }
 
     /// The revision of session `index`.
-    pub(super) fn revision_of(&self, index: usize) -> Revision {
+    pub(crate) fn revision_of(&self, index: usize) -> Revision {
         match self.era {
             Era::Legacy => self.revision,
             Era::Mix if index.is_multiple_of(2) => self.revision,
@@ -260,7 +260,7 @@ impl Settings {
     }
 
     /// As the report shows them.
-    pub(super) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let (rate, flat_out) = match self.pace {
             Pace::PerSecond(rate) => (Some(rate), false),
             Pace::FlatOut => (None, true),
@@ -287,7 +287,7 @@ impl Settings {
 }
 
 /// The arguments of one call of the publishing tool.
-pub(super) fn call_arguments(pattern: &str, uri: &str, number: u64) -> Result<Value, String> {
+pub(crate) fn call_arguments(pattern: &str, uri: &str, number: u64) -> Result<Value, String> {
     let uri = Value::from(uri).to_string();
     let text = pattern
         .replace("{uri}", uri.trim_matches('"'))

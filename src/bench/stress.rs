@@ -1,8 +1,8 @@
 //! Storms against a service of this program's own: connections, stalls, resets, updates, removals, files and a slow
 //! receiver, in a disorder that a seed repeats, with exact expectations when it is over.
 //!
-//! Owns a run from its settings to its verdict: it starts the service, drives the storm, settles it and looks. What
-//! must hold is said in [`StressVerdict`]. It prints nothing and reads no command line.
+//! Owns a run from its settings to its report: it starts the service, drives the storm, settles it and looks. What
+//! must hold is said in [`StressReport`]. It prints nothing and reads no command line.
 //!
 //! One round is a storm and its settling; the memory that the service needs is learned in the first round and compared
 //! in the last.
@@ -11,7 +11,7 @@ mod client;
 mod exchange;
 mod plan;
 mod receiver;
-mod subject;
+mod service_process;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::BenchError;
+use crate::bench::BenchError;
 use client::{Client, Order};
 use plan::{Size, Speech, Step};
 use receiver::Receiver;
-use subject::{Standing, Subject};
+use service_process::{ServiceProcess, Standing};
 
 /// Clients at once, at most.
 pub const CLIENTS_MAX: usize = 2_000;
@@ -71,7 +71,7 @@ impl Default for StressSettings {
 /// round no session, stream, thread or descriptor was left; after the last, the memory was what it was after the first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
-pub struct StressVerdict {
+pub struct StressReport {
     /// The seed it can be repeated with.
     pub seed: u64,
     /// Rounds that were run.
@@ -99,56 +99,56 @@ const FAULTS_MAX: usize = 100;
 ///
 /// # Errors
 /// [`BenchError`] when the settings make no sense or the service cannot be started; what is wrong with it is in the
-/// verdict.
+/// report.
 pub async fn stress(
     program: &std::path::Path,
     settings: &StressSettings,
     stopped: &AtomicBool,
-) -> Result<StressVerdict, BenchError> {
+) -> Result<StressReport, BenchError> {
     check(settings)?;
     let receiver = Receiver::start()
         .await
         .map_err(|error| BenchError::Failed(format!("the slow receiver could not be started: {error}")))?;
-    let subject = Arc::new(Subject::start(program, &receiver, settings.resources).await?);
-    let mut verdict = StressVerdict {
+    let service = Arc::new(ServiceProcess::start(program, &receiver, settings.resources).await?);
+    let mut report = StressReport {
         seed: settings.seed,
-        ..StressVerdict::default()
+        ..StressReport::default()
     };
     let began = Instant::now();
     let mut rest: Option<Standing> = None;
-    while verdict.rounds < 2 || began.elapsed() < settings.time_limit {
-        if stopped.load(Ordering::Relaxed) || !verdict.faults.is_empty() {
+    while report.rounds < 2 || began.elapsed() < settings.time_limit {
+        if stopped.load(Ordering::Relaxed) || !report.faults.is_empty() {
             break;
         }
         // Each round is a storm of its own; the first one's seed is the run's.
-        let seed = settings.seed.wrapping_add(verdict.rounds as u64);
+        let seed = settings.seed.wrapping_add(report.rounds as u64);
         let size = Size {
             clients: settings.clients,
             resources: settings.resources,
-            files: subject::FILES,
+            files: service_process::FILES,
             steps: settings.steps,
         };
-        Storm::new(&subject, &receiver, &mut verdict)
+        Storm::new(&service, &receiver, &mut report)
             .run(&plan::steps(seed, size))
             .await;
-        let standing = subject.at_rest(rest.as_ref(), &mut verdict.faults).await;
-        verdict.resident_kib[1] = standing.resident_kib;
+        let standing = service.at_rest(rest.as_ref(), &mut report.faults).await;
+        report.resident_kib[1] = standing.resident_kib;
         let first = rest.get_or_insert_with(|| standing.clone());
-        verdict.resident_kib[0] = first.resident_kib;
-        verdict.rounds += 1;
+        report.resident_kib[0] = first.resident_kib;
+        report.rounds += 1;
     }
-    let [first, last] = verdict.resident_kib;
+    let [first, last] = report.resident_kib;
     if last > first + (first / 4).max(GROWTH_KIB) {
         let fault =
             format!("memory grew from {first} KiB after the first round to {last} KiB after the last");
-        verdict.faults.push(fault);
+        report.faults.push(fault);
     }
-    verdict.received = receiver.taken();
-    if let Err(fault) = Arc::into_inner(subject).map_or(Ok(()), Subject::end) {
-        verdict.faults.push(fault);
+    report.received = receiver.taken();
+    if let Err(fault) = Arc::into_inner(service).map_or(Ok(()), ServiceProcess::end) {
+        report.faults.push(fault);
     }
-    verdict.faults.truncate(FAULTS_MAX);
-    Ok(verdict)
+    report.faults.truncate(FAULTS_MAX);
+    Ok(report)
 }
 
 fn check(settings: &StressSettings) -> Result<(), BenchError> {
@@ -167,9 +167,9 @@ fn check(settings: &StressSettings) -> Result<(), BenchError> {
 
 /// One storm and its settling.
 struct Storm<'r> {
-    subject: &'r Arc<Subject>,
+    service: &'r Arc<ServiceProcess>,
     receiver: &'r Receiver,
-    verdict: &'r mut StressVerdict,
+    report: &'r mut StressReport,
     clients: BTreeMap<usize, Client>,
     /// Clients that are on their way out.
     leaving: JoinSet<(u64, Vec<String>)>,
@@ -177,11 +177,15 @@ struct Storm<'r> {
 }
 
 impl<'r> Storm<'r> {
-    fn new(subject: &'r Arc<Subject>, receiver: &'r Receiver, verdict: &'r mut StressVerdict) -> Storm<'r> {
+    fn new(
+        service: &'r Arc<ServiceProcess>,
+        receiver: &'r Receiver,
+        report: &'r mut StressReport,
+    ) -> Storm<'r> {
         Storm {
-            subject,
+            service,
             receiver,
-            verdict,
+            report,
             clients: BTreeMap::new(),
             leaving: JoinSet::new(),
             writers: JoinSet::new(),
@@ -191,8 +195,8 @@ impl<'r> Storm<'r> {
     async fn run(mut self, steps: &[Step]) {
         for (number, step) in steps.iter().enumerate() {
             self.step(number, step).await;
-            self.verdict.steps += 1;
-            if !self.verdict.faults.is_empty() {
+            self.report.steps += 1;
+            if !self.report.faults.is_empty() {
                 break;
             }
         }
@@ -206,30 +210,30 @@ impl<'r> Storm<'r> {
                 speech,
                 targets,
             } => {
-                self.verdict.connects += 1;
+                self.report.connects += 1;
                 let name = format!("client {client} (step {number})");
-                let uris = targets.iter().map(|target| self.subject.uri(*target)).collect();
-                let site = self.subject.site.clone();
+                let uris = targets.iter().map(|target| self.service.uri(*target)).collect();
+                let server = self.service.server.clone();
                 self.clients
-                    .insert(*client, Client::start(name, site, *speech, uris));
+                    .insert(*client, Client::start(name, server, *speech, uris));
             }
             Step::Leave(client) => self.dismiss(*client, Order::Leave).await,
             Step::Kill(client) => self.kill(*client).await,
             Step::Stall(client) => self.order(*client, Order::Read(false)).await,
             Step::Resume(client) => self.order(*client, Order::Read(true)).await,
             Step::Subscribe(client, target) => {
-                self.order(*client, Order::Subscribe(self.subject.uri(*target)))
+                self.order(*client, Order::Subscribe(self.service.uri(*target)))
                     .await;
             }
             Step::Unsubscribe(client, target) => {
-                self.order(*client, Order::Unsubscribe(self.subject.uri(*target)))
+                self.order(*client, Order::Unsubscribe(self.service.uri(*target)))
                     .await;
             }
             Step::Update(target) => self.write(*target, format!("step {number}")).await,
             Step::Same(target) => self.write(*target, "the same".to_owned()).await,
             Step::Remove(target) => {
-                let (subject, target) = (self.subject.clone(), *target);
-                self.spawn(async move { subject.remove(target).await }).await;
+                let (service, target) = (self.service.clone(), *target);
+                self.spawn(async move { service.remove(target).await }).await;
             }
             Step::Sink { stands_still } => self.receiver.stand_still(*stands_still),
             Step::Pause(millis) => sleep(Duration::from_millis(*millis)).await,
@@ -267,8 +271,8 @@ impl<'r> Storm<'r> {
     }
 
     async fn write(&mut self, target: usize, body: String) {
-        let subject = self.subject.clone();
-        self.spawn(async move { subject.write(target, &body).await.map(drop) })
+        let service = self.service.clone();
+        self.spawn(async move { service.write(target, &body).await.map(drop) })
             .await;
     }
 
@@ -282,9 +286,9 @@ impl<'r> Storm<'r> {
 
     async fn join_writer(&mut self) {
         match self.writers.join_next().await {
-            Some(Ok(Ok(()))) => self.verdict.writes += 1,
-            Some(Ok(Err(fault))) => self.verdict.faults.push(fault),
-            Some(Err(_)) => self.verdict.faults.push("a writer panicked".to_owned()),
+            Some(Ok(Ok(()))) => self.report.writes += 1,
+            Some(Ok(Err(fault))) => self.report.faults.push(fault),
+            Some(Err(_)) => self.report.faults.push("a writer panicked".to_owned()),
             None => {}
         }
     }
@@ -303,10 +307,10 @@ impl<'r> Storm<'r> {
             client.obeyed().await;
         }
         let mut newest = BTreeMap::new();
-        for target in 0..self.subject.targets() {
-            match self.subject.settle(target).await {
+        for target in 0..self.service.targets() {
+            match self.service.settle(target).await {
                 Ok((uri, version)) => drop(newest.insert(uri, version)),
-                Err(fault) => self.verdict.faults.push(fault),
+                Err(fault) => self.report.faults.push(fault),
             }
         }
         self.everybody_knows(&newest).await;
@@ -316,8 +320,8 @@ impl<'r> Storm<'r> {
         }
         while let Some(left) = self.leaving.join_next().await {
             let (notices, faults) = left.unwrap_or_default();
-            self.verdict.notices += notices;
-            self.verdict.faults.extend(faults);
+            self.report.notices += notices;
+            self.report.faults.extend(faults);
         }
     }
 
@@ -333,7 +337,7 @@ impl<'r> Storm<'r> {
                 return;
             }
             if Instant::now() > until {
-                return self.verdict.faults.extend(behind);
+                return self.report.faults.extend(behind);
             }
             sleep(LOOK_EVERY).await;
         }

@@ -16,7 +16,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::{CliError, Exit, block_on, signal, usage};
 use crate::bench::{
-    self, BenchError, Era, Goal, Outside, Pace, Progress, Publish, Report, Settings, Trial, Uris,
+    self, BenchError, Era, Goal, Observer, Pace, Progress, Publish, Report, Settings, Trial, Uris,
 };
 use crate::mcp::Revision;
 use bar::Bar;
@@ -214,7 +214,7 @@ impl Bench {
         stop_when_interrupted(stop.clone());
         let bar = Bar::new();
         let mut progress = |progress: Progress<'_>| bar.show(&progress);
-        let mut outside = Outside {
+        let mut outside = Observer {
             progress: &mut progress,
             stop: &stop,
         };
@@ -273,7 +273,7 @@ impl Bench {
         }
     }
 
-    fn measure(&self, settings: &Settings, outside: &mut Outside<'_>) -> Result<Report, CliError> {
+    fn measure(&self, settings: &Settings, outside: &mut Observer<'_>) -> Result<Report, CliError> {
         let calibration = match self.result.calibrate {
             true => Some(bench::calibrate(outside).map_err(|error| failure("bench", error))?),
             false => None,
@@ -294,7 +294,7 @@ impl Bench {
             write(path, &json)?;
         }
         if let Some(path) = &self.result.html {
-            write(path, &bench::page(report))?;
+            write(path, &bench::html(report))?;
         }
         print(&text)?;
         match report.problems.first() {
@@ -303,7 +303,12 @@ impl Bench {
         }
     }
 
-    fn find_max(&self, settings: &Settings, goal: Goal, outside: &mut Outside<'_>) -> Result<Exit, CliError> {
+    fn find_max(
+        &self,
+        settings: &Settings,
+        goal: Goal,
+        outside: &mut Observer<'_>,
+    ) -> Result<Exit, CliError> {
         // A line that nobody reads does not end the search: its last line fails then.
         let mut tried = |trial: &Trial| print(&trial_line(trial)).unwrap_or_default();
         let best =

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde_json::Value;
-use tidings::bench::{self, Outside, Pace, Progress, Report, Settings};
+use tidings::bench::{self, Observer, Pace, Progress, Report, Settings};
 
 use crate::mcp::server::{Server, binary};
 use lossy::Lossy;
@@ -17,7 +17,7 @@ use lossy::Lossy;
 async fn run(settings: Settings) -> Report {
     let blocking = tokio::task::spawn_blocking(move || {
         let mut progress = |_: Progress<'_>| ();
-        let mut outside = Outside {
+        let mut outside = Observer {
             progress: &mut progress,
             stop: &AtomicBool::new(false),
         };

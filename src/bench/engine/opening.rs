@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{Engine, broken};
 use crate::bench::BenchError;
-use crate::bench::schedule::nanos;
-use crate::bench::session::Session;
-use crate::bench::tally::Kind;
+use crate::bench::load::schedule::nanos;
+use crate::bench::load::session::Session;
+use crate::bench::load::stats::Kind;
 
 /// Sessions that are opening at the same time: less than any listener's backlog.
 const OPENING_MAX: usize = 100;
@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 
 impl Engine<'_> {
     /// Opens all sessions.
-    pub(in crate::bench) fn open(&mut self) -> Result<(), BenchError> {
+    pub(crate) fn open(&mut self) -> Result<(), BenchError> {
         self.readings.empty_kib = self.server.as_ref().and_then(|server| server.resident_kib());
         let settings = self.settings;
         let kinds = [
@@ -27,9 +27,9 @@ impl Engine<'_> {
         let mut plan: Vec<Kind> = Vec::new();
         for (kind, count) in kinds {
             plan.extend(std::iter::repeat_n(kind, count));
-            self.book.tally.group_mut(kind).sessions = count as u64;
+            self.book.stats.group_mut(kind).sessions = count as u64;
         }
-        self.book.tally.group_mut(Kind::Polling).sessions = self.pollers.len() as u64;
+        self.book.stats.group_mut(Kind::Polling).sessions = self.pollers.len() as u64;
         let (begin, all) = (self.now(), plan.len());
         let until = begin + nanos(settings.open_timeout);
         while self.live + self.failed < all && !self.is_stopped() {
@@ -62,7 +62,7 @@ impl Engine<'_> {
                 "interrupted before all sessions were open".to_owned(),
             ));
         }
-        let lost = &self.book.tally.lost_reason;
+        let lost = &self.book.stats.lost_reason;
         let late = format!("no answer within --open-timeout {:?}", self.settings.open_timeout);
         let reason = self.failed_reason.as_ref().or(lost.as_ref()).unwrap_or(&late);
         Err(BenchError::Failed(format!(
@@ -72,7 +72,7 @@ impl Engine<'_> {
     }
 
     /// Begins to open one more session.
-    pub(super) fn connect(&mut self, kind: Kind) {
+    pub(crate) fn connect(&mut self, kind: Kind) {
         let index = self.free.pop().unwrap_or(self.sessions.len());
         let revision = self.settings.revision_of(index);
         let opened = Session::open(
@@ -100,7 +100,7 @@ impl Engine<'_> {
     }
 
     /// Looks at what happens for a while.
-    pub(super) fn idle(&mut self, length: Duration) -> Result<(), BenchError> {
+    pub(crate) fn idle(&mut self, length: Duration) -> Result<(), BenchError> {
         let until = self.now() + nanos(length);
         while self.now() < until {
             self.turn(until)?;
@@ -109,17 +109,17 @@ impl Engine<'_> {
     }
 
     /// Stops reading a session for good and tells the server.
-    pub(super) fn retire(&mut self, index: usize) -> Result<(), BenchError> {
+    pub(crate) fn retire(&mut self, index: usize) -> Result<(), BenchError> {
         let now = self.now();
         let Some(session) = self.sessions[index].take() else {
             return Ok(());
         };
         self.live -= 1;
         self.free.push(index);
-        if let Some(request) = session.farewell(&self.book.site) {
+        if let Some(request) = session.farewell(&self.book.target) {
             let sent = self
                 .undertaker
-                .send(&self.book.site, &self.registry, &request, (), now);
+                .send(&self.book.target, &self.registry, &request, (), now);
             sent.map_err(|error| broken(&error))?;
         }
         Ok(())

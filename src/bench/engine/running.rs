@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use crate::bench::BenchError;
-use crate::bench::metronome::Metronome;
+use crate::bench::engine::ticker::Ticker;
+use crate::bench::load::schedule::{Pace, Schedule, nanos};
+use crate::bench::load::stats::Kind;
 use crate::bench::report::Second;
-use crate::bench::schedule::{Pace, Schedule, nanos};
-use crate::bench::tally::Kind;
 
 /// How long a session of the churn stays.
-pub(super) const CHURN_LIFE: u64 = 1_000_000_000;
+pub(crate) const CHURN_LIFE: u64 = 1_000_000_000;
 
 /// The first update is due so long after the phase began.
 const LEAD: Duration = Duration::from_millis(20);
@@ -27,14 +27,14 @@ struct Sides {
 
 impl Engine<'_> {
     /// Publishes and reads for the time that was asked for.
-    pub(in crate::bench) fn run(&mut self) -> Result<(), BenchError> {
+    pub(crate) fn run(&mut self) -> Result<(), BenchError> {
         let settings = self.settings;
         let begin = self.now() + nanos(LEAD);
         let measured = begin + nanos(settings.warm_up);
         let end = measured + nanos(settings.duration);
-        self.book.tally.window = measured..end;
+        self.book.stats.window = measured..end;
         self.running = true;
-        let _metronome = self.start_publishing(begin);
+        let _ticker = self.start_publishing(begin);
         let mut sides = self.sides(begin);
         while self.now() < measured && !self.is_stopped() {
             self.step(measured, &mut sides)?;
@@ -58,7 +58,7 @@ impl Engine<'_> {
             self.end_second(&mut second);
         }
         let now = self.now();
-        self.book.tally.window.end = now.min(end);
+        self.book.stats.window.end = now.min(end);
         let after = self.cpu();
         self.readings.server_cpu = after.0.zip(cpu.0).map(|(after, before)| after - before);
         self.readings.own_cpu = after.1.zip(cpu.1).map(|(after, before)| after - before);
@@ -68,7 +68,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn start_publishing(&mut self, begin: u64) -> Option<Metronome> {
+    fn start_publishing(&mut self, begin: u64) -> Option<Ticker> {
         self.publisher.as_ref()?;
         let (pace, active) = (self.settings.pace, self.settings.active());
         self.schedule = Some(Schedule::new(pace, self.book.uris.len(), begin, active));
@@ -76,7 +76,7 @@ impl Engine<'_> {
             Pace::FlatOut => None,
             Pace::PerSecond(rate) => {
                 let begin: Instant = self.clock + Duration::from_nanos(begin);
-                Some(Metronome::start(self.waker.clone(), begin, rate))
+                Some(Ticker::start(self.waker.clone(), begin, rate))
             }
         }
     }
@@ -114,7 +114,7 @@ impl Engine<'_> {
             while let Some(due) = polls.due(now) {
                 let asked = self.pollers[due.resource].ask(&self.book, &self.registry, now);
                 if let Err(error) = asked {
-                    self.book.tally.lose(error.to_string());
+                    self.book.stats.lose(error.to_string());
                 }
                 polls.advance();
             }
@@ -175,8 +175,8 @@ impl Engine<'_> {
     }
 
     fn first_second(&mut self, begin: u64) -> Running {
-        self.book.tally.second.reset();
-        self.book.tally.second_deliveries = 0;
+        self.book.stats.second.reset();
+        self.book.stats.second_deliveries = 0;
         Running {
             begin,
             end: begin + SECOND,
@@ -190,18 +190,18 @@ impl Engine<'_> {
             let nanos = after?.saturating_sub(before?);
             Some(nanos as f64 / (now - second.begin).max(1) as f64 * 100.0)
         };
-        let tally = &mut self.book.tally;
+        let stats = &mut self.book.stats;
         let length = (now - second.begin) as f64 / 1e9;
         self.timeline.push(Second {
-            at_s: (now - tally.window.start) as f64 / 1e9,
-            deliveries_per_s: tally.second_deliveries as f64 / length,
-            p99_us: (!tally.second.is_empty()).then(|| tally.second.value_at_quantile(0.99)),
+            at_s: (now - stats.window.start) as f64 / 1e9,
+            deliveries_per_s: stats.second_deliveries as f64 / length,
+            p99_us: (!stats.second.is_empty()).then(|| stats.second.value_at_quantile(0.99)),
             server_cpu_percent: share(cpu.0, second.cpu.0),
             server_kib: self.server.as_ref().and_then(|server| server.resident_kib()),
             own_cpu_percent: share(cpu.1, second.cpu.1),
         });
-        tally.second.reset();
-        tally.second_deliveries = 0;
+        stats.second.reset();
+        stats.second_deliveries = 0;
         *second = Running {
             begin: now,
             end: second.end + SECOND,

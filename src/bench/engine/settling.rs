@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::Engine;
 use crate::bench::BenchError;
-use crate::bench::schedule::{Due, nanos};
-use crate::bench::tally::Kind;
+use crate::bench::load::schedule::{Due, nanos};
+use crate::bench::load::stats::Kind;
 
 /// How long nothing comes before it counts as silence.
 const SILENCE: Duration = Duration::from_millis(700);
@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 impl Engine<'_> {
     /// Waits until everybody has the newest state, or nothing comes any more.
-    pub(in crate::bench) fn settle(&mut self, by_version: bool) -> Result<(), BenchError> {
+    pub(crate) fn settle(&mut self, by_version: bool) -> Result<(), BenchError> {
         while let Some((_, index)) = self.churners.pop_front() {
             self.retire(index)?;
         }
@@ -108,7 +108,7 @@ impl Engine<'_> {
                 return Ok(());
             }
             let now = self.now();
-            let quiet_since = self.book.tally.last_at.max(begin);
+            let quiet_since = self.book.stats.last_at.max(begin);
             if now > patience || now.saturating_sub(quiet_since) > nanos(silence) {
                 return Ok(());
             }
@@ -126,7 +126,7 @@ impl Engine<'_> {
 
     fn is_current(&self) -> bool {
         let book = &self.book;
-        let current = |(resource, watch): (usize, &crate::bench::updates::Watch)| {
+        let current = |(resource, watch): (usize, &crate::bench::load::updates::Watch)| {
             watch.is_current(resource, &book.updates)
         };
         let mut sessions = self.sessions.iter().flatten();
@@ -165,7 +165,7 @@ impl Engine<'_> {
             })
             .collect();
         for (kind, owed, untold, missing) in tallied {
-            let group = self.book.tally.group_mut(kind);
+            let group = self.book.stats.group_mut(kind);
             group.owed += owed;
             group.untold += untold;
             group.missing += missing;

@@ -16,13 +16,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::super::notice::Notice;
-use super::super::request::Dialect;
-use super::super::response::Response;
-use super::super::rpc::{is_success, result};
-use super::super::site::Site;
 use super::exchange::{ANSWER_MAX, ask};
 use super::plan::Speech;
+use crate::bench::notice::Notice;
+use crate::bench::request::Dialect;
+use crate::bench::response::Response;
+use crate::bench::rpc::{is_success, result};
+use crate::bench::target::Target;
 use crate::mcp::Revision;
 
 /// Steps that may wait for a client.
@@ -76,12 +76,12 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn start(name: String, site: Arc<Site>, speech: Speech, uris: Vec<String>) -> Client {
+    pub(super) fn start(name: String, server: Arc<Target>, speech: Speech, uris: Vec<String>) -> Client {
         let (orders, taken) = mpsc::channel(ORDERS_MAX);
         let account = Arc::new(Mutex::new(Account::default()));
         let life = Life {
             name,
-            site,
+            server,
             speech,
             dialect: Dialect::new(match speech {
                 Speech::Session => Revision::R2025_11_25,
@@ -141,7 +141,7 @@ fn lock(account: &Mutex<Account>) -> MutexGuard<'_, Account> {
 
 struct Life {
     name: String,
-    site: Arc<Site>,
+    server: Arc<Target>,
     speech: Speech,
     dialect: Dialect,
     /// What it asks for when it comes.
@@ -196,10 +196,10 @@ impl Life {
         if self.speech == Speech::Listen {
             return self.open().await;
         }
-        let (head, body) = ask(&self.site, &self.dialect.initialize(&self.site)).await?;
+        let (head, body) = ask(&self.server, &self.dialect.initialize(&self.server)).await?;
         result(&head, &body)?;
         self.dialect.session = head.session;
-        let (head, _) = ask(&self.site, &self.dialect.initialized(&self.site)).await?;
+        let (head, _) = ask(&self.server, &self.dialect.initialized(&self.server)).await?;
         if !is_success(&head) {
             return Err(format!("initialized was answered with status {}", head.status));
         }
@@ -210,8 +210,8 @@ impl Life {
     }
 
     async fn call(&self, method: &str, params: Value) -> Result<Result<Value, String>, String> {
-        let request = self.dialect.request(&self.site, 1, method, params, None);
-        let (head, body) = ask(&self.site, &request).await?;
+        let request = self.dialect.request(&self.server, 1, method, params, None);
+        let (head, body) = ask(&self.server, &request).await?;
         Ok(result(&head, &body))
     }
 
@@ -238,14 +238,14 @@ impl Life {
     /// Opens the stream and waits for its head; of a listen stream, for the acknowledgement.
     async fn open(&mut self) -> Result<(), String> {
         let uris: Vec<&str> = self.uris.iter().map(String::as_str).collect();
-        let mut request = self.dialect.stream(&self.site, &uris);
+        let mut request = self.dialect.stream(&self.server, &uris);
         let last_id = lock(&self.account).last_id.clone();
         if let Some(id) = last_id.filter(|_| self.speech == Speech::Session) {
             let end = request.len() - b"\r\n".len();
             request.truncate(end);
             request.extend_from_slice(format!("Last-Event-ID: {id}\r\n\r\n").as_bytes());
         }
-        let mut socket = TcpStream::connect(self.site.address)
+        let mut socket = TcpStream::connect(self.server.address)
             .await
             .map_err(|error| format!("cannot connect: {error}"))?;
         socket
@@ -284,8 +284,8 @@ impl Life {
     async fn leave(&mut self) -> Result<(), String> {
         // First the stream, since the end of a session is the end of its stream, which would count as a fault.
         self.end_stream(Mode::Stop).await;
-        let ended = match self.dialect.delete(&self.site) {
-            Some(request) => ask(&self.site, &request)
+        let ended = match self.dialect.delete(&self.server) {
+            Some(request) => ask(&self.server, &request)
                 .await
                 .map(|(head, _)| is_success(&head))?,
             None => true,

@@ -9,16 +9,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::super::response::{Head, Response};
-use super::super::site::Site;
+use crate::bench::response::{Head, Response};
+use crate::bench::target::Target;
 
 /// How long an answer may take.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// Sends `request` and reads the whole answer. The error is in words.
-pub(super) async fn ask(site: &Site, request: &[u8]) -> Result<(Head, Vec<u8>), String> {
+pub(super) async fn ask(server: &Target, request: &[u8]) -> Result<(Head, Vec<u8>), String> {
     let asked = async {
-        let mut socket = TcpStream::connect(site.address).await?;
+        let mut socket = TcpStream::connect(server.address).await?;
         socket.write_all(request).await?;
         read_answer(&mut socket).await
     };

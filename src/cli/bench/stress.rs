@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::super::{CliError, Exit, block_on};
-use crate::bench::{StressSettings, StressVerdict, stress};
+use crate::bench::{StressReport, StressSettings, stress};
 
 /// The arguments of `tidings bench stress`.
 #[derive(Debug, Args)]
@@ -55,7 +55,7 @@ impl Stress {
         self.show(&verdict)
     }
 
-    fn show(&self, verdict: &StressVerdict) -> Result<Exit, CliError> {
+    fn show(&self, verdict: &StressReport) -> Result<Exit, CliError> {
         let text = match self.json {
             true => {
                 serde_json::to_string_pretty(verdict).map_err(|error| CliError::Failed(error.to_string()))?
@@ -75,7 +75,7 @@ impl Stress {
     }
 }
 
-fn words(verdict: &StressVerdict) -> String {
+fn words(verdict: &StressReport) -> String {
     let [first, last] = verdict.resident_kib.map(|kib| kib / 1024);
     let mut text = format!(
         "seed {}: {} rounds, {} steps, {} connections, {} writes, {} notices read, {} webhook deliveries; \

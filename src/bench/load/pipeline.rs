@@ -9,28 +9,28 @@ use std::time::Duration;
 
 use mio::{Registry, Token};
 
-use super::conn::{Arrived, Conn};
-use super::response::{Head, Response};
-use super::schedule::nanos;
-use super::site::Site;
+use crate::bench::load::connection::{Arrived, Connection};
+use crate::bench::load::schedule::nanos;
+use crate::bench::response::{Head, Response};
+use crate::bench::target::Target;
 
 /// A connection that was idle for so long is not trusted any more: many servers close it after a few seconds.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// Requests of one kind on their way; `T` is what their answers are needed for.
 #[derive(Debug)]
-pub(super) struct Lane<T> {
+pub(crate) struct Pipeline<T> {
     token: Token,
-    conn: Option<Conn>,
+    conn: Option<Connection>,
     response: Response,
     body: Vec<u8>,
     waiting: VecDeque<T>,
     used_at: u64,
 }
 
-impl<T> Lane<T> {
-    pub(super) fn new(token: Token) -> Lane<T> {
-        Lane {
+impl<T> Pipeline<T> {
+    pub(crate) fn new(token: Token) -> Pipeline<T> {
+        Pipeline {
             token,
             conn: None,
             response: Response::default(),
@@ -41,14 +41,14 @@ impl<T> Lane<T> {
     }
 
     /// How many answers are due.
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
     /// Sends a request; its answer will come with `what`.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
-        site: &Site,
+        target: &Target,
         registry: &Registry,
         request: &[u8],
         what: T,
@@ -61,7 +61,7 @@ impl<T> Lane<T> {
         let conn = match &mut self.conn {
             Some(conn) => conn,
             none => {
-                let mut conn = Conn::open(site.address, None, None)?;
+                let mut conn = Connection::open(target.address, None, None)?;
                 conn.register(registry, self.token)?;
                 none.insert(conn)
             }
@@ -71,8 +71,8 @@ impl<T> Lane<T> {
     }
 
     /// Reads what there is and hands every answer to `answered`. Fails when the connection ends before all answers
-    /// came; those that were due are then found by [`Lane::abandon`].
-    pub(super) fn turn(
+    /// came; those that were due are then found by [`Pipeline::abandon`].
+    pub(crate) fn turn(
         &mut self,
         buffer: &mut [u8],
         mut answered: impl FnMut(T, &Head, &[u8]),
@@ -117,7 +117,7 @@ impl<T> Lane<T> {
     }
 
     /// Closes the connection; answers whose answers will not come.
-    pub(super) fn abandon(&mut self) -> usize {
+    pub(crate) fn abandon(&mut self) -> usize {
         self.close();
         let due = self.waiting.len();
         self.waiting.clear();

@@ -2,14 +2,14 @@
 //!
 //! Owns the check that so many connections fit, and raises the soft limit to the hard one, which needs nobody's leave.
 
-use super::BenchError;
+use crate::bench::BenchError;
 
 /// Files that are not connections of the test.
 const SPARE: usize = 64;
 
 /// Makes room for `connections`.
 #[cfg(unix)]
-pub(super) fn make_room(connections: usize) -> Result<(), BenchError> {
+pub(crate) fn make_room(connections: usize) -> Result<(), BenchError> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) fn make_room(connections: usize) -> Result<(), BenchError> {
 }
 
 #[cfg(not(unix))]
-pub(super) fn make_room(_connections: usize) -> Result<(), BenchError> {
+pub(crate) fn make_room(_connections: usize) -> Result<(), BenchError> {
     Ok(())
 }
 

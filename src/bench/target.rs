@@ -7,24 +7,24 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 use http::Uri;
 
-use super::BenchError;
+use crate::bench::BenchError;
 
 /// Sessions that leave from one source address: fewer than the kernel has ports for it.
 const SESSIONS_PER_SOURCE: usize = 20_000;
 
 /// The server's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Site {
-    pub(super) address: SocketAddr,
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
     /// What goes into the `Host` header.
-    pub(super) authority: String,
+    pub(crate) authority: String,
     /// The path of the MCP endpoint.
-    pub(super) path: String,
+    pub(crate) path: String,
 }
 
-impl Site {
+impl Target {
     /// Resolves the server's name. Refuses an address beyond this machine unless `allow_remote`.
-    pub(super) fn resolve(url: &str, allow_remote: bool) -> Result<Site, BenchError> {
+    pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<Target, BenchError> {
         let wrong = |reason: &str| BenchError::Arguments(format!("cannot load {url:?}: {reason}"));
         let parsed: Uri = url
             .parse()
@@ -52,7 +52,7 @@ impl Site {
             }
         };
         let path = parsed.path_and_query().map_or("/", |path| path.as_str());
-        Ok(Site {
+        Ok(Target {
             address: *address,
             authority: authority.as_str().to_owned(),
             path: path.to_owned(),
@@ -60,7 +60,7 @@ impl Site {
     }
 
     /// The source address of session `index`, where the default one might run out of ports.
-    pub(super) fn source(&self, index: usize) -> Option<SocketAddr> {
+    pub(crate) fn source(&self, index: usize) -> Option<SocketAddr> {
         let nth = index / SESSIONS_PER_SOURCE;
         match self.address.ip() {
             IpAddr::V4(address) if address.is_loopback() && nth > 0 => {
@@ -78,26 +78,26 @@ mod tests {
 
     #[test]
     fn a_loopback_address_is_taken_apart() {
-        let site = Site::resolve("http://127.0.0.1:8808/mcp?x=1", false).unwrap();
-        assert_eq!(site.address, "127.0.0.1:8808".parse().unwrap());
+        let target = Target::resolve("http://127.0.0.1:8808/mcp?x=1", false).unwrap();
+        assert_eq!(target.address, "127.0.0.1:8808".parse().unwrap());
         assert_eq!(
-            (site.authority.as_str(), site.path.as_str()),
+            (target.authority.as_str(), target.path.as_str()),
             ("127.0.0.1:8808", "/mcp?x=1")
         );
         assert_eq!(
-            Site::resolve("http://[::1]:9/", false).unwrap().address,
+            Target::resolve("http://[::1]:9/", false).unwrap().address,
             "[::1]:9".parse().unwrap()
         );
     }
 
     #[test]
     fn other_machines_need_a_word() {
-        let error = Site::resolve("http://192.0.2.1:80/mcp", false).unwrap_err();
+        let error = Target::resolve("http://192.0.2.1:80/mcp", false).unwrap_err();
         assert!(error.to_string().contains("--allow-remote"), "{error}");
-        assert!(Site::resolve("http://192.0.2.1:80/mcp", true).is_ok());
+        assert!(Target::resolve("http://192.0.2.1:80/mcp", true).is_ok());
         for url in ["", "127.0.0.1:1", "https://127.0.0.1/mcp", "ftp://127.0.0.1/"] {
             assert!(
-                matches!(Site::resolve(url, true), Err(BenchError::Arguments(_))),
+                matches!(Target::resolve(url, true), Err(BenchError::Arguments(_))),
                 "{url}"
             );
         }
@@ -105,11 +105,11 @@ mod tests {
 
     #[test]
     fn many_sessions_leave_from_several_addresses() {
-        let site = Site::resolve("http://127.0.0.1:1/", false).unwrap();
-        assert_eq!(site.source(19_999), None);
-        assert_eq!(site.source(20_000), Some("127.0.0.2:0".parse().unwrap()));
-        assert_eq!(site.source(59_999), Some("127.0.0.3:0".parse().unwrap()));
-        let site = Site::resolve("http://[::1]:1/", false).unwrap();
-        assert_eq!(site.source(59_999), None);
+        let target = Target::resolve("http://127.0.0.1:1/", false).unwrap();
+        assert_eq!(target.source(19_999), None);
+        assert_eq!(target.source(20_000), Some("127.0.0.2:0".parse().unwrap()));
+        assert_eq!(target.source(59_999), Some("127.0.0.3:0".parse().unwrap()));
+        let target = Target::resolve("http://[::1]:1/", false).unwrap();
+        assert_eq!(target.source(59_999), None);
     }
 }

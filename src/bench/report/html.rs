@@ -1,12 +1,12 @@
 //! A report as one page that needs nothing else: charts as SVG, no scripts, readable in light and dark.
 //!
-//! Owns the page. The lines in the frames are drawn by [`super::chart`]; the figures are the report's.
+//! Owns the page. The lines in the frames are drawn by [`crate::bench::report::chart`]; the figures are the report's.
 
 use serde_json::Value;
 
-use super::chart::{Line, chart, escape};
-use super::report::{Report, Second};
-use super::table::{table, time};
+use crate::bench::report::chart::{Line, chart, escape};
+use crate::bench::report::table::{table, time};
+use crate::bench::report::{Report, Second};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1d2329;--dim:#66717d;--paper:#fff;--rule:#dfe4e8;--one:#1668b8;--two:#c2571a;--bad:#b3261e}\
@@ -22,7 +22,7 @@ td,th{padding:.15rem 1rem .15rem 0;text-align:left;border-bottom:1px solid var(-
 const TIME_TICKS: usize = 8;
 
 /// The page.
-pub fn page(report: &Report) -> String {
+pub fn html(report: &Report) -> String {
     let sessions = report.settings["sessions"].as_u64().unwrap_or_default();
     let title = format!("tidings bench: {sessions} sessions");
     let mut body = format!("<h1>{}</h1>", escape(&title));

@@ -16,14 +16,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The thread; it ends with this handle.
 #[derive(Debug)]
-pub(super) struct Metronome {
+pub(crate) struct Ticker {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Metronome {
+impl Ticker {
     /// Wakes at `begin` and then `rate` times per second.
-    pub(super) fn start(waker: Arc<Waker>, begin: Instant, rate: f64) -> Metronome {
+    pub(crate) fn start(waker: Arc<Waker>, begin: Instant, rate: f64) -> Ticker {
         let stop = Arc::new(AtomicBool::new(false));
         let (asked, tick) = (stop.clone(), Duration::from_secs_f64(1.0 / rate).max(TICK_MIN));
         let thread = std::thread::spawn(move || {
@@ -42,14 +42,14 @@ impl Metronome {
                 next = (next + tick).max(Instant::now());
             }
         });
-        Metronome {
+        Ticker {
             stop,
             thread: Some(thread),
         }
     }
 }
 
-impl Drop for Metronome {
+impl Drop for Ticker {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

@@ -8,7 +8,7 @@
 
 /// The updates of every resource, in the order in which they were sent.
 #[derive(Debug, Default)]
-pub(super) struct Updates {
+pub(crate) struct Updates {
     /// When each was due.
     due: Vec<Vec<u64>>,
     /// When the last one was written to the server.
@@ -19,7 +19,7 @@ pub(super) struct Updates {
 
 /// How far one subscription has been told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     /// The number of the newest update it was told of; 0 is none.
     told: u64,
     /// The newest update that a notice announced to it; 0 is none.
@@ -32,7 +32,7 @@ pub(super) struct Watch {
 
 /// What a notice turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(crate) enum Told {
     /// News: the first word of `covered` updates, all but one of them merged into it.
     New {
         covered: u64,
@@ -51,7 +51,7 @@ pub(super) enum Told {
 
 impl Updates {
     /// No updates yet of `resources` resources.
-    pub(super) fn new(resources: usize) -> Updates {
+    pub(crate) fn new(resources: usize) -> Updates {
         Updates {
             due: vec![Vec::new(); resources],
             sent: vec![None; resources],
@@ -60,20 +60,20 @@ impl Updates {
     }
 
     /// The version of a resource before its first update; from now on its notices are matched by version.
-    pub(super) fn begin_at(&mut self, resource: usize, version: u64) {
+    pub(crate) fn begin_at(&mut self, resource: usize, version: u64) {
         self.first[resource] = Some(version);
     }
 
     /// Notes that an update was due at `due` and written at `now`. Answers the version it will have, where the rule
     /// is by version.
-    pub(super) fn push(&mut self, resource: usize, due: u64, now: u64) -> Option<u64> {
+    pub(crate) fn push(&mut self, resource: usize, due: u64, now: u64) -> Option<u64> {
         self.due[resource].push(due);
         self.sent[resource] = Some(now);
         Some(self.first[resource]? + self.count(resource))
     }
 
     /// How many updates of a resource were made.
-    pub(super) fn count(&self, resource: usize) -> u64 {
+    pub(crate) fn count(&self, resource: usize) -> u64 {
         self.due[resource].len() as u64
     }
 
@@ -84,7 +84,7 @@ impl Updates {
 
 impl Watch {
     /// One that begins to listen now, in the middle of everything.
-    pub(super) fn late(resource: usize, updates: &Updates) -> Watch {
+    pub(crate) fn late(resource: usize, updates: &Updates) -> Watch {
         let from = updates.count(resource);
         Watch {
             told: from,
@@ -95,7 +95,7 @@ impl Watch {
     }
 
     /// Takes a notice of `resource` that came at `now`.
-    pub(super) fn note(
+    pub(crate) fn note(
         &mut self,
         resource: usize,
         version: Option<u64>,
@@ -133,18 +133,18 @@ impl Watch {
     }
 
     /// How many updates it should have been told of, merged or not.
-    pub(super) fn owed(&self, resource: usize, updates: &Updates) -> u64 {
+    pub(crate) fn owed(&self, resource: usize, updates: &Updates) -> u64 {
         updates.count(resource) - self.from
     }
 
     /// How many of them it has not been told of.
-    pub(super) fn untold(&self, resource: usize, updates: &Updates) -> u64 {
+    pub(crate) fn untold(&self, resource: usize, updates: &Updates) -> u64 {
         updates.count(resource) - self.told
     }
 
     /// Whether its reader holds the newest state: by version that very one, by order any notice since the last
     /// update was sent.
-    pub(super) fn is_current(&self, resource: usize, updates: &Updates) -> bool {
+    pub(crate) fn is_current(&self, resource: usize, updates: &Updates) -> bool {
         if self.owed(resource, updates) == 0 {
             return true;
         }

@@ -9,25 +9,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 
-use super::BenchError;
-use super::meter::STAND_IN;
+use crate::bench::BenchError;
+use crate::bench::meter::NULL_SERVER_THREAD;
 use crate::mcp::ETAG_META_KEY;
 
 /// A body beyond this is none of the test's.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Default)]
-struct StandIn {
+struct NullServer {
     streams: Mutex<Vec<TcpStream>>,
     version: AtomicU64,
 }
 
 /// Starts it; answers where it listens.
-pub(super) fn start() -> Result<SocketAddr, BenchError> {
+pub(crate) fn start() -> Result<SocketAddr, BenchError> {
     let broken = |error| BenchError::Failed(format!("cannot start the stand-in: {error}"));
     let listener = TcpListener::bind("127.0.0.1:0").map_err(broken)?;
     let address = listener.local_addr().map_err(broken)?;
-    let all = Arc::new(StandIn::default());
+    let all = Arc::new(NullServer::default());
     let accept = move || {
         for socket in listener.incoming().flatten() {
             let all = all.clone();
@@ -40,10 +40,13 @@ pub(super) fn start() -> Result<SocketAddr, BenchError> {
 }
 
 fn thread(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    Builder::new().name(STAND_IN.to_owned()).spawn(work).map(drop)
+    Builder::new()
+        .name(NULL_SERVER_THREAD.to_owned())
+        .spawn(work)
+        .map(drop)
 }
 
-impl StandIn {
+impl NullServer {
     /// Answers the requests on one connection, until it becomes a stream.
     fn serve(&self, socket: TcpStream) -> std::io::Result<()> {
         socket.set_nodelay(true)?;

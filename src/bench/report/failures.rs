@@ -3,14 +3,14 @@
 //! Owns that judgement alone: a subscription without the newest state, a version that went backward, a stream that was
 //! lost, an update that was refused. How slow is too slow is for whoever reads the report. It counts nothing.
 
-use super::engine::Engine;
-use super::tally::{Kind, Tally};
+use crate::bench::engine::Engine;
+use crate::bench::load::stats::{Kind, Stats};
 
 /// What makes the run a failure.
-pub(super) fn problems(engine: &Engine<'_>, tally: &Tally) -> Vec<String> {
+pub(crate) fn problems(engine: &Engine<'_>, stats: &Stats) -> Vec<String> {
     let mut problems = Vec::new();
     for kind in Kind::ALL {
-        let (name, group) = (kind.name(), tally.group(kind));
+        let (name, group) = (kind.name(), stats.group(kind));
         if group.missing > 0 {
             let missing = group.missing;
             problems.push(format!(
@@ -25,9 +25,9 @@ pub(super) fn problems(engine: &Engine<'_>, tally: &Tally) -> Vec<String> {
         }
     }
     let because = |reason: &Option<String>| reason.as_deref().unwrap_or("no reason given").to_owned();
-    if tally.lost > 0 {
-        let reason = because(&tally.lost_reason);
-        problems.push(format!("{} streams were lost: {reason}", tally.lost));
+    if stats.lost > 0 {
+        let reason = because(&stats.lost_reason);
+        problems.push(format!("{} streams were lost: {reason}", stats.lost));
     }
     if let Some((failed, reason)) = engine.late_failures() {
         problems.push(format!(

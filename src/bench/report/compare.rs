@@ -2,8 +2,8 @@
 //!
 //! Owns which figures are compared. It judges nothing: which ratio is good depends on the figure.
 
-use super::report::{Report, Spread};
-use super::table::columns;
+use crate::bench::report::table::columns;
+use crate::bench::report::{Report, Spread};
 
 /// A table of the two, figure by figure; the last column is the second divided by the first.
 pub fn compare(first: (&str, &Report), second: (&str, &Report)) -> String {

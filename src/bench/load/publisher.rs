@@ -9,15 +9,15 @@ use std::io;
 use hdrhistogram::Histogram;
 use mio::{Registry, Token};
 
-use super::lane::Lane;
-use super::notice::version;
-use super::request::{Dialect, put, resource_path};
-use super::response::Head;
-use super::rpc;
-use super::schedule::{Due, Pace};
-use super::session::Book;
-use super::settings::call_arguments;
-use super::tally::histogram;
+use crate::bench::load::pipeline::Pipeline;
+use crate::bench::load::schedule::{Due, Pace};
+use crate::bench::load::session::Book;
+use crate::bench::load::stats::histogram;
+use crate::bench::notice::version;
+use crate::bench::request::{Dialect, put, resource_path};
+use crate::bench::response::Head;
+use crate::bench::rpc;
+use crate::bench::settings::call_arguments;
 
 /// Answers that may be due on one connection.
 const WAITING_MAX: usize = 512;
@@ -26,7 +26,7 @@ const WAITING_FLAT_OUT_MAX: usize = 8;
 
 /// The way of an update to the server.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// `PUT` of the HTTP API; the path of each resource.
     Api(Vec<String>),
     /// A call of a tool.
@@ -38,14 +38,14 @@ pub(super) enum Way {
 }
 
 impl Way {
-    pub(super) fn api(uris: &[String]) -> Way {
+    pub(crate) fn api(uris: &[String]) -> Way {
         Way::Api(uris.iter().map(|uri| resource_path(uri)).collect())
     }
 
     fn request(&self, book: &Book, due: Due) -> Vec<u8> {
         match self {
             Way::Api(paths) => put(
-                &book.site,
+                &book.target,
                 &paths[due.resource],
                 &format!("update {}", due.number),
             ),
@@ -57,7 +57,7 @@ impl Way {
                 let arguments = call_arguments(arguments, &book.uris[due.resource], due.number);
                 let arguments = arguments.expect("the settings were validated");
                 let params = serde_json::json!({ "name": name, "arguments": arguments });
-                dialect.request(&book.site, due.number + 1, "tools/call", params, Some(name))
+                dialect.request(&book.target, due.number + 1, "tools/call", params, Some(name))
             }
         }
     }
@@ -71,34 +71,34 @@ struct Sent {
 }
 
 #[derive(Debug)]
-pub(super) struct Publisher {
+pub(crate) struct Publisher {
     way: Way,
-    lanes: Vec<Lane<Sent>>,
+    pipelines: Vec<Pipeline<Sent>>,
     waiting_max: usize,
-    pub(super) log: Log,
+    pub(crate) log: Log,
 }
 
 /// What became of the updates.
 #[derive(Debug)]
-pub(super) struct Log {
-    pub(super) sent: u64,
-    pub(super) answered: u64,
-    pub(super) refused: u64,
+pub(crate) struct Log {
+    pub(crate) sent: u64,
+    pub(crate) answered: u64,
+    pub(crate) refused: u64,
     /// Answers that name another version than this test's own updates lead to.
-    pub(super) foreign: u64,
+    pub(crate) foreign: u64,
     /// The first refusal.
-    pub(super) reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// Microseconds from due to written.
-    pub(super) lag: Histogram<u64>,
+    pub(crate) lag: Histogram<u64>,
     /// Microseconds from written to answered.
-    pub(super) answer: Histogram<u64>,
+    pub(crate) answer: Histogram<u64>,
 }
 
 impl Publisher {
-    pub(super) fn new(way: Way, pace: Pace, tokens: impl Iterator<Item = Token>) -> Publisher {
+    pub(crate) fn new(way: Way, pace: Pace, tokens: impl Iterator<Item = Token>) -> Publisher {
         Publisher {
             way,
-            lanes: tokens.map(Lane::new).collect(),
+            pipelines: tokens.map(Pipeline::new).collect(),
             waiting_max: match pace {
                 Pace::PerSecond(_) => WAITING_MAX,
                 Pace::FlatOut => WAITING_FLAT_OUT_MAX,
@@ -116,17 +116,17 @@ impl Publisher {
     }
 
     /// Whether an update of this resource can go out now.
-    pub(super) fn has_room(&self, resource: usize) -> bool {
-        self.lanes[resource % self.lanes.len()].waiting() < self.waiting_max
+    pub(crate) fn has_room(&self, resource: usize) -> bool {
+        self.pipelines[resource % self.pipelines.len()].waiting() < self.waiting_max
     }
 
     /// Answers that are due.
-    pub(super) fn waiting(&self) -> usize {
-        self.lanes.iter().map(Lane::waiting).sum()
+    pub(crate) fn waiting(&self) -> usize {
+        self.pipelines.iter().map(Pipeline::waiting).sum()
     }
 
     /// Sends an update.
-    pub(super) fn publish(
+    pub(crate) fn publish(
         &mut self,
         book: &mut Book,
         registry: &Registry,
@@ -135,10 +135,11 @@ impl Publisher {
     ) -> io::Result<()> {
         let request = self.way.request(book, due);
         let version = book.updates.push(due.resource, due.at, now);
-        let number = due.resource % self.lanes.len();
+        let number = due.resource % self.pipelines.len();
         self.log.sent += 1;
         self.log.lag.saturating_record(now.saturating_sub(due.at) / 1_000);
-        let sent = self.lanes[number].send(&book.site, registry, &request, Sent { at: now, version }, now);
+        let sent =
+            self.pipelines[number].send(&book.target, registry, &request, Sent { at: now, version }, now);
         if let Err(error) = sent {
             self.give_up(number, error.to_string());
         }
@@ -146,9 +147,9 @@ impl Publisher {
     }
 
     /// Reads the answers on one connection.
-    pub(super) fn turn(&mut self, number: usize, buffer: &mut [u8], now: u64) {
+    pub(crate) fn turn(&mut self, number: usize, buffer: &mut [u8], now: u64) {
         let (log, is_tool) = (&mut self.log, matches!(self.way, Way::Tool { .. }));
-        let turned = self.lanes[number].turn(buffer, |sent, head, body| {
+        let turned = self.pipelines[number].turn(buffer, |sent, head, body| {
             log.note(&sent, head, body, is_tool, now);
         });
         if let Err(reason) = turned {
@@ -157,7 +158,7 @@ impl Publisher {
     }
 
     fn give_up(&mut self, number: usize, reason: String) {
-        self.log.refused += self.lanes[number].abandon() as u64;
+        self.log.refused += self.pipelines[number].abandon() as u64;
         self.log.reason.get_or_insert(reason);
     }
 }

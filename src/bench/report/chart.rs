@@ -12,16 +12,16 @@ const BOTTOM: f64 = 32.0;
 const TICKS: usize = 4;
 
 /// One line.
-pub(super) struct Line<'l> {
-    pub(super) name: &'l str,
+pub(crate) struct Line<'l> {
+    pub(crate) name: &'l str,
     /// The style's class.
-    pub(super) class: &'l str,
-    pub(super) points: Vec<(f64, f64)>,
+    pub(crate) class: &'l str,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// A chart whose x-axis has these ticks (position and label) and whose y-axis begins at 0; `label` writes a value of
 /// the y-axis.
-pub(super) fn chart(
+pub(crate) fn chart(
     title: &str,
     lines: &[Line<'_>],
     ticks: &[(f64, String)],
@@ -88,7 +88,7 @@ fn round_up(value: f64) -> f64 {
 }
 
 /// Text as HTML shows it.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

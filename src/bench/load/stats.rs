@@ -1,17 +1,17 @@
 //! What was counted, by kind of client.
 //!
-//! Owns the counters and histograms of a run. It decides nothing: [`super::updates`] says what a notice is.
+//! Owns the counters and histograms of a run. It decides nothing: [`crate::bench::load::updates`] says what a notice is.
 //! Latencies are in microseconds; only updates that were due in the measured time are in them.
 
 use std::ops::Range;
 
 use hdrhistogram::Histogram;
 
-use super::updates::Told;
+use crate::bench::load::updates::Told;
 
 /// The kinds of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Reading,
     Slow,
     Stalled,
@@ -20,7 +20,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 5] = [
+    pub(crate) const ALL: [Kind; 5] = [
         Kind::Reading,
         Kind::Slow,
         Kind::Stalled,
@@ -28,7 +28,7 @@ impl Kind {
         Kind::Polling,
     ];
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Reading => "reading",
             Kind::Slow => "slow",
@@ -43,33 +43,33 @@ impl Kind {
 const LONGEST_US: u64 = 7_200_000_000;
 
 /// Microseconds, to three digits.
-pub(super) fn histogram() -> Histogram<u64> {
+pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(LONGEST_US, 3).expect("three digits up to an hour are allowed")
 }
 
 /// One kind of clients.
 #[derive(Debug)]
-pub(super) struct Group {
-    pub(super) sessions: u64,
+pub(crate) struct Group {
+    pub(crate) sessions: u64,
     /// Notices that were news, in the whole run.
-    pub(super) deliveries: u64,
+    pub(crate) deliveries: u64,
     /// Those of them that came in the measured time.
-    pub(super) in_window: u64,
+    pub(crate) in_window: u64,
     /// Updates that came merged into a later one.
-    pub(super) conflated: u64,
-    pub(super) again: u64,
-    pub(super) backward: u64,
-    pub(super) foreign: u64,
+    pub(crate) conflated: u64,
+    pub(crate) again: u64,
+    pub(crate) backward: u64,
+    pub(crate) foreign: u64,
     /// Updates times their subscribers.
-    pub(super) owed: u64,
+    pub(crate) owed: u64,
     /// Of those, the ones of which nobody heard, not even merged.
-    pub(super) untold: u64,
+    pub(crate) untold: u64,
     /// Subscriptions that do not have the newest state at the end.
-    pub(super) missing: u64,
+    pub(crate) missing: u64,
     /// From the due time of the update that a notice announces.
-    pub(super) latency: Histogram<u64>,
+    pub(crate) latency: Histogram<u64>,
     /// From the due time of the oldest update that it is the first word of.
-    pub(super) age: Histogram<u64>,
+    pub(crate) age: Histogram<u64>,
 }
 
 impl Group {
@@ -93,25 +93,25 @@ impl Group {
 
 /// All of it.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(crate) struct Stats {
     groups: [Group; 5],
     /// The measured time.
-    pub(super) window: Range<u64>,
+    pub(crate) window: Range<u64>,
     /// Of the second that is running, by those that read or are slow.
-    pub(super) second: Histogram<u64>,
-    pub(super) second_deliveries: u64,
+    pub(crate) second: Histogram<u64>,
+    pub(crate) second_deliveries: u64,
     /// Other messages on streams.
-    pub(super) others: u64,
+    pub(crate) others: u64,
     /// Streams that the server ended, and in whose words the first one was lost.
-    pub(super) lost: u64,
-    pub(super) lost_reason: Option<String>,
+    pub(crate) lost: u64,
+    pub(crate) lost_reason: Option<String>,
     /// When the last news came.
-    pub(super) last_at: u64,
+    pub(crate) last_at: u64,
 }
 
-impl Tally {
-    pub(super) fn new() -> Tally {
-        Tally {
+impl Stats {
+    pub(crate) fn new() -> Stats {
+        Stats {
             groups: std::array::from_fn(|_| Group::new()),
             window: u64::MAX..u64::MAX,
             second: histogram(),
@@ -123,16 +123,16 @@ impl Tally {
         }
     }
 
-    pub(super) fn group(&self, kind: Kind) -> &Group {
+    pub(crate) fn group(&self, kind: Kind) -> &Group {
         &self.groups[kind as usize]
     }
 
-    pub(super) fn group_mut(&mut self, kind: Kind) -> &mut Group {
+    pub(crate) fn group_mut(&mut self, kind: Kind) -> &mut Group {
         &mut self.groups[kind as usize]
     }
 
     /// Counts a notice that came at `now`.
-    pub(super) fn note(&mut self, kind: Kind, told: Told, now: u64) {
+    pub(crate) fn note(&mut self, kind: Kind, told: Told, now: u64) {
         let group = &mut self.groups[kind as usize];
         match told {
             Told::Again => group.again += 1,
@@ -163,18 +163,18 @@ impl Tally {
     }
 
     /// A stream ended that should not have.
-    pub(super) fn lose(&mut self, reason: String) {
+    pub(crate) fn lose(&mut self, reason: String) {
         self.lost += 1;
         self.lost_reason.get_or_insert(reason);
     }
 
     /// Notices that were news, of all kinds, in the measured time.
-    pub(super) fn in_window(&self) -> u64 {
+    pub(crate) fn in_window(&self) -> u64 {
         self.groups.iter().map(|group| group.in_window).sum()
     }
 
     /// Notices that were news, of all kinds.
-    pub(super) fn deliveries(&self) -> u64 {
+    pub(crate) fn deliveries(&self) -> u64 {
         self.groups.iter().map(|group| group.deliveries).sum()
     }
 }
@@ -185,18 +185,18 @@ mod tests {
 
     #[test]
     fn only_updates_due_in_the_measured_time_have_a_latency() {
-        let mut tally = Tally::new();
-        tally.window = 1_000_000..2_000_000;
+        let mut stats = Stats::new();
+        stats.window = 1_000_000..2_000_000;
         let told = |covered, due, oldest_due| Told::New {
             covered,
             due,
             oldest_due,
         };
-        tally.note(Kind::Reading, told(1, 900_000, 900_000), 1_100_000);
-        tally.note(Kind::Reading, told(3, 1_500_000, 900_000), 1_700_000);
-        tally.note(Kind::Reading, told(1, 1_900_000, 1_900_000), 2_300_000);
-        tally.note(Kind::Reading, Told::Again, 2_400_000);
-        let group = tally.group(Kind::Reading);
+        stats.note(Kind::Reading, told(1, 900_000, 900_000), 1_100_000);
+        stats.note(Kind::Reading, told(3, 1_500_000, 900_000), 1_700_000);
+        stats.note(Kind::Reading, told(1, 1_900_000, 1_900_000), 2_300_000);
+        stats.note(Kind::Reading, Told::Again, 2_400_000);
+        let group = stats.group(Kind::Reading);
         assert_eq!(
             (group.deliveries, group.in_window, group.conflated, group.again),
             (3, 2, 2, 1)
@@ -206,6 +206,6 @@ mod tests {
             (2, 200, 400)
         );
         assert_eq!(group.age.max(), 800);
-        assert_eq!(tally.last_at, 2_300_000);
+        assert_eq!(stats.last_at, 2_300_000);
     }
 }

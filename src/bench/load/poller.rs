@@ -7,53 +7,53 @@ use std::io;
 use mio::{Registry, Token};
 use serde_json::json;
 
-use super::lane::Lane;
-use super::notice::version;
-use super::request::Dialect;
-use super::rpc;
-use super::session::Book;
-use super::tally::Kind;
-use super::updates::Watch;
+use crate::bench::load::pipeline::Pipeline;
+use crate::bench::load::session::Book;
+use crate::bench::load::stats::Kind;
+use crate::bench::load::updates::Watch;
+use crate::bench::notice::version;
+use crate::bench::request::Dialect;
+use crate::bench::rpc;
 
 const TOOL: &str = "get_resource_etag";
 
 /// One client that asks.
 #[derive(Debug)]
-pub(super) struct Poller {
+pub(crate) struct Poller {
     dialect: Dialect,
     resource: usize,
-    lane: Lane<()>,
+    pipeline: Pipeline<()>,
     held: Option<String>,
-    pub(super) watch: Watch,
+    pub(crate) watch: Watch,
     asked: u64,
 }
 
 impl Poller {
-    pub(super) fn new(dialect: Dialect, resource: usize, token: Token) -> Poller {
+    pub(crate) fn new(dialect: Dialect, resource: usize, token: Token) -> Poller {
         Poller {
             dialect,
             resource,
-            lane: Lane::new(token),
+            pipeline: Pipeline::new(token),
             held: None,
             watch: Watch::default(),
             asked: 0,
         }
     }
 
-    pub(super) fn resource(&self) -> usize {
+    pub(crate) fn resource(&self) -> usize {
         self.resource
     }
 
-    pub(super) fn is_waiting(&self) -> bool {
-        self.lane.waiting() > 0
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.pipeline.waiting() > 0
     }
 
-    pub(super) fn farewell(&self, book: &Book) -> Option<Vec<u8>> {
-        self.dialect.delete(&book.site)
+    pub(crate) fn farewell(&self, book: &Book) -> Option<Vec<u8>> {
+        self.dialect.delete(&book.target)
     }
 
     /// Asks, unless the answer before is still due.
-    pub(super) fn ask(&mut self, book: &Book, registry: &Registry, now: u64) -> io::Result<()> {
+    pub(crate) fn ask(&mut self, book: &Book, registry: &Registry, now: u64) -> io::Result<()> {
         if self.is_waiting() {
             return Ok(());
         }
@@ -62,15 +62,15 @@ impl Poller {
         let params = json!({ "name": TOOL, "arguments": arguments });
         let request = self
             .dialect
-            .request(&book.site, self.asked, "tools/call", params, Some(TOOL));
-        self.lane.send(&book.site, registry, &request, (), now)
+            .request(&book.target, self.asked, "tools/call", params, Some(TOOL));
+        self.pipeline.send(&book.target, registry, &request, (), now)
     }
 
     /// Reads the answer.
-    pub(super) fn turn(&mut self, book: &mut Book, buffer: &mut [u8], now: u64) -> Result<(), String> {
+    pub(crate) fn turn(&mut self, book: &mut Book, buffer: &mut [u8], now: u64) -> Result<(), String> {
         let (held, mut refused) = (&mut self.held, None);
         let (watch, resource) = (&mut self.watch, self.resource);
-        self.lane.turn(buffer, |(), head, body| {
+        self.pipeline.turn(buffer, |(), head, body| {
             let etag = match rpc::tool_result(head, body) {
                 Ok(result) => etag(&result),
                 Err(reason) => {
@@ -80,7 +80,7 @@ impl Poller {
             };
             if etag.is_some() && etag != *held {
                 let told = watch.note(resource, etag.as_deref().and_then(version), now, &book.updates);
-                book.tally.note(Kind::Polling, told, now);
+                book.stats.note(Kind::Polling, told, now);
                 *held = etag;
             }
         })?;

@@ -9,15 +9,15 @@ use std::io;
 use mio::{Registry, Token};
 use serde_json::json;
 
-use super::conn::{Arrived, Conn};
-use super::events::Events;
-use super::notice::Notice;
-use super::request::Dialect;
-use super::response::Response;
-use super::rpc;
-use super::site::Site;
-use super::tally::{Kind, Tally};
-use super::updates::{Updates, Watch};
+use crate::bench::events::Events;
+use crate::bench::load::connection::{Arrived, Connection};
+use crate::bench::load::stats::{Kind, Stats};
+use crate::bench::load::updates::{Updates, Watch};
+use crate::bench::notice::Notice;
+use crate::bench::request::Dialect;
+use crate::bench::response::Response;
+use crate::bench::rpc;
+use crate::bench::target::Target;
 use crate::mcp::Revision;
 
 /// So much of a refused stream's body is kept to quote it.
@@ -28,22 +28,22 @@ const SMALL_RECEIVE_BYTES: usize = 4096;
 
 /// What all sessions share.
 #[derive(Debug)]
-pub(super) struct Book {
-    pub(super) site: Site,
-    pub(super) uris: Vec<String>,
-    pub(super) numbers: HashMap<String, usize>,
-    pub(super) updates: Updates,
-    pub(super) tally: Tally,
+pub(crate) struct Book {
+    pub(crate) target: Target,
+    pub(crate) uris: Vec<String>,
+    pub(crate) numbers: HashMap<String, usize>,
+    pub(crate) updates: Updates,
+    pub(crate) stats: Stats,
 }
 
 impl Book {
-    pub(super) fn new(site: Site, uris: Vec<String>) -> Book {
+    pub(crate) fn new(target: Target, uris: Vec<String>) -> Book {
         Book {
             numbers: uris.iter().cloned().zip(0..).collect(),
             updates: Updates::new(uris.len()),
-            tally: Tally::new(),
+            stats: Stats::new(),
             uris,
-            site,
+            target,
         }
     }
 }
@@ -59,15 +59,15 @@ enum Step {
 
 /// One client.
 #[derive(Debug)]
-pub(super) struct Session {
-    pub(super) kind: Kind,
+pub(crate) struct Session {
+    pub(crate) kind: Kind,
     index: usize,
     dialect: Dialect,
     /// The first resource that it subscribes to; the others follow it.
     first: usize,
     watches: Vec<Watch>,
     step: Step,
-    conn: Conn,
+    conn: Connection,
     response: Response,
     events: Events,
     body: Vec<u8>,
@@ -76,7 +76,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Begins to connect. `index` decides its resources and its source address.
-    pub(super) fn open(
+    pub(crate) fn open(
         book: &Book,
         registry: &Registry,
         (index, kind): (usize, Kind),
@@ -104,27 +104,27 @@ impl Session {
         Ok(session)
     }
 
-    pub(super) fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         self.step == Step::Live
     }
 
     /// The request that ends the session, where it is one.
-    pub(super) fn farewell(&self, site: &Site) -> Option<Vec<u8>> {
-        self.dialect.delete(site)
+    pub(crate) fn farewell(&self, target: &Target) -> Option<Vec<u8>> {
+        self.dialect.delete(target)
     }
 
     /// No readiness is told of any more: it reads when it is asked to.
-    pub(super) fn withdraw(&mut self, registry: &Registry) -> io::Result<()> {
+    pub(crate) fn withdraw(&mut self, registry: &Registry) -> io::Result<()> {
         self.conn.deregister(registry)
     }
 
     /// Readiness is told of again.
-    pub(super) fn come_back(&mut self, registry: &Registry) -> io::Result<()> {
+    pub(crate) fn come_back(&mut self, registry: &Registry) -> io::Result<()> {
         self.conn.register(registry, Token(self.index))
     }
 
     /// It begins to count now, in the middle of the run.
-    pub(super) fn begin_late(&mut self, book: &Book) {
+    pub(crate) fn begin_late(&mut self, book: &Book) {
         let (first, count) = (self.first, book.uris.len());
         for (nth, watch) in self.watches.iter_mut().enumerate() {
             *watch = Watch::late((first + nth) % count, &book.updates);
@@ -132,14 +132,14 @@ impl Session {
     }
 
     /// What it subscribed to, and how far it has been told of it.
-    pub(super) fn watches(&self, book: &Book) -> impl Iterator<Item = (usize, &Watch)> {
+    pub(crate) fn watches(&self, book: &Book) -> impl Iterator<Item = (usize, &Watch)> {
         let (first, count) = (self.first, book.uris.len());
         let numbered = self.watches.iter().enumerate();
         numbered.map(move |(nth, watch)| ((first + nth) % count, watch))
     }
 
     /// Reads up to `bytes` of what has come, or all of it. Fails when it cannot be opened or its stream is lost.
-    pub(super) fn turn(
+    pub(crate) fn turn(
         &mut self,
         book: &mut Book,
         registry: &Registry,
@@ -168,7 +168,7 @@ impl Session {
     }
 
     /// Reads once, no more than fits into `buffer`.
-    pub(super) fn read_once(
+    pub(crate) fn read_once(
         &mut self,
         book: &mut Book,
         registry: &Registry,
@@ -258,16 +258,16 @@ impl Session {
                         let nth = (number + book.uris.len() - first) % book.uris.len();
                         if let Some(watch) = watches.get_mut(nth) {
                             let told = watch.note(*number, version, now, &book.updates);
-                            book.tally.note(kind, told, now);
+                            book.stats.note(kind, told, now);
                         } else {
-                            book.tally.others += 1;
+                            book.stats.others += 1;
                         }
                     }
-                    None => book.tally.others += 1,
+                    None => book.stats.others += 1,
                 },
                 Notice::Acknowledged { granted: count } => granted = Some(count),
                 Notice::Answer { error } => ended = Some(error),
-                Notice::Other => book.tally.others += 1,
+                Notice::Other => book.stats.others += 1,
             });
             broken = broken.and(heard);
         });
@@ -340,17 +340,17 @@ impl Session {
     fn ask(&mut self, book: &Book) -> io::Result<()> {
         let uri = |nth: usize| book.uris[(self.first + nth) % book.uris.len()].as_str();
         let request = match self.step {
-            Step::Initialize => self.dialect.initialize(&book.site),
-            Step::Initialized => self.dialect.initialized(&book.site),
+            Step::Initialize => self.dialect.initialize(&book.target),
+            Step::Initialized => self.dialect.initialized(&book.target),
             Step::Subscribe(nth) => {
                 let params = json!({ "uri": uri(nth) });
                 let id = nth as u64 + 1;
                 self.dialect
-                    .request(&book.site, id, "resources/subscribe", params, None)
+                    .request(&book.target, id, "resources/subscribe", params, None)
             }
             Step::Stream => {
                 let uris: Vec<&str> = (0..self.watches.len()).map(uri).collect();
-                self.dialect.stream(&book.site, &uris)
+                self.dialect.stream(&book.target, &uris)
             }
             Step::Live => return Ok(()),
         };
@@ -358,7 +358,7 @@ impl Session {
     }
 }
 
-fn connect(book: &Book, index: usize, kind: Kind) -> io::Result<Conn> {
+fn connect(book: &Book, index: usize, kind: Kind) -> io::Result<Connection> {
     let small = matches!(kind, Kind::Slow | Kind::Stalled).then_some(SMALL_RECEIVE_BYTES);
-    Conn::open(book.site.address, book.site.source(index), small)
+    Connection::open(book.target.address, book.target.source(index), small)
 }

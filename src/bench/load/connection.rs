@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 /// A connection that is open or opening.
 #[derive(Debug)]
-pub(super) struct Conn {
+pub(crate) struct Connection {
     socket: TcpStream,
     out: Vec<u8>,
     written: usize,
@@ -19,19 +19,19 @@ pub(super) struct Conn {
 
 /// What one read brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Arrived {
+pub(crate) enum Arrived {
     Bytes(usize),
     Nothing,
     End,
 }
 
-impl Conn {
+impl Connection {
     /// Begins to connect, from `source` where one is given and with so small a receive buffer as asked.
-    pub(super) fn open(
+    pub(crate) fn open(
         address: SocketAddr,
         source: Option<SocketAddr>,
         receive_bytes: Option<usize>,
-    ) -> io::Result<Conn> {
+    ) -> io::Result<Connection> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
@@ -46,28 +46,28 @@ impl Conn {
             Err(error) if is_under_way(&error) => {}
             Err(error) => return Err(error),
         }
-        Ok(Conn {
+        Ok(Connection {
             socket: TcpStream::from_std(socket.into()),
             out: Vec::new(),
             written: 0,
         })
     }
 
-    pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(&mut self.socket, token, Interest::READABLE | Interest::WRITABLE)
     }
 
-    pub(super) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+    pub(crate) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         registry.deregister(&mut self.socket)
     }
 
     /// Sends these bytes after what waits already; what the socket does not take now goes with a later flush.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.out.extend_from_slice(bytes);
         self.flush()
     }
 
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         while self.written < self.out.len() {
             match self.socket.write(&self.out[self.written..]) {
                 Ok(count) => self.written += count,
@@ -83,7 +83,7 @@ impl Conn {
         Ok(())
     }
 
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Arrived> {
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Arrived> {
         loop {
             match self.socket.read(buffer) {
                 Ok(0) => return Ok(Arrived::End),

@@ -13,17 +13,17 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::super::BenchError;
-use super::super::child::ask_to_end;
-use super::super::meter::Meter;
-use super::super::notice::version;
-use super::super::request::{plain, put, resource_path};
-use super::super::response::Head;
-use super::super::rpc::{is_success, refusal};
-use super::super::site::Site;
 use super::exchange::ask;
 use super::receiver::Receiver;
 use super::{LOOK_EVERY, REST_MAX};
+use crate::bench::BenchError;
+use crate::bench::child::ask_to_end;
+use crate::bench::meter::Meter;
+use crate::bench::notice::version;
+use crate::bench::request::{plain, put, resource_path};
+use crate::bench::response::Head;
+use crate::bench::rpc::{is_success, refusal};
+use crate::bench::target::Target;
 
 /// Files of the watched folder that change.
 pub(super) const FILES: usize = 4;
@@ -48,21 +48,21 @@ pub(super) struct Standing {
 
 /// The service under test.
 #[derive(Debug)]
-pub(super) struct Subject {
+pub(super) struct ServiceProcess {
     child: Child,
-    pub(super) site: Arc<Site>,
+    pub(super) server: Arc<Target>,
     folder: TempDir,
     resources: usize,
     /// Makes every last content another one.
     settled: AtomicU64,
 }
 
-impl Subject {
+impl ServiceProcess {
     pub(super) async fn start(
         program: &Path,
         receiver: &Receiver,
         resources: usize,
-    ) -> Result<Subject, BenchError> {
+    ) -> Result<ServiceProcess, BenchError> {
         let folder = tempfile::tempdir().map_err(|error| failed("cannot make a folder", &error))?;
         let served = folder.path().join("served/resources");
         std::fs::create_dir_all(&served).map_err(|error| failed("cannot make a folder", &error))?;
@@ -81,11 +81,11 @@ impl Subject {
             .spawn()
             .map_err(|error| failed(&format!("cannot start {}", program.display()), &error))?;
         let url = listening(&mut child).await;
-        let site = url.and_then(|url| Site::resolve(&url, false));
-        match site {
-            Ok(site) => Ok(Subject {
+        let server = url.and_then(|url| Target::resolve(&url, false));
+        match server {
+            Ok(server) => Ok(ServiceProcess {
                 child,
-                site: Arc::new(site),
+                server: Arc::new(server),
                 folder,
                 resources,
                 settled: AtomicU64::new(0),
@@ -117,7 +117,7 @@ impl Subject {
             return self.write_file(file, body).map(|()| None);
         }
         let path = resource_path(&self.uri(target));
-        let (head, answer) = ask(&self.site, &put(&self.site, &path, body)).await?;
+        let (head, answer) = ask(&self.server, &put(&self.server, &path, body)).await?;
         if !is_success(&head) {
             return Err(format!(
                 "writing {}: {}",
@@ -149,7 +149,7 @@ impl Subject {
             };
         }
         let path = resource_path(&self.uri(target));
-        let (head, answer) = ask(&self.site, &plain(&self.site, "DELETE", &path)).await?;
+        let (head, answer) = ask(&self.server, &plain(&self.server, "DELETE", &path)).await?;
         if is_success(&head) || head.status == 404 {
             return Ok(());
         }
@@ -167,8 +167,8 @@ impl Subject {
         self.write(target, &body).await?;
         let until = Instant::now() + REST_MAX;
         loop {
-            let request = plain(&self.site, "GET", &resource_path(&uri));
-            let (head, read) = ask(&self.site, &request).await?;
+            let request = plain(&self.server, "GET", &resource_path(&uri));
+            let (head, read) = ask(&self.server, &request).await?;
             if let Some(version) = version_of(&head).filter(|_| read == body.as_bytes()) {
                 return Ok((uri, version));
             }
@@ -201,7 +201,7 @@ impl Subject {
     }
 
     async fn sessions(&self) -> Result<usize, String> {
-        let (head, body) = ask(&self.site, &plain(&self.site, "GET", "/v1/sessions")).await?;
+        let (head, body) = ask(&self.server, &plain(&self.server, "GET", "/v1/sessions")).await?;
         let listed: Value = serde_json::from_slice(&body).unwrap_or_default();
         match (listed["items"].as_array(), listed["total"].as_u64()) {
             (Some(items), Some(total)) => {
@@ -244,7 +244,7 @@ impl Subject {
     }
 }
 
-impl Drop for Subject {
+impl Drop for ServiceProcess {
     fn drop(&mut self) {
         // Both fail only for a child that has ended already.
         drop(self.child.kill());

@@ -16,7 +16,7 @@ pub enum Pace {
 
 /// The updates of one run.
 #[derive(Debug, Clone)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     pace: Pace,
     resources: usize,
     begin: u64,
@@ -26,15 +26,15 @@ pub(super) struct Schedule {
 
 /// One update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Due {
-    pub(super) number: u64,
-    pub(super) resource: usize,
-    pub(super) at: u64,
+pub(crate) struct Due {
+    pub(crate) number: u64,
+    pub(crate) resource: usize,
+    pub(crate) at: u64,
 }
 
 impl Schedule {
     /// Updates from `begin` on for `length`, of the resources in turn.
-    pub(super) fn new(pace: Pace, resources: usize, begin: u64, length: Duration) -> Schedule {
+    pub(crate) fn new(pace: Pace, resources: usize, begin: u64, length: Duration) -> Schedule {
         Schedule {
             pace,
             resources,
@@ -45,7 +45,7 @@ impl Schedule {
     }
 
     /// The update that is due at `now`, if one is; it stays due until [`Schedule::advance`].
-    pub(super) fn due(&self, now: u64) -> Option<Due> {
+    pub(crate) fn due(&self, now: u64) -> Option<Due> {
         let at = self.next_at(now)?;
         (at <= now).then(|| Due {
             number: self.next,
@@ -55,12 +55,12 @@ impl Schedule {
     }
 
     /// The update that was due is on its way.
-    pub(super) fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) {
         self.next += 1;
     }
 
     /// When the next one is due; none after the last.
-    pub(super) fn next_at(&self, now: u64) -> Option<u64> {
+    pub(crate) fn next_at(&self, now: u64) -> Option<u64> {
         let at = match self.pace {
             Pace::PerSecond(rate) => self.begin + (self.next as f64 * 1e9 / rate) as u64,
             Pace::FlatOut => now.max(self.begin),
@@ -69,17 +69,17 @@ impl Schedule {
     }
 
     /// No further update becomes due.
-    pub(super) fn stop(&mut self, now: u64) {
+    pub(crate) fn stop(&mut self, now: u64) {
         self.end = self.end.min(now);
     }
 
     /// How many became due so far.
-    pub(super) fn made(&self) -> u64 {
+    pub(crate) fn made(&self) -> u64 {
         self.next
     }
 }
 
-pub(super) fn nanos(duration: Duration) -> u64 {
+pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns the words and the layout; the figures are the report's.
 
-use super::report::{GroupReport, Report, Spread};
+use crate::bench::report::{GroupReport, Report, Spread};
 
 const HEADINGS: [&str; 10] = [
     "", "clients", "owed", "told", "merged", "p50", "p90", "p99", "p99.9", "max",
@@ -130,7 +130,7 @@ fn figure(figure: Option<f64>, decimals: usize) -> String {
 }
 
 /// A time with a unit that suits it.
-pub(super) fn time(us: u64) -> String {
+pub(crate) fn time(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} µs"),
         1_000..100_000 => format!("{:.1} ms", us as f64 / 1e3),
@@ -140,7 +140,7 @@ pub(super) fn time(us: u64) -> String {
 }
 
 /// Rows with their columns aligned: the first to the left, the others to the right.
-pub(super) fn columns(rows: &[Vec<String>]) -> String {
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));

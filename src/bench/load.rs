@@ -1,0 +1,10 @@
+//! The clients and the publisher of a run, and the rules by which their notices are counted.
+
+pub(crate) mod connection;
+pub(crate) mod pipeline;
+pub(crate) mod poller;
+pub(crate) mod publisher;
+pub(crate) mod schedule;
+pub(crate) mod session;
+pub(crate) mod stats;
+pub(crate) mod updates;
