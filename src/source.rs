@@ -8,6 +8,6 @@ pub mod http_api;
 pub mod collection;
 pub mod workspace;
 // What those that watch files share.
-mod debounce;
-mod identity;
+mod watch;
+mod file_identity;
 mod open;

@@ -4,14 +4,14 @@
 //! document is built into all its views, and the bus compares digests, so only views that changed are told of. A file
 //! that cannot be taken changes nothing. Never writes the file, and never waits on an async thread.
 //!
-//! An event walks one way: watch → task (debounce) → reading → document → judge → feed → bus.
+//! An event walks one way: watch → task (debounce) → reading → document → settle → publisher → bus.
 
 mod task;
 mod watch;
 mod reading;
 mod document;
-mod judge;
-mod feed;
+mod settle;
+mod publish;
 mod tools;
 // What they speak of.
 mod path;
@@ -26,10 +26,10 @@ pub use error::CollectionError;
 
 use crate::config::{CollectionConfig, WorkspaceConfig};
 use document::{Kind, Spec};
-use feed::{Feed, Index};
+use publish::{Index, ViewPublisher};
 use std::path::PathBuf;
 use std::sync::Arc;
-use task::{Lookout, Task};
+use task::{FileScanner, Task};
 use tidings_actors::{Body, Bus, ResourceTemplate, ResourceUri, Variables};
 use tokio::sync::{Notify, oneshot, watch as latest};
 use tokio::task::JoinHandle;
@@ -100,15 +100,15 @@ impl Collection {
         };
         check_tools(&bus, &tools).await?;
         let bell = Arc::new(Notify::new());
-        let lookout = Lookout {
+        let scanner = FileScanner {
             path: path.clone(),
             bytes_max: workspace.collection_bytes_max,
             spec: spec.clone(),
             watch: FileWatch::new(path.clone(), bell.clone(), watch),
         };
         let (send_stats, stats) = latest::channel(CollectionStats::default());
-        let feed = Feed::new(bus.clone(), spec.clone(), index);
-        let mut task = Task::new(lookout, feed, workspace, send_stats);
+        let publisher = ViewPublisher::new(bus.clone(), spec.clone(), index);
+        let mut task = Task::new(scanner, publisher, workspace, send_stats);
         let empty = spec.build(b"").expect("an empty file is an empty list");
         task.begin(empty).await?;
         // After the values that are there, which so have their first version.

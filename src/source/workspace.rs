@@ -5,30 +5,29 @@
 //! file is read and handed over, and the bus compares digests. Events of the file watcher say only where to look; a
 //! slow rescan finds what they miss. Never writes to the folder, never leaves it, and never waits on an async thread.
 //!
-//! An event walks one way: watch → task (debounce) → lookout (folder, inventory, reading; shelf) → task (offers) → bus.
+//! An event walks one way: watch → task (debounce) → scanner (folder, file_index, reading; definitions) → task (registrations) → bus.
 //! A call of a tool comes from the bus: runner → process.
 
 mod task;
-mod marked;
+mod dirty_paths;
 mod watch;
-mod lookout;
+mod scanner;
 mod folder;
-mod inventory;
-mod reading;
-mod shelf;
+mod file_index;
+mod read;
+mod definitions;
 mod register;
-mod offers;
+mod registrations;
 mod runner;
 mod process;
 // What they speak of.
-mod document;
-mod tool;
-mod prompt;
+mod tools;
+mod prompts;
 mod template;
 mod schema;
 mod program;
-mod field;
-mod problem;
+mod fields;
+mod problems;
 mod path;
 mod uri;
 mod media_type;
@@ -42,13 +41,13 @@ pub use error::WorkspaceError;
 pub use skip::SkipReason;
 
 use crate::config::{RegisterConfig, ToolsConfig, WorkspaceConfig};
+use definitions::DefinitionFolders;
+use file_index::{FileIndex, Scope};
 use folder::Folder;
-use inventory::{Inventory, Scope};
-use lookout::Lookout;
-use offers::Offers;
 use register::Register;
+use registrations::Registrations;
 use runner::Runner;
-use shelf::Shelf;
+use scanner::Scanner;
 use skip::Reports;
 use std::collections::BTreeMap;
 use std::io;
@@ -154,11 +153,11 @@ impl Workspace {
             outcomes,
         };
         let watch = FolderWatch::new(Marks { paths, lost }, watch);
-        let lookout = lookout(&base, config, watch, cancelled.clone());
+        let scanner = scanner(&base, config, watch, cancelled.clone());
         let (send_stats, stats) = latest::channel(WorkspaceStats::default());
         let runner = Arc::new(Runner::new(base.clone(), tools, Handle::current()));
-        let offers = Offers::new(bus.clone(), runner);
-        let mut task = Task::new(bus, config, lookout, offers, send_stats);
+        let registrations = Registrations::new(bus.clone(), runner);
+        let mut task = Task::new(bus, config, scanner, registrations, send_stats);
         task.look(Scope::All, false).await?;
         let mut register = Register::new(base, register);
         task.registered(register.run().await).await?;
@@ -228,7 +227,7 @@ impl Drop for Workspace {
 }
 
 /// What looks at the folder `base`, with nothing known yet.
-fn lookout(base: &Path, config: &WorkspaceConfig, watch: FolderWatch, cancelled: Arc<AtomicBool>) -> Lookout {
+fn scanner(base: &Path, config: &WorkspaceConfig, watch: FolderWatch, cancelled: Arc<AtomicBool>) -> Scanner {
     let folder = Folder {
         base: base.to_owned(),
         root: base.join("resources"),
@@ -238,10 +237,10 @@ fn lookout(base: &Path, config: &WorkspaceConfig, watch: FolderWatch, cancelled:
         files_max: config.files_max,
         cancelled,
     };
-    Lookout {
-        shelf: Shelf::new(&folder),
+    Scanner {
+        definitions: DefinitionFolders::new(&folder),
         folder,
-        inventory: Inventory::default(),
+        file_index: FileIndex::default(),
         reports: Reports::default(),
         watch,
         beyond: 0,

@@ -4,7 +4,7 @@
 //! opened is checked, and a file that changes while it is read is said to be unsettled. Runs on blocking threads.
 
 use super::fault::Fault;
-use crate::source::identity::Identity;
+use crate::source::file_identity::FileIdentity;
 use crate::source::open::open;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Seek};
@@ -18,7 +18,7 @@ const ATTEMPTS_MAX: usize = 4;
 #[derive(Debug)]
 pub(super) enum Reading {
     /// Its bytes, and the state they belong to when that state can be told from later ones.
-    Bytes(Vec<u8>, Option<Identity>),
+    Bytes(Vec<u8>, Option<FileIdentity>),
     /// It is in the state that is known.
     Known,
     /// There is no file.
@@ -30,20 +30,20 @@ pub(super) enum Reading {
 }
 
 /// Reads the file unless it is in the state `known`.
-pub(super) fn read(path: &Path, known: Option<Identity>, bytes_max: u64) -> Reading {
+pub(super) fn read(path: &Path, known: Option<FileIdentity>, bytes_max: u64) -> Reading {
     try_read(path, known, bytes_max).unwrap_or_else(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Reading::Absent,
         _ => Reading::Faulty(error.into()),
     })
 }
 
-fn try_read(path: &Path, known: Option<Identity>, bytes_max: u64) -> io::Result<Reading> {
+fn try_read(path: &Path, known: Option<FileIdentity>, bytes_max: u64) -> io::Result<Reading> {
     let metadata = fs::metadata(path)?;
     // Opening a device can have effects, so look before.
     if !metadata.is_file() {
         return Ok(Reading::Faulty(Fault::NotAFile));
     }
-    if known == Some(Identity::of(&metadata)) {
+    if known == Some(FileIdentity::of(&metadata)) {
         return Ok(Reading::Known);
     }
     let mut file = open(path)?;
@@ -52,7 +52,7 @@ fn try_read(path: &Path, known: Option<Identity>, bytes_max: u64) -> io::Result<
     }
     for _ in 0..ATTEMPTS_MAX {
         let now = SystemTime::now();
-        let before = Identity::of(&file.metadata()?);
+        let before = FileIdentity::of(&file.metadata()?);
         let (len, max) = (before.len, bytes_max);
         if len > max {
             return Ok(Reading::Faulty(Fault::TooLarge { len, max }));
@@ -61,7 +61,7 @@ fn try_read(path: &Path, known: Option<Identity>, bytes_max: u64) -> io::Result<
         file.rewind()?;
         // One byte more than there should be shows that it grew.
         (&file).take(len + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 == len && Identity::of(&file.metadata()?) == before {
+        if bytes.len() as u64 == len && FileIdentity::of(&file.metadata()?) == before {
             return Ok(Reading::Bytes(
                 bytes,
                 Some(before).filter(|state| state.is_settled(now)),
@@ -108,7 +108,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.json");
         fs::write(&path, "[]").unwrap();
-        let identity = Identity::of(&fs::metadata(&path).unwrap());
+        let identity = FileIdentity::of(&fs::metadata(&path).unwrap());
         assert!(matches!(read(&path, Some(identity), 8), Reading::Known));
         let file = fs::File::options().write(true).open(&path).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(60))

@@ -1,20 +1,20 @@
 //! The task of a collection: when to look at the file, and what becomes of it.
 //!
 //! Owns: the timers and the judgement. It hears the watcher's bell, has the file read and its views built on a
-//! blocking thread, and hands what is believed to the feed. However often the file is written, it looks once per
+//! blocking thread, and hands what is believed to the publisher. However often the file is written, it looks once per
 //! debounce. Never touches the disk itself, and ends with the bus.
 
 use super::CollectionStats;
 use super::document::{Built, Spec};
 use super::fault::Fault;
-use super::feed::Feed;
-use super::judge::{Finding, Judge, Verdict};
+use super::publish::ViewPublisher;
 use super::reading::{self, Reading};
+use super::settle::{Decision, ReadResult, SettleRule};
 use super::watch::FileWatch;
 use crate::config::WorkspaceConfig;
 use crate::metric::{self, Limit, Source};
-use crate::source::debounce::{Debounce, Due};
-use crate::source::identity::Identity;
+use crate::source::file_identity::FileIdentity;
+use crate::source::watch::{Debounce, Due};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use tokio::sync::{Notify, watch};
 const THOROUGH_EVERY: u64 = 10;
 
 /// What a look is made with.
-pub(super) struct Lookout {
+pub(super) struct FileScanner {
     pub(super) path: PathBuf,
     pub(super) bytes_max: u64,
     pub(super) spec: Arc<Spec>,
@@ -36,13 +36,13 @@ pub(super) struct Lookout {
 enum Sight {
     /// The same as before.
     Known,
-    Document(Built, Option<Identity>),
+    Document(Built, Option<FileIdentity>),
     Fault(Fault),
     Unsettled,
 }
 
-impl Lookout {
-    fn look(&mut self, known: Option<Identity>) -> Sight {
+impl FileScanner {
+    fn look(&mut self, known: Option<FileIdentity>) -> Sight {
         // Covered before it is read, so that nothing falls between.
         self.watch.cover();
         let (bytes, state) = match reading::read(&self.path, known, self.bytes_max) {
@@ -61,12 +61,12 @@ impl Lookout {
 
 /// The task.
 pub(super) struct Task {
-    lookout: Arc<Mutex<Lookout>>,
+    scanner: Arc<Mutex<FileScanner>>,
     name: String,
     file: PathBuf,
-    feed: Feed,
-    judge: Judge,
-    known: Option<Identity>,
+    publisher: ViewPublisher,
+    settle: SettleRule,
+    known: Option<FileIdentity>,
     stats: watch::Sender<CollectionStats>,
     debounce: Debounce,
     rescan: Duration,
@@ -75,17 +75,17 @@ pub(super) struct Task {
 
 impl Task {
     pub(super) fn new(
-        lookout: Lookout,
-        feed: Feed,
+        scanner: FileScanner,
+        publisher: ViewPublisher,
         timing: &WorkspaceConfig,
         stats: watch::Sender<CollectionStats>,
     ) -> Task {
         Task {
-            name: lookout.spec.name.clone(),
-            file: lookout.path.clone(),
-            lookout: Arc::new(Mutex::new(lookout)),
-            feed,
-            judge: Judge::default(),
+            name: scanner.spec.name.clone(),
+            file: scanner.path.clone(),
+            scanner: Arc::new(Mutex::new(scanner)),
+            publisher,
+            settle: SettleRule::default(),
             known: None,
             stats,
             debounce: Debounce::new(timing.debounce, timing.debounce_max),
@@ -97,7 +97,7 @@ impl Task {
     /// Shows the file as it is, or the empty list while it cannot be taken.
     pub(super) async fn begin(&mut self, empty: Built) -> Result<(), Closed> {
         self.look(true).await?;
-        if self.feed.views() == 0 {
+        if self.publisher.views() == 0 {
             self.show(empty).await?;
         }
         Ok(())
@@ -150,17 +150,17 @@ impl Task {
         });
         let thorough = rescans.is_multiple_of(THOROUGH_EVERY);
         if thorough {
-            self.feed.distrust();
+            self.publisher.distrust();
         }
-        if thorough || self.feed.is_refused() {
+        if thorough || self.publisher.is_refused() {
             self.known = None;
         }
     }
 
     async fn look(&mut self, quiet: bool) -> Result<(), Closed> {
-        let known = self.known.filter(|_| !self.judge.doubts());
-        let lookout = self.lookout.clone();
-        let look = move || lookout.lock().unwrap_or_else(PoisonError::into_inner).look(known);
+        let known = self.known.filter(|_| !self.settle.is_unsettled());
+        let scanner = self.scanner.clone();
+        let look = move || scanner.lock().unwrap_or_else(PoisonError::into_inner).look(known);
         let sight = tokio::task::spawn_blocking(look).await.map_err(|error| {
             if error.is_panic() {
                 std::panic::resume_unwind(error.into_panic());
@@ -171,7 +171,7 @@ impl Task {
         let shown = match sight {
             Sight::Known => Ok(()),
             Sight::Unsettled => {
-                self.decide(Finding::Unsettled, quiet);
+                self.decide(ReadResult::Unsettled, quiet);
                 Ok(())
             }
             Sight::Document(built, state) => self.consider(built, state, quiet).await,
@@ -180,26 +180,31 @@ impl Task {
                 Ok(())
             }
         };
-        let failing = self.judge.is_failing();
+        let failing = self.settle.is_failing();
         self.stats.send_modify(|stats| stats.failing = failing);
         shown
     }
 
-    fn decide(&mut self, finding: Finding, quiet: bool) -> Verdict {
-        let verdict = self.judge.judge(finding, quiet);
-        if verdict == Verdict::Wait {
+    fn decide(&mut self, result: ReadResult, quiet: bool) -> Decision {
+        let decision = self.settle.settle(result, quiet);
+        if decision == Decision::Wait {
             self.debounce.mark(Instant::now());
         }
-        verdict
+        decision
     }
 
-    async fn consider(&mut self, built: Built, state: Option<Identity>, quiet: bool) -> Result<(), Closed> {
-        let finding = if built.index.is_empty() {
-            Finding::Empty
+    async fn consider(
+        &mut self,
+        built: Built,
+        state: Option<FileIdentity>,
+        quiet: bool,
+    ) -> Result<(), Closed> {
+        let result = if built.index.is_empty() {
+            ReadResult::Empty
         } else {
-            Finding::Sound
+            ReadResult::Sound
         };
-        let Verdict::Take { recovered } = self.decide(finding, quiet) else {
+        let Decision::Take { recovered } = self.decide(result, quiet) else {
             return Ok(());
         };
         if recovered {
@@ -213,8 +218,8 @@ impl Task {
     fn refuse(&mut self, fault: &Fault, quiet: bool) {
         // What was known is not there any more; should it come back, it is worth a look.
         self.known = None;
-        let verdict = self.decide(Finding::Faulty, quiet);
-        if verdict == Verdict::Report {
+        let decision = self.decide(ReadResult::Faulty, quiet);
+        if decision == Decision::Report {
             metric::source_failed(Source::Collection);
             match fault {
                 Fault::TooLarge { .. } => metric::limit_reached(Limit::CollectionBytes),
@@ -230,8 +235,8 @@ impl Task {
 
     async fn show(&mut self, built: Built) -> Result<(), Closed> {
         let items = built.index.len();
-        let changed = self.feed.apply(built).await?;
-        let views = self.feed.views();
+        let changed = self.publisher.apply(built).await?;
+        let views = self.publisher.views();
         self.stats.send_modify(|stats| {
             stats.documents += 1;
             stats.changes += changed as u64;

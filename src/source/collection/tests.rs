@@ -733,9 +733,9 @@ impl Model {
 async fn exactly_the_views_that_changed_move_their_etag() {
     let bus = Bus::builder().start().unwrap();
     let spec = Arc::new(Spec::new(&config(Path::new("none")), 10_000, 1 << 20));
-    let mut feed = Feed::new(bus.clone(), spec.clone(), Index::default());
+    let mut publisher = ViewPublisher::new(bus.clone(), spec.clone(), Index::default());
     add_templates(&bus, &spec).await.unwrap();
-    feed.apply(spec.build(b"").unwrap()).await.unwrap();
+    publisher.apply(spec.build(b"").unwrap()).await.unwrap();
     let (mut model, mut dice) = (Model::default(), Dice(0x9e37_79b9_7f4a_7c15));
     let all: Vec<String> = model.views().into_keys().collect();
     let uris_of_all: Vec<_> = all.iter().map(|uri| ResourceUri::new(uri).unwrap()).collect();
@@ -749,7 +749,7 @@ async fn exactly_the_views_that_changed_move_their_etag() {
             continue;
         };
         let views = model.views();
-        let changed = feed.apply(built).await.unwrap();
+        let changed = publisher.apply(built).await.unwrap();
         let differ: BTreeSet<_> = all
             .iter()
             .filter(|uri| views[*uri] != shown[*uri])

@@ -4,8 +4,8 @@
 //! that items and etag are of one version. Handed to the bus at the start of the source.
 
 use super::document::{Kind, Spec};
-use super::feed::Index;
 use super::name;
+use super::publish::Index;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;

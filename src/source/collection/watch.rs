@@ -4,7 +4,7 @@
 //! later, go, and come back with its folder. Every failure and loss rings too. A watcher that cannot be had is
 //! reported once and tried again at every look; until then the slow look finds the changes.
 
-use crate::source::identity::Identity;
+use crate::source::file_identity::FileIdentity;
 use notify::event::{AccessKind, AccessMode};
 use notify::{Config, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ impl FileWatch {
     }
 
     fn try_cover(&mut self) -> notify::Result<()> {
-        // A folder may come or go between finding it and watching it.
+        // A folder may come or go between result it and watching it.
         for _ in 0..ATTEMPTS_MAX {
             let nearest = nearest_folder(&self.ear.file);
             if nearest == self.watched {
@@ -100,7 +100,7 @@ impl FileWatch {
 fn nearest_folder(file: &Path) -> Option<(PathBuf, (u64, u64))> {
     file.ancestors().skip(1).find_map(|folder| {
         let metadata = std::fs::metadata(folder).ok().filter(std::fs::Metadata::is_dir)?;
-        Some((folder.to_owned(), Identity::of(&metadata).file))
+        Some((folder.to_owned(), FileIdentity::of(&metadata).file))
     })
 }
 

@@ -1,12 +1,12 @@
 //! The served folder on disk: looked over by metadata alone.
 //!
 //! Owns: the walk, and the rules which entries are files to serve. Never opens a file (`reading` does) and never
-//! follows a link to a folder, so it cannot loop. Runs on blocking threads; the task asks, the inventory decides.
+//! follows a link to a folder, so it cannot loop. Runs on blocking threads; the task asks, the file_index decides.
 
-use super::inventory::{Inventory, Scope, Sight, Survey};
+use super::file_index::{FileIndex, Scope, SeenFile, Survey};
 use super::path::{FilePath, is_hidden};
 use super::skip::SkipReason;
-use crate::source::identity::Identity;
+use crate::source::file_identity::FileIdentity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, FileType, Metadata};
 use std::io::{self, ErrorKind};
@@ -68,12 +68,12 @@ impl Folder {
     }
 
     /// Looks at what is in scope.
-    pub(super) fn look(&self, scope: Scope, inventory: &Inventory) -> Look {
+    pub(super) fn look(&self, scope: Scope, file_index: &FileIndex) -> Look {
         let mut walk = Walk {
             folder: self,
-            inventory,
+            file_index,
             real_root: PathBuf::new(),
-            room: self.files_max.saturating_sub(inventory.len()),
+            room: self.files_max.saturating_sub(file_index.len()),
             look: Look {
                 survey: Survey {
                     scope: scope.clone(),
@@ -105,7 +105,7 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
 
 struct Walk<'a> {
     folder: &'a Folder,
-    inventory: &'a Inventory,
+    file_index: &'a FileIndex,
     real_root: PathBuf,
     room: usize,
     look: Look,
@@ -204,7 +204,7 @@ impl Walk<'_> {
         if metadata.len() > self.folder.file_bytes_max {
             return self.skip(path, SkipReason::TooLarge);
         }
-        if self.inventory.get(&path).is_none() && !self.look.survey.files.contains_key(&path) {
+        if self.file_index.get(&path).is_none() && !self.look.survey.files.contains_key(&path) {
             if self.room == 0 {
                 let (count, _) = self.look.beyond.get_or_insert((0, path));
                 *count += 1;
@@ -212,8 +212,8 @@ impl Walk<'_> {
             }
             self.room -= 1;
         }
-        let identity = Identity::of(metadata);
-        self.look.survey.files.insert(path, Sight { identity, target });
+        let identity = FileIdentity::of(metadata);
+        self.look.survey.files.insert(path, SeenFile { identity, target });
     }
 
     fn skip(&mut self, path: FilePath, reason: SkipReason) {
@@ -267,7 +267,7 @@ mod tests {
         fs::write(folder.root.join("real/a"), "").unwrap();
         std::os::unix::fs::symlink("real", folder.root.join("link")).unwrap();
         let scope = |text| Scope::Below(BTreeSet::from([path(text)]));
-        let look = |text| folder.look(scope(text), &Inventory::default());
+        let look = |text| folder.look(scope(text), &FileIndex::default());
         assert_eq!(seen(&look("real/a")), ["real/a"]);
         assert!(seen(&look("link/a")).is_empty());
     }
@@ -280,7 +280,7 @@ mod tests {
         for name in ["d", "a/y", "b", "a/x", "c"] {
             fs::write(folder.root.join(name), "").unwrap();
         }
-        let look = folder.look(Scope::All, &Inventory::default());
+        let look = folder.look(Scope::All, &FileIndex::default());
         assert_eq!(seen(&look), ["a/x", "a/y"]);
         assert_eq!(look.beyond, Some((3, path("b"))));
     }
@@ -296,7 +296,7 @@ mod tests {
         for name in ["a/b/c", "a/d", "e"] {
             fs::write(folder.root.join(name), "").unwrap();
         }
-        assert_eq!(seen(&folder.look(Scope::All, &Inventory::default())), ["e"]);
+        assert_eq!(seen(&folder.look(Scope::All, &FileIndex::default())), ["e"]);
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
         let folder = folder(dir.path());
         fs::create_dir_all(&folder.root).unwrap();
         folder.cancelled.store(true, Ordering::Relaxed);
-        let look = folder.look(Scope::All, &Inventory::default());
+        let look = folder.look(Scope::All, &FileIndex::default());
         assert_eq!(look.survey.unseen, [FilePath::root()]);
     }
 }

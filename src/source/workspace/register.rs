@@ -4,11 +4,13 @@
 //! channel that holds one, so a run waits until the one before was dealt with. Rung by the task when the file
 //! changes.
 
-use super::document::Document;
+mod document;
+
 use super::process::{Broken, Launch};
 use super::program::{self, Unfit};
 use crate::config::{RegisterConfig, size, time};
 use crate::metric::{self, Limit};
+pub(super) use document::Document;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -2,11 +2,11 @@
 //!
 //! Owns: the limits of calls and how many run at a time. A call waits for its place, is run on the source's own
 //! runtime (so that no thread of the bus forks), and ends with all its processes when nobody waits for it any more.
-//! Receives calls through the tools it makes; never publishes them (the offers do).
+//! Receives calls through the tools it makes; never publishes them (the registrations do).
 
 use super::process::{Broken, Finished, Launch};
 use super::program;
-use super::tool::ToolSpec;
+use super::tools::ToolSpec;
 use crate::config::{ToolsConfig, size, time};
 use crate::metric::{self, Limit, Source};
 use serde_json::{Map, Value};

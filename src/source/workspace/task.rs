@@ -1,22 +1,22 @@
 //! The task of the folder source: when to look, and telling the bus.
 //!
 //! Owns: the marks that came since the last look, the timers, and the publishing. It hears of events from the
-//! watcher's thread through a bounded channel, has the lookout look and read on blocking threads, and sends what
+//! watcher's thread through a bounded channel, has the scanner look and read on blocking threads, and sends what
 //! comes of it to the bus, which decides whether anything changed. Never touches the disk itself.
 
 use super::WorkspaceStats;
-use super::inventory::{Known, Plan, Scope, Sight, Trust};
-use super::lookout::Lookout;
-use super::marked::{MARKS_MAX, Marked};
-use super::offers::Offers;
+use super::dirty_paths::{DirtyPaths, MARKS_MAX};
+use super::file_index::{KnownFile, Plan, Scope, SeenFile, Trust};
 use super::path::FilePath;
-use super::reading::{Contents, Portion, Reading};
+use super::read::{Contents, Portion, Reading};
 use super::register::Outcome;
+use super::registrations::Registrations;
+use super::scanner::Scanner;
 use super::skip::SkipReason;
 use super::uri::{path_of, uri_of};
 use super::watch::Mark;
 use crate::metric::{self, Limit};
-use crate::source::debounce::{Debounce, Due};
+use crate::source::watch::{Debounce, Due};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ const THOROUGH_EVERY: u64 = 10;
 const PORTION: usize = 64;
 
 /// Files to read, as they were seen.
-type Wanted = BTreeMap<FilePath, Sight>;
+type Wanted = BTreeMap<FilePath, SeenFile>;
 
 /// What the task hears.
 pub(super) struct Inbox {
@@ -50,13 +50,13 @@ pub(super) struct Inbox {
 pub(super) struct Task {
     bus: Bus,
     scheme: String,
-    lookout: Arc<Mutex<Lookout>>,
-    offers: Offers,
+    scanner: Arc<Mutex<Scanner>>,
+    registrations: Registrations,
     /// Rung when `register` is another one.
     register: Arc<Notify>,
     stats: watch::Sender<WorkspaceStats>,
     debounce: Debounce,
-    marked: Marked,
+    dirty: DirtyPaths,
     thorough: bool,
     rescan: Duration,
     rescan_at: Instant,
@@ -66,19 +66,19 @@ impl Task {
     pub(super) fn new(
         bus: Bus,
         config: &crate::config::WorkspaceConfig,
-        lookout: Lookout,
-        offers: Offers,
+        scanner: Scanner,
+        registrations: Registrations,
         stats: watch::Sender<WorkspaceStats>,
     ) -> Task {
         Task {
             bus,
             scheme: config.scheme.clone(),
-            lookout: Arc::new(Mutex::new(lookout)),
-            offers,
+            scanner: Arc::new(Mutex::new(scanner)),
+            registrations,
             register: Arc::new(Notify::new()),
             stats,
             debounce: Debounce::new(config.debounce, config.debounce_max),
-            marked: Marked::default(),
+            dirty: DirtyPaths::default(),
             thorough: false,
             rescan: config.rescan,
             rescan_at: Instant::now() + config.rescan,
@@ -125,7 +125,7 @@ impl Task {
 
     fn hear(&mut self, mark: Mark) {
         self.debounce.mark(Instant::now());
-        self.marked.add(mark);
+        self.dirty.add(mark);
     }
 
     fn mark(&mut self, path: FilePath) {
@@ -141,13 +141,13 @@ impl Task {
         let Some(due) = self.debounce.take(Instant::now()) else {
             return Ok(());
         };
-        if self.marked.take_register() {
+        if self.dirty.take_register() {
             self.register.notify_one();
         }
         if due == Due::Limit {
             metric::limit_reached(Limit::Debounce);
         }
-        let scope = self.marked.take_scope();
+        let scope = self.dirty.take_scope();
         self.look(scope, due == Due::Quiet).await
     }
 
@@ -157,7 +157,7 @@ impl Task {
         self.thorough |= self.stats.borrow().rescans.is_multiple_of(THOROUGH_EVERY);
         if self.debounce.is_open() {
             // In the middle of a change there is nothing to see; the look after it becomes a full one.
-            self.marked.add_all();
+            self.dirty.add_all();
             return Ok(());
         }
         self.look(Scope::All, false).await?;
@@ -170,14 +170,14 @@ impl Task {
         let all = scope == Scope::All;
         let thorough = all && std::mem::take(&mut self.thorough);
         let trust = Trust { quiet, thorough };
-        let plan = self.off(move |lookout| lookout.look(scope, trust)).await?;
+        let plan = self.off(move |scanner| scanner.look(scope, trust)).await?;
         let mut carried_out = self.carry_out(plan).await;
-        if self.marked.take_shelf() || all {
-            let stock = self.off(move |lookout| lookout.look_at_shelf(trust)).await?;
-            if stock.doubt {
-                self.hear(Mark::Shelf);
+        if self.dirty.take_definitions() || all {
+            let found_definitions = self.off(move |scanner| scanner.scan_definitions(trust)).await?;
+            if found_definitions.doubt {
+                self.hear(Mark::DefinitionFolders);
             }
-            carried_out = carried_out.and(self.offers.stocked(stock).await);
+            carried_out = carried_out.and(self.registrations.replace_definitions(found_definitions).await);
         }
         self.stats.send_modify(|stats| stats.looks += 1);
         self.count();
@@ -186,30 +186,30 @@ impl Task {
 
     /// Tells the bus what became of a run of `register`.
     pub(super) async fn registered(&mut self, outcome: Outcome) -> Result<(), Closed> {
-        let (lookout, scheme) = (self.lookout.clone(), self.scheme.clone());
+        let (scanner, scheme) = (self.scanner.clone(), self.scheme.clone());
         let is_file = move |uri: &ResourceUri| {
             let served = |path: FilePath| {
-                lock(&lookout)
-                    .inventory
+                lock(&scanner)
+                    .file_index
                     .get(&path)
                     .is_some_and(|known| known.served)
             };
             path_of(&scheme, uri.as_str()).is_some_and(served)
         };
-        let registered = self.offers.registered(outcome, is_file).await;
+        let registered = self.registrations.registered(outcome, is_file).await;
         self.stats.send_modify(|stats| stats.registers += 1);
         self.count();
         registered
     }
 
     fn count(&self) {
-        let lookout = lock(&self.lookout);
-        let [tools, prompts, registered] = self.offers.counts();
-        let problems = self.offers.problems();
+        let scanner = lock(&self.scanner);
+        let [tools, prompts, registered] = self.registrations.counts();
+        let problems = self.registrations.problems();
         self.stats.send_modify(|stats| {
-            stats.files = lookout.inventory.served();
-            stats.skipped = lookout.reports.counts();
-            stats.beyond = lookout.beyond;
+            stats.files = scanner.file_index.served();
+            stats.skipped = scanner.reports.counts();
+            stats.beyond = scanner.beyond;
             (stats.tools, stats.prompts, stats.registered) = (tools, prompts, registered);
             stats.problems = problems.all();
             stats.problems_reported = problems.reports();
@@ -218,8 +218,8 @@ impl Task {
 
     async fn carry_out(&mut self, plan: Plan) -> Result<(), Closed> {
         let gone = {
-            let inventory = &mut lock(&self.lookout).inventory;
-            let gone = plan.remove.into_iter().filter(|path| inventory.forget(path));
+            let file_index = &mut lock(&self.scanner).file_index;
+            let gone = plan.remove.into_iter().filter(|path| file_index.forget(path));
             gone.collect::<Vec<_>>()
         };
         self.remove(&gone).await?;
@@ -242,19 +242,19 @@ impl Task {
     async fn publish(&mut self, portion: Portion) -> Result<(), Closed> {
         let mut files = Vec::new();
         let mut gone = Vec::new();
-        for (path, sight, reading) in portion {
+        for (path, seen, reading) in portion {
             self.stats.send_modify(|stats| stats.reads += 1);
             match reading {
                 Reading::File(contents) => match uri_of(&self.scheme, &path) {
-                    Ok(uri) => files.push((path, sight, uri, *contents)),
+                    Ok(uri) => files.push((path, seen, uri, *contents)),
                     Err(error) => {
                         let detail = error.to_string();
-                        self.refuse(path, &sight, SkipReason::PathTooLong, &detail, &mut gone);
+                        self.refuse(path, &seen, SkipReason::PathTooLong, &detail, &mut gone);
                     }
                 },
-                Reading::Skipped(reason) => self.refuse(path, &sight, reason, "", &mut gone),
+                Reading::Skipped(reason) => self.refuse(path, &seen, reason, "", &mut gone),
                 Reading::Gone => self.lose(path),
-                Reading::Unsettled => lock(&self.lookout).distrust(&path),
+                Reading::Unsettled => lock(&self.scanner).distrust(&path),
                 Reading::Failed(error) => self.fail(&path, &error),
             }
         }
@@ -263,46 +263,46 @@ impl Task {
             self.bus.upsert(resource)
         });
         let outcomes = join_all(upserts).await;
-        for ((path, sight, _, contents), outcome) in files.into_iter().zip(outcomes) {
+        for ((path, seen, _, contents), outcome) in files.into_iter().zip(outcomes) {
             match outcome {
-                Ok(_) => self.keep(path, sight, &contents),
+                Ok(_) => self.keep(path, seen, &contents),
                 Err(PublishError::Closed(closed)) => return Err(closed),
                 Err(error) => {
-                    self.refuse(path, &sight, SkipReason::Refused, &error.to_string(), &mut gone);
+                    self.refuse(path, &seen, SkipReason::Refused, &error.to_string(), &mut gone);
                 }
             }
         }
         self.remove(&gone).await
     }
 
-    fn keep(&self, path: FilePath, sight: Sight, contents: &Contents) {
-        let lookout = &mut *lock(&self.lookout);
-        lookout.reports.end(Path::new(path.as_str()));
-        let known = Known {
+    fn keep(&self, path: FilePath, seen: SeenFile, contents: &Contents) {
+        let scanner = &mut *lock(&self.scanner);
+        scanner.reports.end(Path::new(path.as_str()));
+        let known = KnownFile {
             identity: contents.identity,
             settled: contents.settled,
             served: true,
-            target: sight.target,
+            target: seen.target,
         };
-        lookout.inventory.keep(path, known);
+        scanner.file_index.keep(path, known);
     }
 
     fn refuse(
         &self,
         path: FilePath,
-        sight: &Sight,
+        seen: &SeenFile,
         reason: SkipReason,
         detail: &str,
         gone: &mut Vec<FilePath>,
     ) {
-        let known = Known {
-            identity: sight.identity,
+        let known = KnownFile {
+            identity: seen.identity,
             // What a limit refuses stays refused until it changes; the rest is worth another try.
             settled: matches!(reason, SkipReason::Refused | SkipReason::PathTooLong),
             served: false,
-            target: sight.target.clone(),
+            target: seen.target.clone(),
         };
-        if lock(&self.lookout).refuse(path.clone(), known, reason, detail) {
+        if lock(&self.scanner).refuse(path.clone(), known, reason, detail) {
             gone.push(path);
         }
     }
@@ -310,10 +310,10 @@ impl Task {
     /// A file vanished between the look and the read.
     fn lose(&mut self, path: FilePath) {
         let known = {
-            let inventory = &mut lock(&self.lookout).inventory;
-            let known = inventory.get(&path).is_some();
+            let file_index = &mut lock(&self.scanner).file_index;
+            let known = file_index.get(&path).is_some();
             if known {
-                inventory.doubt(path.clone());
+                file_index.doubt(path.clone());
             }
             known
         };
@@ -324,13 +324,13 @@ impl Task {
 
     fn fail(&self, path: &FilePath, error: &std::io::Error) {
         self.stats.send_modify(|stats| stats.errors += 1);
-        let lookout = &mut *lock(&self.lookout);
-        lookout.reports.skip(
+        let scanner = &mut *lock(&self.scanner);
+        scanner.reports.skip(
             Path::new(path.as_str()),
             SkipReason::Unreadable,
             &error.to_string(),
         );
-        lookout.distrust(path);
+        scanner.distrust(path);
     }
 
     async fn remove(&mut self, paths: &[FilePath]) -> Result<(), Closed> {
@@ -345,7 +345,7 @@ impl Task {
                 }
             }
         }
-        if !paths.is_empty() && lock(&self.lookout).beyond > 0 {
+        if !paths.is_empty() && lock(&self.scanner).beyond > 0 {
             // There is room for files that were skipped.
             self.mark(FilePath::root());
         }
@@ -355,16 +355,16 @@ impl Task {
     /// Runs `work` where it may block. Fails when the runtime ends.
     async fn off<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Lookout) -> T + Send + 'static,
+        work: impl FnOnce(&mut Scanner) -> T + Send + 'static,
     ) -> Result<T, Closed> {
-        let lookout = self.lookout.clone();
-        came(spawn_blocking(move || work(&mut lock(&lookout))).await)
+        let scanner = self.scanner.clone();
+        came(spawn_blocking(move || work(&mut lock(&scanner))).await)
     }
 
     /// Begins to read a portion of what is wanted, where it may block; answers it, and what is left. The books are
     /// not needed for that, so others may have them meanwhile.
     fn read(&self, mut wanted: Wanted) -> JoinHandle<(Portion, Wanted)> {
-        let folder = lock(&self.lookout).folder.clone();
+        let folder = lock(&self.scanner).folder.clone();
         spawn_blocking(move || (folder.read_portion(&mut wanted), wanted))
     }
 }
@@ -380,8 +380,8 @@ fn came<T>(done: Result<T, JoinError>) -> Result<T, Closed> {
 }
 
 /// Nobody else holds it but the blocking work that the task waits for.
-fn lock(lookout: &Mutex<Lookout>) -> MutexGuard<'_, Lookout> {
-    lookout.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(scanner: &Mutex<Scanner>) -> MutexGuard<'_, Scanner> {
+    scanner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn resource(path: &FilePath, uri: ResourceUri, media_type: &str, body: Body) -> Resource {

@@ -18,7 +18,7 @@ pub(super) enum Mark {
     /// At this path below the resources; at its root: anywhere.
     Resource(FilePath),
     /// In `prompts` or `tools`.
-    Shelf,
+    DefinitionFolders,
     /// To `register`.
     Register,
 }
@@ -162,7 +162,7 @@ fn mark_of(folder: &Folder, path: &Path) -> Option<Mark> {
     }
     let below = FilePath::below(&folder.base, path).filter(|below| !below.is_hidden())?;
     match below.names().next() {
-        Some("prompts" | "tools") => Some(Mark::Shelf),
+        Some("prompts" | "tools") => Some(Mark::DefinitionFolders),
         Some("register") => Some(Mark::Register),
         _ => None,
     }
@@ -227,10 +227,10 @@ mod tests {
             paths,
             [
                 Mark::Resource(FilePath::root().join("a")),
-                Mark::Shelf,
+                Mark::DefinitionFolders,
                 Mark::Resource(FilePath::root()),
                 Mark::Resource(FilePath::root()),
-                Mark::Shelf,
+                Mark::DefinitionFolders,
                 Mark::Register,
             ]
         );

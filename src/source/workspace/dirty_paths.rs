@@ -3,31 +3,31 @@
 //! Pure. Owns: the marks that came since the last look, so many of them one by one and then all at once. Filled and
 //! emptied by the task; never decides when to look (the debounce does).
 
-use super::inventory::Scope;
+use super::file_index::Scope;
 use super::path::FilePath;
 use super::watch::Mark;
 use std::collections::BTreeSet;
 
-/// Marked paths kept one by one. More of them are "everything".
+/// DirtyPaths paths kept one by one. More of them are "everything".
 pub(super) const MARKS_MAX: usize = 1_024;
 
 /// The marks.
 #[derive(Debug, Default)]
-pub(super) struct Marked {
+pub(super) struct DirtyPaths {
     paths: BTreeSet<FilePath>,
     all: bool,
-    shelf: bool,
+    definitions: bool,
     register: bool,
 }
 
-impl Marked {
+impl DirtyPaths {
     /// Adds a mark.
     pub(super) fn add(&mut self, mark: Mark) {
         match mark {
             Mark::Resource(path) if path.is_root() || self.paths.len() >= MARKS_MAX => self.add_all(),
             Mark::Resource(_) if self.all => {}
             Mark::Resource(path) => drop(self.paths.insert(path)),
-            Mark::Shelf => self.shelf = true,
+            Mark::DefinitionFolders => self.definitions = true,
             Mark::Register => self.register = true,
         }
     }
@@ -49,8 +49,8 @@ impl Marked {
     }
 
     /// Takes the mark of prompts and tools.
-    pub(super) fn take_shelf(&mut self) -> bool {
-        std::mem::take(&mut self.shelf)
+    pub(super) fn take_definitions(&mut self) -> bool {
+        std::mem::take(&mut self.definitions)
     }
 
     /// Takes the mark of `register`.
@@ -69,27 +69,27 @@ mod tests {
 
     #[test]
     fn marks_are_taken_once_and_apart() {
-        let mut marked = Marked::default();
-        marked.add(resource("a"));
-        marked.add(Mark::Shelf);
+        let mut dirty = DirtyPaths::default();
+        dirty.add(resource("a"));
+        dirty.add(Mark::DefinitionFolders);
         assert_eq!(
-            marked.take_scope(),
+            dirty.take_scope(),
             Scope::Below(BTreeSet::from([FilePath::root().join("a")]))
         );
-        assert_eq!(marked.take_scope(), Scope::Below(BTreeSet::new()));
-        assert!(marked.take_shelf() && !marked.take_shelf() && !marked.take_register());
+        assert_eq!(dirty.take_scope(), Scope::Below(BTreeSet::new()));
+        assert!(dirty.take_definitions() && !dirty.take_definitions() && !dirty.take_register());
     }
 
     #[test]
     fn too_many_marks_and_the_folder_itself_are_everything() {
-        let mut marked = Marked::default();
+        let mut dirty = DirtyPaths::default();
         for n in 0..=MARKS_MAX {
-            marked.add(resource(&n.to_string()));
+            dirty.add(resource(&n.to_string()));
         }
-        marked.add(resource("one more"));
-        assert_eq!(marked.take_scope(), Scope::All);
-        assert_eq!(marked.take_scope(), Scope::Below(BTreeSet::new()));
-        marked.add(Mark::Resource(FilePath::root()));
-        assert_eq!(marked.take_scope(), Scope::All);
+        dirty.add(resource("one more"));
+        assert_eq!(dirty.take_scope(), Scope::All);
+        assert_eq!(dirty.take_scope(), Scope::Below(BTreeSet::new()));
+        dirty.add(Mark::Resource(FilePath::root()));
+        assert_eq!(dirty.take_scope(), Scope::All);
     }
 }

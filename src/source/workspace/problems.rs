@@ -13,7 +13,7 @@ pub(super) type Found = BTreeMap<String, String>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Finder {
     /// The look at `prompts` and `tools`.
-    Shelf,
+    DefinitionFolders,
     /// The run of `register`.
     Register,
     /// The publishing of tools.
@@ -80,19 +80,19 @@ mod tests {
     #[test]
     fn reports_once_per_episode_whatever_the_words() {
         let mut problems = Problems::default();
-        problems.settle(Finder::Shelf, found(&[("a", "line 1")]));
-        problems.settle(Finder::Shelf, found(&[("a", "line 2"), ("b", "")]));
+        problems.settle(Finder::DefinitionFolders, found(&[("a", "line 1")]));
+        problems.settle(Finder::DefinitionFolders, found(&[("a", "line 2"), ("b", "")]));
         assert_eq!(problems.reports(), 2);
         assert_eq!(problems.all(), found(&[("a", "line 2"), ("b", "")]));
-        problems.settle(Finder::Shelf, found(&[]));
-        problems.settle(Finder::Shelf, found(&[("a", "line 2")]));
+        problems.settle(Finder::DefinitionFolders, found(&[]));
+        problems.settle(Finder::DefinitionFolders, found(&[("a", "line 2")]));
         assert_eq!(problems.reports(), 3);
     }
 
     #[test]
     fn finders_do_not_end_each_others_problems() {
         let mut problems = Problems::default();
-        problems.settle(Finder::Shelf, found(&[("a", "")]));
+        problems.settle(Finder::DefinitionFolders, found(&[("a", "")]));
         problems.settle(Finder::Register, found(&[]));
         assert_eq!(problems.all(), found(&[("a", "")]));
     }

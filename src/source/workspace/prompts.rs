@@ -1,9 +1,9 @@
 //! A prompt as it is written: front matter and a body with placeholders, or an entry of `register`.
 //!
 //! Pure. Owns: the only use of the YAML parser, and the way from text to [`PromptSpec`] to [`Prompt`]. Never reads a
-//! file: the shelf and the document hand in what they read.
+//! file: the definitions and the document hand in what they read.
 
-use super::field;
+use super::fields;
 use super::template::Template;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -69,7 +69,7 @@ impl Head {
         arguments
             .iter()
             .filter_map(Value::as_object)
-            .find_map(|argument| field::unknown(argument, &ARGUMENT_FIELDS))
+            .find_map(|argument| fields::unknown(argument, &ARGUMENT_FIELDS))
     }
 
     /// The names that placeholders may have.
@@ -106,7 +106,7 @@ pub(super) fn parse(name: &str, text: &str) -> Result<(PromptSpec, Option<String
     };
     let head = Head::read(&object).map_err(|error| format!("invalid front matter: {error}"))?;
     let (template, unknown) = Template::parse(body, &head.names());
-    let odd = field::unknown(&object, &FIELDS)
+    let odd = fields::unknown(&object, &FIELDS)
         .or_else(|| Head::unknown_field(&object))
         .or_else(|| odd_placeholders(&unknown));
     let spec = PromptSpec {

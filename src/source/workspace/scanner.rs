@@ -3,32 +3,32 @@
 //! Owns: the folder, what is known of it, the reports and the watcher. Never publishes and never decides when to
 //! look; the task does both, and hands this to a blocking thread whenever the disk is involved.
 
+use super::definitions::{DefinitionFolders, Definitions};
+use super::file_index::{FileIndex, KnownFile, Plan, Scope, Trust};
 use super::folder::{Folder, Look};
-use super::inventory::{Inventory, Known, Plan, Scope, Trust};
 use super::path::FilePath;
-use super::shelf::{Shelf, Stock};
 use super::skip::{Reports, SkipReason};
 use super::watch::FolderWatch;
 use crate::metric::{self, Limit};
 use std::path::Path;
 
 /// The blocking half of the source.
-pub(super) struct Lookout {
+pub(super) struct Scanner {
     /// Where to look.
     pub(super) folder: Folder,
     /// What is known.
-    pub(super) inventory: Inventory,
+    pub(super) file_index: FileIndex,
     /// What is skipped.
     pub(super) reports: Reports,
     /// What says when to look.
     pub(super) watch: FolderWatch,
     /// Prompts and tools.
-    pub(super) shelf: Shelf,
+    pub(super) definitions: DefinitionFolders,
     /// Files beyond `files_max` at the last full look.
     pub(super) beyond: usize,
 }
 
-impl Lookout {
+impl Scanner {
     /// Looks at what is in scope and answers what to do.
     pub(super) fn look(&mut self, scope: Scope, trust: Trust) -> Plan {
         let scope = match scope {
@@ -40,22 +40,22 @@ impl Lookout {
                 for path in &paths {
                     self.watch.cover_below(&self.folder, path);
                 }
-                paths.extend(self.inventory.links_to(&paths));
+                paths.extend(self.file_index.links_to(&paths));
                 paths.extend(self.reports.dangling());
                 Scope::Below(paths)
             }
         };
-        let look = self.folder.look(scope, &self.inventory);
-        let plan = self.inventory.plan(&look.survey, trust);
+        let look = self.folder.look(scope, &self.file_index);
+        let plan = self.file_index.plan(&look.survey, trust);
         self.report(&look);
         plan
     }
 
     /// Looks at prompts and tools.
-    pub(super) fn look_at_shelf(&mut self, trust: Trust) -> Stock {
-        self.watch.cover_flat(&self.shelf.prompts.folder);
-        self.watch.cover_flat(&self.shelf.tools.folder);
-        self.shelf.look(trust)
+    pub(super) fn scan_definitions(&mut self, trust: Trust) -> Definitions {
+        self.watch.cover_flat(&self.definitions.prompts.folder);
+        self.watch.cover_flat(&self.definitions.tools.folder);
+        self.definitions.look(trust)
     }
 
     fn report(&mut self, look: &Look) {
@@ -99,25 +99,31 @@ impl Lookout {
     }
 
     /// Reports that a file cannot be served, and keeps in mind that it is not; answers whether it was until now.
-    pub(super) fn refuse(&mut self, path: FilePath, known: Known, reason: SkipReason, detail: &str) -> bool {
+    pub(super) fn refuse(
+        &mut self,
+        path: FilePath,
+        known: KnownFile,
+        reason: SkipReason,
+        detail: &str,
+    ) -> bool {
         self.reports.skip(Path::new(path.as_str()), reason, detail);
-        let served = self.inventory.forget(&path);
-        let known = Known {
+        let served = self.file_index.forget(&path);
+        let known = KnownFile {
             served: false,
             ..known
         };
-        self.inventory.keep(path, known);
+        self.file_index.keep(path, known);
         served
     }
 
     /// Keeps in mind that a file must be read again, whatever its metadata say.
     pub(super) fn distrust(&mut self, path: &FilePath) {
-        if let Some(known) = self.inventory.get(path).cloned() {
-            let known = Known {
+        if let Some(known) = self.file_index.get(path).cloned() {
+            let known = KnownFile {
                 settled: false,
                 ..known
             };
-            self.inventory.keep(path.clone(), known);
+            self.file_index.keep(path.clone(), known);
         }
     }
 }

@@ -3,12 +3,12 @@
 //! Owns: the only place where the source reads files. Between the look and the read anything can happen to a path,
 //! so what was opened is checked, not what was named. Runs on blocking threads; the task asks and publishes.
 
+use super::file_index::SeenFile;
 use super::folder::{Folder, Place, is_absent};
-use super::inventory::Sight;
 use super::media_type;
 use super::path::FilePath;
 use super::skip::SkipReason;
-use crate::source::identity::Identity;
+use crate::source::file_identity::FileIdentity;
 use crate::source::open::open;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ const PORTION_FILES: usize = 256;
 const PORTION_BYTES: u64 = 8 << 20;
 
 /// Files that were read, as they were seen before.
-pub(super) type Portion = Vec<(FilePath, Sight, Reading)>;
+pub(super) type Portion = Vec<(FilePath, SeenFile, Reading)>;
 
 /// What came of reading a file.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) enum Reading {
 #[derive(Debug)]
 pub(super) struct Contents {
     /// The state it was read in.
-    pub(super) identity: Identity,
+    pub(super) identity: FileIdentity,
     /// Whether that state was old enough to be trusted.
     pub(super) settled: bool,
     /// Its media type.
@@ -59,7 +59,7 @@ pub(super) struct Contents {
 impl Folder {
     /// Reads the next files out of `wanted`, as many as make a portion; at least one when there is one, and none any
     /// more when the source was stopped.
-    pub(super) fn read_portion(&self, wanted: &mut BTreeMap<FilePath, Sight>) -> Portion {
+    pub(super) fn read_portion(&self, wanted: &mut BTreeMap<FilePath, SeenFile>) -> Portion {
         let (mut portion, mut bytes) = (Vec::new(), 0);
         if wanted.is_empty() {
             return portion;
@@ -69,15 +69,15 @@ impl Folder {
             if self.cancelled.load(Ordering::Relaxed) {
                 wanted.clear();
             }
-            let Some((path, sight)) = wanted.pop_first() else {
+            let Some((path, seen)) = wanted.pop_first() else {
                 break;
             };
             let reading = match &place {
                 Place::Here(real_root) => self.read(real_root, &path),
                 _ => Reading::Gone,
             };
-            bytes += sight.identity.len;
-            portion.push((path, sight, reading));
+            bytes += seen.identity.len;
+            portion.push((path, seen, reading));
         }
         portion
     }
@@ -108,7 +108,7 @@ impl Folder {
             return Ok(Reading::Skipped(SkipReason::LeavesFolder));
         }
         for _ in 0..ATTEMPTS_MAX {
-            let before = Identity::of(&metadata);
+            let before = FileIdentity::of(&metadata);
             if before.len > self.file_bytes_max {
                 return Ok(Reading::Skipped(SkipReason::TooLarge));
             }
@@ -117,7 +117,7 @@ impl Folder {
             (&file).take(before.len + 1).read_to_end(&mut bytes)?;
             let ended = SystemTime::now();
             metadata = file.metadata()?;
-            if bytes.len() as u64 == before.len && Identity::of(&metadata) == before {
+            if bytes.len() as u64 == before.len && FileIdentity::of(&metadata) == before {
                 let (media_type, body) = media_type::describe(path.name(), bytes);
                 return Ok(Reading::File(Box::new(Contents {
                     identity: before,
@@ -143,7 +143,7 @@ fn real_path(file: &File, named: &Path) -> io::Result<PathBuf> {
         }
     }
     let real = fs::canonicalize(named)?;
-    if Identity::of(&fs::symlink_metadata(&real)?).file != Identity::of(&file.metadata()?).file {
+    if FileIdentity::of(&fs::symlink_metadata(&real)?).file != FileIdentity::of(&file.metadata()?).file {
         return Err(ErrorKind::NotFound.into());
     }
     Ok(real)

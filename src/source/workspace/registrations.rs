@@ -4,13 +4,12 @@
 //! registered is neither replaced nor removed. All that changes in a list at a time is one change of the bus.
 //! Receives what was found from the task; sends to the bus.
 
-use super::document::Document;
-use super::problem::{Finder, Found, Problems};
-use super::prompt::PromptSpec;
-use super::register::Outcome;
+use super::definitions::Definitions;
+use super::problems::{Finder, Found, Problems};
+use super::prompts::PromptSpec;
+use super::register::{Document, Outcome};
 use super::runner::Runner;
-use super::shelf::Stock;
-use super::tool::ToolSpec;
+use super::tools::ToolSpec;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,11 +21,11 @@ const PORTION: usize = 64;
 type Items<T> = BTreeMap<String, Arc<T>>;
 
 /// What is offered.
-pub(super) struct Offers {
+pub(super) struct Registrations {
     bus: Bus,
     runner: Arc<Runner>,
     /// From the folder.
-    stock: Stock,
+    found_definitions: Definitions,
     /// From `register`, when it last succeeded.
     printed: Arc<Document>,
     /// Whether `register` was missing at its last run.
@@ -37,13 +36,13 @@ pub(super) struct Offers {
     problems: Problems,
 }
 
-impl Offers {
+impl Registrations {
     /// Nothing is offered yet.
-    pub(super) fn new(bus: Bus, runner: Arc<Runner>) -> Offers {
-        Offers {
+    pub(super) fn new(bus: Bus, runner: Arc<Runner>) -> Registrations {
+        Registrations {
             bus,
             runner,
-            stock: Stock::default(),
+            found_definitions: Definitions::default(),
             printed: Arc::default(),
             absent: false,
             tools: BTreeMap::new(),
@@ -53,11 +52,16 @@ impl Offers {
         }
     }
 
-    /// The folder offers this now.
-    pub(super) async fn stocked(&mut self, mut stock: Stock) -> Result<(), Closed> {
-        self.problems
-            .settle(Finder::Shelf, std::mem::take(&mut stock.problems));
-        self.stock = stock;
+    /// The folder registrations this now.
+    pub(super) async fn replace_definitions(
+        &mut self,
+        mut found_definitions: Definitions,
+    ) -> Result<(), Closed> {
+        self.problems.settle(
+            Finder::DefinitionFolders,
+            std::mem::take(&mut found_definitions.problems),
+        );
+        self.found_definitions = found_definitions;
         self.change_lists().await
     }
 
@@ -89,7 +93,12 @@ impl Offers {
 
     async fn change_tools(&mut self) -> Result<(), Closed> {
         let mut found = Found::new();
-        let mut wanted = merge("tool", &self.printed.tools, &self.stock.tools, &mut found);
+        let mut wanted = merge(
+            "tool",
+            &self.printed.tools,
+            &self.found_definitions.tools,
+            &mut found,
+        );
         for name in new_names(&self.tools, &wanted) {
             if self.bus.tool(&name).await?.is_some() {
                 wanted.remove(&name);
@@ -110,7 +119,12 @@ impl Offers {
 
     async fn change_prompts(&mut self) -> Result<(), Closed> {
         let mut found = Found::new();
-        let mut wanted = merge("prompt", &self.printed.prompts, &self.stock.prompts, &mut found);
+        let mut wanted = merge(
+            "prompt",
+            &self.printed.prompts,
+            &self.found_definitions.prompts,
+            &mut found,
+        );
         for name in new_names(&self.prompts, &wanted) {
             if self.bus.prompt(&name).await?.is_some() {
                 wanted.remove(&name);
@@ -205,13 +219,20 @@ impl Offers {
 }
 
 /// What `register` printed, and over it what the folder has.
-fn merge<T>(kind: &str, printed: &Items<T>, stock: &Items<T>, found: &mut Found) -> Items<T> {
-    for name in printed.keys().filter(|name| stock.contains_key(*name)) {
+fn merge<T>(kind: &str, printed: &Items<T>, found_definitions: &Items<T>, found: &mut Found) -> Items<T> {
+    for name in printed
+        .keys()
+        .filter(|name| found_definitions.contains_key(*name))
+    {
         let problem = "both register and the folder have it: the folder's is served".to_owned();
         found.insert(format!("{kind} {name}"), problem);
     }
     let mut wanted = printed.clone();
-    wanted.extend(stock.iter().map(|(name, item)| (name.clone(), item.clone())));
+    wanted.extend(
+        found_definitions
+            .iter()
+            .map(|(name, item)| (name.clone(), item.clone())),
+    );
     wanted
 }
 

@@ -1,6 +1,6 @@
 //! What tells, without reading it, that a file is still the one that was read.
 //!
-//! Owns: [`Identity`], taken from metadata, and the rule when it can be trusted: a file that changed just before it
+//! Owns: [`FileIdentity`], taken from metadata, and the rule when it can be trusted: a file that changed just before it
 //! was read may change again within the same tick of the file system's clock. Compared by the inventory.
 
 use std::fs::Metadata;
@@ -11,7 +11,7 @@ const SUSPECT: Duration = Duration::from_secs(2);
 
 /// A file and its state, as far as metadata tells. Times are nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::source) struct Identity {
+pub(in crate::source) struct FileIdentity {
     /// When the content was last written, as far as the writer admits.
     pub(in crate::source) modified: i128,
     /// When the file last changed at all; writers cannot set this one back.
@@ -22,13 +22,13 @@ pub(in crate::source) struct Identity {
     pub(in crate::source) file: (u64, u64),
 }
 
-impl Identity {
+impl FileIdentity {
     /// The identity in this metadata.
     #[cfg(unix)]
-    pub(in crate::source) fn of(metadata: &Metadata) -> Identity {
+    pub(in crate::source) fn of(metadata: &Metadata) -> FileIdentity {
         use std::os::unix::fs::MetadataExt;
         let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
-        Identity {
+        FileIdentity {
             modified: nanos(metadata.mtime(), metadata.mtime_nsec()),
             changed: nanos(metadata.ctime(), metadata.ctime_nsec()),
             len: metadata.len(),
@@ -38,9 +38,9 @@ impl Identity {
 
     /// The identity in this metadata.
     #[cfg(not(unix))]
-    pub(in crate::source) fn of(metadata: &Metadata) -> Identity {
+    pub(in crate::source) fn of(metadata: &Metadata) -> FileIdentity {
         let modified = metadata.modified().map_or(0, nanos_of);
-        Identity {
+        FileIdentity {
             modified,
             changed: modified,
             len: metadata.len(),
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn settles_two_seconds_after_the_last_change() {
         let second = 1_000_000_000_i128;
-        let identity = Identity {
+        let identity = FileIdentity {
             modified: 900 * second,
             changed: 10 * second,
             len: 1,
@@ -82,7 +82,7 @@ mod tests {
     fn another_size_or_file_is_another_identity() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
-        let identity = || Identity::of(&std::fs::metadata(&path).unwrap());
+        let identity = || FileIdentity::of(&std::fs::metadata(&path).unwrap());
         std::fs::write(&path, "1").unwrap();
         let first = identity();
         assert_eq!(first, identity());

@@ -32,7 +32,7 @@ impl Index {
 
 /// What is on the bus.
 #[derive(Debug)]
-pub(super) struct Feed {
+pub(super) struct ViewPublisher {
     bus: Bus,
     spec: Arc<Spec>,
     index: Index,
@@ -43,10 +43,10 @@ pub(super) struct Feed {
     refused: bool,
 }
 
-impl Feed {
-    /// A feed that has published nothing.
-    pub(super) fn new(bus: Bus, spec: Arc<Spec>, index: Index) -> Feed {
-        Feed {
+impl ViewPublisher {
+    /// A publisher that has published nothing.
+    pub(super) fn new(bus: Bus, spec: Arc<Spec>, index: Index) -> ViewPublisher {
+        ViewPublisher {
             bus,
             spec,
             index,

@@ -6,7 +6,7 @@
 
 /// What a look found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(super) enum ReadResult {
     /// A document with items.
     Sound,
     /// A document without items, an empty file, or none.
@@ -19,7 +19,7 @@ pub(super) enum Finding {
 
 /// What to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Decision {
     /// Show it; and say that it is well again, if it was not.
     Take { recovered: bool },
     /// Look again soon.
@@ -32,21 +32,21 @@ pub(super) enum Verdict {
 
 /// The judgement so far.
 #[derive(Debug, Default)]
-pub(super) struct Judge {
+pub(super) struct SettleRule {
     /// Whether anything was decided yet.
     begun: bool,
     /// Whether what is shown has items.
     has_items: bool,
     /// Whether the last look was not believed.
-    doubts: bool,
+    is_unsettled: bool,
     /// Whether a fault has been reported and goes on.
     failing: bool,
 }
 
-impl Judge {
+impl SettleRule {
     /// Whether the last look was not believed, so that the next one must not be spared.
-    pub(super) fn doubts(&self) -> bool {
-        self.doubts
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.is_unsettled
     }
 
     /// Whether a fault goes on.
@@ -54,73 +54,73 @@ impl Judge {
         self.failing
     }
 
-    /// Judges a finding; `quiet` says whether nothing had happened to the file for the quiet time.
-    pub(super) fn judge(&mut self, finding: Finding, quiet: bool) -> Verdict {
-        let worse = match finding {
-            Finding::Sound => false,
-            Finding::Empty => self.has_items,
-            Finding::Faulty | Finding::Unsettled => true,
+    /// Judges a result; `quiet` says whether nothing had happened to the file for the quiet time.
+    pub(super) fn settle(&mut self, result: ReadResult, quiet: bool) -> Decision {
+        let worse = match result {
+            ReadResult::Sound => false,
+            ReadResult::Empty => self.has_items,
+            ReadResult::Faulty | ReadResult::Unsettled => true,
         };
-        let believed = !worse || !self.begun || (self.doubts && quiet);
-        if !believed || (finding == Finding::Unsettled && self.begun) {
-            self.doubts = true;
-            return Verdict::Wait;
+        let believed = !worse || !self.begun || (self.is_unsettled && quiet);
+        if !believed || (result == ReadResult::Unsettled && self.begun) {
+            self.is_unsettled = true;
+            return Decision::Wait;
         }
-        (self.begun, self.doubts) = (true, false);
-        match finding {
-            Finding::Sound | Finding::Empty => {
-                self.has_items = finding == Finding::Sound;
+        (self.begun, self.is_unsettled) = (true, false);
+        match result {
+            ReadResult::Sound | ReadResult::Empty => {
+                self.has_items = result == ReadResult::Sound;
                 let recovered = std::mem::take(&mut self.failing);
-                Verdict::Take { recovered }
+                Decision::Take { recovered }
             }
-            Finding::Unsettled => Verdict::Wait,
-            Finding::Faulty if std::mem::replace(&mut self.failing, true) => Verdict::Keep,
-            Finding::Faulty => Verdict::Report,
+            ReadResult::Unsettled => Decision::Wait,
+            ReadResult::Faulty if std::mem::replace(&mut self.failing, true) => Decision::Keep,
+            ReadResult::Faulty => Decision::Report,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Finding::{Empty, Faulty, Sound, Unsettled};
-    use super::Verdict::{Keep, Report, Take, Wait};
+    use super::Decision::{Keep, Report, Take, Wait};
+    use super::ReadResult::{Empty, Faulty, Sound, Unsettled};
     use super::*;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    const TAKE: Verdict = Take { recovered: false };
+    const TAKE: Decision = Take { recovered: false };
 
-    fn verdicts(findings: &[(Finding, bool)]) -> Vec<Verdict> {
-        let mut judge = Judge::default();
-        findings
+    fn decisions(results: &[(ReadResult, bool)]) -> Vec<Decision> {
+        let mut settle = SettleRule::default();
+        results
             .iter()
-            .map(|(finding, quiet)| judge.judge(*finding, *quiet))
+            .map(|(result, quiet)| settle.settle(*result, *quiet))
             .collect()
     }
 
     #[test]
     fn what_is_worse_is_believed_the_second_time() {
         assert_eq!(
-            verdicts(&[(Sound, true), (Empty, true), (Empty, true)]),
+            decisions(&[(Sound, true), (Empty, true), (Empty, true)]),
             [TAKE, Wait, TAKE]
         );
         assert_eq!(
-            verdicts(&[(Sound, true), (Empty, true), (Sound, true)]),
+            decisions(&[(Sound, true), (Empty, true), (Sound, true)]),
             [TAKE, Wait, TAKE]
         );
         assert_eq!(
-            verdicts(&[(Sound, true), (Empty, false), (Empty, false)]),
+            decisions(&[(Sound, true), (Empty, false), (Empty, false)]),
             [TAKE, Wait, Wait]
         );
-        assert_eq!(verdicts(&[(Empty, true), (Empty, true)]), [TAKE, TAKE]);
-        assert_eq!(verdicts(&[(Unsettled, true), (Unsettled, true)]), [Wait, Wait]);
+        assert_eq!(decisions(&[(Empty, true), (Empty, true)]), [TAKE, TAKE]);
+        assert_eq!(decisions(&[(Unsettled, true), (Unsettled, true)]), [Wait, Wait]);
     }
 
     #[test]
     fn an_episode_is_reported_once_and_ends_once() {
         let recovered = Take { recovered: true };
         assert_eq!(
-            verdicts(&[
+            decisions(&[
                 (Faulty, true),
                 (Faulty, true),
                 (Faulty, true),
@@ -130,7 +130,7 @@ mod tests {
             [Report, Wait, Keep, recovered, TAKE]
         );
         assert_eq!(
-            verdicts(&[
+            decisions(&[
                 (Sound, true),
                 (Faulty, true),
                 (Faulty, true),
@@ -145,18 +145,18 @@ mod tests {
         /// Reports and recoveries take turns, and what is sound is always taken.
         #[test]
         fn reports_and_recoveries_alternate(
-            findings in vec((proptest::sample::select(vec![Sound, Empty, Faulty, Unsettled]), any::<bool>()), 0..60),
+            results in vec((proptest::sample::select(vec![Sound, Empty, Faulty, Unsettled]), any::<bool>()), 0..60),
         ) {
             let mut failing = false;
-            for ((finding, _), verdict) in findings.iter().zip(verdicts(&findings)) {
-                match verdict {
+            for ((result, _), decision) in results.iter().zip(decisions(&results)) {
+                match decision {
                     Report => prop_assert!(!std::mem::replace(&mut failing, true)),
                     Take { recovered } => prop_assert_eq!(recovered, std::mem::take(&mut failing)),
                     Keep => prop_assert!(failing),
                     Wait => {}
                 }
-                let taken = matches!(verdict, Take { .. });
-                prop_assert!(*finding != Sound || taken);
+                let taken = matches!(decision, Take { .. });
+                prop_assert!(*result != Sound || taken);
             }
         }
     }

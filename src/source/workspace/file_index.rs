@@ -8,15 +8,15 @@
 
 use super::path::FilePath;
 use super::skip::SkipReason;
-use crate::source::identity::Identity;
+use crate::source::file_identity::FileIdentity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included};
 
 /// What was last read of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct KnownFile {
     /// Its state when it was read.
-    pub(super) identity: Identity,
+    pub(super) identity: FileIdentity,
     /// Whether that state was old enough to be trusted.
     pub(super) settled: bool,
     /// Whether the bus has it from here; else it could not be read or was refused.
@@ -27,9 +27,9 @@ pub(super) struct Known {
 
 /// A file to read, as it was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct SeenFile {
     /// Its state.
-    pub(super) identity: Identity,
+    pub(super) identity: FileIdentity,
     /// The file it links to, when it is a link.
     pub(super) target: Option<FilePath>,
 }
@@ -48,7 +48,7 @@ impl Scope {
     pub(super) fn covers(&self, path: &FilePath) -> bool {
         match self {
             Scope::All => true,
-            Scope::Below(paths) => paths.iter().any(|marked| marked.covers(path)),
+            Scope::Below(paths) => paths.iter().any(|dirty| dirty.covers(path)),
         }
     }
 }
@@ -59,7 +59,7 @@ pub(super) struct Survey {
     /// Where it went.
     pub(super) scope: Scope,
     /// The files to serve.
-    pub(super) files: BTreeMap<FilePath, Sight>,
+    pub(super) files: BTreeMap<FilePath, SeenFile>,
     /// What cannot be served, and why.
     pub(super) skipped: BTreeMap<FilePath, SkipReason>,
     /// What could not be looked at; nothing is known of it and below it.
@@ -79,7 +79,7 @@ pub(super) struct Trust {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Files to read, and to serve as they are then.
-    pub(super) read: BTreeMap<FilePath, Sight>,
+    pub(super) read: BTreeMap<FilePath, SeenFile>,
     /// Files to forget, and to remove from the bus if served.
     pub(super) remove: BTreeSet<FilePath>,
     /// Files that were missing, to be looked at again.
@@ -88,19 +88,19 @@ pub(super) struct Plan {
 
 /// The known files.
 #[derive(Debug, Default)]
-pub(super) struct Inventory {
-    files: BTreeMap<FilePath, Known>,
+pub(super) struct FileIndex {
+    files: BTreeMap<FilePath, KnownFile>,
     doubted: BTreeSet<FilePath>,
     served: usize,
 }
 
-impl Inventory {
+impl FileIndex {
     /// Decides what follows from a look, and keeps the doubts it leaves.
     pub(super) fn plan(&mut self, survey: &Survey, trust: Trust) -> Plan {
         let mut plan = Plan::default();
-        for (path, sight) in &survey.files {
-            if trust.thorough || self.files.get(path).is_none_or(|known| is_other(known, sight)) {
-                plan.read.insert(path.clone(), sight.clone());
+        for (path, seen) in &survey.files {
+            if trust.thorough || self.files.get(path).is_none_or(|known| is_other(known, seen)) {
+                plan.read.insert(path.clone(), seen.clone());
             }
         }
         for path in self.in_scope(&survey.scope) {
@@ -151,12 +151,12 @@ impl Inventory {
     }
 
     /// What is known of a file.
-    pub(super) fn get(&self, path: &FilePath) -> Option<&Known> {
+    pub(super) fn get(&self, path: &FilePath) -> Option<&KnownFile> {
         self.files.get(path)
     }
 
     /// Keeps what was read of a file.
-    pub(super) fn keep(&mut self, path: FilePath, known: Known) {
+    pub(super) fn keep(&mut self, path: FilePath, known: KnownFile) {
         self.served += usize::from(known.served);
         let before = self.files.insert(path, known);
         self.served -= usize::from(before.is_some_and(|known| known.served));
@@ -180,7 +180,7 @@ impl Inventory {
         self.files.keys()
     }
 
-    /// Known files.
+    /// KnownFile files.
     pub(super) fn len(&self) -> usize {
         self.files.len()
     }
@@ -191,8 +191,8 @@ impl Inventory {
     }
 }
 
-fn is_other(known: &Known, sight: &Sight) -> bool {
-    !known.settled || known.identity != sight.identity || known.target != sight.target
+fn is_other(known: &KnownFile, seen: &SeenFile) -> bool {
+    !known.settled || known.identity != seen.identity || known.target != seen.target
 }
 
 #[cfg(test)]
@@ -215,34 +215,34 @@ mod tests {
             .fold(FilePath::root(), |path, name| path.join(name))
     }
 
-    fn sight(state: u64) -> Sight {
-        let identity = Identity {
+    fn seen(state: u64) -> SeenFile {
+        let identity = FileIdentity {
             modified: 0,
             changed: 0,
             len: state,
             file: (0, 0),
         };
-        Sight {
+        SeenFile {
             identity,
             target: None,
         }
     }
 
-    fn known(state: u64) -> Known {
-        Known {
-            identity: sight(state).identity,
+    fn known(state: u64) -> KnownFile {
+        KnownFile {
+            identity: seen(state).identity,
             settled: true,
             served: true,
             target: None,
         }
     }
 
-    fn inventory(files: &[(&str, u64)]) -> Inventory {
-        let mut inventory = Inventory::default();
+    fn file_index(files: &[(&str, u64)]) -> FileIndex {
+        let mut file_index = FileIndex::default();
         for (name, state) in files {
-            inventory.keep(path(name), known(*state));
+            file_index.keep(path(name), known(*state));
         }
-        inventory
+        file_index
     }
 
     fn survey(scope: Scope, files: &[(&str, u64)]) -> Survey {
@@ -250,7 +250,7 @@ mod tests {
             scope,
             files: files
                 .iter()
-                .map(|(name, state)| (path(name), sight(*state)))
+                .map(|(name, state)| (path(name), seen(*state)))
                 .collect(),
             skipped: BTreeMap::new(),
             unseen: Vec::new(),
@@ -267,9 +267,9 @@ mod tests {
 
     #[test]
     fn reads_what_is_new_or_another_and_nothing_else() {
-        let mut inventory = inventory(&[("same", 1), ("other", 1)]);
+        let mut file_index = file_index(&[("same", 1), ("other", 1)]);
         let survey = survey(Scope::All, &[("same", 1), ("other", 2), ("new", 1)]);
-        let plan = inventory.plan(&survey, QUIET);
+        let plan = file_index.plan(&survey, QUIET);
         let read: BTreeSet<_> = plan.read.into_keys().collect();
         assert_eq!(names(&read), ["new", "other"]);
         assert!(plan.remove.is_empty());
@@ -277,65 +277,65 @@ mod tests {
 
     #[test]
     fn a_fresh_state_is_read_again_and_a_thorough_look_reads_all() {
-        let mut inventory = inventory(&[("a", 1)]);
+        let mut file_index = file_index(&[("a", 1)]);
         let survey = survey(Scope::All, &[("a", 1)]);
         let thorough = Trust {
             thorough: true,
             ..HASTY
         };
-        assert_eq!(inventory.plan(&survey, thorough).read.len(), 1);
-        assert_eq!(inventory.plan(&survey, HASTY).read.len(), 0);
-        let unsettled = Known {
+        assert_eq!(file_index.plan(&survey, thorough).read.len(), 1);
+        assert_eq!(file_index.plan(&survey, HASTY).read.len(), 0);
+        let unsettled = KnownFile {
             settled: false,
             ..known(1)
         };
-        inventory.keep(path("a"), unsettled);
-        assert_eq!(inventory.plan(&survey, HASTY).read.len(), 1);
+        file_index.keep(path("a"), unsettled);
+        assert_eq!(file_index.plan(&survey, HASTY).read.len(), 1);
     }
 
     #[test]
     fn what_is_missing_is_doubted_once_before_it_is_gone() {
-        let mut inventory = inventory(&[("a", 1)]);
+        let mut file_index = file_index(&[("a", 1)]);
         let gone = survey(Scope::All, &[]);
-        let plan = inventory.plan(&gone, HASTY);
+        let plan = file_index.plan(&gone, HASTY);
         assert_eq!((names(&plan.doubt), names(&plan.remove)), (vec!["a"], vec![]));
-        let plan = inventory.plan(&survey(Scope::All, &[("a", 1)]), HASTY);
+        let plan = file_index.plan(&survey(Scope::All, &[("a", 1)]), HASTY);
         assert_eq!(plan, Plan::default());
-        let plan = inventory.plan(&gone, HASTY);
+        let plan = file_index.plan(&gone, HASTY);
         assert_eq!(names(&plan.doubt), ["a"], "the doubt ended when it was seen");
-        let plan = inventory.plan(&gone, HASTY);
+        let plan = file_index.plan(&gone, HASTY);
         assert_eq!(names(&plan.remove), ["a"]);
     }
 
     #[test]
     fn a_folder_that_goes_takes_what_is_below_and_no_namesake() {
-        let mut inventory = inventory(&[("a/x", 1), ("a/y/z", 1), ("a", 1), ("ab", 1), ("a-b", 1)]);
-        let plan = inventory.plan(&survey(below(&["a"]), &[]), QUIET);
+        let mut file_index = file_index(&[("a/x", 1), ("a/y/z", 1), ("a", 1), ("ab", 1), ("a-b", 1)]);
+        let plan = file_index.plan(&survey(below(&["a"]), &[]), QUIET);
         assert_eq!(names(&plan.remove), ["a", "a/x", "a/y/z"]);
     }
 
     #[test]
     fn what_cannot_be_seen_stays_and_what_is_skipped_goes() {
-        let mut inventory = inventory(&[("a/x", 1), ("b", 1)]);
+        let mut file_index = file_index(&[("a/x", 1), ("b", 1)]);
         let mut look = survey(Scope::All, &[]);
         look.unseen.push(path("a"));
         look.skipped.insert(path("b"), SkipReason::TooLarge);
-        let plan = inventory.plan(&look, HASTY);
+        let plan = file_index.plan(&look, HASTY);
         assert_eq!((names(&plan.remove), plan.doubt.len()), (vec!["b"], 0));
     }
 
     #[test]
     fn a_link_is_found_by_what_it_links_to() {
-        let mut inventory = inventory(&[("a", 1)]);
-        let link = Known {
+        let mut file_index = file_index(&[("a", 1)]);
+        let link = KnownFile {
             target: Some(path("d/real")),
             ..known(1)
         };
-        inventory.keep(path("link"), link);
-        let marked = |text| BTreeSet::from([path(text)]);
-        assert_eq!(inventory.links_to(&marked("d")), [path("link")]);
-        assert_eq!(inventory.links_to(&marked("d/real")), [path("link")]);
-        assert!(inventory.links_to(&marked("d/rea")).is_empty());
+        file_index.keep(path("link"), link);
+        let dirty = |text| BTreeSet::from([path(text)]);
+        assert_eq!(file_index.links_to(&dirty("d")), [path("link")]);
+        assert_eq!(file_index.links_to(&dirty("d/real")), [path("link")]);
+        assert!(file_index.links_to(&dirty("d/rea")).is_empty());
     }
 
     fn any_path() -> impl Strategy<Value = FilePath> {
@@ -353,30 +353,30 @@ mod tests {
         fn carrying_out_the_plan_makes_known_what_was_seen(
             before in any_files(),
             now in any_files(),
-            marked in btree_set(any_path(), 0..4),
+            dirty in btree_set(any_path(), 0..4),
             all in any::<bool>(),
         ) {
-            let scope = if all { Scope::All } else { Scope::Below(marked) };
-            let mut inventory = Inventory::default();
+            let scope = if all { Scope::All } else { Scope::Below(dirty) };
+            let mut file_index = FileIndex::default();
             for (path, state) in &before {
-                inventory.keep(path.clone(), known(*state));
+                file_index.keep(path.clone(), known(*state));
             }
             let files: BTreeMap<_, _> =
-                now.iter().filter(|(path, _)| scope.covers(path)).map(|(path, state)| (path.clone(), sight(*state))).collect();
+                now.iter().filter(|(path, _)| scope.covers(path)).map(|(path, state)| (path.clone(), seen(*state))).collect();
             let survey = Survey { scope: scope.clone(), files, skipped: BTreeMap::new(), unseen: Vec::new() };
-            let plan = inventory.plan(&survey, QUIET);
-            for (path, sight) in &plan.read {
-                prop_assert!(before.get(path) != Some(&sight.identity.len), "{path:?} was read in vain");
-                inventory.keep(path.clone(), known(sight.identity.len));
+            let plan = file_index.plan(&survey, QUIET);
+            for (path, seen) in &plan.read {
+                prop_assert!(before.get(path) != Some(&seen.identity.len), "{path:?} was read in vain");
+                file_index.keep(path.clone(), known(seen.identity.len));
             }
             for path in &plan.remove {
-                prop_assert!(inventory.forget(path), "{path:?} was never known");
+                prop_assert!(file_index.forget(path), "{path:?} was never known");
             }
             let mut expected: BTreeMap<_, _> = before.into_iter().filter(|(path, _)| !scope.covers(path)).collect();
             expected.extend(now.into_iter().filter(|(path, _)| scope.covers(path)));
             let known: BTreeMap<_, _> =
-                inventory.files.iter().map(|(path, known)| (path.clone(), known.identity.len)).collect();
-            prop_assert_eq!(inventory.served(), known.len());
+                file_index.files.iter().map(|(path, known)| (path.clone(), known.identity.len)).collect();
+            prop_assert_eq!(file_index.served(), known.len());
             prop_assert_eq!(known, expected);
         }
     }

@@ -1,25 +1,25 @@
 //! The folders `prompts` and `tools`: what is written there, read and paired.
 //!
 //! Owns: what was last read of each file, the last good reading included, so that a half-written file takes nothing
-//! away. Never publishes and never runs anything; works on blocking threads, called by the lookout. Both folders are
+//! away. Never publishes and never runs anything; works on blocking threads, called by the scanner. Both folders are
 //! flat: what is below their folders is nobody's prompt or tool.
 
+use super::file_index::{FileIndex, KnownFile, Scope, SeenFile, Trust};
 use super::folder::Folder;
-use super::inventory::{Inventory, Known, Scope, Sight, Trust};
 use super::path::FilePath;
-use super::problem::Found;
+use super::problems::Found;
 use super::program::{self, Unfit};
-use super::prompt::{self, PromptSpec};
-use super::reading::Reading;
+use super::prompts::{self, PromptSpec};
+use super::read::Reading;
 use super::skip::SkipReason;
-use super::tool::{Sidecar, ToolSpec, invalid_name, is_name};
+use super::tools::{Sidecar, ToolSpec, invalid_name, is_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 /// What the folders offer now.
 #[derive(Debug, Default)]
-pub(super) struct Stock {
+pub(super) struct Definitions {
     pub(super) prompts: BTreeMap<String, Arc<PromptSpec>>,
     pub(super) tools: BTreeMap<String, Arc<ToolSpec>>,
     pub(super) problems: Found,
@@ -28,67 +28,67 @@ pub(super) struct Stock {
 }
 
 /// The two folders.
-pub(super) struct Shelf {
-    pub(super) prompts: Rack<Arc<PromptSpec>>,
-    pub(super) tools: Rack<Arc<Sidecar>>,
+pub(super) struct DefinitionFolders {
+    pub(super) prompts: DefinitionFolder<Arc<PromptSpec>>,
+    pub(super) tools: DefinitionFolder<Arc<Sidecar>>,
 }
 
 /// A file that is no sidecar, and whether it may be run.
 type Candidate<'a> = (&'a FilePath, Result<(), Unfit>);
 
 /// What was read of a file: the last good reading, and what is wrong or odd now.
-struct Paper<T> {
+struct DefinitionFile<T> {
     good: Option<T>,
     problem: Option<String>,
 }
 
-/// One folder of papers: files of one extension that can be read, others beside them.
-pub(super) struct Rack<T> {
+/// One folder of files: files of one extension that can be read, others beside them.
+pub(super) struct DefinitionFolder<T> {
     /// Where to look, whatever the size of the files.
     pub(super) folder: Folder,
-    /// Largest paper in bytes.
+    /// Largest file in bytes.
     bytes_max: u64,
-    /// What the names of papers end with.
+    /// What the names of files end with.
     ending: &'static str,
-    inventory: Inventory,
-    papers: BTreeMap<FilePath, Paper<T>>,
+    file_index: FileIndex,
+    files: BTreeMap<FilePath, DefinitionFile<T>>,
 }
 
-impl Shelf {
+impl DefinitionFolders {
     /// The folders beside the resources in `folder`.
-    pub(super) fn new(folder: &Folder) -> Shelf {
-        Shelf {
-            prompts: Rack::new(folder, "prompts", ".md"),
-            tools: Rack::new(folder, "tools", ".json"),
+    pub(super) fn new(folder: &Folder) -> DefinitionFolders {
+        DefinitionFolders {
+            prompts: DefinitionFolder::new(folder, "prompts", ".md"),
+            tools: DefinitionFolder::new(folder, "tools", ".json"),
         }
     }
 
     /// Looks at both folders.
-    pub(super) fn look(&mut self, trust: Trust) -> Stock {
-        let mut stock = Stock::default();
+    pub(super) fn look(&mut self, trust: Trust) -> Definitions {
+        let mut found_definitions = Definitions::default();
         let read =
-            |name: &str, text: &str| prompt::parse(name, text).map(|(prompt, odd)| (Arc::new(prompt), odd));
-        self.prompts.look(trust, &mut stock, read);
+            |name: &str, text: &str| prompts::parse(name, text).map(|(prompt, odd)| (Arc::new(prompt), odd));
+        self.prompts.look(trust, &mut found_definitions, read);
         let read = |_: &str, text: &str| Sidecar::parse(text).map(|sidecar| (Arc::new(sidecar), None));
-        self.tools.look(trust, &mut stock, read);
-        for (path, paper) in &self.prompts.papers {
-            if let Some(prompt) = &paper.good {
-                stock
+        self.tools.look(trust, &mut found_definitions, read);
+        for (path, file) in &self.prompts.files {
+            if let Some(prompt) = &file.good {
+                found_definitions
                     .prompts
                     .insert(self.prompts.stem(path).to_owned(), prompt.clone());
             }
         }
-        self.pair(&mut stock);
-        stock
+        self.pair(&mut found_definitions);
+        found_definitions
     }
 
     /// Finds the executable of each sidecar.
-    fn pair(&self, stock: &mut Stock) {
+    fn pair(&self, found_definitions: &mut Definitions) {
         let mut programs: BTreeMap<&str, Vec<Candidate<'_>>> = BTreeMap::new();
         let home = &self.tools.folder.root;
         for path in self
             .tools
-            .inventory
+            .file_index
             .paths()
             .filter(|path| !self.tools.is_paper(path))
         {
@@ -99,8 +99,8 @@ impl Shelf {
                 programs.entry(name).or_default().push((path, verdict));
             }
         }
-        for (path, paper) in &self.tools.papers {
-            let Some(sidecar) = &paper.good else { continue };
+        for (path, file) in &self.tools.files {
+            let Some(sidecar) = &file.good else { continue };
             let name = self.tools.stem(path);
             match choose(programs.get(name).map_or(&[], Vec::as_slice)) {
                 Ok(program) => {
@@ -112,14 +112,14 @@ impl Shelf {
                         home: Some(home.clone()),
                         written: self.tools.label(path),
                     };
-                    stock.tools.insert(name.to_owned(), Arc::new(spec));
+                    found_definitions.tools.insert(name.to_owned(), Arc::new(spec));
                 }
-                Err(problem) => drop(stock.problems.insert(self.tools.label(path), problem)),
+                Err(problem) => drop(found_definitions.problems.insert(self.tools.label(path), problem)),
             }
         }
         let with_sidecar: BTreeSet<&str> = self
             .tools
-            .papers
+            .files
             .keys()
             .map(|path| self.tools.stem(path))
             .collect();
@@ -133,7 +133,7 @@ impl Shelf {
             // What cannot be run is a file that the tools use.
             if verdict.is_ok() && !awaited.contains(path) {
                 let problem = "an executable without a sidecar: add NAME.json beside it".to_owned();
-                stock.problems.insert(self.tools.label(path), problem);
+                found_definitions.problems.insert(self.tools.label(path), problem);
             }
         }
     }
@@ -154,8 +154,8 @@ fn choose<'a>(candidates: &[Candidate<'a>]) -> Result<&'a FilePath, String> {
     }
 }
 
-impl<T> Rack<T> {
-    fn new(folder: &Folder, name: &str, ending: &'static str) -> Rack<T> {
+impl<T> DefinitionFolder<T> {
+    fn new(folder: &Folder, name: &str, ending: &'static str) -> DefinitionFolder<T> {
         let bytes_max = folder.file_bytes_max;
         let folder = Folder {
             root: folder.base.join(name),
@@ -164,12 +164,12 @@ impl<T> Rack<T> {
             file_bytes_max: u64::MAX,
             ..folder.clone()
         };
-        Rack {
+        DefinitionFolder {
             folder,
             bytes_max,
             ending,
-            inventory: Inventory::default(),
-            papers: BTreeMap::new(),
+            file_index: FileIndex::default(),
+            files: BTreeMap::new(),
         }
     }
 
@@ -191,29 +191,31 @@ impl<T> Rack<T> {
         }
     }
 
-    /// Looks at the folder and reads the papers that may be others.
+    /// Looks at the folder and reads the files that may be others.
     fn look(
         &mut self,
         trust: Trust,
-        stock: &mut Stock,
+        found_definitions: &mut Definitions,
         read: impl Fn(&str, &str) -> Result<(T, Option<String>), String>,
     ) {
-        let look = self.folder.look(Scope::All, &self.inventory);
-        let plan = self.inventory.plan(&look.survey, trust);
+        let look = self.folder.look(Scope::All, &self.file_index);
+        let plan = self.file_index.plan(&look.survey, trust);
         for path in &plan.remove {
-            self.inventory.forget(path);
-            self.papers.remove(path);
+            self.file_index.forget(path);
+            self.files.remove(path);
         }
-        stock.doubt |= !plan.doubt.is_empty();
-        for (path, sight) in plan.read {
+        found_definitions.doubt |= !plan.doubt.is_empty();
+        for (path, seen) in plan.read {
             if self.is_paper(&path) {
-                stock.doubt |= self.take_in(path, sight, &read);
+                found_definitions.doubt |= self.take_in(path, seen, &read);
             } else {
-                self.keep(path, sight, true);
+                self.keep(path, seen, true);
             }
         }
         for (path, reason) in &look.survey.skipped {
-            stock.problems.insert(self.label(path), reason.to_string());
+            found_definitions
+                .problems
+                .insert(self.label(path), reason.to_string());
         }
         for path in &look.not_utf8 {
             let name = self
@@ -222,38 +224,40 @@ impl<T> Rack<T> {
                 .file_name()
                 .map(Path::new)
                 .unwrap_or(Path::new(""));
-            stock.problems.insert(
+            found_definitions.problems.insert(
                 name.join(path).display().to_string(),
                 SkipReason::NotUtf8.to_string(),
             );
         }
         if let Some((_, first)) = &look.beyond {
             let problem = "more files than workspace.files_max".to_owned();
-            stock.problems.insert(self.label(first), problem);
+            found_definitions.problems.insert(self.label(first), problem);
         }
-        for (path, paper) in &self.papers {
-            if let Some(problem) = &paper.problem {
-                stock.problems.insert(self.label(path), problem.clone());
+        for (path, file) in &self.files {
+            if let Some(problem) = &file.problem {
+                found_definitions
+                    .problems
+                    .insert(self.label(path), problem.clone());
             }
         }
     }
 
-    /// Reads a paper; answers whether it must be looked at again soon.
+    /// Reads a file; answers whether it must be looked at again soon.
     fn take_in(
         &mut self,
         path: FilePath,
-        sight: Sight,
+        seen: SeenFile,
         read: &impl Fn(&str, &str) -> Result<(T, Option<String>), String>,
     ) -> bool {
         let name = self.stem(&path).to_owned();
-        let mut paper = self.papers.remove(&path).unwrap_or(Paper {
+        let mut file = self.files.remove(&path).unwrap_or(DefinitionFile {
             good: None,
             problem: None,
         });
         let mut again = false;
-        let (mut settled, mut identity) = (false, sight.identity);
+        let (mut settled, mut identity) = (false, seen.identity);
         match self.open(&path) {
-            _ if !is_name(&name) => (paper.problem, settled) = (Some(invalid_name(&name)), true),
+            _ if !is_name(&name) => (file.problem, settled) = (Some(invalid_name(&name)), true),
             Reading::File(contents) => {
                 (settled, identity) = (contents.settled, contents.identity);
                 let text = contents
@@ -261,17 +265,17 @@ impl<T> Rack<T> {
                     .as_text()
                     .ok_or("it is not text in UTF-8".to_owned());
                 match text.and_then(|text| read(&name, text)) {
-                    Ok((good, odd)) => (paper.good, paper.problem) = (Some(good), odd),
+                    Ok((good, odd)) => (file.good, file.problem) = (Some(good), odd),
                     // Half of a write, perhaps: what was good stays.
-                    Err(problem) => paper.problem = Some(problem),
+                    Err(problem) => file.problem = Some(problem),
                 }
             }
-            Reading::Skipped(reason) => (paper.good, paper.problem) = (None, Some(reason.to_string())),
-            Reading::Failed(error) => paper.problem = Some(format!("{}: {error}", SkipReason::Unreadable)),
+            Reading::Skipped(reason) => (file.good, file.problem) = (None, Some(reason.to_string())),
+            Reading::Failed(error) => file.problem = Some(format!("{}: {error}", SkipReason::Unreadable)),
             Reading::Gone | Reading::Unsettled => again = true,
         }
-        self.keep(path.clone(), Sight { identity, ..sight }, settled);
-        self.papers.insert(path, paper);
+        self.keep(path.clone(), SeenFile { identity, ..seen }, settled);
+        self.files.insert(path, file);
         again
     }
 
@@ -286,13 +290,13 @@ impl<T> Rack<T> {
         }
     }
 
-    fn keep(&mut self, path: FilePath, sight: Sight, settled: bool) {
-        let known = Known {
-            identity: sight.identity,
+    fn keep(&mut self, path: FilePath, seen: SeenFile, settled: bool) {
+        let known = KnownFile {
+            identity: seen.identity,
             settled,
             served: true,
-            target: sight.target,
+            target: seen.target,
         };
-        self.inventory.keep(path, known);
+        self.file_index.keep(path, known);
     }
 }

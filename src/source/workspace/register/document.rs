@@ -3,11 +3,11 @@
 //! Pure. Owns: the shape of the document and its checks. It is taken as a whole or not at all; every refusal says
 //! where and what. Never runs `register` and never publishes.
 
-use super::field;
-use super::problem::Found;
-use super::prompt::{self, Head, PromptSpec};
-use super::template::Template;
-use super::tool::{self, Sidecar, ToolSpec, invalid_name, is_name, text};
+use crate::source::workspace::fields;
+use crate::source::workspace::problems::Found;
+use crate::source::workspace::prompts::{self, Head, PromptSpec};
+use crate::source::workspace::template::Template;
+use crate::source::workspace::tools::{self, Sidecar, ToolSpec, invalid_name, is_name, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
@@ -34,12 +34,12 @@ type Odd<T> = (Arc<T>, Option<String>);
 
 /// What `register` printed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Document {
-    pub(super) resources: BTreeMap<ResourceUri, Resource>,
-    pub(super) tools: BTreeMap<String, Arc<ToolSpec>>,
-    pub(super) prompts: BTreeMap<String, Arc<PromptSpec>>,
+pub(in crate::source::workspace) struct Document {
+    pub(in crate::source::workspace) resources: BTreeMap<ResourceUri, Resource>,
+    pub(in crate::source::workspace) tools: BTreeMap<String, Arc<ToolSpec>>,
+    pub(in crate::source::workspace) prompts: BTreeMap<String, Arc<PromptSpec>>,
     /// What is odd about it but no reason to refuse it.
-    pub(super) odd: Found,
+    pub(in crate::source::workspace) odd: Found,
 }
 
 impl Document {
@@ -47,9 +47,9 @@ impl Document {
     ///
     /// # Errors
     /// Where it is wrong, and how.
-    pub(super) fn read(value: &Value, dir: &Path) -> Result<Document, String> {
+    pub(in crate::source::workspace) fn read(value: &Value, dir: &Path) -> Result<Document, String> {
         let object = value.as_object().ok_or("it must print a JSON object")?;
-        if let Some(unknown) = field::unknown(object, &KINDS) {
+        if let Some(unknown) = fields::unknown(object, &KINDS) {
             return Err(unknown);
         }
         let prompts = items(object, "prompts", prompt)?;
@@ -126,7 +126,7 @@ fn resource(object: &Map<String, Value>) -> Result<(ResourceUri, Resource), Stri
 }
 
 fn tool(object: &Map<String, Value>, dir: &Path) -> Result<(String, Arc<ToolSpec>), String> {
-    let known: Vec<&str> = ["name", "command"].into_iter().chain(tool::FIELDS).collect();
+    let known: Vec<&str> = ["name", "command"].into_iter().chain(tools::FIELDS).collect();
     refuse_unknown(object, &known)?;
     let name = name(object)?;
     let words = object
@@ -155,7 +155,7 @@ fn tool(object: &Map<String, Value>, dir: &Path) -> Result<(String, Arc<ToolSpec
 fn prompt(object: &Map<String, Value>) -> Result<(String, Odd<PromptSpec>), String> {
     let known: Vec<&str> = ["name", "messages", "template"]
         .into_iter()
-        .chain(prompt::FIELDS)
+        .chain(prompts::FIELDS)
         .collect();
     refuse_unknown(object, &known)?;
     if let Some(unknown) = Head::unknown_field(object) {
@@ -171,7 +171,7 @@ fn prompt(object: &Map<String, Value>) -> Result<(String, Odd<PromptSpec>), Stri
     let (mut messages, mut odd) = (Vec::new(), None);
     for (role, text) in texts {
         let (template, unknown) = Template::parse(&text, &head.names());
-        odd = odd.or_else(|| prompt::odd_placeholders(&unknown));
+        odd = odd.or_else(|| prompts::odd_placeholders(&unknown));
         messages.push((role, template));
     }
     let spec = PromptSpec {
@@ -206,7 +206,7 @@ fn name(object: &Map<String, Value>) -> Result<String, String> {
 }
 
 fn refuse_unknown(object: &Map<String, Value>, known: &[&str]) -> Result<(), String> {
-    field::unknown(object, known).map_or(Ok(()), Err)
+    fields::unknown(object, known).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! A tool as it is written: the sidecar beside an executable, or an entry of `register`.
 //!
 //! Pure. Owns: the way from JSON to [`Sidecar`] and [`ToolSpec`]; schemas are compiled here, once. Never reads a
-//! file and never runs anything: the shelf finds the executable, the runner runs it.
+//! file and never runs anything: the definitions finds the executable, the runner runs it.
 
-use super::field;
+use super::fields;
 use super::schema::Schema;
 use crate::config::time;
 use serde_json::{Map, Value, json};
@@ -58,7 +58,7 @@ impl Sidecar {
         let Value::Object(object) = value else {
             return Err("it must be a JSON object".to_owned());
         };
-        match field::unknown(&object, &FIELDS) {
+        match fields::unknown(&object, &FIELDS) {
             Some(unknown) => Err(unknown),
             None => Sidecar::read(&object),
         }
