@@ -12,7 +12,7 @@ pub mod sink;
 pub mod store;
 pub mod config;
 pub mod telemetry;
-mod metric;
+mod metrics;
 mod timestamp;
 mod http_client;
 

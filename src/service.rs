@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use crate::config::{CacheScope, Config};
 use crate::etag_tools::{self, EtagToolLimits};
 use crate::mcp::{CacheHint, Endpoint, McpOptions, serve_stdio};
-use crate::metric::{self, Exporter};
+use crate::metrics::{self, Exporter};
 use crate::sink::{Sinks, events, ws};
 use crate::source::collection::Collection;
 use crate::source::http_api;
@@ -94,7 +94,7 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     running.stop().await;
     let report = bus.shutdown(config.shutdown.drain_timeout).await;
     if report.streams_cut > 0 {
-        metric::limit_reached(metric::Limit::Drain);
+        metrics::limit_reached(metrics::Limit::Drain);
     }
     // The shutdown has handed everything over to the sinks, and closed them.
     sinks.abort();

@@ -7,7 +7,7 @@
 //! Three tables: `meta` (format, epoch, offset, floor), `lines` (URI → line), and `removed` (offset and URI of every
 //! line that is not live, so that the oldest are found when there are more than allowed).
 
-mod fault;
+mod error;
 mod line;
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redb::{Builder, Database, Durability, ReadableTable, ReadableTableMetadata, Table, TableDefinition};
 use tidings_actors::{Checkpoint, Record, ResourceUri, Store, StoreError};
 
-use fault::Fault;
+use error::Fault;
 use line::StoredLine;
 
 /// The name of the file in the data directory.

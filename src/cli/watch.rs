@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::{CliError, block_on, signal, usage};
 use crate::client::{
-    ConnectError, Era, Event, ResourceChanged, Road, Target, WatchError, WatchOptions, Watcher,
+    ConnectError, Era, ResourceChanged, Target, WatchError, WatchEvent, WatchOptions, WatchStrategy, Watcher,
 };
 use crate::config::{LogConfig, LogFormat};
 use crate::timestamp;
@@ -45,9 +45,9 @@ pub(super) struct Watch {
     /// Revisions of the protocol to try: all, 2026-07-28, or 2025-11-25 and older
     #[arg(long, value_enum, default_value_t = EraName::Auto)]
     era: EraName,
-    /// The only road to take; by default the best that the server offers and keeps
-    #[arg(long, value_enum)]
-    road: Option<RoadName>,
+    /// The only strategy to take; by default the best that the server offers and keeps
+    #[arg(long = "road", value_name = "ROAD", value_enum)]
+    strategy: Option<StrategyName>,
     /// Command to run after each change with `sh -c`, one at a time; it finds TIDINGS_URI, TIDINGS_ETAG and TIDINGS_ROAD
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
@@ -74,7 +74,7 @@ impl From<EraName> for Era {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum RoadName {
+enum StrategyName {
     /// subscriptions/listen, of 2026-07-28
     Listen,
     /// resources/subscribe, of the revisions before
@@ -85,13 +85,13 @@ enum RoadName {
     Read,
 }
 
-impl From<RoadName> for Road {
-    fn from(name: RoadName) -> Road {
+impl From<StrategyName> for WatchStrategy {
+    fn from(name: StrategyName) -> WatchStrategy {
         match name {
-            RoadName::Listen => Road::Listen,
-            RoadName::Subscribe => Road::Subscribe,
-            RoadName::Etag => Road::EtagTool,
-            RoadName::Read => Road::ReadAndHash,
+            StrategyName::Listen => WatchStrategy::Listen,
+            StrategyName::Subscribe => WatchStrategy::Subscribe,
+            StrategyName::Etag => WatchStrategy::EtagTool,
+            StrategyName::Read => WatchStrategy::ReadAndHash,
         }
     }
 }
@@ -147,7 +147,7 @@ impl Watch {
 
     fn options(&self) -> WatchOptions {
         WatchOptions {
-            road: self.road.map(Into::into),
+            strategy: self.strategy.map(Into::into),
             ..WatchOptions::default()
         }
     }
@@ -160,16 +160,16 @@ impl Watch {
         uris: Vec<String>,
     ) -> Result<(), CliError> {
         let etags = watcher.subscribe_resources(uris.clone()).await?;
-        say(&listening(name, watcher.revision(), watcher.road()))?;
+        say(&listening(name, watcher.revision(), watcher.strategy()))?;
         for (uri, etag) in uris.iter().zip(&etags) {
-            let road = watcher.road_of(uri).unwrap_or(watcher.road());
-            self.print(uri, etag.as_deref(), road, true)?;
+            let strategy = watcher.strategy_of(uri).unwrap_or(watcher.strategy());
+            self.print(uri, etag.as_deref(), strategy, true)?;
         }
         loop {
             tokio::select! {
                 event = watcher.next_event() => match event {
                     None => return Err(CliError::failed("the watcher ended")),
-                    Some(Event::Changed(changed)) => self.changed(exec, &changed)?,
+                    Some(WatchEvent::Changed(changed)) => self.changed(exec, &changed)?,
                     Some(other) => say(&word(name, &other))?,
                 },
                 ended = exec.ended() => {
@@ -183,17 +183,23 @@ impl Watch {
     }
 
     fn changed(&self, exec: &mut Exec, changed: &ResourceChanged) -> Result<(), CliError> {
-        self.print(&changed.uri, changed.etag.as_deref(), changed.road, false)?;
+        self.print(&changed.uri, changed.etag.as_deref(), changed.strategy, false)?;
         let cannot = |error| CliError::failed(format!("cannot run the command of --exec: {error}"));
         exec.push(changed).map_err(cannot)
     }
 
-    fn print(&self, uri: &str, etag: Option<&str>, road: Road, current: bool) -> Result<(), CliError> {
+    fn print(
+        &self,
+        uri: &str,
+        etag: Option<&str>,
+        strategy: WatchStrategy,
+        current: bool,
+    ) -> Result<(), CliError> {
         let at = timestamp::utc(SystemTime::now());
         let line = Line {
             uri,
             etag,
-            road: road.name(),
+            strategy: strategy.name(),
             at: &at,
             current,
         };
@@ -208,7 +214,8 @@ impl Watch {
 struct Line<'a> {
     uri: &'a str,
     etag: Option<&'a str>,
-    road: &'static str,
+    #[serde(rename = "road")]
+    strategy: &'static str,
     at: &'a str,
     /// Whether it is where watching began, not a change.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -226,21 +233,21 @@ impl Line<'_> {
     }
 }
 
-fn listening(name: &str, revision: &str, road: Road) -> String {
-    format!("listening to {name} on {revision} by {}", road.method())
+fn listening(name: &str, revision: &str, strategy: WatchStrategy) -> String {
+    format!("listening to {name} on {revision} by {}", strategy.method())
 }
 
 /// Word about the connection.
-fn word(name: &str, event: &Event) -> String {
+fn word(name: &str, event: &WatchEvent) -> String {
     match event {
-        Event::Lost { reason, retry_in } => {
+        WatchEvent::Lost { reason, retry_in } => {
             format!(
                 "lost {name}: {reason}; trying again in {:.1} s",
                 retry_in.as_secs_f64()
             )
         }
-        Event::Restored { revision, road } => listening(name, revision, *road),
-        Event::SteppedDown {
+        WatchEvent::Restored { revision, strategy } => listening(name, revision, *strategy),
+        WatchEvent::SteppedDown {
             uri,
             from,
             to,
@@ -249,7 +256,7 @@ fn word(name: &str, event: &Event) -> String {
             let what = uri.as_deref().unwrap_or(name);
             format!("{what} goes from {} to {}: {reason}", from.method(), to.method())
         }
-        Event::Missing { uri, reason } => {
+        WatchEvent::Missing { uri, reason } => {
             format!("{uri} is missing: {reason}; asking again from time to time")
         }
         other => format!("{other:?}"),
@@ -346,7 +353,7 @@ mod tests {
         let line = |etag, current| Line {
             uri: "demo://a",
             etag,
-            road: Road::Listen.name(),
+            strategy: WatchStrategy::Listen.name(),
             at: "2026-11-21T10:00:00Z",
             current,
         };
@@ -371,15 +378,15 @@ mod tests {
 
     #[test]
     fn word_about_the_connection_names_road_and_reason() {
-        let restored = Event::Restored {
+        let restored = WatchEvent::Restored {
             revision: "2025-11-25".to_owned(),
-            road: Road::Subscribe,
+            strategy: WatchStrategy::Subscribe,
         };
         assert_eq!(
             word("http://h/mcp", &restored),
             "listening to http://h/mcp on 2025-11-25 by resources/subscribe"
         );
-        let lost = Event::Lost {
+        let lost = WatchEvent::Lost {
             reason: "the stream broke off".to_owned(),
             retry_in: Duration::from_millis(840),
         };
@@ -391,10 +398,10 @@ mod tests {
 
     #[test]
     fn word_about_a_step_names_both_roads_and_the_reason() {
-        let stepped = |uri: Option<&str>| Event::SteppedDown {
+        let stepped = |uri: Option<&str>| WatchEvent::SteppedDown {
             uri: uri.map(str::to_owned),
-            from: Road::Listen,
-            to: Road::EtagTool,
+            from: WatchStrategy::Listen,
+            to: WatchStrategy::EtagTool,
             reason: "it keeps silent".to_owned(),
         };
         assert_eq!(
@@ -406,9 +413,9 @@ mod tests {
 
     #[test]
     fn every_road_has_one_name() {
-        for road in Road::ALL {
-            let name = RoadName::from_str(road.name(), false).unwrap();
-            assert_eq!(Road::from(name), road);
+        for strategy in WatchStrategy::ALL {
+            let name = StrategyName::from_str(strategy.name(), false).unwrap();
+            assert_eq!(WatchStrategy::from(name), strategy);
         }
     }
 

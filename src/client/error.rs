@@ -35,11 +35,11 @@ pub enum ConnectError {
         /// What went wrong.
         reason: String,
     },
-    /// The server does not offer the only road that was to be taken.
+    /// The server does not offer the only strategy that was to be taken.
     #[error(
-        "{target} cannot be watched that way: it offers no {missing}; leave the choice of the road to the watcher"
+        "{target} cannot be watched that way: it offers no {missing}; leave the choice of the strategy to the watcher"
     )]
-    NoRoad {
+    StrategyUnavailable {
         /// The server.
         target: String,
         /// What it would need.

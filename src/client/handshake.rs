@@ -1,4 +1,4 @@
-//! From an address to a link: the transport, the handshake, and which roads the server offers.
+//! From an address to a link: the transport, the handshake, and which strategies the server offers.
 //!
 //! Owns the choice of revision and the fallback from the newer lifecycle to the older one. It makes one connection and
 //! hands it over as a [`Link`]; it never tries again later.
@@ -21,19 +21,24 @@ use tokio::sync::watch;
 use super::error::{ConnectError, is_unreachable, reason};
 use super::inbox::Inbox;
 use super::link::{ANSWER_TIMEOUT, Link};
-use super::observed::{Observed, Stream};
-use super::target::{Era, Road, Target};
+use super::strategy::WatchStrategy;
+use super::stream_monitor::{MonitoredClient, Stream};
+use super::target::{Era, Target};
 use super::version::etag_of;
 
 /// How long the stream of an older revision is awaited before the first subscription. It may stay silent until its
 /// first event, so going on without it is no error.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connects and shakes hands, in an era that has the `only` road that will be taken, if there is such.
-pub(super) async fn open(target: &Target, era: Era, only: Option<Road>) -> Result<Link, ConnectError> {
+/// Connects and shakes hands, in an era that has the `only` strategy that will be taken, if there is such.
+pub(super) async fn open(
+    target: &Target,
+    era: Era,
+    only: Option<WatchStrategy>,
+) -> Result<Link, ConnectError> {
     let era = match (era, only) {
-        (Era::Auto, Some(Road::Listen)) => Era::Modern,
-        (Era::Auto, Some(Road::Subscribe)) => Era::Legacy,
+        (Era::Auto, Some(WatchStrategy::Listen)) => Era::Modern,
+        (Era::Auto, Some(WatchStrategy::Subscribe)) => Era::Legacy,
         (era, _) => era,
     };
     let mut link = in_era(target, era).await?;
@@ -41,11 +46,11 @@ pub(super) async fn open(target: &Target, era: Era, only: Option<Road>) -> Resul
         tracing::debug!(error, "the server does not list its tools");
     }
     match only {
-        Some(road) if !link.offers(road) => {
+        Some(strategy) if !link.offers(strategy) => {
             link.close().await;
-            Err(ConnectError::NoRoad {
+            Err(ConnectError::StrategyUnavailable {
                 target: target.to_string(),
-                missing: road.method(),
+                missing: strategy.method(),
             })
         }
         _ => Ok(link),
@@ -85,7 +90,7 @@ async fn connect(target: &Target, mode: ClientLifecycleMode) -> Result<Link, Con
                 target: url.clone(),
                 reason: reason(&error),
             };
-            let observed = Observed::new(url, inbox.clone()).map_err(handshake)?;
+            let observed = MonitoredClient::new(url, inbox.clone()).map_err(handshake)?;
             let mut config =
                 StreamableHttpClientTransportConfig::with_uri(url.as_str()).reinit_on_expired_session(false);
             // A stream that ends is opened again once a second, until that fails; then the session is given up.
@@ -93,8 +98,8 @@ async fn connect(target: &Target, mode: ClientLifecycleMode) -> Result<Link, Con
             let stream = observed.stream();
             let transport = StreamableHttpClientTransport::with_client(observed, config);
             let mut link = shake_hands(target, transport, mode, inbox).await?;
-            if link.told == Some(Road::Subscribe) && !has_stream(stream).await {
-                link.told = None;
+            if link.push == Some(WatchStrategy::Subscribe) && !has_stream(stream).await {
+                link.push = None;
             }
             Ok(link)
         }
@@ -129,7 +134,7 @@ where
     T: IntoTransport<RoleClient, E, A>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    let ears = Ears { inbox: inbox.clone() };
+    let ears = NotificationHandler { inbox: inbox.clone() };
     let serving = tokio::time::timeout(ANSWER_TIMEOUT, ears.serve_with_lifecycle(transport, mode)).await;
     let handshake = |reason| ConnectError::Handshake {
         target: target.to_string(),
@@ -145,11 +150,21 @@ where
         .ok_or_else(|| handshake("the server said nothing about itself".to_owned()))?;
     let revision = info.protocol_version.to_string();
     let session = info.protocol_version.as_str() < ProtocolVersion::V_2026_07_28.as_str();
-    let road = if session { Road::Subscribe } else { Road::Listen };
+    let strategy = if session {
+        WatchStrategy::Subscribe
+    } else {
+        WatchStrategy::Listen
+    };
     let resources = info.capabilities.resources.as_ref();
     // In the newer revision it says whether listen streams tell of single resources.
     let told = resources.and_then(|resources| resources.subscribe) == Some(true);
-    Ok(Link::new(running, told.then_some(road), session, revision, inbox))
+    Ok(Link::new(
+        running,
+        told.then_some(strategy),
+        session,
+        revision,
+        inbox,
+    ))
 }
 
 /// Waits until an older revision's stream is open, so that what changes from now on is told; whether it may be.
@@ -182,11 +197,11 @@ fn cause(error: &ClientInitializeError) -> &(dyn std::error::Error + 'static) {
 
 /// What hears the notifications of older revisions.
 #[derive(Clone)]
-struct Ears {
+struct NotificationHandler {
     inbox: Arc<Inbox>,
 }
 
-impl ClientHandler for Ears {
+impl ClientHandler for NotificationHandler {
     async fn on_resource_updated(
         &self,
         params: ResourceUpdatedNotificationParam,

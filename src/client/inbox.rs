@@ -1,13 +1,13 @@
-//! What one connection heard and the keeper has not looked at yet.
+//! What one connection heard and the task has not looked at yet.
 //!
 //! Owns the signals of one connection: the newest update per watched resource, and whether something was missed or
-//! everything ended. Written by the transport and by rmcp's tasks, read by the keeper; it decides nothing but that an
+//! everything ended. Written by the transport and by rmcp's tasks, read by the task; it decides nothing but that an
 //! older etag never replaces a newer one.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::conflated::Conflated;
+use super::latest_queue::LatestQueue;
 use crate::Etag;
 
 /// What a connection can say.
@@ -27,7 +27,7 @@ const LOST: &str = "\0lost";
 
 #[derive(Debug)]
 pub(super) struct Inbox {
-    signals: Conflated<Signal>,
+    signals: LatestQueue<Signal>,
     /// The resources that are listened to; what the server says of others is dropped here, so that no server can
     /// fill the memory.
     watched: Mutex<HashSet<String>>,
@@ -36,7 +36,7 @@ pub(super) struct Inbox {
 impl Inbox {
     pub(super) fn new() -> Inbox {
         Inbox {
-            signals: Conflated::new(),
+            signals: LatestQueue::new(),
             watched: Mutex::default(),
         }
     }

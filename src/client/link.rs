@@ -1,8 +1,8 @@
 //! One connection to a server: the requests a watcher needs, and the subscriptions made on it.
 //!
-//! Owns the roads that the server offers on it, and what lives as long as one connection: rmcp's tasks, the listen stream, the inbox. It answers requests of the
-//! keeper and puts into the inbox what the server says. It never connects again, remembers no etags and reports to
-//! nobody else: when the connection is lost, the keeper makes another one.
+//! Owns the strategies that the server offers on it, and what lives as long as one connection: rmcp's tasks, the listen stream, the inbox. It answers requests of the
+//! task and puts into the inbox what the server says. It never connects again, remembers no etags and reports to
+//! nobody else: when the connection is lost, the task makes another one.
 
 mod etag_tool;
 
@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 
 use super::error::reason;
 use super::inbox::Inbox;
-use super::target::Road;
+use super::strategy::WatchStrategy;
 use super::version::{Version, etag_of, version_of};
 pub(super) use etag_tool::{EtagTools, ITEMS_MAX};
 
@@ -88,8 +88,8 @@ fn or_refusal<T>(uri: &str, outcome: Result<T, LinkError>) -> Result<Result<T, R
 
 /// One connection.
 pub(super) struct Link {
-    /// The road on which the server speaks first, if it offers one.
-    pub(super) told: Option<Road>,
+    /// The strategy on which the server speaks first, if it offers one.
+    pub(super) push: Option<WatchStrategy>,
     /// Its etag tools, if it has any.
     pub(super) tools: Option<EtagTools>,
     /// Whether there is a session that may end as idle.
@@ -111,7 +111,7 @@ impl Link {
     /// The connection that `running` serves.
     pub(super) fn new<S>(
         running: RunningService<RoleClient, S>,
-        told: Option<Road>,
+        push: Option<WatchStrategy>,
         session: bool,
         revision: String,
         inbox: Arc<Inbox>,
@@ -129,7 +129,7 @@ impl Link {
             heard.lost(why);
         });
         Link {
-            told,
+            push,
             tools: None,
             session,
             revision,
@@ -141,20 +141,20 @@ impl Link {
         }
     }
 
-    /// Whether the server offers `road` on this connection. Reading is always worth a try.
-    pub(super) fn offers(&self, road: Road) -> bool {
-        match road {
-            Road::Listen | Road::Subscribe => self.told == Some(road),
-            Road::EtagTool => self.tools.is_some(),
-            Road::ReadAndHash => true,
+    /// Whether the server offers `strategy` on this connection. Reading is always worth a try.
+    pub(super) fn offers(&self, strategy: WatchStrategy) -> bool {
+        match strategy {
+            WatchStrategy::Listen | WatchStrategy::Subscribe => self.push == Some(strategy),
+            WatchStrategy::EtagTool => self.tools.is_some(),
+            WatchStrategy::ReadAndHash => true,
         }
     }
 
     /// Has the server tell of `new` besides `held`, which it tells of already. Answers those it refused.
     pub(super) async fn watch(&mut self, held: &[String], new: &[String]) -> Result<Vec<Refusal>, String> {
         new.iter().for_each(|uri| self.inbox.watch(uri));
-        let refusals = match self.told {
-            Some(Road::Listen) => self.listen_to(held, new).await?,
+        let refusals = match self.push {
+            Some(WatchStrategy::Listen) => self.listen_to(held, new).await?,
             _ => self.subscribe(new).await?,
         };
         refusals
@@ -166,8 +166,8 @@ impl Link {
     /// Has the server tell no longer of `gone`, but still of `held`.
     pub(super) async fn unwatch(&mut self, held: &[String], gone: &[String]) -> Result<(), String> {
         gone.iter().for_each(|uri| self.inbox.unwatch(uri));
-        match self.told {
-            Some(Road::Listen) => match self.listen(held.to_vec()).await {
+        match self.push {
+            Some(WatchStrategy::Listen) => match self.listen(held.to_vec()).await {
                 Ok(_) => Ok(()),
                 // The old stream still tells of everything that is wanted, and what is not is dropped on arrival.
                 Err(LinkError::Refused(_)) => Ok(()),
@@ -253,21 +253,21 @@ impl Link {
         Ok(accepted)
     }
 
-    /// Which versions of `uris` the server has now, in order, or why it does not say; asked as fits `road`.
+    /// Which versions of `uris` the server has now, in order, or why it does not say; asked as fits `strategy`.
     pub(super) async fn versions(
         &self,
         uris: &[String],
-        road: Road,
+        strategy: WatchStrategy,
     ) -> Result<Vec<Result<Version, Refusal>>, String> {
         let mut versions = match &self.tools {
             // An etag is all that is wanted, so no body need travel.
-            Some(tools) if road != Road::ReadAndHash => self.etags(tools, uris).await?,
+            Some(tools) if strategy != WatchStrategy::ReadAndHash => self.etags(tools, uris).await?,
             _ => uris
                 .iter()
                 .map(|uri| Err(Refusal::new(uri, "not asked")))
                 .collect(),
         };
-        if road != Road::EtagTool {
+        if strategy != WatchStrategy::EtagTool {
             for version in &mut versions {
                 if let Err(Refusal { uri, .. }) = version {
                     let read = self.read(uri).await;

@@ -1,11 +1,11 @@
-//! How a watcher behaves: which roads it may take, and how long it waits for what.
+//! How a watcher behaves: which strategies it may take, and how long it waits for what.
 //!
 //! Owns the values, their defaults and their bounds. It reads no file and no environment, and waits for nothing.
 
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::target::Road;
+use super::strategy::WatchStrategy;
 
 /// The shortest wait that can be asked for, so that no server is asked without pause.
 const WAIT_MIN: Duration = Duration::from_millis(10);
@@ -19,9 +19,9 @@ const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidings::client::{Road, WatchOptions};
+/// use tidings::client::{WatchStrategy, WatchOptions};
 /// let mut options = WatchOptions::default();
-/// options.road = Some(Road::ReadAndHash);
+/// options.strategy = Some(WatchStrategy::ReadAndHash);
 /// options.poll_max = Duration::from_secs(5);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,9 +29,9 @@ const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct WatchOptions {
     /// The waits between attempts to connect again (default: a second at most, doubling up to half a minute).
     pub backoff: Backoff,
-    /// The only road to take (default none: the best that the server keeps). A server that does not offer it is not
+    /// The only strategy to take (default none: the best that the server keeps). A server that does not offer it is not
     /// watched.
-    pub road: Option<Road>,
+    pub strategy: Option<WatchStrategy>,
     /// How long after a change a resource is asked for again, where the server has to be asked (default 1 s). The wait
     /// doubles each time nothing changed. Of every wait, up to half is left out by chance.
     pub poll_first: Duration,
@@ -72,7 +72,7 @@ impl Default for WatchOptions {
     fn default() -> WatchOptions {
         WatchOptions {
             backoff: Backoff::default(),
-            road: None,
+            strategy: None,
             poll_first: Duration::from_secs(1),
             poll_max: Duration::from_secs(30),
             verify_first: Duration::from_secs(10),

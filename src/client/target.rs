@@ -1,4 +1,4 @@
-//! Where a server is, which revisions it is spoken to in, and by which road its changes become known.
+//! Where a server is, which revisions it is spoken to in, and by which strategy its changes become known.
 //!
 //! Owns these three values and their texts. It never connects to anything.
 
@@ -72,50 +72,6 @@ pub enum Era {
     Modern,
     /// 2025-11-25 and older, which begin with `initialize`.
     Legacy,
-}
-
-/// By which road changes become known; the better ones are the lesser.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Road {
-    /// `subscriptions/listen`, of 2026-07-28.
-    Listen,
-    /// `resources/subscribe`, of the revisions before.
-    Subscribe,
-    /// The tools `get_resource_etag`, `get_resource_etags` and `wait_for_resource_change`, where the server has them.
-    EtagTool,
-    /// `resources/read`, again and again, and a digest of what it answers.
-    ReadAndHash,
-}
-
-impl Road {
-    /// All of them, the best first.
-    pub const ALL: [Road; 4] = [Road::Listen, Road::Subscribe, Road::EtagTool, Road::ReadAndHash];
-
-    /// The protocol method or the tool behind it.
-    pub fn method(self) -> &'static str {
-        match self {
-            Road::Listen => "subscriptions/listen",
-            Road::Subscribe => "resources/subscribe",
-            Road::EtagTool => "get_resource_etag",
-            Road::ReadAndHash => "resources/read",
-        }
-    }
-
-    /// Its short name, for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Road::Listen => "listen",
-            Road::Subscribe => "subscribe",
-            Road::EtagTool => "etag",
-            Road::ReadAndHash => "read",
-        }
-    }
-
-    /// Whether the server speaks first on it, so that its silence means something.
-    pub fn is_told(self) -> bool {
-        matches!(self, Road::Listen | Road::Subscribe)
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::metric::{self, Limit};
+use crate::metrics::{self, Limit};
 use crate::{
     Body, BoxFuture, Bus, CallContext, CallTool, CallbackError, Closed, Drained, Etag, OpenError,
     PublishError, ResourceUri, SessionOptions, SubscribeError, SubscriberKind, Tool, ToolOutput, WeakBus,
@@ -186,7 +186,7 @@ impl Items {
         if items.items.is_empty() || items.items.len() > limits.items_max {
             let (len, max) = (items.items.len(), limits.items_max);
             if len > max {
-                metric::limit_reached(Limit::EtagItems);
+                metrics::limit_reached(Limit::EtagItems);
             }
             return Err(format!("items has {len} entries: give 1 to {max}").into());
         }
@@ -305,7 +305,7 @@ async fn wait_for_resource_change(
     let asked = items.timeout_ms.map(Duration::from_millis);
     let wait = asked.map_or(limits.wait_max, |asked| asked.min(limits.wait_max));
     if asked.is_some_and(|asked| asked > wait) {
-        metric::limit_reached(Limit::Wait);
+        metrics::limit_reached(Limit::Wait);
     }
     let deadline = tokio::time::Instant::now() + wait;
 

@@ -26,7 +26,7 @@ use super::revision::Revision;
 use super::stdio::pump;
 use super::tool_report::{LogThreshold, Reporter};
 use super::{convert, error};
-use crate::metric::McpMetrics;
+use crate::metrics::McpMetrics;
 use crate::{Bus, Descriptor, Etag, Flow, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
 
 /// The `_meta` key under which a stateless result names its server (2026-07-28, basic/index).

@@ -16,7 +16,7 @@ use super::error;
 use super::handler::Handler;
 use super::revision::Revision;
 use super::stdio::notification;
-use crate::metric::{self, Limit, McpMetrics};
+use crate::metrics::{self, Limit, McpMetrics};
 use crate::{Drained, EndReason, Etag, Flow, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
 
 /// One open listen stream.
@@ -50,7 +50,7 @@ impl Listening {
         let max = handler.options.subscriptions_max;
         let asked = filter.resource_subscriptions.take().unwrap_or_default();
         if asked.len() > max {
-            metric::limit_reached(Limit::SubscriptionsOfStream);
+            metrics::limit_reached(Limit::SubscriptionsOfStream);
             let text = format!(
                 "too many resourceSubscriptions: {} of at most {max}; open several streams",
                 asked.len()

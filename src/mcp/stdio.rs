@@ -23,7 +23,7 @@ use super::handler::{Handler, McpSession, PumpStage};
 use super::listen::Listening;
 use super::metered::Metered;
 use super::options::McpOptions;
-use crate::metric::McpMetrics;
+use crate::metrics::McpMetrics;
 use crate::{Bus, Drained, Entry, Etag, ListKind, OutboxReader, ResourceUri};
 
 /// Serves one client on `input` and `output` until the input ends or the bus stops; the service's stdin and stdout,

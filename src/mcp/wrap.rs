@@ -28,7 +28,7 @@ pub use self::wrapped::Wrapped;
 use super::handler::Handler;
 use super::options::McpOptions;
 use crate::etag_tools::{self, EtagToolLimits};
-use crate::metric::McpMetrics;
+use crate::metrics::McpMetrics;
 use crate::{
     Bus, CallbackError, Closed, Content, Descriptor, Digest, Etag, ListKind, PublishError, Resource,
     ResourceUri,

@@ -28,7 +28,7 @@ use super::stream_writer::StreamWriter;
 use crate::Flow;
 use crate::carry::{Carrier, Stream};
 use crate::mcp::{Metered, PeerAddress};
-use crate::metric::{self, Limit, OpenConnection};
+use crate::metrics::{self, Limit, OpenConnection};
 use crate::sink::ws::ConnectionPlace;
 
 /// How a request for a WebSocket begins.
@@ -61,7 +61,7 @@ async fn peek<T: AsyncRead + Unpin>(stream: T, routes: &Routes) -> Option<Peeked
         peeked = tokio::time::timeout(routes.config.header_timeout, Peeked::new(stream)) => match peeked {
             Ok(peeked) => peeked.ok(),
             Err(_elapsed) => {
-                metric::limit_reached(Limit::HeaderTimeout);
+                metrics::limit_reached(Limit::HeaderTimeout);
                 None
             }
         },
@@ -214,6 +214,6 @@ fn count_limit(limit: Option<Limit>, error: &(dyn std::error::Error + 'static)) 
         cause = error.source();
     }
     if let Some(limit) = limit.or(timed_out.then_some(Limit::WriteTimeout)) {
-        metric::limit_reached(limit);
+        metrics::limit_reached(limit);
     }
 }

@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 use super::connection::carry;
 use crate::config::HttpConfig;
 use crate::mcp::{Endpoint, EndpointBody};
-use crate::metric::{self, HttpMetrics, Limit};
+use crate::metrics::{self, HttpMetrics, Limit};
 use crate::{Bus, Shard};
 
 /// Where MCP is spoken.
@@ -89,7 +89,7 @@ impl HttpServer {
     {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             let limit = self.routes.config.connections_max;
-            metric::limit_reached(Limit::Connections);
+            metrics::limit_reached(Limit::Connections);
             warn!(%peer, limit, "too many connections; one was closed (http.connections_max)");
             let text = format!("{limit} connections are open, as many as http.connections_max allows");
             return Err(io::Error::other(text));
@@ -131,7 +131,7 @@ impl std::fmt::Debug for HttpServer {
 impl Routes {
     /// Answers one request.
     pub(super) async fn answer(&mut self, request: Request<Incoming>) -> Response<AnswerBody> {
-        let path = metric::Path::of(request.uri().path());
+        let path = metrics::Path::of(request.uri().path());
         let answer = match &self.endpoint {
             Some(endpoint) if request.uri().path() == MCP_PATH => {
                 endpoint.handle(request).await.map(Either::Left)

@@ -7,7 +7,7 @@
 
 mod address;
 mod secret;
-mod verdict;
+mod retry;
 mod sender;
 
 use std::time::{Duration, Instant};
@@ -22,9 +22,9 @@ use super::append_file::{AppendFile, FileOptions};
 use super::json_lines::failed;
 use super::record::{GAP, Record, line};
 
+use retry::{AttemptOutcome, RetryPolicy};
 pub use secret::{InvalidSecret, Secret, SecretSource};
 use sender::Sender;
-use verdict::{Patience, Verdict};
 
 /// Where a webhook goes, and how hard it tries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl WebhookOptions {
 #[derive(Debug)]
 pub struct Webhook {
     secret: SecretSource,
-    patience: Patience,
+    patience: RetryPolicy,
     sender: Sender,
     dead_letters: Option<AppendFile>,
     /// What ids of this life begin with.
@@ -151,7 +151,7 @@ impl Webhook {
         let dead_letters = options.dead_letters.as_ref().map(open).transpose()?;
         Ok(Webhook {
             secret: options.secret.clone(),
-            patience: Patience {
+            patience: RetryPolicy {
                 attempts: options.attempts.max(1),
                 retry_for: options.retry_for,
                 backoff_max: options.backoff_max,
@@ -192,22 +192,22 @@ impl Webhook {
     fn send(&mut self, mut message: Message) -> Result<(), SubscriberError> {
         let verdict = match self.secret.read() {
             Ok(secrets) => self.sender.send(&message.id, &message.body, &secrets).judge(),
-            Err(error) => Verdict::Failed(error.to_string(), None),
+            Err(error) => AttemptOutcome::Failed(error.to_string(), None),
         };
         message.attempts += 1;
         match verdict {
-            Verdict::Delivered => {
+            AttemptOutcome::Delivered => {
                 self.trouble = None;
                 Ok(())
             }
-            Verdict::Gone => {
+            AttemptOutcome::Gone => {
                 tracing::warn!(
                     "a webhook's receiver answered 410; nothing more is sent to it until it is attached anew"
                 );
                 self.trouble = Some(Trouble::Gone);
                 self.refuse()
             }
-            Verdict::Failed(reason, asked) => self.failed(message, reason, asked),
+            AttemptOutcome::Failed(reason, asked) => self.failed(message, reason, asked),
         }
     }
 
@@ -354,7 +354,7 @@ mod tests {
             ..options("http://localhost:9/")
         };
         let sender = Sender::new(&options, options.target().unwrap()).unwrap();
-        let verdict::Answer::None(reason) = sender.send("msg", "{}", &[]) else {
+        let retry::Answer::None(reason) = sender.send("msg", "{}", &[]) else {
             panic!("it was answered")
         };
         assert!(reason.contains("localhost has no public address"), "{reason}");

@@ -20,7 +20,7 @@ use axum::response::Response;
 use axum::routing::get;
 
 use crate::Bus;
-use crate::metric::WsMetrics;
+use crate::metrics::WsMetrics;
 use crate::source::http_api::{Access, Kind, Problem, guarded};
 
 /// Bytes that are read from a socket at a time: requests are small.

@@ -7,7 +7,7 @@
 
 use tidings_actors::{Digest, Etag, Line};
 
-use super::fault::Fault;
+use super::error::Fault;
 
 const FORMAT: u8 = 1;
 const LIVE: u8 = 1;

@@ -22,6 +22,7 @@ mod bus_store;
 mod bus_end;
 mod bus_attach;
 mod bus_model;
+mod client;
 mod sink;
 mod mcp;
 mod events;

@@ -64,7 +64,7 @@ impl Exec {
             .args(["-c", line])
             .env("TIDINGS_URI", &changed.uri)
             .env("TIDINGS_ETAG", changed.etag.as_deref().unwrap_or_default())
-            .env("TIDINGS_ROAD", changed.road.name())
+            .env("TIDINGS_ROAD", changed.strategy.name())
             .stdin(Stdio::null())
             .kill_on_drop(true);
         // Of its own group, so that what it started can be ended with it.
@@ -118,7 +118,7 @@ async fn signal_group(id: u32, name: &str) {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use crate::client::Road;
+    use crate::client::WatchStrategy;
     use std::path::Path;
 
     fn changed(uri: &str, etag: &str) -> ResourceChanged {
@@ -126,7 +126,7 @@ mod tests {
             uri: uri.to_owned(),
             etag: Some(etag.to_owned()),
             digest: None,
-            road: Road::EtagTool,
+            strategy: WatchStrategy::EtagTool,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The requests to a server's etag tools: which it has, what they answer, and waiting for a change by one of them.
 //!
 //! Owns the names of the tools and the reading of their answers, which may stand in structured content or in a text.
-//! It remembers no etags; the keeper brings those it holds, and compares.
+//! It remembers no etags; the task brings those it holds, and compares.
 
 use std::future::Future;
 

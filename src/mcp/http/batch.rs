@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::endpoint::{Answer, Inner};
 use super::peek::Peek;
 use super::reply;
-use crate::metric::{self, Limit};
+use crate::metrics::{self, Limit};
 
 impl Inner {
     /// Answers a POST of several messages: an array of the answers to its requests, or 202 when it has none.
@@ -37,7 +37,7 @@ impl Inner {
         let max = self.handler.options.batch_max;
         if messages.is_empty() || messages.len() > max {
             if messages.len() > max {
-                metric::limit_reached(Limit::Batch);
+                metrics::limit_reached(Limit::Batch);
             }
             return reply::bad_request(
                 None,

@@ -30,7 +30,7 @@ use crate::mcp::handler::{Handler, McpSession, Opened};
 use crate::mcp::listen::Listening;
 use crate::mcp::options::McpOptions;
 use crate::mcp::revision::Revision;
-use crate::metric::{self, Limit, McpMetrics};
+use crate::metrics::{self, Limit, McpMetrics};
 use crate::{Bus, Flow, OutboxReader, Position};
 
 /// The body of an answer.
@@ -131,7 +131,7 @@ impl Endpoint {
                 match Limited::new(body, limit).collect().await {
                     Ok(body) => self.inner.post(parts, body.to_bytes()).await,
                     Err(error) if error.is::<LengthLimitError>() => {
-                        metric::limit_reached(Limit::HttpBodyBytes);
+                        metrics::limit_reached(Limit::HttpBodyBytes);
                         reply::too_large(limit)
                     }
                     Err(error) => reply::bad_request(None, &format!("the body could not be read: {error}")),
@@ -278,7 +278,7 @@ impl Inner {
         };
         let place = self.peers.take(*peer, max);
         place.map(Some).ok_or_else(|| {
-            metric::limit_reached(Limit::SessionsOfPeer);
+            metrics::limit_reached(Limit::SessionsOfPeer);
             reply::too_many_sessions_of_peer(id, max)
         })
     }
@@ -336,7 +336,7 @@ impl Inner {
             Err(refusal) => return refusal,
         };
         if session.session.readers() >= STREAMS_PER_SESSION_MAX {
-            metric::limit_reached(Limit::StreamsOfSession);
+            metrics::limit_reached(Limit::StreamsOfSession);
             return reply::too_many_streams_of_session(STREAMS_PER_SESSION_MAX);
         }
         let Some(place) = StreamPlace::take(&self.streams, self.handler.options.streams_max) else {

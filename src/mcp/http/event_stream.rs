@@ -24,7 +24,7 @@ use crate::mcp::frames::{KEEP_ALIVE, Wire};
 use crate::mcp::handler::McpSession;
 use crate::mcp::listen::Listening;
 use crate::mcp::options::McpOptions;
-use crate::metric::{self, Limit, McpMetrics};
+use crate::metrics::{self, Limit, McpMetrics};
 use crate::{Drained, EndReason, Entry, OutboxReader};
 
 /// How long rmcp may take to make the two messages of a listen stream.
@@ -46,7 +46,7 @@ impl StreamPlace {
             (open < max).then_some(open + 1)
         });
         if taken.is_err() {
-            metric::limit_reached(Limit::Streams);
+            metrics::limit_reached(Limit::Streams);
         }
         taken.is_ok().then(|| StreamPlace { open: open.clone() })
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::history::History;
 use super::{KEEP_ALIVE_TICKS, Options};
 use crate::Bus;
-use crate::metric::EventsMetrics;
+use crate::metrics::EventsMetrics;
 
 /// One hub.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use super::frame;
 use super::history::{Event, Found};
 use super::shared::Shared;
 use crate::Filter;
-use crate::metric::{self, Limit};
+use crate::metrics::{self, Limit};
 
 /// Events that are taken from the history at a time, while it is locked.
 const BATCH: usize = 256;
@@ -64,7 +64,7 @@ impl EventStream {
     ) -> Result<EventStream, usize> {
         let mut state = shared.lock();
         if state.open >= shared.streams_max {
-            metric::limit_reached(Limit::EventStreams);
+            metrics::limit_reached(Limit::EventStreams);
             return Err(shared.streams_max);
         }
         state.open += 1;

@@ -11,7 +11,7 @@ use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHO
 use tokio::runtime::Runtime;
 
 use super::address::PublicOnly;
-use super::verdict::Answer;
+use super::retry::Answer;
 use super::{Secret, WebhookOptions};
 use crate::http_client;
 

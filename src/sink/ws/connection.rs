@@ -16,7 +16,7 @@ use tracing::debug;
 use super::close::Close;
 use super::message::{self, Ack, Request};
 use super::{Place, Shared};
-use crate::metric::{self, Limit};
+use crate::metrics::{self, Limit};
 use crate::{
     Closed, Drained, Entry, ListKind, OpenError, OutboxReader, ResourceUri, Session, SessionOptions,
     SubscriberKind,
@@ -32,7 +32,7 @@ type End = Option<Close>;
 pub(super) async fn run(mut socket: WebSocket, shared: &Arc<Shared>) {
     let Some(_place) = Place::take(shared) else {
         let max = shared.options.connections_max;
-        metric::limit_reached(Limit::WsConnections);
+        metrics::limit_reached(Limit::WsConnections);
         let close = Close::full(format!(
             "{max} connections are open (ws.connections_max); try again later"
         ));
@@ -109,7 +109,7 @@ impl Connection<'_> {
                 received = self.socket.next() => self.received(received).await,
                 drained = self.reader.drain(&mut entries) => self.drained(drained, &mut entries).await,
                 () = silent => {
-                    metric::limit_reached(Limit::PongTimeout);
+                    metrics::limit_reached(Limit::PongTimeout);
                     let seconds = self.shared.options.pong_timeout.as_secs();
                     ControlFlow::Break(Some(Close::policy(format!(
                         "no answer to a ping within {seconds} s (ws.pong_timeout)"
@@ -141,7 +141,7 @@ impl Connection<'_> {
     }
 
     fn too_big(&self) -> Close {
-        metric::limit_reached(Limit::WsMessageBytes);
+        metrics::limit_reached(Limit::WsMessageBytes);
         Close::too_big(self.shared.options.message_bytes_max)
     }
 
@@ -304,7 +304,7 @@ impl Connection<'_> {
                 ControlFlow::Break(None)
             }
             Err(_elapsed) => {
-                metric::limit_reached(Limit::WriteTimeout);
+                metrics::limit_reached(Limit::WriteTimeout);
                 debug!(
                     ?limit,
                     "a WebSocket client does not read; it is cut (http.write_timeout)"

@@ -5,7 +5,7 @@
 //! task; never looks at the file.
 
 use super::document::{Built, Shown, Spec};
-use crate::metric::{self, Source};
+use crate::metrics::{self, Source};
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -145,7 +145,7 @@ impl ViewPublisher {
     fn report_refused(&mut self, refusal: Option<&PublishError>) {
         if let Some(error) = refusal.filter(|_| !self.refused) {
             let collection = &self.spec.name;
-            metric::source_failed(Source::Collection);
+            metrics::source_failed(Source::Collection);
             tracing::warn!(collection, %error, "the bus refused a view; it is tried again");
         }
         self.refused = refusal.is_some();

@@ -12,7 +12,7 @@ use super::reading::{self, Reading};
 use super::settle::{Decision, ReadResult, SettleRule};
 use super::watch::FileWatch;
 use crate::config::WorkspaceConfig;
-use crate::metric::{self, Limit, Source};
+use crate::metrics::{self, Limit, Source};
 use crate::source::file_identity::FileIdentity;
 use crate::source::watch::{Debounce, Due};
 use std::path::PathBuf;
@@ -121,7 +121,7 @@ impl Task {
                 match self.debounce.take(Instant::now()) {
                     Some(due) => {
                         if due == Due::Limit {
-                            metric::limit_reached(Limit::Debounce);
+                            metrics::limit_reached(Limit::Debounce);
                         }
                         self.look(due == Due::Quiet).await
                     }
@@ -220,11 +220,11 @@ impl Task {
         self.known = None;
         let decision = self.decide(ReadResult::Faulty, quiet);
         if decision == Decision::Report {
-            metric::source_failed(Source::Collection);
+            metrics::source_failed(Source::Collection);
             match fault {
-                Fault::TooLarge { .. } => metric::limit_reached(Limit::CollectionBytes),
-                Fault::TooMany { .. } => metric::limit_reached(Limit::CollectionItems),
-                Fault::ViewTooLarge { .. } => metric::limit_reached(Limit::BodyBytes),
+                Fault::TooLarge { .. } => metrics::limit_reached(Limit::CollectionBytes),
+                Fault::TooMany { .. } => metrics::limit_reached(Limit::CollectionItems),
+                Fault::ViewTooLarge { .. } => metrics::limit_reached(Limit::BodyBytes),
                 _ => {}
             }
             let (collection, file) = (&self.name, self.file.display());

@@ -11,7 +11,7 @@ use tidings_actors::{Body, Content, Descriptor, Resource, ResourceUri};
 
 use super::problem::{Kind, Problem};
 use super::target::decode;
-use crate::metric::{self, Limit};
+use crate::metrics::{self, Limit};
 
 /// Longest name, title or description in bytes, decoded.
 const TEXT_LEN_MAX: usize = 4096;
@@ -72,7 +72,7 @@ async fn collect(body: HttpBody, bytes_max: usize) -> Result<Bytes, Problem> {
 }
 
 fn too_large(bytes_max: usize) -> Problem {
-    metric::limit_reached(Limit::BodyBytes);
+    metrics::limit_reached(Limit::BodyBytes);
     Kind::BodyTooLarge.because(format!(
         "the body has more than {bytes_max} bytes; shorten it or raise http.body_bytes_max"
     ))

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidings_actors::{Closed, PublishError, ReadError};
 
-use crate::metric;
+use crate::metrics;
 
 /// Longest path that is repeated in an answer; no URI that the bus accepts needs a longer one.
 const INSTANCE_LEN_MAX: usize = 8192;
@@ -168,7 +168,7 @@ pub(super) async fn render(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         if publishes {
-            metric::source_failed(metric::Source::Http);
+            metrics::source_failed(metrics::Source::Http);
         }
         problem.write(&instance, &mut response);
     }

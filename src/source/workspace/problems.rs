@@ -3,7 +3,7 @@
 //! Owns: the open problems, by what they are about, and the log lines: one when a problem begins, one when it ends,
 //! however often it is found in between. Filled by the task after every look; read by its statistics.
 
-use crate::metric::{self, Source};
+use crate::metrics::{self, Source};
 use std::collections::BTreeMap;
 
 /// Problems by what they are about: `tools/count.json`, `register`.
@@ -38,7 +38,7 @@ impl Problems {
         for (subject, problem) in &found {
             if !before.contains_key(subject) {
                 self.reports += 1;
-                metric::source_failed(match finder {
+                metrics::source_failed(match finder {
                     Finder::Register => Source::Register,
                     _ => Source::Workspace,
                 });

@@ -9,7 +9,7 @@ mod document;
 use super::process::{Broken, Launch};
 use super::program::{self, Unfit};
 use crate::config::{RegisterConfig, size, time};
-use crate::metric::{self, Limit};
+use crate::metrics::{self, Limit};
 pub(super) use document::Document;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -105,7 +105,7 @@ impl Register {
             Broken::NotStarted(error) => format!("it could not be started: {error}"),
             Broken::Failed(error) => format!("the system failed: {error}"),
             Broken::TimedOut => {
-                metric::limit_reached(Limit::RegisterTimeout);
+                metrics::limit_reached(Limit::RegisterTimeout);
                 format!(
                     "it took longer than {} (register.timeout)",
                     time::text(self.config.timeout)

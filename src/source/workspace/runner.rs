@@ -8,7 +8,7 @@ use super::process::{Broken, Finished, Launch};
 use super::program;
 use super::tools::ToolSpec;
 use crate::config::{ToolsConfig, size, time};
-use crate::metric::{self, Limit, Source};
+use crate::metrics::{self, Limit, Source};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Runner {
         // The semaphore is never closed, so only the time can be over.
         let Ok(Ok(_place)) = place else {
             let max = self.config.concurrency_max;
-            metric::limit_reached(Limit::ToolConcurrency);
+            metrics::limit_reached(Limit::ToolConcurrency);
             return Err(format!(
                 "{name} is busy: {max} calls run already; try again later (tools.concurrency_max)"
             ));
@@ -95,7 +95,7 @@ impl Runner {
             Err(unfit) => Err(unfit),
         };
         if answered.is_err() {
-            metric::source_failed(Source::Tools);
+            metrics::source_failed(Source::Tools);
         }
         answered
     }
@@ -131,12 +131,12 @@ impl Runner {
             Broken::NotStarted(error) => format!("{name} could not be started: {error}"),
             Broken::Failed(error) => format!("{name} failed: {error}"),
             Broken::TooMuchOutput => {
-                metric::limit_reached(Limit::ToolOutput);
+                metrics::limit_reached(Limit::ToolOutput);
                 let max = size::text(self.config.output_bytes_max);
                 format!("{name} printed more than {max} and was stopped (tools.output_bytes_max)")
             }
             Broken::TimedOut => {
-                metric::limit_reached(Limit::ToolTimeout);
+                metrics::limit_reached(Limit::ToolTimeout);
                 let key = match spec.sidecar.timeout {
                     Some(_) => format!("timeout in {}", spec.written),
                     None => "tools.timeout".to_owned(),

@@ -9,7 +9,7 @@ use super::folder::{Folder, Look};
 use super::path::FilePath;
 use super::skip::{Reports, SkipReason};
 use super::watch::FolderWatch;
-use crate::metric::{self, Limit};
+use crate::metrics::{self, Limit};
 use std::path::Path;
 
 /// The blocking half of the source.
@@ -89,7 +89,7 @@ impl Scanner {
         }
         if let Some((_, first)) = look.beyond.as_ref().filter(|_| before == 0) {
             let (first, max) = (first.as_str(), self.folder.files_max);
-            metric::limit_reached(Limit::Files);
+            metrics::limit_reached(Limit::Files);
             tracing::warn!(
                 first,
                 max,

@@ -4,7 +4,7 @@
 //! for a reason until it is served, gone, or skipped for another one. Filled by the task; read by its statistics.
 
 use super::path::FilePath;
-use crate::metric::{self, Limit, Source};
+use crate::metrics::{self, Limit, Source};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -90,9 +90,9 @@ impl Reports {
         }
         self.skipped.insert(path.to_owned(), reason);
         match reason {
-            SkipReason::TooLarge => metric::limit_reached(Limit::FileBytes),
+            SkipReason::TooLarge => metrics::limit_reached(Limit::FileBytes),
             SkipReason::Unreadable | SkipReason::NoPermission | SkipReason::Refused => {
-                metric::source_failed(Source::Workspace);
+                metrics::source_failed(Source::Workspace);
             }
             _ => {}
         }

@@ -15,7 +15,7 @@ use super::scanner::Scanner;
 use super::skip::SkipReason;
 use super::uri::{path_of, uri_of};
 use super::watch::Mark;
-use crate::metric::{self, Limit};
+use crate::metrics::{self, Limit};
 use crate::source::watch::{Debounce, Due};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -145,7 +145,7 @@ impl Task {
             self.register.notify_one();
         }
         if due == Due::Limit {
-            metric::limit_reached(Limit::Debounce);
+            metrics::limit_reached(Limit::Debounce);
         }
         let scope = self.dirty.take_scope();
         self.look(scope, due == Due::Quiet).await

@@ -14,7 +14,7 @@ const NOTICE_REST: Duration = Duration::from_millis(100);
 
 /// Why a resource is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Why {
+pub(super) enum PollReason {
     /// The server has to be asked.
     Poll,
     /// A notification did not say which version it told of.
@@ -28,7 +28,7 @@ pub(super) enum Why {
 #[derive(Debug)]
 struct Check {
     at: Instant,
-    why: Why,
+    why: PollReason,
     /// The wait before the next question, the chance aside.
     wait: Duration,
     /// When a notification last caused a look.
@@ -36,11 +36,11 @@ struct Check {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Checks {
+pub(super) struct PollSchedule {
     held: BTreeMap<String, Check>,
 }
 
-impl Checks {
+impl PollSchedule {
     /// When something is due; none when nothing ever is.
     pub(super) fn next(&self) -> Option<Instant> {
         self.held.values().map(|check| check.at).min()
@@ -70,36 +70,36 @@ impl Checks {
         let before = self
             .held
             .get(uri)
-            .filter(|check| check.why == Why::Poll && !changed);
+            .filter(|check| check.why == PollReason::Poll && !changed);
         let wait = before.map_or(options.poll_first, |check| options.slower(check.wait));
-        self.put(uri, now + with_chance(wait, random), Why::Poll, wait);
+        self.put(uri, now + with_chance(wait, random), PollReason::Poll, wait);
     }
 
     /// Verifies `uri` once `wait` has passed.
     pub(super) fn verify(&mut self, uri: &str, now: Instant, wait: Duration, random: u32) {
-        self.put(uri, now + with_chance(wait, random), Why::Verify, wait);
+        self.put(uri, now + with_chance(wait, random), PollReason::Verify, wait);
     }
 
     /// Looks again at what changed silently, once the notification had its time.
     pub(super) fn suspect(&mut self, uri: &str, at: Instant) {
-        self.put(uri, at, Why::Suspicion, Duration::ZERO);
+        self.put(uri, at, PollReason::Suspicion, Duration::ZERO);
     }
 
     /// Looks at `uri`, of which there was a notification, as soon as it may be.
     pub(super) fn notice(&mut self, uri: &str, now: Instant) {
         let held = self.held.get(uri);
-        if held.is_some_and(|check| check.why == Why::Notice) {
+        if held.is_some_and(|check| check.why == PollReason::Notice) {
             return;
         }
         let looked = held.and_then(|check| check.looked);
         let at = looked.map_or(now, |looked| now.max(looked + NOTICE_REST));
-        self.put(uri, at, Why::Notice, Duration::ZERO);
+        self.put(uri, at, PollReason::Notice, Duration::ZERO);
         if let Some(check) = self.held.get_mut(uri) {
             check.looked = Some(at);
         }
     }
 
-    fn put(&mut self, uri: &str, at: Instant, why: Why, wait: Duration) {
+    fn put(&mut self, uri: &str, at: Instant, why: PollReason, wait: Duration) {
         let looked = self.held.get(uri).and_then(|check| check.looked);
         let check = Check {
             at,
@@ -112,8 +112,8 @@ impl Checks {
 
     /// What is due, and with one that is verified all that are, since one call may ask for many. Until it is scheduled
     /// anew, it is after `later`, so that nothing is forgotten or asked for twice.
-    pub(super) fn take_due(&mut self, now: Instant, later: Duration) -> Vec<(String, Why)> {
-        let verifies = |check: &Check| check.why == Why::Verify;
+    pub(super) fn take_due(&mut self, now: Instant, later: Duration) -> Vec<(String, PollReason)> {
+        let verifies = |check: &Check| check.why == PollReason::Verify;
         let verified = self.held.values().any(|check| verifies(check) && check.at <= now);
         let due = self
             .held
@@ -141,14 +141,17 @@ mod tests {
     const LATER: Duration = Duration::from_secs(1000);
 
     /// The seconds between questions, as long as nothing changes.
-    fn waits(checks: &mut Checks, now: &mut Instant, count: usize) -> Vec<u64> {
+    fn waits(checks: &mut PollSchedule, now: &mut Instant, count: usize) -> Vec<u64> {
         let options = WatchOptions::default();
         let mut out = Vec::new();
         for _ in 0..count {
             let next = checks.next().unwrap();
             out.push((next - *now).as_secs());
             *now = next;
-            assert_eq!(checks.take_due(*now, LATER), [("demo://a".to_owned(), Why::Poll)]);
+            assert_eq!(
+                checks.take_due(*now, LATER),
+                [("demo://a".to_owned(), PollReason::Poll)]
+            );
             checks.poll("demo://a", *now, false, &options, 0);
         }
         out
@@ -156,7 +159,7 @@ mod tests {
 
     #[test]
     fn questions_become_rarer_until_something_changes() {
-        let (mut checks, mut now) = (Checks::default(), Instant::now());
+        let (mut checks, mut now) = (PollSchedule::default(), Instant::now());
         let options = WatchOptions::default();
         checks.poll("demo://a", now, false, &options, 0);
         assert_eq!(waits(&mut checks, &mut now, 7), [1, 2, 4, 8, 16, 30, 30]);
@@ -166,12 +169,12 @@ mod tests {
 
     #[test]
     fn a_notification_is_looked_at_once_however_often_it_comes() {
-        let (mut checks, start) = (Checks::default(), Instant::now());
+        let (mut checks, start) = (PollSchedule::default(), Instant::now());
         checks.verify("demo://a", start, LATER, 0);
         checks.notice("demo://a", start);
         assert_eq!(
             checks.take_due(start, LATER),
-            [("demo://a".to_owned(), Why::Notice)]
+            [("demo://a".to_owned(), PollReason::Notice)]
         );
         checks.verify("demo://a", start, LATER, 0);
         for millis in 1..50 {
@@ -182,14 +185,14 @@ mod tests {
         checks.notice("demo://b", start);
         assert_eq!(
             checks.take_due(start, LATER),
-            [("demo://b".to_owned(), Why::Notice)],
+            [("demo://b".to_owned(), PollReason::Notice)],
             "it was told of"
         );
     }
 
     #[test]
     fn what_is_verified_is_verified_together() {
-        let (mut checks, start) = (Checks::default(), Instant::now());
+        let (mut checks, start) = (PollSchedule::default(), Instant::now());
         checks.verify("demo://a", start, Duration::from_secs(10), 0);
         checks.verify("demo://b", start, Duration::from_secs(60), 0);
         checks.poll(
@@ -203,7 +206,7 @@ mod tests {
             0,
         );
         assert!(checks.take_due(start, LATER).is_empty());
-        let verified = ["demo://a", "demo://b"].map(|uri| (uri.to_owned(), Why::Verify));
+        let verified = ["demo://a", "demo://b"].map(|uri| (uri.to_owned(), PollReason::Verify));
         assert_eq!(checks.take_due(start + Duration::from_secs(10), LATER), verified);
         assert!(checks.take_due(start + Duration::from_secs(11), LATER).is_empty());
     }

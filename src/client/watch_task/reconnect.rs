@@ -1,4 +1,4 @@
-//! The keeper after a loss: it waits, connects again, and asks for what is missing.
+//! The task after a loss: it waits, connects again, and asks for what is missing.
 //!
 //! Owns the waits between attempts. Commands that come meanwhile are answered as far as that needs no connection; what
 //! changed meanwhile is found out by comparing versions.
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{CONNECTION, Command, Keeper, Link, Lost, PING_EVERY, Refusal, WatchError, random};
-use crate::client::{Event, handshake};
+use super::{CONNECTION, Command, Link, Lost, PING_EVERY, Refusal, WatchError, WatchTask, random};
+use crate::client::{WatchEvent, handshake};
 
-impl Keeper {
+impl WatchTask {
     /// Tries until there is a connection on which everything is watched that can be; none when the watcher is gone.
     pub(super) async fn reconnect(&mut self, mut reason: String) -> Option<Link> {
         loop {
             let wait = self.backoff.next(random());
-            let lost = Event::Lost {
+            let lost = WatchEvent::Lost {
                 reason: reason.clone(),
                 retry_in: wait,
             };
@@ -53,17 +53,17 @@ impl Keeper {
     }
 
     async fn connect(&mut self) -> Result<Link, Lost> {
-        let opened = handshake::open(&self.target, self.era, self.options.road).await;
+        let opened = handshake::open(&self.target, self.era, self.options.strategy).await;
         let mut link = opened.map_err(|error| Lost(error.to_string()))?;
         self.ping_at = Instant::now() + PING_EVERY;
         self.retry = None;
-        self.checks.clear();
+        self.schedule.clear();
         self.wait_refusals = 0;
         self.wait_held = false;
-        self.watched.reconnected();
-        let restored = Event::Restored {
+        self.reported.reconnected();
+        let restored = WatchEvent::Restored {
             revision: link.revision.clone(),
-            road: self.best_road(&link),
+            strategy: self.best_strategy(&link),
         };
         self.feed.push(CONNECTION, restored);
         match self.resubscribe(&mut link).await {
@@ -75,47 +75,48 @@ impl Keeper {
         }
     }
 
-    /// Puts everything that is watched but missing on a road, and reports what changed meanwhile.
+    /// Puts everything that is watched but missing on a strategy, and reports what changed meanwhile.
     pub(super) async fn resubscribe(&mut self, link: &mut Link) -> Result<(), Lost> {
-        let missing = self.watched.absent();
+        let missing = self.reported.absent();
         self.replace(link, missing).await?;
-        self.schedule();
+        self.schedule_retry();
         Ok(())
     }
 
     /// Asks for `uris` and reports those that are not at the version last reported.
     pub(super) async fn compare(&mut self, link: &mut Link, uris: Vec<String>) -> Result<(), Lost> {
         for uri in uris {
-            let road = self.best_road(link);
-            let versions = link.versions(std::slice::from_ref(&uri), road).await?;
+            let strategy = self.best_strategy(link);
+            let versions = link.versions(std::slice::from_ref(&uri), strategy).await?;
             match versions.into_iter().next() {
                 Some(Ok(version)) => {
-                    if self.watched.compared(&uri, version) {
+                    if self.reported.compared(&uri, version) {
                         self.report(&uri);
                     }
                     let now = Instant::now().into_std();
-                    self.checks.verify(&uri, now, self.options.verify_first, random());
+                    self.schedule
+                        .verify(&uri, now, self.options.verify_first, random());
                 }
                 Some(Err(refusal)) => self.miss(refusal),
                 None => {}
             }
         }
-        self.schedule();
+        self.schedule_retry();
         Ok(())
     }
 
     /// Notes that the server does not have a resource now, and says so once.
     pub(super) fn miss(&mut self, Refusal { uri, reason }: Refusal) {
-        self.checks.forget(&uri);
-        if self.watched.missed(&uri) {
+        self.schedule.forget(&uri);
+        if self.reported.missed(&uri) {
             let key = format!("\0missing {uri}");
-            self.feed.push(&key, Event::Missing { uri, reason });
+            self.feed.push(&key, WatchEvent::Missing { uri, reason });
         }
     }
 
     /// Decides when what is missing is asked for again.
-    pub(super) fn schedule(&mut self) {
-        if self.watched.absent().is_empty() {
+    pub(super) fn schedule_retry(&mut self) {
+        if self.reported.absent().is_empty() {
             self.retry = None;
             return;
         }

@@ -1,4 +1,4 @@
-//! The roads of the watcher against servers that offer little, promise too much, talk too much, or come and go.
+//! The strategies of the watcher against servers that offer little, promise too much, talk too much, or come and go.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -6,39 +6,35 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-use super::testing::{Manners, Server};
-use super::*;
-use crate::mcp::{Endpoint, McpOptions};
-use crate::store::RedbStore;
-use crate::{Bus, Resource, etag_tools};
+use tidings::client::{
+    Backoff, Era, ResourceChanged, Target, WatchEvent, WatchOptions, WatchStrategy, Watcher,
+};
+use tidings::mcp::{Endpoint, McpOptions};
+use tidings::store::RedbStore;
+use tidings::{Bus, Digest, Resource, etag_tools};
+
+use super::server::{Manners, Server};
+use super::soon;
 
 const MS: Duration = Duration::from_millis(1);
 
 /// Questions come quickly, verification not at all.
 fn quick() -> WatchOptions {
-    WatchOptions {
-        backoff: Backoff::new(20 * MS, 200 * MS),
-        poll_first: 20 * MS,
-        poll_max: 100 * MS,
-        verify_first: Duration::from_secs(600),
-        ..WatchOptions::default()
-    }
+    let mut options = WatchOptions::default();
+    options.backoff = Backoff::new(20 * MS, 200 * MS);
+    options.poll_first = 20 * MS;
+    options.poll_max = 100 * MS;
+    options.verify_first = Duration::from_secs(600);
+    options
 }
 
 /// The same, and the server's promise is verified at once.
 fn wary() -> WatchOptions {
-    WatchOptions {
-        verify_first: 50 * MS,
-        verify_every: 100 * MS,
-        verify_grace: 300 * MS,
-        ..quick()
-    }
-}
-
-async fn soon<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(40), work)
-        .await
-        .expect("it happens within the deadline")
+    let mut options = quick();
+    options.verify_first = 50 * MS;
+    options.verify_every = 100 * MS;
+    options.verify_grace = 300 * MS;
+    options
 }
 
 async fn watcher(url: &str, era: Era, options: WatchOptions) -> Watcher {
@@ -51,17 +47,17 @@ async fn watch(watcher: &mut Watcher, uris: &[&str]) -> Vec<Option<String>> {
     soon(watcher.subscribe_resources(uris)).await.unwrap()
 }
 
-async fn event(watcher: &mut Watcher) -> Event {
+async fn event(watcher: &mut Watcher) -> WatchEvent {
     soon(watcher.next_event()).await.expect("the watcher runs")
 }
 
-async fn change(watcher: &mut Watcher) -> (String, Option<String>, Road) {
+async fn change(watcher: &mut Watcher) -> (String, Option<String>, WatchStrategy) {
     let changed = soon(watcher.next()).await.expect("the watcher runs");
-    (changed.uri, changed.etag, changed.road)
+    (changed.uri, changed.etag, changed.strategy)
 }
 
-fn told(uri: &str, etag: Option<&str>, road: Road) -> (String, Option<String>, Road) {
-    (uri.to_owned(), etag.map(str::to_owned), road)
+fn told(uri: &str, etag: Option<&str>, strategy: WatchStrategy) -> (String, Option<String>, WatchStrategy) {
+    (uri.to_owned(), etag.map(str::to_owned), strategy)
 }
 
 #[tokio::test]
@@ -73,18 +69,18 @@ async fn a_server_that_offers_nothing_is_read_and_each_content_reported_once() {
         };
         let server = Server::with(manners, &[("demo://a", None), ("demo://b", None)]).await;
         let mut watcher = watcher(&server.url(), Era::Auto, quick()).await;
-        assert_eq!(watcher.road(), Road::ReadAndHash);
+        assert_eq!(watcher.strategy(), WatchStrategy::ReadAndHash);
         assert_eq!(watch(&mut watcher, &["demo://a", "demo://b"]).await, [None, None]);
         server.set("demo://a", "first", None);
         server.set("demo://b", "second", None);
         assert_eq!(
             change(&mut watcher).await,
-            told("demo://b", None, Road::ReadAndHash)
+            told("demo://b", None, WatchStrategy::ReadAndHash)
         );
         server.set("demo://a", "third", None);
         assert_eq!(
             change(&mut watcher).await,
-            told("demo://a", None, Road::ReadAndHash)
+            told("demo://a", None, WatchStrategy::ReadAndHash)
         );
         soon(watcher.close()).await;
     }
@@ -99,7 +95,7 @@ async fn a_server_with_etag_tools_alone_is_asked_with_one_call_for_all() {
     let uris = ["demo://a", "demo://b", "demo://c"];
     let server = Server::with(manners, &uris.map(|uri| (uri, Some("v1-5")))).await;
     let mut watcher = watcher(&server.url(), Era::Auto, quick()).await;
-    assert_eq!(watcher.road(), Road::EtagTool);
+    assert_eq!(watcher.strategy(), WatchStrategy::EtagTool);
     assert_eq!(
         watch(&mut watcher, &uris).await,
         [(); 3].map(|()| Some("v1-5".to_owned()))
@@ -108,56 +104,65 @@ async fn a_server_with_etag_tools_alone_is_asked_with_one_call_for_all() {
     server.set("demo://c", "second", Some("v2-6"));
     assert_eq!(
         change(&mut watcher).await,
-        told("demo://c", Some("v2-6"), Road::EtagTool)
+        told("demo://c", Some("v2-6"), WatchStrategy::EtagTool)
     );
     // One that is gone does not hide the others.
     server.remove("demo://a");
-    let Event::Missing { uri, .. } = event(&mut watcher).await else {
+    let WatchEvent::Missing { uri, .. } = event(&mut watcher).await else {
         panic!("a removed resource is missing");
     };
     assert_eq!(uri, "demo://a");
     server.set("demo://b", "second", Some("v2-7"));
     assert_eq!(
         change(&mut watcher).await,
-        told("demo://b", Some("v2-7"), Road::EtagTool)
+        told("demo://b", Some("v2-7"), WatchStrategy::EtagTool)
     );
     server.set("demo://a", "back", Some("v2-8"));
     assert_eq!(
         change(&mut watcher).await,
-        told("demo://a", Some("v2-8"), Road::EtagTool)
+        told("demo://a", Some("v2-8"), WatchStrategy::EtagTool)
     );
 }
 
 #[tokio::test]
 async fn a_resource_that_the_best_road_refuses_takes_the_next_alone() {
-    for (era, best) in [(Era::Modern, Road::Listen), (Era::Legacy, Road::Subscribe)] {
+    for (era, best) in [
+        (Era::Modern, WatchStrategy::Listen),
+        (Era::Legacy, WatchStrategy::Subscribe),
+    ] {
         let server = Server::start(true, &[("demo://a", Some("v1-5")), ("demo://b", None)]).await;
         server.refuse_to_tell("demo://b");
         let mut watcher = watcher(&server.url(), era, quick()).await;
         watch(&mut watcher, &["demo://a", "demo://b"]).await;
-        assert_eq!(watcher.road_of("demo://a"), Some(best));
-        assert_eq!(watcher.road_of("demo://b"), Some(Road::ReadAndHash));
-        let Event::SteppedDown { uri, from, to, .. } = event(&mut watcher).await else {
+        assert_eq!(watcher.strategy_of("demo://a"), Some(best));
+        assert_eq!(watcher.strategy_of("demo://b"), Some(WatchStrategy::ReadAndHash));
+        let WatchEvent::SteppedDown { uri, from, to, .. } = event(&mut watcher).await else {
             panic!("the step is reported first");
         };
         assert_eq!(
             (uri.as_deref(), from, to),
-            (Some("demo://b"), best, Road::ReadAndHash)
+            (Some("demo://b"), best, WatchStrategy::ReadAndHash)
         );
         server.update("demo://a", "second", Some("v2-6")).await;
         assert_eq!(change(&mut watcher).await, told("demo://a", Some("v2-6"), best));
         server.set("demo://b", "second", None);
         assert_eq!(
             change(&mut watcher).await,
-            told("demo://b", None, Road::ReadAndHash)
+            told("demo://b", None, WatchStrategy::ReadAndHash)
         );
     }
 }
 
 #[tokio::test]
 async fn a_server_that_keeps_silent_loses_its_road_and_no_change_is_lost() {
-    for (tools, to) in [(true, Road::EtagTool), (false, Road::ReadAndHash)] {
-        for (era, from) in [(Era::Modern, Road::Listen), (Era::Legacy, Road::Subscribe)] {
+    for (tools, to) in [
+        (true, WatchStrategy::EtagTool),
+        (false, WatchStrategy::ReadAndHash),
+    ] {
+        for (era, from) in [
+            (Era::Modern, WatchStrategy::Listen),
+            (Era::Legacy, WatchStrategy::Subscribe),
+        ] {
             let etag = |etag: &'static str| tools.then_some(etag);
             let manners = Manners {
                 modern: true,
@@ -167,10 +172,10 @@ async fn a_server_that_keeps_silent_loses_its_road_and_no_change_is_lost() {
             let resources = [("demo://a", etag("v1-5")), ("demo://b", etag("v1-5"))];
             let server = Server::with(manners, &resources).await;
             let mut watcher = watcher(&server.url(), era, wary()).await;
-            assert_eq!(watcher.road(), from);
+            assert_eq!(watcher.strategy(), from);
             watch(&mut watcher, &["demo://a", "demo://b"]).await;
             server.set("demo://a", "told to nobody", etag("v2-6"));
-            let expected = Event::SteppedDown {
+            let expected = WatchEvent::SteppedDown {
                 uri: None,
                 from,
                 to,
@@ -187,16 +192,17 @@ async fn a_server_that_keeps_silent_loses_its_road_and_no_change_is_lost() {
 #[tokio::test]
 async fn a_server_that_keeps_its_promise_keeps_its_road() {
     for etags in [true, false] {
-        for (era, road) in [(Era::Modern, Road::Listen), (Era::Legacy, Road::Subscribe)] {
+        for (era, strategy) in [
+            (Era::Modern, WatchStrategy::Listen),
+            (Era::Legacy, WatchStrategy::Subscribe),
+        ] {
             let etag = |version: u32| etags.then(|| format!("v{version}-5"));
             let server = Server::start(true, &[("demo://a", etag(1).as_deref())]).await;
             // Verified far more often than it changes, yet with all the time it may need.
-            let options = WatchOptions {
-                verify_first: 10 * MS,
-                verify_every: 10 * MS,
-                verify_grace: Duration::from_secs(20),
-                ..quick()
-            };
+            let mut options = quick();
+            options.verify_first = 10 * MS;
+            options.verify_every = 10 * MS;
+            options.verify_grace = Duration::from_secs(20);
             let mut watcher = watcher(&server.url(), era, options).await;
             watch(&mut watcher, &["demo://a"]).await;
             for version in 2..30 {
@@ -205,7 +211,7 @@ async fn a_server_that_keeps_its_promise_keeps_its_road() {
                     .await;
                 assert_eq!(
                     change(&mut watcher).await,
-                    told("demo://a", etag(version).as_deref(), road)
+                    told("demo://a", etag(version).as_deref(), strategy)
                 );
             }
         }
@@ -252,38 +258,47 @@ async fn what_changed_while_a_polled_server_was_gone_is_reported_once() {
         let resources = [("demo://a", etag("v1-5")), ("demo://b", etag("v1-5"))];
         let mut server = Server::with(manners, &resources).await;
         let mut watcher = watcher(&server.url(), Era::Auto, quick()).await;
-        let road = watcher.road();
+        let strategy = watcher.strategy();
         watch(&mut watcher, &["demo://a", "demo://b"]).await;
         server.kill().await;
         server.set("demo://a", "changed meanwhile", etag("v2-9"));
-        while !matches!(event(&mut watcher).await, Event::Lost { .. }) {}
+        while !matches!(event(&mut watcher).await, WatchEvent::Lost { .. }) {}
         server.revive().await;
-        assert_eq!(change(&mut watcher).await, told("demo://a", etag("v2-9"), road));
+        assert_eq!(
+            change(&mut watcher).await,
+            told("demo://a", etag("v2-9"), strategy)
+        );
         server.set("demo://b", "next", etag("v2-10"));
-        assert_eq!(change(&mut watcher).await, told("demo://b", etag("v2-10"), road));
+        assert_eq!(
+            change(&mut watcher).await,
+            told("demo://b", etag("v2-10"), strategy)
+        );
     }
 }
 
 #[tokio::test]
 async fn a_road_that_is_forced_is_taken_or_refused() {
     let server = Server::start(true, &[("demo://a", Some("v1-5"))]).await;
-    for road in [Road::Listen, Road::Subscribe, Road::ReadAndHash] {
-        let options = WatchOptions {
-            road: Some(road),
-            ..quick()
-        };
+    for strategy in [
+        WatchStrategy::Listen,
+        WatchStrategy::Subscribe,
+        WatchStrategy::ReadAndHash,
+    ] {
+        let mut options = quick();
+        options.strategy = Some(strategy);
         let mut watcher = watcher(&server.url(), Era::Auto, options).await;
-        assert_eq!(watcher.road(), road);
+        assert_eq!(watcher.strategy(), strategy);
         watch(&mut watcher, &["demo://a"]).await;
-        let etag = format!("v2-{}", road as u8);
-        server.update("demo://a", road.name(), Some(&etag)).await;
-        assert_eq!(change(&mut watcher).await, told("demo://a", Some(&etag), road));
+        let etag = format!("v2-{}", strategy as u8);
+        server.update("demo://a", strategy.name(), Some(&etag)).await;
+        assert_eq!(
+            change(&mut watcher).await,
+            told("demo://a", Some(&etag), strategy)
+        );
         soon(watcher.close()).await;
     }
-    let options = WatchOptions {
-        road: Some(Road::EtagTool),
-        ..quick()
-    };
+    let mut options = quick();
+    options.strategy = Some(WatchStrategy::EtagTool);
     let target = Target::http(&server.url()).unwrap();
     let error = soon(Watcher::connect_with(target, Era::Auto, options))
         .await
@@ -374,25 +389,26 @@ async fn the_etag_road_waits_at_the_server_where_it_can() {
     server.put("demo://a", "first").await;
     server.put("demo://b", "first").await;
     // On a timer, nothing would be seen within the time a test has.
-    let options = WatchOptions {
-        road: Some(Road::EtagTool),
-        poll_first: Duration::from_secs(3000),
-        poll_max: Duration::from_secs(3000),
-        ..quick()
-    };
+    let mut options = quick();
+    options.strategy = Some(WatchStrategy::EtagTool);
+    options.poll_first = Duration::from_secs(3000);
+    options.poll_max = Duration::from_secs(3000);
     let mut watcher = watcher(&server.url(), Era::Auto, options).await;
     watch(&mut watcher, &["demo://a"]).await;
     watch(&mut watcher, &["demo://b"]).await;
     for (uri, text) in [("demo://a", "2"), ("demo://b", "2"), ("demo://a", "3")] {
         let etag = server.put(uri, text).await;
-        assert_eq!(change(&mut watcher).await, told(uri, Some(&etag), Road::EtagTool));
+        assert_eq!(
+            change(&mut watcher).await,
+            told(uri, Some(&etag), WatchStrategy::EtagTool)
+        );
     }
     assert!(soon(watcher.unsubscribe_resource("demo://a")).await.unwrap());
     server.put("demo://a", "4").await;
     let etag = server.put("demo://b", "3").await;
     assert_eq!(
         change(&mut watcher).await,
-        told("demo://b", Some(&etag), Road::EtagTool)
+        told("demo://b", Some(&etag), WatchStrategy::EtagTool)
     );
 }
 
@@ -442,9 +458,13 @@ impl Heard {
 
 #[tokio::test]
 async fn every_final_state_of_200_random_updates_on_each_road_across_a_restart_without_duplicates() {
-    for (index, road) in [Road::Listen, Road::Subscribe, Road::EtagTool]
-        .into_iter()
-        .enumerate()
+    for (index, strategy) in [
+        WatchStrategy::Listen,
+        WatchStrategy::Subscribe,
+        WatchStrategy::EtagTool,
+    ]
+    .into_iter()
+    .enumerate()
     {
         let store = tempfile::tempdir().unwrap();
         let mut server = Tidings::start(([127, 0, 0, 1], 0).into(), store.path()).await;
@@ -452,12 +472,10 @@ async fn every_final_state_of_200_random_updates_on_each_road_across_a_restart_w
         for uri in URIS {
             server.put(uri, "first").await;
         }
-        let options = WatchOptions {
-            road: Some(road),
-            ..quick()
-        };
+        let mut options = quick();
+        options.strategy = Some(strategy);
         let mut watcher = watcher(&server.url(), Era::Auto, options).await;
-        assert_eq!(watcher.road(), road);
+        assert_eq!(watcher.strategy(), strategy);
         watch(&mut watcher, &URIS).await;
         let mut heard = Heard::default();
         let mut numbers = numbers(index as u64);

@@ -1,4 +1,4 @@
-//! What is watched, by which road, and which version of it was last reported.
+//! What is watched, by which strategy, and which version of it was last reported.
 //!
 //! Owns the memory that decides whether a notification or an answer tells anything new. Pure: it neither asks nor
 //! reports, and knows no connection but that a new one has not been asked for anything.
@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use super::inbox::is_older;
-use super::target::Road;
+use super::strategy::WatchStrategy;
 use super::version::Version;
 
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub(super) struct Reported {
     held: BTreeMap<String, Held>,
 }
 
@@ -19,14 +19,14 @@ pub(super) struct Watched {
 struct Held {
     /// The version last reported.
     version: Version,
-    /// The road it is on, or was on while it was present.
-    road: Road,
+    /// The strategy it is on, or was on while it was present.
+    strategy: WatchStrategy,
     presence: Presence,
 }
 
 /// What a notification is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum Novelty {
     /// It tells of a version that was not reported.
     New,
     /// It tells of what was reported, or of nothing that is watched.
@@ -46,43 +46,43 @@ enum Presence {
     Missing,
 }
 
-impl Watched {
+impl Reported {
     pub(super) fn contains(&self, uri: &str) -> bool {
         self.held.contains_key(uri)
     }
 
-    /// Watches `uri`, which is at `version`, by `road`.
-    pub(super) fn add(&mut self, uri: String, version: Version, road: Road) {
+    /// Watches `uri`, which is at `version`, by `strategy`.
+    pub(super) fn add(&mut self, uri: String, version: Version, strategy: WatchStrategy) {
         let presence = Presence::Present;
         let held = Held {
             version,
-            road,
+            strategy,
             presence,
         };
         self.held.insert(uri, held);
     }
 
-    /// The road that `uri` is on, or was on last.
-    pub(super) fn road(&self, uri: &str) -> Option<Road> {
-        self.held.get(uri).map(|held| held.road)
+    /// The strategy that `uri` is on, or was on last.
+    pub(super) fn strategy(&self, uri: &str) -> Option<WatchStrategy> {
+        self.held.get(uri).map(|held| held.strategy)
     }
 
-    /// Notes that `uri` is on `road` now; the one it was on before.
-    pub(super) fn put_on(&mut self, uri: &str, road: Road) -> Option<Road> {
+    /// Notes that `uri` is on `strategy` now; the one it was on before.
+    pub(super) fn put_on(&mut self, uri: &str, strategy: WatchStrategy) -> Option<WatchStrategy> {
         let held = self.held.get_mut(uri)?;
-        Some(std::mem::replace(&mut held.road, road))
+        Some(std::mem::replace(&mut held.strategy, strategy))
     }
 
-    /// What is present on a road that `wanted` accepts.
-    pub(super) fn on(&self, wanted: impl Fn(Road) -> bool) -> Vec<String> {
-        let found = self.held.iter().filter(|(_, held)| wanted(held.road));
+    /// What is present on a strategy that `wanted` accepts.
+    pub(super) fn on(&self, wanted: impl Fn(WatchStrategy) -> bool) -> Vec<String> {
+        let found = self.held.iter().filter(|(_, held)| wanted(held.strategy));
         let present = found.filter(|(_, held)| held.presence == Presence::Present);
         present.map(|(uri, _)| uri.clone()).collect()
     }
 
-    /// The version last reported, and the road that `uri` is on.
-    pub(super) fn known(&self, uri: &str) -> Option<(&Version, Road)> {
-        self.held.get(uri).map(|held| (&held.version, held.road))
+    /// The version last reported, and the strategy that `uri` is on.
+    pub(super) fn known(&self, uri: &str) -> Option<(&Version, WatchStrategy)> {
+        self.held.get(uri).map(|held| (&held.version, held.strategy))
     }
 
     /// Whether `version` is surely another one than the one last reported.
@@ -111,23 +111,23 @@ impl Watched {
     }
 
     /// Notes a notification, and says what it is worth.
-    pub(super) fn updated(&mut self, uri: &str, etag: Option<&str>) -> News {
+    pub(super) fn updated(&mut self, uri: &str, etag: Option<&str>) -> Novelty {
         let Some(held) = self.held.get_mut(uri) else {
-            return News::Known;
+            return Novelty::Known;
         };
         let Some(new) = etag else {
-            return News::Unclear;
+            return Novelty::Unclear;
         };
         if let Some(known) = held.version.etag.as_deref()
             && (new == known || is_older(new, known))
         {
-            return News::Known;
+            return Novelty::Known;
         }
         held.version = Version {
             etag: Some(new.to_owned()),
             digest: None,
         };
-        News::New
+        Novelty::New
     }
 
     /// Notes what was answered, and that the server has it; whether it may be another version than the one last
@@ -167,9 +167,9 @@ mod tests {
         }
     }
 
-    fn watching(version: Version) -> Watched {
-        let mut watched = Watched::default();
-        watched.add("demo://a".to_owned(), version, Road::Listen);
+    fn watching(version: Version) -> Reported {
+        let mut watched = Reported::default();
+        watched.add("demo://a".to_owned(), version, WatchStrategy::Listen);
         watched
     }
 
@@ -177,12 +177,12 @@ mod tests {
     fn a_version_is_news_once() {
         let mut watched = watching(at("v2-5"));
         for (etag, news) in [
-            ("v2-5", News::Known),
-            ("v1-5", News::Known),
-            ("v3-6", News::New),
-            ("v3-6", News::Known),
-            ("v2-5", News::Known),
-            ("other", News::New),
+            ("v2-5", Novelty::Known),
+            ("v1-5", Novelty::Known),
+            ("v3-6", Novelty::New),
+            ("v3-6", Novelty::Known),
+            ("v2-5", Novelty::Known),
+            ("other", Novelty::New),
         ] {
             assert_eq!(watched.updated("demo://a", Some(etag)), news, "{etag}");
         }
@@ -193,7 +193,7 @@ mod tests {
         );
         assert_eq!(
             watched.updated("demo://b", Some("v9-9")),
-            News::Known,
+            Novelty::Known,
             "what is not watched is no news"
         );
     }
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn what_has_no_etag_is_unclear_until_it_is_read() {
         let mut watched = watching(at("v2-5"));
-        assert_eq!(watched.updated("demo://a", None), News::Unclear);
+        assert_eq!(watched.updated("demo://a", None), Novelty::Unclear);
         assert!(!watched.compared("demo://a", at("v2-5")));
         let content = |text: &str| Version {
             etag: None,
@@ -228,16 +228,19 @@ mod tests {
     #[test]
     fn each_resource_is_on_a_road_of_its_own() {
         let mut watched = watching(at("v2-5"));
-        watched.add("demo://b".to_owned(), at("v1-1"), Road::ReadAndHash);
-        assert_eq!(watched.on(Road::is_told), ["demo://a"]);
-        assert_eq!(watched.put_on("demo://a", Road::EtagTool), Some(Road::Listen));
-        assert!(watched.on(Road::is_told).is_empty());
+        watched.add("demo://b".to_owned(), at("v1-1"), WatchStrategy::ReadAndHash);
+        assert_eq!(watched.on(WatchStrategy::is_push), ["demo://a"]);
+        assert_eq!(
+            watched.put_on("demo://a", WatchStrategy::EtagTool),
+            Some(WatchStrategy::Listen)
+        );
+        assert!(watched.on(WatchStrategy::is_push).is_empty());
         watched.reconnected();
         assert!(
             watched.on(|_| true).is_empty(),
             "nothing was asked on a new connection"
         );
-        assert_eq!(watched.road("demo://a"), Some(Road::EtagTool));
+        assert_eq!(watched.strategy("demo://a"), Some(WatchStrategy::EtagTool));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The keeper's questions: on a timer where the server has to be asked, and to verify that it tells where it should.
+//! The task's questions: on a timer where the server has to be asked, and to verify that it tells where it should.
 //!
-//! Owns what an answer leads to: a report, the next question, or the end of trust in a road. When to ask is decided in
+//! Owns what an answer leads to: a report, the next question, or the end of trust in a strategy. When to ask is decided in
 //! `checks`. One question may wait at the server itself; it is asked anew whenever what it waits for has changed.
 
 use std::future::Future;
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Keeper, Link, LinkError, Lost, Refusal, Road, Version, random};
-use crate::client::checks::Why;
+use super::{Link, LinkError, Lost, Refusal, Version, WatchStrategy, WatchTask, random};
 use crate::client::link::ITEMS_MAX;
+use crate::client::poll_schedule::PollReason;
 
 /// How long at least lies between two questions that wait at the server.
 const WAIT_REST: Duration = Duration::from_millis(50);
@@ -37,13 +37,13 @@ pub(super) async fn answer(waiting: &mut Option<Waiting>) -> Result<Vec<Version>
     }
 }
 
-impl Keeper {
+impl WatchTask {
     /// Has a question wait at the server, where it can be; otherwise sees to it that each resource has its turn.
     pub(super) fn arm(&mut self, link: &Link) {
         if self.waiting.is_some() {
             return;
         }
-        let uris = self.watched.on(|road| road == Road::EtagTool);
+        let uris = self.reported.on(|strategy| strategy == WatchStrategy::EtagTool);
         if uris.is_empty() {
             return;
         }
@@ -51,15 +51,15 @@ impl Keeper {
         if !can_wait || uris.len() > ITEMS_MAX || self.wait_held {
             let now = Instant::now().into_std();
             for uri in &uris {
-                if !self.checks.contains(uri) {
-                    self.checks.poll(uri, now, true, &self.options, random());
+                if !self.schedule.contains(uri) {
+                    self.schedule.poll(uri, now, true, &self.options, random());
                 }
             }
             return;
         }
-        uris.iter().for_each(|uri| self.checks.forget(uri));
+        uris.iter().for_each(|uri| self.schedule.forget(uri));
         let etag = |uri: &String| {
-            self.watched
+            self.reported
                 .known(uri)
                 .and_then(|(version, _)| version.etag.clone())
         };
@@ -117,7 +117,7 @@ impl Keeper {
 
     /// Reports `uri` when it is at another version; whether it is.
     fn compared(&mut self, uri: &str, version: Version) -> bool {
-        let changed = self.watched.compared(uri, version);
+        let changed = self.reported.compared(uri, version);
         if changed {
             self.report(uri);
         }
@@ -125,29 +125,30 @@ impl Keeper {
     }
 
     /// Asks for everything that is due.
-    pub(super) async fn look(&mut self, link: &mut Link) -> Result<(), Lost> {
+    pub(super) async fn poll_due(&mut self, link: &mut Link) -> Result<(), Lost> {
         let now = Instant::now().into_std();
-        let mut due = self.checks.take_due(now, self.options.poll_max);
-        let tooled = |keeper: &Keeper, uri: &str| keeper.watched.road(uri) == Some(Road::EtagTool);
+        let mut due = self.schedule.take_due(now, self.options.poll_max);
+        let tooled =
+            |task: &WatchTask, uri: &str| task.reported.strategy(uri) == Some(WatchStrategy::EtagTool);
         if due.iter().any(|(uri, _)| tooled(self, uri)) {
             // Each is asked for by itself now, which finds out what may have spoiled the question that waits.
             self.wait_held = false;
             // One call asks for all of them.
             due.retain(|(uri, _)| !tooled(self, uri));
-            let tooled = self.watched.on(|road| road == Road::EtagTool);
-            due.extend(tooled.into_iter().map(|uri| (uri, Why::Poll)));
+            let tooled = self.reported.on(|strategy| strategy == WatchStrategy::EtagTool);
+            due.extend(tooled.into_iter().map(|uri| (uri, PollReason::Poll)));
         }
         // The same for all, so that what was verified together stays together.
         let random = random();
         let mut silent = None;
-        for road in Road::ALL {
-            let on = |(uri, _): &&(String, Why)| self.watched.road(uri) == Some(road);
-            let due: Vec<(String, Why)> = due.iter().filter(on).cloned().collect();
+        for strategy in WatchStrategy::ALL {
+            let on = |(uri, _): &&(String, PollReason)| self.reported.strategy(uri) == Some(strategy);
+            let due: Vec<(String, PollReason)> = due.iter().filter(on).cloned().collect();
             if due.is_empty() {
                 continue;
             }
             let uris: Vec<String> = due.iter().map(|(uri, _)| uri.clone()).collect();
-            let versions = link.versions(&uris, road).await?;
+            let versions = link.versions(&uris, strategy).await?;
             for ((uri, why), version) in due.into_iter().zip(versions) {
                 match version {
                     Ok(version) => {
@@ -160,7 +161,7 @@ impl Keeper {
             }
         }
         match silent {
-            Some(uri) if self.options.road.is_none() => {
+            Some(uri) if self.options.strategy.is_none() => {
                 let reason = format!("the server did not tell that {uri} changed");
                 self.step_down(link, reason).await
             }
@@ -169,26 +170,26 @@ impl Keeper {
     }
 
     /// Notes an answer; whether it proves that the server kept silent about a change.
-    fn answered(&mut self, uri: &str, why: Why, version: Version, random: u32) -> bool {
+    fn answered(&mut self, uri: &str, why: PollReason, version: Version, random: u32) -> bool {
         let now = Instant::now();
-        let differs = self.watched.surely_differs(uri, &version) == Some(true);
-        let forced = self.options.road.is_some();
+        let differs = self.reported.surely_differs(uri, &version) == Some(true);
+        let forced = self.options.strategy.is_some();
         match why {
-            Why::Verify if differs => {
+            PollReason::Verify if differs => {
                 let at = now + self.options.verify_grace;
-                self.checks.suspect(uri, at.into_std());
+                self.schedule.suspect(uri, at.into_std());
                 return false;
             }
             // The step down compares and reports.
-            Why::Suspicion if differs && !forced => return true,
-            Why::Suspicion | Why::Verify | Why::Notice => {
+            PollReason::Suspicion if differs && !forced => return true,
+            PollReason::Suspicion | PollReason::Verify | PollReason::Notice => {
                 let every = self.options.verify_every;
                 self.compared(uri, version);
-                self.checks.verify(uri, now.into_std(), every, random);
+                self.schedule.verify(uri, now.into_std(), every, random);
             }
-            Why::Poll => {
+            PollReason::Poll => {
                 let changed = self.compared(uri, version);
-                self.checks
+                self.schedule
                     .poll(uri, now.into_std(), changed, &self.options, random);
             }
         }
@@ -197,6 +198,6 @@ impl Keeper {
 
     fn went_missing(&mut self, refusal: Refusal) {
         self.miss(refusal);
-        self.schedule();
+        self.schedule_retry();
     }
 }

@@ -2,13 +2,13 @@
 //! missed meanwhile.
 //!
 //! Owns the order of things: here what the watcher asks and what the server says, in `reconnect` the life after a loss,
-//! in `place` the choice of roads, in `look` the questions that are asked on a timer. What is news is decided in
+//! in `place` the choice of strategies, in `look` the questions that are asked on a timer. What is news is decided in
 //! `watched`, when to ask in `checks`. Receives commands from the watcher and signals from the link; puts events into the
 //! feed, which the watcher reads. It never waits for whoever reads the feed.
 
 mod reconnect;
-mod place;
-mod look;
+mod assign;
+mod poll;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,17 +18,18 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use super::checks::Checks;
-use super::conflated::Conflated;
 use super::error::WatchError;
 use super::inbox::Signal;
+use super::latest_queue::LatestQueue;
 use super::link::{Link, LinkError, Refusal};
 use super::options::WatchOptions;
-use super::target::{Era, Road, Target};
+use super::poll_schedule::PollSchedule;
+use super::reported::{Novelty, Reported};
+use super::strategy::WatchStrategy;
+use super::target::{Era, Target};
 use super::version::Version;
-use super::watched::{News, Watched};
-use super::{Event, ResourceChanged};
-use look::Waiting;
+use super::{ResourceChanged, WatchEvent};
+use poll::Waiting;
 
 /// How often a session of an older revision is used, so that no server ends it as idle: half the shortest limit seen.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -36,12 +37,12 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// Not the URI of anything.
 const CONNECTION: &str = "\0connection";
 
-/// The etags that resources have and the roads they are on, or why they are not watched.
-type Subscribed = Result<Vec<(Option<String>, Road)>, WatchError>;
+/// The etags that resources have and the strategies they are on, or why they are not watched.
+type Subscribed = Result<Vec<(Option<String>, WatchStrategy)>, WatchError>;
 
-/// What the watcher asks of its keeper.
+/// What the watcher asks of its task.
 pub(super) enum Command {
-    /// Watch these too; answers the etags they have now and the roads they are on, in order.
+    /// Watch these too; answers the etags they have now and the strategies they are on, in order.
     Subscribe(Vec<String>, oneshot::Sender<Subscribed>),
     /// Watch this no longer.
     Unsubscribe(String, oneshot::Sender<Result<(), WatchError>>),
@@ -68,21 +69,21 @@ enum Turn {
     Signal(Signal),
     Ping,
     Retry,
-    Look,
+    Poll,
     Waited(Result<Vec<Version>, LinkError>),
 }
 
-pub(super) struct Keeper {
+pub(super) struct WatchTask {
     target: Target,
     era: Era,
     options: WatchOptions,
     backoff: Backoff,
     commands: mpsc::Receiver<Command>,
-    feed: Arc<Conflated<Event>>,
-    watched: Watched,
-    checks: Checks,
-    /// The best road that may be taken still: those before it the server did not keep.
-    floor: Road,
+    feed: Arc<LatestQueue<WatchEvent>>,
+    reported: Reported,
+    schedule: PollSchedule,
+    /// The best strategy that may be taken still: those before it the server did not keep.
+    floor: WatchStrategy,
     /// The question that waits at the server for a change.
     waiting: Option<Waiting>,
     /// When it may be asked next, and how long to wait after it failed to wait.
@@ -96,23 +97,23 @@ pub(super) struct Keeper {
     ping_at: Instant,
 }
 
-impl Keeper {
+impl WatchTask {
     pub(super) fn new(
         target: Target,
         era: Era,
         options: WatchOptions,
         commands: mpsc::Receiver<Command>,
-        feed: Arc<Conflated<Event>>,
-    ) -> Keeper {
-        Keeper {
+        feed: Arc<LatestQueue<WatchEvent>>,
+    ) -> WatchTask {
+        WatchTask {
             target,
             era,
             backoff: options.backoff,
             commands,
             feed,
-            watched: Watched::default(),
-            checks: Checks::default(),
-            floor: Road::Listen,
+            reported: Reported::default(),
+            schedule: PollSchedule::default(),
+            floor: WatchStrategy::Listen,
             waiting: None,
             wait_pace: (Instant::now(), options.poll_first),
             wait_refusals: 0,
@@ -142,8 +143,8 @@ impl Keeper {
         }
         self.feed.close();
         self.waiting = None;
-        let held = self.watched.on(Road::is_told);
-        if link.told == Some(Road::Subscribe)
+        let held = self.reported.on(WatchStrategy::is_push);
+        if link.push == Some(WatchStrategy::Subscribe)
             && let Err(reason) = link.unwatch(&[], &held).await
         {
             tracing::debug!(reason, "the connection was lost before its end");
@@ -160,7 +161,7 @@ impl Keeper {
                 Turn::Command(Some(command)) => self.obey(link, command).await?,
                 Turn::Signal(Signal::Updated(uri, etag)) => self.updated(&uri, etag.as_deref()),
                 Turn::Signal(Signal::Gap) => {
-                    let told = self.watched.on(Road::is_told);
+                    let told = self.reported.on(WatchStrategy::is_push);
                     self.compare(link, told).await?;
                 }
                 Turn::Signal(Signal::Lost(reason)) => return Err(Lost(reason)),
@@ -169,7 +170,7 @@ impl Keeper {
                     link.ping().await?;
                 }
                 Turn::Retry => self.resubscribe(link).await?,
-                Turn::Look => self.look(link).await?,
+                Turn::Poll => self.poll_due(link).await?,
                 Turn::Waited(outcome) => self.waited(link, outcome)?,
             }
         }
@@ -177,27 +178,28 @@ impl Keeper {
 
     async fn turn(&mut self, link: &Link) -> Turn {
         let retry_at = self.retry.map(|(at, _)| at);
-        let look_at = self.checks.next().map(Instant::from_std);
+        let poll_at = self.schedule.next().map(Instant::from_std);
         // Signals go before looks, so that nobody is suspected of silence who has spoken.
         tokio::select! {
             biased;
             command = self.commands.recv() => Turn::Command(command),
             signal = link.inbox.next() => Turn::Signal(signal),
-            outcome = look::answer(&mut self.waiting) => Turn::Waited(outcome),
+            outcome = poll::answer(&mut self.waiting) => Turn::Waited(outcome),
             () = tokio::time::sleep_until(self.ping_at), if link.session => Turn::Ping,
             () = until(retry_at) => Turn::Retry,
-            () = until(look_at) => Turn::Look,
+            () = until(poll_at) => Turn::Poll,
         }
     }
 
     /// Reports a notification, unless what it tells of was reported already, or has to be looked at first.
     fn updated(&mut self, uri: &str, etag: Option<&str>) {
         let now = Instant::now().into_std();
-        match self.watched.updated(uri, etag) {
-            News::Known => {}
-            News::Unclear => self.checks.notice(uri, now),
-            News::New => {
-                self.checks.verify(uri, now, self.options.verify_every, random());
+        match self.reported.updated(uri, etag) {
+            Novelty::Known => {}
+            Novelty::Unclear => self.schedule.notice(uri, now),
+            Novelty::New => {
+                self.schedule
+                    .verify(uri, now, self.options.verify_every, random());
                 self.report(uri);
             }
         }
@@ -205,16 +207,16 @@ impl Keeper {
 
     /// Reports the version that `uri` is known to be at.
     fn report(&self, uri: &str) {
-        let Some((version, road)) = self.watched.known(uri) else {
+        let Some((version, strategy)) = self.reported.known(uri) else {
             return;
         };
         let changed = ResourceChanged {
             uri: uri.to_owned(),
             etag: version.etag.clone(),
             digest: version.digest,
-            road,
+            strategy,
         };
-        self.feed.push(uri, Event::Changed(changed));
+        self.feed.push(uri, WatchEvent::Changed(changed));
     }
 
     // ── Commands ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,9 +232,9 @@ impl Keeper {
                 }
             },
             Command::Unsubscribe(uri, answer) => {
-                let told = self.watched.road(&uri).is_some_and(Road::is_told);
+                let told = self.reported.strategy(&uri).is_some_and(WatchStrategy::is_push);
                 self.forget(&uri);
-                let held = self.watched.on(Road::is_told);
+                let held = self.reported.on(WatchStrategy::is_push);
                 let outcome = if told {
                     link.unwatch(&held, &[uri]).await
                 } else {
@@ -247,38 +249,39 @@ impl Keeper {
 
     /// Watches `uri` no longer.
     fn forget(&mut self, uri: &str) {
-        self.watched.remove(uri);
-        self.checks.forget(uri);
+        self.reported.remove(uri);
+        self.schedule.forget(uri);
         self.waiting = None;
     }
 
     /// Watches all of `uris` or none.
     async fn subscribe(&mut self, link: &mut Link, uris: &[String]) -> Result<Subscribed, Lost> {
         let (held, new): (BTreeSet<String>, BTreeSet<String>) =
-            uris.iter().cloned().partition(|uri| self.watched.contains(uri));
+            uris.iter().cloned().partition(|uri| self.reported.contains(uri));
         let mut etags = BTreeMap::new();
         for uri in held {
-            let road = self.watched.road(&uri).unwrap_or(Road::ReadAndHash);
-            let versions = link.versions(std::slice::from_ref(&uri), road).await?;
+            let strategy = self.reported.strategy(&uri).unwrap_or(WatchStrategy::ReadAndHash);
+            let versions = link.versions(std::slice::from_ref(&uri), strategy).await?;
             match versions.into_iter().next() {
-                Some(Ok(version)) => etags.insert(uri, (version.etag, road)),
+                Some(Ok(version)) => etags.insert(uri, (version.etag, strategy)),
                 Some(Err(refusal)) => return Ok(Err(refusal.into())),
                 None => None,
             };
         }
-        let (placed, refusals) = self.place(link, new.into_iter().collect()).await?;
+        let (placed, refusals) = self.assign(link, new.into_iter().collect()).await?;
         if let Some(refusal) = refusals.into_iter().next() {
-            let told = placed.iter().filter(|placed| placed.road.is_told());
+            let told = placed.iter().filter(|placed| placed.strategy.is_push());
             let told: Vec<String> = told.map(|placed| placed.uri.clone()).collect();
             if !told.is_empty() {
-                link.unwatch(&self.watched.on(Road::is_told), &told).await?;
+                link.unwatch(&self.reported.on(WatchStrategy::is_push), &told)
+                    .await?;
             }
             return Ok(Err(refusal.into()));
         }
         for placed in placed {
-            etags.insert(placed.uri.clone(), (placed.version.etag.clone(), placed.road));
-            self.watched
-                .add(placed.uri.clone(), placed.version.clone(), placed.road);
+            etags.insert(placed.uri.clone(), (placed.version.etag.clone(), placed.strategy));
+            self.reported
+                .add(placed.uri.clone(), placed.version.clone(), placed.strategy);
             self.settle(&placed, None);
         }
         let of = |uri| etags.get(uri).cloned().expect("each is held or was placed");

@@ -10,7 +10,7 @@ use std::task::Poll;
 use tokio::sync::Notify;
 
 #[derive(Debug)]
-pub(super) struct Conflated<T> {
+pub(super) struct LatestQueue<T> {
     state: Mutex<State<T>>,
     wake: Notify,
 }
@@ -22,14 +22,14 @@ struct State<T> {
     closed: bool,
 }
 
-impl<T> Conflated<T> {
-    pub(super) fn new() -> Conflated<T> {
+impl<T> LatestQueue<T> {
+    pub(super) fn new() -> LatestQueue<T> {
         let state = State {
             order: VecDeque::new(),
             values: HashMap::new(),
             closed: false,
         };
-        Conflated {
+        LatestQueue {
             state: Mutex::new(state),
             wake: Notify::new(),
         }
@@ -104,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
 
-    fn drained(queue: &Conflated<u32>) -> Vec<(String, u32)> {
+    fn drained(queue: &LatestQueue<u32>) -> Vec<(String, u32)> {
         queue.close();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut out = Vec::new();
@@ -117,7 +117,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_holds_the_newest_of_each_key_in_order_of_first_mention(pushes in proptest::collection::vec(("[a-d]", any::<u32>()), 0..40)) {
-            let queue = Conflated::new();
+            let queue = LatestQueue::new();
             let mut expected: Vec<(String, u32)> = Vec::new();
             for (key, value) in pushes {
                 queue.push(&key, value);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_is_preferred_stays_and_what_is_forgotten_goes() {
-        let queue = Conflated::new();
+        let queue = LatestQueue::new();
         for (key, value) in [("a", 5), ("b", 1), ("a", 3), ("c", 1), ("a", 7)] {
             queue.push_unless(key, value, |held, new| held > new);
         }
@@ -142,7 +142,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_waiting_reader_is_woken_by_a_value_and_by_the_end() {
-        let queue = Arc::new(Conflated::new());
+        let queue = Arc::new(LatestQueue::new());
         let reader = tokio::spawn({
             let queue = queue.clone();
             async move { (queue.next().await, queue.next().await) }

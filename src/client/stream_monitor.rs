@@ -2,7 +2,7 @@
 //!
 //! Owns nothing of the protocol: every call goes through unchanged. It says in the inbox what rmcp keeps to itself:
 //! that the GET stream was opened again (something may have been missed) or cannot be had any more (the session is
-//! lost, though requests might still be answered). A stream that never was is no loss: there are other roads.
+//! lost, though requests might still be answered). A stream that never was is no loss: there are other strategies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,14 +40,14 @@ pub(super) enum Stream {
 }
 
 #[derive(Clone)]
-pub(super) struct Observed {
+pub(super) struct MonitoredClient {
     client: reqwest::Client,
     inbox: Arc<Inbox>,
     stream: watch::Sender<Stream>,
 }
 
-impl Observed {
-    pub(super) fn new(url: &str, inbox: Arc<Inbox>) -> Result<Observed, reqwest::Error> {
+impl MonitoredClient {
+    pub(super) fn new(url: &str, inbox: Arc<Inbox>) -> Result<MonitoredClient, reqwest::Error> {
         let client = http_client::builder(url)
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_keepalive(KEEPALIVE)
@@ -55,7 +55,7 @@ impl Observed {
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
         let (stream, _) = watch::channel(Stream::Awaited);
-        Ok(Observed {
+        Ok(MonitoredClient {
             client,
             inbox,
             stream,
@@ -85,7 +85,7 @@ impl Observed {
     }
 }
 
-impl StreamableHttpClient for Observed {
+impl StreamableHttpClient for MonitoredClient {
     type Error = reqwest::Error;
 
     async fn post_message(

@@ -88,7 +88,7 @@ fn builder() -> PrometheusBuilder {
 mod tests {
     use super::*;
     use crate::Bus;
-    use crate::metric::{HttpMetrics, McpMetrics, register};
+    use crate::metrics::{HttpMetrics, McpMetrics, register};
 
     /// What is exported by a bus and a service to which nothing has happened.
     fn text() -> String {
