@@ -14,6 +14,8 @@ pub mod config;
 pub mod telemetry;
 mod metrics;
 mod timestamp;
+#[doc(hidden)]
+pub mod wire;
 mod http_client;
 
 pub use mcp::etag_tools;

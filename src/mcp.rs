@@ -21,7 +21,6 @@ mod ending;
 mod wrap;
 
 pub use frames::ETAG_META_KEY;
-pub(crate) use frames::header_value;
 pub use http::{Endpoint, EndpointBody, PeerAddress};
 pub use metered::Metered;
 pub use options::{CacheHint, McpOptions};

@@ -6,7 +6,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::bench::target::Target;
-use crate::mcp::{Revision, header_value};
+use crate::wire::dialect::{Revision, header_value};
 
 /// What a client says to be understood: its revision, and its session where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]

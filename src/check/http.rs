@@ -16,7 +16,7 @@ use super::log::{Log, Via};
 use super::sse::Sse;
 use super::wire::{Answer, MESSAGE_BYTES_MAX, Trouble, reply};
 use crate::http_client;
-use crate::mcp::header_value;
+use crate::wire::dialect::header_value;
 
 const SESSION: &str = "mcp-session-id";
 const REVISION: &str = "mcp-protocol-version";

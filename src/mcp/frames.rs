@@ -3,39 +3,21 @@
 //! Owns: [`Revision`], the `_meta` keys, and the frames of streams. Never: decides who is told (the bus does) or
 //! writes to a socket. A frame that is the same for many streams is encoded once and kept with its notice.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::revision::Revision;
+use crate::wire::dialect::SUBSCRIPTION_ID_META_KEY;
+pub use crate::wire::dialect::ETAG_META_KEY;
 use crate::{Entry, ListKind, Notice, Position};
 
-/// The `_meta` key of an etag (key rules: basic/index, section `_meta`; the prefix is a domain we may use).
-pub const ETAG_META_KEY: &str = "io.github.tidings/etag";
-
-/// The `_meta` key that tags what belongs to a listen stream (2026-07-28, basic/patterns/subscriptions).
-const SUBSCRIPTION_ID_META_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// The slots of a notice's shared frames. Number 3 is the WebSocket's, in `sink/ws/message`.
 mod slot {
     pub(super) const SESSION: usize = 0;
     pub(super) const SESSION_WITH_ID: usize = 1;
     pub(super) const LISTEN: usize = 2;
-}
-
-/// A name or a URI as a header carries it: as it is where it is plain ASCII, else in base64 (2026-07-28,
-/// basic/transports/streamable-http, `Mcp-Name`).
-pub(crate) fn header_value(name: &str) -> String {
-    let plain = !name.is_empty()
-        && name.bytes().all(|byte| (b'!'..=b'~').contains(&byte))
-        && !name.starts_with("=?base64?");
-    if plain {
-        name.to_owned()
-    } else {
-        format!("=?base64?{}?=", STANDARD.encode(name))
-    }
 }
 
 /// A comment that keeps a silent stream open.

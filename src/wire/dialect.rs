@@ -1,0 +1,324 @@
+//! The revisions of MCP, and how the requests of each look: in a session (2024-11-05 to 2025-11-25), or each by itself
+//! (2026-07-28).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::http1::HttpTarget;
+use super::jsonrpc::{notification, request};
+
+/// The `_meta` key of an etag (key rules: basic/index, section `_meta`; the prefix is a domain we may use).
+pub const ETAG_META_KEY: &str = "io.github.tidings/etag";
+/// The `_meta` key that tags the messages of a listen stream (2026-07-28, basic/patterns/subscriptions).
+pub const SUBSCRIPTION_ID_META_KEY: &str = "io.modelcontextprotocol/subscriptionId";
+/// The `_meta` key of the revision of a request of 2026-07-28.
+pub const REVISION_META_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+/// The `_meta` key of the client's capabilities in a request of 2026-07-28.
+pub const CAPABILITIES_META_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
+/// The `_meta` key of the client's name and version in a request of 2026-07-28.
+pub const CLIENT_INFO_META_KEY: &str = "io.modelcontextprotocol/clientInfo";
+
+/// The header of a session's id.
+pub const SESSION_HEADER: &str = "Mcp-Session-Id";
+/// The header of the revision that a request is written in.
+pub const REVISION_HEADER: &str = "MCP-Protocol-Version";
+/// The header of a request's method (2026-07-28).
+pub const METHOD_HEADER: &str = "Mcp-Method";
+/// The header of the tool, prompt or resource that a request is about (2026-07-28).
+pub const NAME_HEADER: &str = "Mcp-Name";
+/// The value of the `Accept` header of every POST.
+pub const ACCEPT_BOTH: &str = "application/json, text/event-stream";
+
+/// The notification that a resource changed.
+pub const RESOURCE_UPDATED: &str = "notifications/resources/updated";
+/// The first message of a listen stream.
+pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+
+/// A revision of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Revision {
+    /// 2024-11-05.
+    R2024_11_05,
+    /// 2025-03-26: clients may send batches; lists that change are not announced.
+    R2025_03_26,
+    /// 2025-06-18.
+    R2025_06_18,
+    /// 2025-11-25: streams begin with a priming event.
+    R2025_11_25,
+    /// 2026-07-28: no sessions; streams are opened by `subscriptions/listen`.
+    R2026_07_28,
+}
+
+impl Revision {
+    /// All revisions, oldest first.
+    pub const ALL: [Revision; 5] = [
+        Revision::R2024_11_05,
+        Revision::R2025_03_26,
+        Revision::R2025_06_18,
+        Revision::R2025_11_25,
+        Revision::R2026_07_28,
+    ];
+
+    /// The revision of that date.
+    pub fn parse(date: &str) -> Option<Revision> {
+        Revision::ALL
+            .into_iter()
+            .find(|revision| revision.as_str() == date)
+    }
+
+    /// Its date, as it is written on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Revision::R2024_11_05 => "2024-11-05",
+            Revision::R2025_03_26 => "2025-03-26",
+            Revision::R2025_06_18 => "2025-06-18",
+            Revision::R2025_11_25 => "2025-11-25",
+            Revision::R2026_07_28 => "2026-07-28",
+        }
+    }
+
+    /// True if every request stands for itself (2026-07-28) rather than in a session.
+    pub fn is_stateless(self) -> bool {
+        self >= Revision::R2026_07_28
+    }
+
+    /// True if requests name the revision in a header.
+    pub fn has_revision_header(self) -> bool {
+        self >= Revision::R2025_06_18
+    }
+}
+
+/// Encodes a name or a URI for a header: plain ASCII as it is, everything else in base64 (2026-07-28,
+/// basic/transports/streamable-http, `Mcp-Name`).
+pub fn header_value(name: &str) -> String {
+    let is_plain = !name.is_empty()
+        && name.bytes().all(|byte| (b'!'..=b'~').contains(&byte))
+        && !name.starts_with("=?base64?");
+    if is_plain {
+        name.to_owned()
+    } else {
+        format!("=?base64?{}?=", STANDARD.encode(name))
+    }
+}
+
+/// A filter for the changes of these resources.
+pub fn resource_filter(uris: &[impl AsRef<str>]) -> Value {
+    let uris: Vec<&str> = uris.iter().map(AsRef::as_ref).collect();
+    json!({ "resourceSubscriptions": uris })
+}
+
+/// The wording of one client: its revision, its name, and its session where it has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dialect {
+    /// The revision that its requests are written in.
+    pub revision: Revision,
+    /// The id of its session, once a server has given one.
+    pub session: Option<String>,
+    client: &'static str,
+}
+
+impl Dialect {
+    /// The dialect of a client of this name that has no session yet.
+    pub fn new(revision: Revision, client: &'static str) -> Dialect {
+        Dialect {
+            revision,
+            session: None,
+            client,
+        }
+    }
+
+    /// The message that opens a session.
+    pub fn initialize_message(&self) -> Value {
+        let params = json!({
+            "protocolVersion": self.revision.as_str(),
+            "capabilities": {},
+            "clientInfo": self.client_info(),
+        });
+        request(0, "initialize", params)
+    }
+
+    /// Adds to `params` the `_meta` that this revision asks of every request.
+    #[must_use]
+    pub fn params(&self, mut params: Value) -> Value {
+        if self.revision.is_stateless() {
+            params["_meta"] = json!({
+                REVISION_META_KEY: self.revision.as_str(),
+                CAPABILITIES_META_KEY: {},
+                CLIENT_INFO_META_KEY: self.client_info(),
+            });
+        }
+        params
+    }
+
+    fn client_info(&self) -> Value {
+        json!({ "name": self.client, "version": env!("CARGO_PKG_VERSION") })
+    }
+
+    /// The headers of a request without a message: the GET of a session's stream, or the DELETE of a session.
+    pub fn session_headers(&self) -> Vec<(&'static str, String)> {
+        let mut headers = Vec::new();
+        if let Some(session) = &self.session {
+            headers.push((SESSION_HEADER, session.clone()));
+        }
+        if self.revision.has_revision_header() {
+            headers.push((REVISION_HEADER, self.revision.as_str().to_owned()));
+        }
+        headers
+    }
+
+    /// The headers of a POST of `message`, beside those of its body.
+    pub fn message_headers(&self, message: &Value) -> Vec<(&'static str, String)> {
+        let method = message["method"].as_str().unwrap_or_default();
+        // The revision is negotiated by this request, and there is no session before its answer.
+        if method == "initialize" {
+            return Vec::new();
+        }
+        let mut headers = self.session_headers();
+        if self.revision.is_stateless() && !method.is_empty() {
+            headers.push((METHOD_HEADER, method.to_owned()));
+            if let Some(name) = subject(method, &message["params"]) {
+                headers.push((NAME_HEADER, header_value(name)));
+            }
+        }
+        headers
+    }
+
+    /// A POST of a message.
+    pub fn post(&self, target: &HttpTarget, message: &Value) -> Vec<u8> {
+        target
+            .request("POST")
+            .header("Accept", ACCEPT_BOTH)
+            .headers(&self.message_headers(message))
+            .body("application/json", message.to_string().as_bytes())
+    }
+
+    /// The POST that opens a session.
+    pub fn initialize(&self, target: &HttpTarget) -> Vec<u8> {
+        self.post(target, &self.initialize_message())
+    }
+
+    /// The POST that ends the opening of a session.
+    pub fn initialized(&self, target: &HttpTarget) -> Vec<u8> {
+        self.post(target, &notification("notifications/initialized"))
+    }
+
+    /// The POST of a request.
+    pub fn request(&self, target: &HttpTarget, id: u64, method: &str, params: Value) -> Vec<u8> {
+        self.post(target, &request(id, method, self.params(params)))
+    }
+
+    /// Opens the stream of notifications: a listen request for `uris`, or the GET of the session.
+    pub fn stream(&self, target: &HttpTarget, uris: &[&str]) -> Vec<u8> {
+        match self.revision.is_stateless() {
+            true => self.listen(target, 1, uris),
+            false => self.session_stream(target, None),
+        }
+    }
+
+    /// The POST that opens a stream of the changes of `uris` (2026-07-28).
+    pub fn listen(&self, target: &HttpTarget, id: u64, uris: &[&str]) -> Vec<u8> {
+        let params = json!({ "notifications": resource_filter(uris) });
+        self.request(target, id, "subscriptions/listen", params)
+    }
+
+    /// The GET of the session's stream, resumed after the event of that id.
+    pub fn session_stream(&self, target: &HttpTarget, last_id: Option<&str>) -> Vec<u8> {
+        let request = target
+            .request("GET")
+            .header("Accept", "text/event-stream")
+            .headers(&self.session_headers());
+        match last_id {
+            Some(id) => request.header("Last-Event-ID", id).finish(),
+            None => request.finish(),
+        }
+    }
+
+    /// The request that ends the session; none where there is no session.
+    pub fn delete(&self, target: &HttpTarget) -> Option<Vec<u8>> {
+        self.session.as_ref()?;
+        let request = target.request("DELETE").headers(&self.session_headers());
+        Some(request.finish())
+    }
+}
+
+/// The tool, prompt or resource that a request is about, where the newest revision asks for it in a header.
+fn subject<'p>(method: &str, params: &'p Value) -> Option<&'p str> {
+    match method {
+        "tools/call" | "prompts/get" => params["name"].as_str(),
+        "resources/read" => params["uri"].as_str(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> HttpTarget {
+        HttpTarget::mcp("127.0.0.1:9".parse().unwrap())
+    }
+
+    fn text(bytes: Vec<u8>) -> String {
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn each_era_opens_its_stream() {
+        let mut old = Dialect::new(Revision::R2025_11_25, "test");
+        old.session = Some("abc".to_owned());
+        let stream = text(old.stream(&target(), &["demo://a"]));
+        assert!(
+            stream.starts_with("GET /mcp HTTP/1.1\r\nHost: 127.0.0.1:9\r\n"),
+            "{stream}"
+        );
+        assert!(
+            stream.contains("Mcp-Session-Id: abc\r\nMCP-Protocol-Version: 2025-11-25\r\n"),
+            "{stream}"
+        );
+        let resumed = text(old.session_stream(&target(), Some("7")));
+        assert!(resumed.ends_with("Last-Event-ID: 7\r\n\r\n"), "{resumed}");
+        let new = Dialect::new(Revision::R2026_07_28, "test");
+        let stream = text(new.stream(&target(), &["demo://a"]));
+        assert!(
+            stream.contains("Mcp-Method: subscriptions/listen\r\n"),
+            "{stream}"
+        );
+        let (_, body) = stream.split_once("\r\n\r\n").unwrap();
+        let body: Value = serde_json::from_str(body).unwrap();
+        assert_eq!(
+            body["params"]["notifications"],
+            json!({ "resourceSubscriptions": ["demo://a"] })
+        );
+        assert_eq!(body["params"]["_meta"][REVISION_META_KEY], "2026-07-28");
+        assert_eq!(
+            (new.delete(&target()), old.delete(&target()).is_some()),
+            (None, true)
+        );
+    }
+
+    #[test]
+    fn names_travel_encoded_in_headers() {
+        let new = Dialect::new(Revision::R2026_07_28, "test");
+        let call = text(new.request(&target(), 7, "tools/call", json!({ "name": "ändern" })));
+        assert!(call.contains("Mcp-Name: =?base64?w6RuZGVybg==?=\r\n"), "{call}");
+        assert_eq!(header_value("demo://a"), "demo://a");
+        assert_eq!(header_value("demo://ä"), "=?base64?ZGVtbzovL8Ok?=");
+        assert!(header_value("=?base64?x?=").starts_with("=?base64?PT9"));
+    }
+
+    #[test]
+    fn revision_header_came_with_2025_06_18() {
+        for revision in Revision::ALL {
+            let initialized = Dialect::new(revision, "test").initialized(&target());
+            let expected = format!("MCP-Protocol-Version: {}\r\n", revision.as_str());
+            assert_eq!(
+                text(initialized).contains(&expected),
+                revision >= Revision::R2025_06_18,
+                "{revision:?}"
+            );
+            let initialize = text(Dialect::new(revision, "test").initialize(&target()));
+            assert!(!initialize.contains("MCP-Protocol-Version"), "{initialize}");
+        }
+    }
+}
