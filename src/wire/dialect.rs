@@ -128,14 +128,13 @@ impl Dialect {
         }
     }
 
-    /// The message that opens a session.
-    pub fn initialize_message(&self) -> Value {
-        let params = json!({
+    /// The parameters of the request that opens a session.
+    pub fn initialize_params(&self) -> Value {
+        json!({
             "protocolVersion": self.revision.as_str(),
             "capabilities": {},
             "clientInfo": self.client_info(),
-        });
-        request(0, "initialize", params)
+        })
     }
 
     /// Adds to `params` the `_meta` that this revision asks of every request.
@@ -195,7 +194,7 @@ impl Dialect {
 
     /// The POST that opens a session.
     pub fn initialize(&self, target: &HttpTarget) -> Vec<u8> {
-        self.post(target, &self.initialize_message())
+        self.post(target, &request(0, "initialize", self.initialize_params()))
     }
 
     /// The POST that ends the opening of a session.

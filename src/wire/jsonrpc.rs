@@ -11,7 +11,10 @@ const QUOTE_BYTES: usize = 200;
 
 /// A request.
 pub fn request(id: impl Into<Value>, method: &str, params: Value) -> Value {
-    json!({ "jsonrpc": "2.0", "id": id.into(), "method": method, "params": params })
+    let mut message = notification(method);
+    message["id"] = id.into();
+    message["params"] = params;
+    message
 }
 
 /// A notification without parameters.
@@ -111,11 +114,10 @@ mod tests {
     use super::*;
 
     fn head(status: u16, is_stream: bool) -> ResponseHead {
-        ResponseHead {
-            status,
-            is_stream,
-            ..ResponseHead::default()
-        }
+        let mut head = ResponseHead::default();
+        head.status = status;
+        head.is_stream = is_stream;
+        head
     }
 
     #[test]
