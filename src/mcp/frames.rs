@@ -8,10 +8,9 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::revision::Revision;
-use crate::wire::dialect::SUBSCRIPTION_ID_META_KEY;
 pub use crate::wire::dialect::ETAG_META_KEY;
+use crate::wire::dialect::SUBSCRIPTION_ID_META_KEY;
 use crate::{Entry, ListKind, Notice, Position};
-
 
 /// The slots of a notice's shared frames. Number 3 is the WebSocket's, in `sink/ws/message`.
 mod slot {
