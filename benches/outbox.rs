@@ -217,7 +217,7 @@ pub(crate) fn tell(size: usize, rounds: usize, drain_every: Option<usize>) -> an
     bus.readers = bus.sessions.iter().map(Session::reader).collect();
     for change in 0..rounds * TELL_MAX {
         let resource = Resource::text(&uris[change % TELL_MAX], format!("change {change}"))?;
-        let told = bus.runtime.block_on(bus.bus.update(resource))?.told;
+        let told = bus.runtime.block_on(bus.bus.update(resource))?.notified;
         ensure!(
             told == size,
             "{told} of {size} subscribers were told of one change"

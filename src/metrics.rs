@@ -20,7 +20,7 @@ use metrics::{
 pub(crate) use exporter::Exporter;
 pub(crate) use transport::{EventsMetrics, WsMetrics};
 
-use crate::Entry;
+use crate::OutboxEntry;
 
 const DELIVERY: &str = "tidings_delivery_seconds";
 const TOOL_CALLS: &str = "tidings_tool_calls_total";
@@ -179,10 +179,10 @@ impl McpMetrics {
     }
 
     /// These entries were written as one: the one that waited longest counts.
-    pub(crate) fn wrote(&self, entries: &[Entry]) {
-        let at = |entry: &Entry| match entry {
-            Entry::Updated(notice) => Some(notice.at),
-            Entry::ListChanged(_) => None,
+    pub(crate) fn wrote(&self, entries: &[OutboxEntry]) {
+        let at = |entry: &OutboxEntry| match entry {
+            OutboxEntry::Updated(notice) => Some(notice.at),
+            OutboxEntry::ListChanged(_) => None,
         };
         if let Some(at) = entries.iter().filter_map(at).min() {
             self.handles.delivery.record(Instant::now() - at);

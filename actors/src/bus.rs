@@ -4,12 +4,13 @@
 //! `Clone`, `Send`, usable from any tokio task; no type of the actor framework shows. What can be asked stands in the
 //! modules below, one for each kind of request.
 
-mod attach;
 mod builder;
-mod resource;
-mod list;
-mod subscriber;
-mod life;
+mod resources;
+mod lists;
+mod sessions;
+mod sinks;
+mod shutdown;
+mod system;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
@@ -18,25 +19,22 @@ use actix::{Actor, Addr, Handler, Message};
 use tokio::sync::{Semaphore, oneshot};
 
 pub use builder::{Builder, Clock};
-pub use life::{DrainReport, Stats};
-pub use list::Page;
-pub use resource::Snapshot;
+pub use lists::Page;
+pub use resources::Snapshot;
+pub use shutdown::{DrainReport, Stats};
 
-use crate::Closed;
-use crate::attach::Attachments;
-use crate::board::Board;
-use crate::departed::Departed;
-use crate::door::{Door, Ticket};
-use crate::limits::Limits;
-use crate::metric::Metrics;
-use crate::post::post;
+use crate::metrics::Metrics;
+use crate::model::{Closed, Limits};
 use crate::registry::Registry;
-use crate::system::Actors;
-use crate::trace::Tracer;
+use crate::runtime::{Admission, Reply, Tracer, mailbox};
+use crate::session::EndedSubscribers;
+use crate::sink::Attachments;
+use crate::versions::EtagIndex;
+use system::Actors;
 
 struct Inner {
     actors: Actors,
-    door: Door,
+    admission: Admission,
     limits: Arc<Limits>,
     metrics: Arc<Metrics>,
     clock: Clock,
@@ -45,8 +43,8 @@ struct Inner {
     next_shard: AtomicUsize,
     tracer: Arc<Tracer>,
     attachments: Arc<Attachments>,
-    departed: Arc<Departed>,
-    board: Arc<Board>,
+    ended_subscribers: Arc<EndedSubscribers>,
+    etag_index: Arc<EtagIndex>,
 }
 
 impl Drop for Inner {
@@ -99,10 +97,10 @@ impl Bus {
         M: Message<Result = ()> + Send + 'static,
         Registry: Handler<M>,
     {
-        post(&self.inner.actors.registry, message, &self.inner.metrics);
+        mailbox::send(&self.inner.actors.registry, message, &self.inner.metrics);
     }
 
-    async fn ask<T, M>(&self, message: impl FnOnce(Ticket<T>) -> M) -> Result<T, Closed>
+    async fn ask<T, M>(&self, message: impl FnOnce(Reply<T>) -> M) -> Result<T, Closed>
     where
         M: Message<Result = ()> + Send + 'static,
         Registry: Handler<M>,
@@ -110,13 +108,13 @@ impl Bus {
         self.ask_at(&self.inner.actors.registry, message).await
     }
 
-    async fn ask_at<A, T, M>(&self, to: &Addr<A>, message: impl FnOnce(Ticket<T>) -> M) -> Result<T, Closed>
+    async fn ask_at<A, T, M>(&self, to: &Addr<A>, message: impl FnOnce(Reply<T>) -> M) -> Result<T, Closed>
     where
         A: Actor<Context = actix::Context<A>> + Handler<M>,
         M: Message<Result = ()> + Send + 'static,
     {
-        let (ticket, answer): (_, oneshot::Receiver<T>) = self.inner.door.enter().await?.ticket();
-        post(to, message(ticket), &self.inner.metrics);
+        let (reply, answer): (_, oneshot::Receiver<T>) = self.inner.admission.enter().await?.reply();
+        mailbox::send(to, message(reply), &self.inner.metrics);
         answer.await.map_err(|_dropped| Closed)
     }
 }

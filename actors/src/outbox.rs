@@ -6,33 +6,33 @@
 //! Several readers may be open at once (a client may hold several streams): only the newest is handed entries, the
 //! others are kept alive and take over when it goes.
 
+mod pending;
 mod reader;
 mod readers;
-mod survey;
+mod write_progress;
+mod timeouts;
+mod listing;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use actix::WeakAddr;
-
+pub use pending::{MarkResult, OutboxEntry, OutboxSet, SlotId};
 pub use reader::OutboxReader;
 use readers::Readers;
+pub(crate) use timeouts::SessionTimeouts;
+pub use write_progress::WriteProgress;
 
-pub use crate::end_reason::EndReason;
-use crate::flow::Flow;
-use crate::message::EndSession;
-use crate::metric::{Metrics, Road};
-use crate::moment::Moment;
-use crate::outbox_set::{Entry, Marked, OutboxSet};
-use crate::patience::Patience;
-use crate::post::post;
-use crate::session::{SessionActor, SessionOptions};
-use crate::subscriber::{SubscriberId, SubscriberKind};
-use crate::table::SlotId;
-use crate::trace::{Step, Tracer, Who};
-use crate::{ListHash, ListKind, Notice, Position};
+use crate::metrics::{Metrics, TransportLabels};
+use crate::model::{
+    EndReason, ListHash, ListKind, MonotonicMillis, Notice, Position, SessionOptions, SubscriberId,
+    SubscriberKind, SubscriberRef, TraceStep,
+};
+use crate::runtime::Tracer;
+
+/// Ends the session of an outbox that the bus has ended.
+pub(crate) type OnEvict = Box<dyn Fn(EndReason) + Send + Sync>;
 
 /// What a reader gets when it looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,21 +46,21 @@ pub enum Drained {
 }
 
 #[derive(Debug)]
-struct State {
+struct OutboxState {
     set: OutboxSet,
     readers: Readers,
     /// When the last reader so far went.
-    left: Option<Moment>,
+    left: Option<MonotonicMillis>,
     ended: Option<EndReason>,
     /// Since when anything has been pending.
-    waiting: Option<Moment>,
+    waiting: Option<MonotonicMillis>,
     /// The last time at which patience with what is pending began anew: something was pending newly or handed out, or
     /// a reader came.
-    patient: Moment,
+    patient: MonotonicMillis,
     /// When something was last taken, as far as no open reader's flow knows it.
-    last: Option<Moment>,
+    last: Option<MonotonicMillis>,
     /// Entries handed out.
-    told: u64,
+    notified: u64,
     conflated: u64,
     /// Bytes that went through readers that are gone, or that no flow counts.
     bytes: u64,
@@ -72,15 +72,15 @@ struct Reader {
     waker: Option<Waker>,
     keep_alive: bool,
     /// The connection it writes to, if that is known, and what had been written to it before.
-    flow: Option<Arc<Flow>>,
+    progress: Option<Arc<WriteProgress>>,
     bytes_before: u64,
     /// Whether it takes nothing while that connection is blocked.
     waits: bool,
 }
 
 impl Reader {
-    fn blocked_since(&self) -> Option<Moment> {
-        self.flow.as_ref()?.blocked_since()
+    fn blocked_since(&self) -> Option<MonotonicMillis> {
+        self.progress.as_ref()?.blocked_since()
     }
 
     fn is_held_up(&self) -> bool {
@@ -88,7 +88,7 @@ impl Reader {
     }
 }
 
-impl State {
+impl OutboxState {
     /// Wakes the reader that is handed entries.
     fn wake(&mut self) {
         if let Some(waker) = self.readers.newest_mut().and_then(|reader| reader.waker.take()) {
@@ -105,19 +105,18 @@ impl State {
 }
 
 /// What one subscriber has not been told yet.
-#[derive(Debug)]
 pub struct Outbox {
     id: SubscriberId,
     kind: SubscriberKind,
     label: Arc<str>,
-    road: Arc<Road>,
+    labels: Arc<TransportLabels>,
     metrics: Arc<Metrics>,
-    opened: Moment,
+    opened: MonotonicMillis,
     /// When its client last did something.
     active: AtomicU64,
-    patience: Patience,
-    /// Whom to tell when it is ended by the bus.
-    session: OnceLock<WeakAddr<SessionActor>>,
+    timeouts: SessionTimeouts,
+    /// Ends the session when the bus ends the outbox.
+    on_evict: OnceLock<OnEvict>,
     /// The shard that marks it. Written by the Etag actor alone, which is the one place where routes are decided.
     shard: AtomicUsize,
     /// The shard whose thread opened the newest reader.
@@ -125,13 +124,22 @@ pub struct Outbox {
     /// Whether a move is on its way to the Etag actor. One at a time, since moves take no permit of the door.
     moving: AtomicBool,
     /// Requests of its subscriber that the Etag actor has seen and the shard has not done yet.
-    asked: AtomicUsize,
+    open_requests: AtomicUsize,
     /// Whether the Etag actor has seen the end of its subscriber. Written and read by that one alone.
-    gone: AtomicBool,
+    closed: AtomicBool,
     epoch: AtomicU64,
     next_reader: AtomicU64,
     tracer: Arc<Tracer>,
-    state: Mutex<State>,
+    state: Mutex<OutboxState>,
+}
+
+impl std::fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbox")
+            .field("id", &self.id)
+            .field("label", &self.label)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Outbox {
@@ -143,26 +151,26 @@ impl Outbox {
         metrics: Arc<Metrics>,
         tracer: Arc<Tracer>,
     ) -> Outbox {
-        let opened = Moment::now();
+        let opened = MonotonicMillis::now();
         Outbox {
             id,
             kind: options.kind,
             label: options.label.clone(),
-            road: metrics.road(options.protocol, options.transport),
+            labels: metrics.labels(options.protocol, options.transport),
             metrics,
             opened,
             active: AtomicU64::new(opened.to_bits()),
-            patience: Patience::default(),
-            session: OnceLock::new(),
+            timeouts: SessionTimeouts::default(),
+            on_evict: OnceLock::new(),
             shard: AtomicUsize::new(shard),
             wanted: AtomicUsize::new(shard),
             moving: AtomicBool::new(false),
-            asked: AtomicUsize::new(0),
-            gone: AtomicBool::new(false),
+            open_requests: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             next_reader: AtomicU64::new(0),
             tracer,
-            state: Mutex::new(State {
+            state: Mutex::new(OutboxState {
                 set: OutboxSet::default(),
                 readers: Readers::default(),
                 left: None,
@@ -170,7 +178,7 @@ impl Outbox {
                 waiting: None,
                 patient: opened,
                 last: None,
-                told: 0,
+                notified: 0,
                 conflated: 0,
                 bytes: 0,
             }),
@@ -178,9 +186,18 @@ impl Outbox {
     }
 
     /// With times after which it is ended.
-    pub(crate) fn with_patience(mut self, patience: Patience) -> Outbox {
-        self.patience = patience;
+    pub(crate) fn with_timeouts(mut self, timeouts: SessionTimeouts) -> Outbox {
+        self.timeouts = timeouts;
         self
+    }
+
+    /// The subscriber, as a trace names it.
+    pub(crate) fn subscriber_ref(&self) -> SubscriberRef {
+        SubscriberRef {
+            id: self.id,
+            kind: self.kind,
+            label: self.label.clone(),
+        }
     }
 
     /// Whose outbox it is.
@@ -199,24 +216,24 @@ impl Outbox {
     }
 
     /// What its subscriber speaks, and what carries it.
-    pub(crate) fn road(&self) -> &Road {
-        &self.road
+    pub(crate) fn labels(&self) -> &TransportLabels {
+        &self.labels
     }
 
     /// How long its subscriber may be what it is.
-    pub(crate) fn patience(&self) -> Patience {
-        self.patience
+    pub(crate) fn timeouts(&self) -> SessionTimeouts {
+        self.timeouts
     }
 
-    /// Says which actor lives with it.
-    pub(crate) fn belongs_to(&self, session: WeakAddr<SessionActor>) {
-        // Said once, by the one who made both.
-        drop(self.session.set(session));
+    /// Sets the callback that ends the session when the bus ends the outbox. The first one stands.
+    pub(crate) fn set_on_evict(&self, on_evict: OnEvict) {
+        self.on_evict.get_or_init(|| on_evict);
     }
 
     /// Notes that its client did something.
     pub(crate) fn active(&self) {
-        self.active.store(Moment::now().to_bits(), Ordering::Relaxed);
+        self.active
+            .store(MonotonicMillis::now().to_bits(), Ordering::Relaxed);
     }
 
     pub(crate) fn shard(&self) -> usize {
@@ -235,28 +252,28 @@ impl Outbox {
     }
 
     /// A request that changes what its subscriber asks for is on its way to its shard.
-    pub(crate) fn asks(&self) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn begin_request(&self) {
+        self.open_requests.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Its shard has done such a request, and has not answered it yet.
-    pub(crate) fn has_asked(&self) {
-        self.asked.fetch_sub(1, Ordering::Release);
+    pub(crate) fn end_request(&self) {
+        self.open_requests.fetch_sub(1, Ordering::Release);
     }
 
     /// Whether its shard has such requests to do. While it has, another would take over less than was asked for.
-    pub(crate) fn is_asking(&self) -> bool {
-        self.asked.load(Ordering::Acquire) > 0
+    pub(crate) fn has_open_requests(&self) -> bool {
+        self.open_requests.load(Ordering::Acquire) > 0
     }
 
     /// Its subscriber ends: nothing that comes later in the order of the bus may bring it back.
-    pub(crate) fn goes(&self) {
-        self.gone.store(true, Ordering::Relaxed);
+    pub(crate) fn mark_closed(&self) {
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     /// Whether its subscriber has ended, as the Etag actor sees it.
-    pub(crate) fn has_gone(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Ends the move under way; answers the shard that is wanted now.
@@ -265,7 +282,7 @@ impl Outbox {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OutboxState> {
         // A panic while the lock was held can only come from a reader's own encoder; the set itself stays whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -284,26 +301,26 @@ impl Outbox {
     }
 
     /// `now` is read by who marks many at a time: reading a clock costs more than a mark.
-    fn marking(&self, now: Moment, mark: impl FnOnce(&mut OutboxSet) -> Marked) -> Marked {
+    fn marking(&self, now: MonotonicMillis, mark: impl FnOnce(&mut OutboxSet) -> MarkResult) -> MarkResult {
         let mut state = self.lock();
         if state.ended.is_some() {
-            return Marked::Ignored;
+            return MarkResult::Ignored;
         }
         let marked = mark(&mut state.set);
-        if marked == Marked::New && state.set.pending() == 1 {
+        if marked == MarkResult::New && state.set.pending() == 1 {
             (state.waiting, state.patient) = (Some(now), now);
             state.wake();
         }
-        state.conflated += u64::from(marked == Marked::Conflated);
+        state.conflated += u64::from(marked == MarkResult::Conflated);
         marked
     }
 
     /// Notes that the resource behind `slot` changed, and wakes the reader when that is the first thing to tell.
-    pub(crate) fn mark(&self, slot: SlotId, notice: &Arc<Notice>, now: Moment) -> Marked {
+    pub(crate) fn mark(&self, slot: SlotId, notice: &Arc<Notice>, now: MonotonicMillis) -> MarkResult {
         self.marking(now, |set| set.mark(slot, notice))
     }
 
-    pub(crate) fn mark_any(&self, notice: &Arc<Notice>, now: Moment) -> Marked {
+    pub(crate) fn mark_any(&self, notice: &Arc<Notice>, now: MonotonicMillis) -> MarkResult {
         self.epoch.store(notice.position.epoch, Ordering::Relaxed);
         self.marking(now, |set| set.mark_any(notice))
     }
@@ -313,12 +330,12 @@ impl Outbox {
         kind: ListKind,
         hash: ListHash,
         position: Position,
-        now: Moment,
-    ) -> Marked {
+        now: MonotonicMillis,
+    ) -> MarkResult {
         self.marking(now, |set| {
             let before = set.pending();
             let marked = set.mark_list(kind, hash, position.offset);
-            if marked == Marked::Ignored {
+            if marked == MarkResult::Ignored {
                 // A list that is back at what was told is pending no longer.
                 self.metrics.pending.moved(before, set.pending());
             }
@@ -331,16 +348,16 @@ impl Outbox {
         self.epoch.store(epoch, Ordering::Relaxed);
     }
 
-    fn trace_handed_out(&self, entry: &Entry) {
+    fn trace_handed_out(&self, entry: &OutboxEntry) {
         match entry {
-            Entry::Updated(notice) if notice.traced => {
-                let (who, after) = (Who::of(self), Some(notice.at.elapsed()));
-                self.tracer.notice(notice, Step::HandedOut { who, after });
+            OutboxEntry::Updated(notice) if notice.traced => {
+                let (who, after) = (self.subscriber_ref(), Some(notice.at.elapsed()));
+                self.tracer.notice(notice, TraceStep::HandedOut { who, after });
             }
-            Entry::Updated(_) => {}
-            Entry::ListChanged(kind) => self.tracer.list(*kind, None, || {
-                let who = Who::of(self);
-                Step::HandedOut { who, after: None }
+            OutboxEntry::Updated(_) => {}
+            OutboxEntry::ListChanged(kind) => self.tracer.list(*kind, None, || {
+                let who = self.subscriber_ref();
+                TraceStep::HandedOut { who, after: None }
             }),
         }
     }
@@ -352,13 +369,13 @@ impl Outbox {
         }
         let state = self.lock();
         for notice in state.set.pending_notices().filter(|notice| notice.traced) {
-            let who = Who::of(self);
-            self.tracer.notice(notice, Step::Dropped { who, reason });
+            let who = self.subscriber_ref();
+            self.tracer.notice(notice, TraceStep::Dropped { who, reason });
         }
         for kind in state.set.pending_lists() {
             self.tracer.list(kind, None, || {
-                let who = Who::of(self);
-                Step::Dropped { who, reason }
+                let who = self.subscriber_ref();
+                TraceStep::Dropped { who, reason }
             });
         }
     }
@@ -386,22 +403,26 @@ impl Outbox {
 
     /// Ends it and the session it belongs to, though nobody of its own asked for it. What can be written is: what is
     /// pending, then the reason; a connection that takes nothing is cut. Answers whether it was still there.
-    pub(crate) fn evict(&self, reason: EndReason, metrics: &Metrics) -> bool {
+    pub(crate) fn evict(&self, reason: EndReason) -> bool {
         let mut state = self.lock();
         if state.ended.is_some() {
             return false;
         }
         state.ended = Some(reason);
         for reader in state.readers.iter() {
-            if let Some(flow) = reader.flow.as_ref().filter(|flow| flow.blocked_since().is_some()) {
-                flow.cut();
+            if let Some(progress) = reader
+                .progress
+                .as_ref()
+                .filter(|progress| progress.blocked_since().is_some())
+            {
+                progress.cut();
             }
         }
         state.wake_all();
         drop(state);
         self.report(reason);
-        if let Some(session) = self.session.get().and_then(WeakAddr::upgrade) {
-            post(&session, EndSession(reason), metrics);
+        if let Some(on_evict) = self.on_evict.get() {
+            on_evict(reason);
         }
         true
     }
@@ -437,7 +458,7 @@ impl Drop for Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cause, Etag, ResourceUri};
+    use crate::model::{Cause, Etag, ResourceUri};
     use std::task::{Context, Poll};
     use std::time::Instant;
 
@@ -468,7 +489,7 @@ mod tests {
         let mut versions = Vec::new();
         let mut cx = Context::from_waker(Waker::noop());
         let drained = reader.poll_drain(&mut cx, |entry| {
-            if let Entry::Updated(notice) = entry {
+            if let OutboxEntry::Updated(notice) = entry {
                 versions.push(notice.etag.version);
             }
         });
@@ -480,12 +501,12 @@ mod tests {
         let (outbox, slot) = outbox();
         let mut old = OutboxReader::open(outbox.clone(), 8);
         let mut new = OutboxReader::open(outbox.clone(), 8);
-        outbox.mark(slot, &notice(1), Moment::now());
+        outbox.mark(slot, &notice(1), MonotonicMillis::now());
         assert_eq!(look(&mut old), (Poll::Pending, vec![]));
         let at_1 = Drained::Entries(Position { epoch: 9, offset: 1 });
         assert_eq!(look(&mut new), (Poll::Ready(at_1), vec![1]));
         drop(new);
-        outbox.mark(slot, &notice(2), Moment::now());
+        outbox.mark(slot, &notice(2), MonotonicMillis::now());
         assert_eq!(look(&mut old).1, [2]);
     }
 
@@ -493,10 +514,13 @@ mod tests {
     fn an_ended_outbox_hands_out_what_is_pending_first() {
         let (outbox, slot) = outbox();
         let mut reader = OutboxReader::open(outbox.clone(), 8);
-        outbox.mark(slot, &notice(1), Moment::now());
+        outbox.mark(slot, &notice(1), MonotonicMillis::now());
         outbox.end(EndReason::Shutdown);
         outbox.end(EndReason::Closed);
-        assert_eq!(outbox.mark(slot, &notice(2), Moment::now()), Marked::Ignored);
+        assert_eq!(
+            outbox.mark(slot, &notice(2), MonotonicMillis::now()),
+            MarkResult::Ignored
+        );
         assert_eq!(look(&mut reader).1, [1]);
         assert_eq!(
             look(&mut reader).0,
@@ -508,7 +532,7 @@ mod tests {
     fn a_foreign_position_brings_everything_back_and_a_known_one_only_the_rest() {
         let (outbox, slot) = outbox();
         let mut reader = OutboxReader::open(outbox.clone(), 8);
-        outbox.mark(slot, &notice(1), Moment::now());
+        outbox.mark(slot, &notice(1), MonotonicMillis::now());
         assert_eq!(look(&mut reader).1, [1]);
         reader.resume_after(Position { epoch: 9, offset: 1 });
         assert_eq!(look(&mut reader), (Poll::Pending, vec![]));
@@ -526,7 +550,7 @@ mod tests {
         assert_eq!(look(&mut reader).0, Poll::Ready(Drained::KeepAlive));
         assert_eq!(look(&mut reader).0, Poll::Pending);
         outbox.keep_alive();
-        outbox.mark(slot, &notice(1), Moment::now());
+        outbox.mark(slot, &notice(1), MonotonicMillis::now());
         assert_eq!(look(&mut reader).1, [1]);
         assert_eq!(look(&mut reader).0, Poll::Pending);
     }

@@ -5,9 +5,10 @@
 //! one message per subscriber; it marks outboxes, and each reader is woken on the thread that carries its stream.
 //! Receives from the Etag actor (and surveys from the bus); answers the tickets it is handed.
 
-mod completion;
-mod count;
-mod look;
+mod subscriptions;
+mod interest;
+mod sweep;
+mod counts;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,25 +16,20 @@ use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler};
 
-use crate::attach::{Attachments, Delivery, State};
-use crate::error::SubscribeError;
-use crate::interest::Interest;
-use crate::message::{EndAll, Enlist, EnlistLists, EnlistQueue, Fan, Request, Route};
-use crate::metric::{Limit, Metrics};
-use crate::moment::Moment;
-use crate::outbox::{EndReason, Outbox};
-use crate::outbox_set::Marked;
-use crate::post::Guard;
-use crate::subscriber::SubscriberId;
-use crate::system::{Parts, current_shard};
-use crate::table::{Member, SubscriptionTable};
-use crate::trace::{SkipReason, Step, Tracer, Who};
-use crate::{Etag, ListHash, NoticeKind, ResourceUri};
+use crate::messages::{AddListWatches, AddQueue, AddSubscriptions, EndAll, FanOut, Route, SubscriberRequest};
+use crate::metrics::{Limit, Metrics};
+use crate::model::{
+    EndReason, Etag, Limits, ListHash, MonotonicMillis, NoticeKind, ResourceUri, SkipReason, SubscribeError,
+    SubscriberId, TraceStep,
+};
+use crate::outbox::{MarkResult, Outbox};
+use crate::runtime::{CoreGuard, Tracer, current_shard};
+use crate::sink::{AttachmentState, Attachments, Delivery};
+pub(crate) use interest::Interest;
+pub use subscriptions::{Member, SubscriptionTable};
 
-pub(crate) use completion::{Completion, Finish};
-
-use count::Count;
-use look::{LOOK_ROUND, LOOK_ROUND_MIN, Stalling};
+use counts::MarkCounts;
+use sweep::{SWEEP_ROUND, SWEEP_ROUND_MIN, Stalling};
 
 /// Keep-alives of one shard are spread over this many ticks, so that not all streams write at once.
 const KEEP_ALIVE_TICKS: u32 = 8;
@@ -43,6 +39,14 @@ const APART_MIN: usize = 8;
 
 /// How often attached subscribers are looked after.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The parts of the bus that every shard uses.
+pub(crate) struct PublisherParts {
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tracer: Arc<Tracer>,
+    pub(crate) attachments: Arc<Attachments>,
+}
 
 /// One shard of who wants what.
 pub(crate) struct Publisher {
@@ -58,7 +62,7 @@ pub(crate) struct Publisher {
     /// Who takes resources by filter.
     watching: BTreeSet<Member>,
     /// The queues of those who want every notice.
-    queues: Vec<Arc<State>>,
+    queues: Vec<Arc<AttachmentState>>,
     /// All who are attached, for the one shard that looks after them.
     attachments: Option<Arc<Attachments>>,
     tracer: Arc<Tracer>,
@@ -69,24 +73,28 @@ pub(crate) struct Publisher {
     /// Per tick of the keep-alive, the age of the oldest entry that was pending then.
     ages: [Duration; KEEP_ALIVE_TICKS as usize],
     /// How long a round of looking at every subscriber takes: an eighth of the shortest of their times.
-    look_round: Duration,
-    look_step: usize,
+    sweep_round: Duration,
+    sweep_step: usize,
     stalled_after: Duration,
     stalling: Stalling,
     metrics: Arc<Metrics>,
     /// Makes this actor's death the bus's.
-    guard: Guard,
+    guard: CoreGuard,
 }
 
 impl Publisher {
     /// Shard number `shard` of a bus with these parts. One shard looks after all that are attached.
-    pub(crate) fn new(shard: usize, interest: Arc<Interest>, parts: &Parts, guard: Guard) -> Publisher {
-        let Parts {
+    pub(crate) fn new(
+        shard: usize,
+        interest: Arc<Interest>,
+        parts: &PublisherParts,
+        guard: CoreGuard,
+    ) -> Publisher {
+        let PublisherParts {
             limits,
             metrics,
             tracer,
             attachments,
-            ..
         } = parts;
         Publisher {
             shard,
@@ -102,8 +110,8 @@ impl Publisher {
             keep_alive: limits.keep_alive,
             tick: 0,
             ages: Default::default(),
-            look_round: LOOK_ROUND,
-            look_step: 0,
+            sweep_round: SWEEP_ROUND,
+            sweep_step: 0,
             stalled_after: limits.stalled_after,
             stalling: Stalling::default(),
             metrics: metrics.clone(),
@@ -120,8 +128,8 @@ impl Publisher {
         if let Some(reason) = self.ended {
             outbox.end(reason);
         }
-        if let Some(shortest) = outbox.patience().shortest() {
-            self.look_round = self.look_round.min(shortest / 8).max(LOOK_ROUND_MIN);
+        if let Some(shortest) = outbox.timeouts().shortest() {
+            self.sweep_round = self.sweep_round.min(shortest / 8).max(SWEEP_ROUND_MIN);
         }
         let table = &mut self.table;
         *self
@@ -188,7 +196,7 @@ impl Publisher {
         at: u64,
         max: usize,
     ) -> Result<bool, SubscribeError> {
-        let member = self.member(outbox).ok_or(crate::Closed)?;
+        let member = self.member(outbox).ok_or(crate::model::Closed)?;
         let uri = &self.table.shared(uri);
         let (slot, new) = outbox.with(|set| {
             let full = set.subscriptions() >= max && !set.is_subscribed(uri);
@@ -203,14 +211,14 @@ impl Publisher {
     }
 
     /// Offers what was told to those who want every notice.
-    fn offer(&self, fan: &Fan) {
+    fn offer(&self, fan: &FanOut) {
         if let Some(notice) = &fan.notice {
             for state in self.queues.iter().filter(|state| state.filter().wants(notice)) {
                 state.offer(Delivery::Notice(notice.clone()));
             }
         }
         if let Some((kind, _, position)) = fan.list {
-            let wanted = |state: &&Arc<State>| state.filter().wants_kind(NoticeKind::List(kind));
+            let wanted = |state: &&Arc<AttachmentState>| state.filter().wants_kind(NoticeKind::List(kind));
             for state in self.queues.iter().filter(wanted) {
                 state.offer(Delivery::List(kind, position));
             }
@@ -257,7 +265,7 @@ impl Actor for Publisher {
         if self.attachments.is_some() {
             ctx.run_interval(WATCH_INTERVAL, |publisher, _| publisher.watch());
         }
-        self.look(ctx);
+        self.sweep(ctx);
     }
 }
 
@@ -268,12 +276,12 @@ impl Drop for Publisher {
     }
 }
 
-impl Handler<Fan> for Publisher {
+impl Handler<FanOut> for Publisher {
     type Result = ();
 
-    fn handle(&mut self, fan: Fan, _: &mut Context<Self>) {
-        let mut count = Count::default();
-        let now = Moment::now();
+    fn handle(&mut self, fan: FanOut, _: &mut Context<Self>) {
+        let mut count = MarkCounts::default();
+        let now = MonotonicMillis::now();
         if let Some(notice) = &fan.notice {
             let subscribers = self.table.subscribers(&notice.uri);
             let apart = (subscribers.len() >= APART_MIN)
@@ -294,7 +302,7 @@ impl Handler<Fan> for Publisher {
                 }
             }
         }
-        let told = count.told();
+        let notified = count.notified();
         if let Some((kind, hash, position)) = fan.list {
             for outbox in self.lists[kind.index()]
                 .iter()
@@ -308,7 +316,7 @@ impl Handler<Fan> for Publisher {
             let unasked = self.members.len() - self.lists[kind.index()].len();
             self.metrics.lists_unasked.add(unasked);
         }
-        fan.completion.add(told, count.told() - told);
+        fan.completion.add(notified, count.notified() - notified);
         count.report(&self.metrics);
         if !self.queues.is_empty() {
             self.offer(&fan);
@@ -317,40 +325,40 @@ impl Handler<Fan> for Publisher {
 }
 
 /// What a trace says of an outbox that was looked at.
-fn marked_step(outbox: &Outbox, marked: Marked) -> Step {
-    let who = Who::of(outbox);
+fn marked_step(outbox: &Outbox, marked: MarkResult) -> TraceStep {
+    let who = outbox.subscriber_ref();
     match marked {
-        Marked::New => Step::Marked {
+        MarkResult::New => TraceStep::MarkResult {
             who,
             conflated: false,
         },
-        Marked::Conflated => Step::Marked { who, conflated: true },
-        Marked::Ignored => Step::Skipped {
+        MarkResult::Conflated => TraceStep::MarkResult { who, conflated: true },
+        MarkResult::Ignored => TraceStep::Skipped {
             who,
             why: outbox.ended().map_or(SkipReason::Known, SkipReason::Ended),
         },
     }
 }
 
-impl Handler<EnlistQueue> for Publisher {
+impl Handler<AddQueue> for Publisher {
     type Result = ();
 
-    fn handle(&mut self, EnlistQueue { state, at, ticket }: EnlistQueue, _: &mut Context<Self>) {
+    fn handle(&mut self, AddQueue { state, at, reply }: AddQueue, _: &mut Context<Self>) {
         self.queues.push(state);
-        ticket.answer(at);
+        reply.answer(at);
     }
 }
 
-impl Handler<Enlist> for Publisher {
+impl Handler<AddSubscriptions> for Publisher {
     type Result = ();
 
-    fn handle(&mut self, enlist: Enlist, _: &mut Context<Self>) {
-        let Enlist {
+    fn handle(&mut self, enlist: AddSubscriptions, _: &mut Context<Self>) {
+        let AddSubscriptions {
             outbox,
             verdicts,
             at,
             max,
-            ticket,
+            reply,
         } = enlist;
         outbox.set_epoch(at.epoch);
         let mut answers = Vec::with_capacity(verdicts.len());
@@ -362,35 +370,35 @@ impl Handler<Enlist> for Publisher {
             }
             answers.push(answer);
         }
-        outbox.has_asked();
-        ticket.answer(answers);
+        outbox.end_request();
+        reply.answer(answers);
     }
 }
 
-impl Handler<EnlistLists> for Publisher {
+impl Handler<AddListWatches> for Publisher {
     type Result = ();
 
-    fn handle(&mut self, enlist: EnlistLists, _: &mut Context<Self>) {
-        let EnlistLists {
+    fn handle(&mut self, enlist: AddListWatches, _: &mut Context<Self>) {
+        let AddListWatches {
             outbox,
             lists,
             announce,
             at,
-            ticket,
+            reply,
         } = enlist;
         outbox.set_epoch(at.epoch);
         if let Some(member) = self.member(&outbox) {
-            let mut count = Count::default();
+            let mut count = MarkCounts::default();
             for (kind, hash) in lists {
-                let told = if announce { ListHash::EMPTY } else { hash };
-                outbox.with(|set| set.watch_list(kind, told, at.offset));
+                let notified = if announce { ListHash::EMPTY } else { hash };
+                outbox.with(|set| set.watch_list(kind, notified, at.offset));
                 self.lists[kind.index()].insert(member);
-                count.add_list(outbox.mark_list(kind, hash, at, Moment::now()));
+                count.add_list(outbox.mark_list(kind, hash, at, MonotonicMillis::now()));
             }
             count.report(&self.metrics);
         }
-        outbox.has_asked();
-        ticket.answer(());
+        outbox.end_request();
+        reply.answer(());
     }
 }
 
@@ -399,11 +407,11 @@ impl Handler<Route> for Publisher {
 
     fn handle(&mut self, Route { outbox, request }: Route, _: &mut Context<Self>) {
         match request {
-            Request::Attach(ticket) => {
+            SubscriberRequest::Attach(reply) => {
                 self.attach(&outbox);
-                ticket.answer(());
+                reply.answer(());
             }
-            Request::Watch(filter, max, ticket) => {
+            SubscriberRequest::Watch(filter, max, reply) => {
                 let member = self.member(&outbox);
                 if member.is_some() {
                     outbox.with(|set| set.open(filter, max));
@@ -411,10 +419,10 @@ impl Handler<Route> for Publisher {
                 if !member.is_some_and(|member| self.watching.insert(member)) {
                     self.interest.lower_everything(self.shard);
                 }
-                outbox.has_asked();
-                ticket.answer(());
+                outbox.end_request();
+                reply.answer(());
             }
-            Request::Unsubscribe(uri, ticket) => {
+            SubscriberRequest::Unsubscribe(uri, reply) => {
                 let slot = outbox.with(|set| set.unsubscribe(&uri));
                 if let Some((member, slot)) = self.member(&outbox).zip(slot) {
                     if let Some(uri) = self.table.unsubscribe(member, slot) {
@@ -422,19 +430,19 @@ impl Handler<Route> for Publisher {
                     }
                     self.metrics.subscriptions.moved(1, 0);
                 }
-                outbox.has_asked();
-                ticket.answer(slot.is_some());
+                outbox.end_request();
+                reply.answer(slot.is_some());
             }
-            Request::Adopt => self.adopt(&outbox),
-            Request::Release => self.detach(&outbox),
-            Request::Detach(place) => {
+            SubscriberRequest::TakeOver => self.adopt(&outbox),
+            SubscriberRequest::HandOver => self.detach(&outbox),
+            SubscriberRequest::Detach(place) => {
                 outbox.trace_dropped(outbox.ended().unwrap_or(EndReason::Closed));
                 let left = outbox.with(|set| set.subscriptions());
                 self.metrics.subscriptions.moved(left, 0);
                 self.detach(&outbox);
                 drop(place);
             }
-            Request::Move => debug_assert!(false, "the Etag actor resolves moves"),
+            SubscriberRequest::Move => debug_assert!(false, "the Etag actor resolves moves"),
         }
     }
 }

@@ -3,32 +3,33 @@
 //! Owns: the [`Catalog`]. Never: knows versions or subscribers, waits, or asks an actor further down the way.
 //! Receives from the bus and from sessions; sends to the Etag actor.
 
+mod catalog;
+
 use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler};
 
-use crate::board::Board;
-use crate::catalog::{Catalog, Effect, Known};
-use crate::change::ListOutcome;
-use crate::etag_actor::EtagActor;
-use crate::message::{
-    AttachQueue, Find, Look, PageResources, Publish, PublishList, Read, Route, Stamp, StampList, StampLook,
-    StampPage, StampRead, StampSubscribe, StampWatchLists, Subscribe, WatchLists,
+use crate::messages::{
+    AttachQueue, Effect, GetEtags, Known, Lookup, PageResources, Publish, PublishList, Read, Route, Stamp,
+    StampEtags, StampList, StampPage, StampRead, StampSubscribe, StampWatchLists, Subscribe, WatchLists,
 };
-use crate::metric::Metrics;
-use crate::post::{Guard, post};
+use crate::metrics::Metrics;
+use crate::model::ListOutcome;
+use crate::runtime::{CoreGuard, mailbox};
+use crate::versions::{EtagActor, EtagIndex};
+pub(crate) use catalog::Catalog;
 
 /// What exists.
 pub(crate) struct Registry {
     /// All the truth this actor has.
     pub(crate) catalog: Catalog,
     /// Where changes of tools show.
-    pub(crate) board: Arc<Board>,
+    pub(crate) etag_index: Arc<EtagIndex>,
     /// Next on the way.
     pub(crate) etag: Addr<EtagActor>,
     pub(crate) metrics: Arc<Metrics>,
     /// Makes this actor's death the bus's.
-    pub(crate) _guard: Guard,
+    pub(crate) _guard: CoreGuard,
 }
 
 impl Actor for Registry {
@@ -36,7 +37,7 @@ impl Actor for Registry {
 }
 
 impl Registry {
-    fn known(&self, uri: &crate::ResourceUri) -> Known {
+    fn known(&self, uri: &crate::model::ResourceUri) -> Known {
         self.catalog
             .find(uri)
             .map_or(Known::Nothing, |found| found.known())
@@ -55,13 +56,13 @@ impl Handler<Publish> for Registry {
                 let stamp = Stamp {
                     decision,
                     now: publish.now,
-                    ticket: publish.ticket,
+                    reply: publish.reply,
                 };
-                post(&self.etag, stamp, &self.metrics);
+                mailbox::send(&self.etag, stamp, &self.metrics);
             }
             Err(error) => {
                 self.metrics.refuse(&error);
-                publish.ticket.answer(Err(error));
+                publish.reply.answer(Err(error));
             }
         }
     }
@@ -71,26 +72,26 @@ impl Handler<PublishList> for Registry {
     type Result = ();
 
     fn handle(&mut self, publish: PublishList, _: &mut Context<Self>) {
-        let ticket = publish.ticket;
+        let reply = publish.reply;
         let of_tools = publish.change.is_of_tools();
         let applied = self.catalog.apply_list(publish.change, publish.now);
         if of_tools {
             // Also when the list looks the same: another tool may answer under the same item.
-            self.board.tools_changed();
+            self.etag_index.tools_changed();
         }
         self.metrics.holds(self.catalog.counts());
         match applied {
-            Ok(Some(list)) => post(&self.etag, StampList { list, ticket }, &self.metrics),
+            Ok(Some(list)) => mailbox::send(&self.etag, StampList { list, reply }, &self.metrics),
             Ok(None) => {
                 self.metrics.unchanged.add(1);
-                ticket.answer(Ok(ListOutcome {
+                reply.answer(Ok(ListOutcome {
                     changed: false,
-                    told: 0,
+                    notified: 0,
                 }));
             }
             Err(error) => {
                 self.metrics.refuse(&error);
-                ticket.answer(Err(error));
+                reply.answer(Err(error));
             }
         }
     }
@@ -99,22 +100,22 @@ impl Handler<PublishList> for Registry {
 impl Handler<Read> for Registry {
     type Result = ();
 
-    fn handle(&mut self, Read { uri, ticket }: Read, _: &mut Context<Self>) {
+    fn handle(&mut self, Read { uri, reply }: Read, _: &mut Context<Self>) {
         let found = self.catalog.find(&uri);
-        post(&self.etag, StampRead { uri, found, ticket }, &self.metrics);
+        mailbox::send(&self.etag, StampRead { uri, found, reply }, &self.metrics);
     }
 }
 
-impl Handler<Look> for Registry {
+impl Handler<GetEtags> for Registry {
     type Result = ();
 
-    fn handle(&mut self, Look { uris, ticket }: Look, _: &mut Context<Self>) {
-        let known = |uri: crate::ResourceUri| {
+    fn handle(&mut self, GetEtags { uris, reply }: GetEtags, _: &mut Context<Self>) {
+        let known = |uri: crate::model::ResourceUri| {
             let known = self.known(&uri);
             (uri, known)
         };
         let uris = uris.into_iter().map(known).collect();
-        post(&self.etag, StampLook { uris, ticket }, &self.metrics);
+        mailbox::send(&self.etag, StampEtags { uris, reply }, &self.metrics);
     }
 }
 
@@ -123,34 +124,34 @@ impl Handler<PageResources> for Registry {
 
     fn handle(&mut self, page: PageResources, _: &mut Context<Self>) {
         let resources = self.catalog.resources_after(page.after.as_deref(), page.limit);
-        post(
+        mailbox::send(
             &self.etag,
             StampPage {
                 resources,
-                ticket: page.ticket,
+                reply: page.reply,
             },
             &self.metrics,
         );
     }
 }
 
-impl Handler<Find> for Registry {
+impl Handler<Lookup> for Registry {
     type Result = ();
 
-    fn handle(&mut self, find: Find, _: &mut Context<Self>) {
+    fn handle(&mut self, find: Lookup, _: &mut Context<Self>) {
         let catalog = &self.catalog;
         match find {
-            Find::Tools { after, limit, ticket } => {
-                ticket.answer(catalog.tools_after(after.as_deref(), limit));
+            Lookup::Tools { after, limit, reply } => {
+                reply.answer(catalog.tools_after(after.as_deref(), limit));
             }
-            Find::Prompts { after, limit, ticket } => {
-                ticket.answer(catalog.prompts_after(after.as_deref(), limit));
+            Lookup::Prompts { after, limit, reply } => {
+                reply.answer(catalog.prompts_after(after.as_deref(), limit));
             }
-            Find::Templates(ticket) => ticket.answer(catalog.templates()),
-            Find::Tool(name, ticket) => ticket.answer(catalog.tool(&name)),
-            Find::Prompt(name, ticket) => ticket.answer(catalog.prompt(&name)),
-            Find::Subscribable(uri, ticket) => ticket.answer(catalog.subscribable(&uri, false).map(drop)),
-            Find::Counts(ticket) => ticket.answer(catalog.counts()),
+            Lookup::Templates(reply) => reply.answer(catalog.templates()),
+            Lookup::Tool(name, reply) => reply.answer(catalog.tool(&name)),
+            Lookup::Prompt(name, reply) => reply.answer(catalog.prompt(&name)),
+            Lookup::Subscribable(uri, reply) => reply.answer(catalog.subscribable(&uri, false).map(drop)),
+            Lookup::Counts(reply) => reply.answer(catalog.counts()),
         }
     }
 }
@@ -159,21 +160,21 @@ impl Handler<Subscribe> for Registry {
     type Result = ();
 
     fn handle(&mut self, subscribe: Subscribe, _: &mut Context<Self>) {
-        let verdict = |uri: crate::ResourceUri| {
+        let verdict = |uri: crate::model::ResourceUri| {
             let since = self.catalog.subscribable(&uri, subscribe.trusted)?;
             Ok((uri, since.map_or(Known::Registered, Known::Member)))
         };
         let verdicts = subscribe.uris.into_iter().map(verdict).collect();
         let Subscribe {
-            outbox, max, ticket, ..
+            outbox, max, reply, ..
         } = subscribe;
-        post(
+        mailbox::send(
             &self.etag,
             StampSubscribe {
                 outbox,
                 verdicts,
                 max,
-                ticket,
+                reply,
             },
             &self.metrics,
         );
@@ -193,16 +194,16 @@ impl Handler<WatchLists> for Registry {
         let WatchLists {
             outbox,
             announce,
-            ticket,
+            reply,
             ..
         } = watch;
-        post(
+        mailbox::send(
             &self.etag,
             StampWatchLists {
                 outbox,
                 lists,
                 announce,
-                ticket,
+                reply,
             },
             &self.metrics,
         );
@@ -213,7 +214,7 @@ impl Handler<AttachQueue> for Registry {
     type Result = ();
 
     fn handle(&mut self, attach: AttachQueue, _: &mut Context<Self>) {
-        post(&self.etag, attach, &self.metrics);
+        mailbox::send(&self.etag, attach, &self.metrics);
     }
 }
 
@@ -221,6 +222,6 @@ impl Handler<Route> for Registry {
     type Result = ();
 
     fn handle(&mut self, route: Route, _: &mut Context<Self>) {
-        post(&self.etag, route, &self.metrics);
+        mailbox::send(&self.etag, route, &self.metrics);
     }
 }

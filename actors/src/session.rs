@@ -5,78 +5,30 @@
 //! shard that marks its outbox looks at its times. Receives from its [`Session`] handle and, when it is evicted, from
 //! its outbox; sends to the Registry, so that its requests are in one order with all changes.
 
+mod ended;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use actix::{Actor, ActorContext, Addr, Context, Handler};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::departed::Departed;
-use crate::door::{Door, Ticket};
-use crate::error::SubscribeError;
-use crate::message::{
-    ClientReady, EndSession, Request, Route, StreamMoved, Subscribe, SubscribeUris, UnsubscribeUri,
+use crate::messages::{
+    ClientReady, EndSession, Route, StreamMoved, Subscribe, SubscribeUris, SubscriberRequest, UnsubscribeUri,
     WatchFiltered, WatchLists,
 };
-use crate::metric::Metrics;
-use crate::outbox::{EndReason, Outbox, OutboxReader};
-use crate::post::{Life, post};
+use crate::metrics::Metrics;
+use crate::model::{
+    Closed, EndReason, Etag, Filter, ResourceUri, SessionOptions, SubscribeError, SubscriberId,
+};
+use crate::outbox::{Outbox, OutboxReader};
 use crate::registry::Registry;
-use crate::subscriber::{SubscriberId, SubscriberKind};
-use crate::system::current_shard;
-use crate::{Closed, Etag, Filter, ListKind, ResourceUri};
+use crate::runtime::{Admission, BusState, Reply, current_shard, mailbox};
+use crate::sink::HeldSession;
+pub(crate) use ended::EndedSubscribers;
 
 /// How many resources may wait for a session that watches all of them.
 pub const WATCHED_MAX: usize = 100_000;
-
-/// How a session is opened.
-#[derive(Debug, Clone)]
-pub struct SessionOptions {
-    /// What it is.
-    pub kind: SubscriberKind,
-    /// What surveys call it, such as its revision and transport; no secrets.
-    pub label: Arc<str>,
-    /// What it speaks, such as the revision of a protocol (default `none`). A label of metrics: one of few words.
-    pub protocol: &'static str,
-    /// What carries what it is told, such as `http` (default `local`). A label of metrics: one of few words.
-    pub transport: &'static str,
-    /// Which lists it is told of once it is [`ready`](Session::ready). Lists left out keep no memory.
-    pub lists: Vec<ListKind>,
-    /// Whether every list that is not empty is due as soon as it is ready.
-    pub announce: bool,
-    /// How many subscriptions it may have (default: as many as the bus allows). Beyond, subscribing answers `TooMany`.
-    pub subscriptions_max: usize,
-    /// Whether it may subscribe to what clients may not (default: no).
-    pub trusted: bool,
-    /// How long it may have neither a reader nor [activity](Session::active) before it is ended; none: for ever.
-    pub idle_timeout: Option<Duration>,
-    /// How long it may take nothing of what waits for it though a reader is open before it is ended; none: for ever.
-    /// What waits is bounded by its subscriptions, however long it takes.
-    pub stall_timeout: Option<Duration>,
-    /// How old it may grow before it is ended; none: as old as the bus. Each session ends at an age of its own, up to
-    /// a tenth less than this, so that sessions that came together do not come back together.
-    pub age_max: Option<Duration>,
-}
-
-impl SessionOptions {
-    /// A session called `label` that is told of no lists and lives as long as its handle.
-    pub fn new(kind: SubscriberKind, label: impl Into<Arc<str>>) -> SessionOptions {
-        SessionOptions {
-            kind,
-            label: label.into(),
-            protocol: "none",
-            transport: "local",
-            lists: Vec::new(),
-            announce: false,
-            subscriptions_max: usize::MAX,
-            trusted: false,
-            idle_timeout: None,
-            stall_timeout: None,
-            age_max: None,
-        }
-    }
-}
 
 /// The life of one session.
 pub(crate) struct SessionActor {
@@ -85,7 +37,7 @@ pub(crate) struct SessionActor {
     /// First on the way of its requests.
     pub(crate) registry: Addr<Registry>,
     /// Tells its opener that it is attached.
-    pub(crate) attach: Option<Ticket<()>>,
+    pub(crate) attach: Option<Reply<()>>,
     /// Its limits and lists.
     pub(crate) options: SessionOptions,
     pub(crate) metrics: Arc<Metrics>,
@@ -93,14 +45,14 @@ pub(crate) struct SessionActor {
     /// sessions come and go, what they have in flight is bounded by their number.
     pub(crate) place: Option<OwnedSemaphorePermit>,
     /// Tells why it ends when nobody ended it.
-    pub(crate) life: watch::Receiver<Life>,
+    pub(crate) life: watch::Receiver<BusState>,
     /// Where its end is remembered.
-    pub(crate) departed: Arc<Departed>,
+    pub(crate) ended_subscribers: Arc<EndedSubscribers>,
 }
 
 impl SessionActor {
-    fn route(&self, request: Request) {
-        post(
+    fn route(&self, request: SubscriberRequest) {
+        mailbox::send(
             &self.registry,
             Route {
                 outbox: self.outbox.clone(),
@@ -116,7 +68,7 @@ impl Actor for SessionActor {
 
     fn started(&mut self, _: &mut Self::Context) {
         if let Some(attach) = self.attach.take() {
-            self.route(Request::Attach(attach));
+            self.route(SubscriberRequest::Attach(attach));
         }
     }
 }
@@ -125,36 +77,36 @@ impl Drop for SessionActor {
     /// Also when a handler panicked: the end of a session leaves nothing behind.
     fn drop(&mut self) {
         self.outbox.end(match *self.life.borrow() {
-            Life::Stopping => EndReason::Shutdown,
-            Life::Running | Life::Dead(_) => EndReason::Failed,
+            BusState::Stopping => EndReason::Shutdown,
+            BusState::Running | BusState::Dead(_) => EndReason::Failed,
         });
         let reason = self.outbox.ended().unwrap_or(EndReason::Failed);
         self.metrics.ended(reason);
-        self.outbox.road().sessions.decrement(1.0);
-        self.departed.remember(&self.outbox, reason);
+        self.outbox.labels().sessions.decrement(1.0);
+        self.ended_subscribers.remember(&self.outbox, reason);
         let place = self.place.take();
-        self.route(Request::Detach(place));
+        self.route(SubscriberRequest::Detach(place));
     }
 }
 
 impl Handler<SubscribeUris> for SessionActor {
     type Result = ();
 
-    fn handle(&mut self, SubscribeUris(uris, ticket): SubscribeUris, _: &mut Context<Self>) {
+    fn handle(&mut self, SubscribeUris(uris, reply): SubscribeUris, _: &mut Context<Self>) {
         let SessionOptions {
             subscriptions_max: max,
             trusted,
             ..
         } = self.options;
         let outbox = self.outbox.clone();
-        post(
+        mailbox::send(
             &self.registry,
             Subscribe {
                 outbox,
                 uris,
                 max,
                 trusted,
-                ticket,
+                reply,
             },
             &self.metrics,
         );
@@ -164,24 +116,24 @@ impl Handler<SubscribeUris> for SessionActor {
 impl Handler<UnsubscribeUri> for SessionActor {
     type Result = ();
 
-    fn handle(&mut self, UnsubscribeUri(uri, ticket): UnsubscribeUri, _: &mut Context<Self>) {
-        self.route(Request::Unsubscribe(uri, ticket));
+    fn handle(&mut self, UnsubscribeUri(uri, reply): UnsubscribeUri, _: &mut Context<Self>) {
+        self.route(SubscriberRequest::Unsubscribe(uri, reply));
     }
 }
 
 impl Handler<ClientReady> for SessionActor {
     type Result = ();
 
-    fn handle(&mut self, ClientReady(ticket): ClientReady, _: &mut Context<Self>) {
+    fn handle(&mut self, ClientReady(reply): ClientReady, _: &mut Context<Self>) {
         let (outbox, announce) = (self.outbox.clone(), self.options.announce);
         let kinds = self.options.lists.clone();
-        post(
+        mailbox::send(
             &self.registry,
             WatchLists {
                 outbox,
                 kinds,
                 announce,
-                ticket,
+                reply,
             },
             &self.metrics,
         );
@@ -191,8 +143,8 @@ impl Handler<ClientReady> for SessionActor {
 impl Handler<WatchFiltered> for SessionActor {
     type Result = ();
 
-    fn handle(&mut self, WatchFiltered(filter, max, ticket): WatchFiltered, _: &mut Context<Self>) {
-        self.route(Request::Watch(filter, max, ticket));
+    fn handle(&mut self, WatchFiltered(filter, max, reply): WatchFiltered, _: &mut Context<Self>) {
+        self.route(SubscriberRequest::Watch(filter, max, reply));
     }
 }
 
@@ -200,7 +152,7 @@ impl Handler<StreamMoved> for SessionActor {
     type Result = ();
 
     fn handle(&mut self, StreamMoved: StreamMoved, _: &mut Context<Self>) {
-        self.route(Request::Move);
+        self.route(SubscriberRequest::Move);
     }
 }
 
@@ -218,7 +170,7 @@ impl Handler<EndSession> for SessionActor {
 pub struct Session {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) actor: Addr<SessionActor>,
-    pub(crate) door: Door,
+    pub(crate) admission: Admission,
     pub(crate) drain_max: usize,
     /// Whether its end is on its way already.
     pub(crate) ending: AtomicBool,
@@ -240,7 +192,7 @@ impl Session {
         &self,
         uris: Vec<ResourceUri>,
     ) -> Result<Vec<Result<Etag, SubscribeError>>, Closed> {
-        self.ask(|ticket| SubscribeUris(uris, ticket)).await
+        self.ask(|reply| SubscribeUris(uris, reply)).await
     }
 
     /// Ends a subscription; answers whether there was one. Nothing is told of it afterwards.
@@ -248,7 +200,7 @@ impl Session {
     /// # Errors
     /// [`Closed`] when the session or the bus has ended.
     pub async fn unsubscribe(&self, uri: ResourceUri) -> Result<bool, Closed> {
-        self.ask(|ticket| UnsubscribeUri(uri, ticket)).await
+        self.ask(|reply| UnsubscribeUri(uri, reply)).await
     }
 
     /// Says that the client can be told things: from now on it is told of the lists it was opened with.
@@ -274,8 +226,7 @@ impl Session {
     /// # Errors
     /// [`Closed`] when the session or the bus has ended.
     pub async fn watch(&self, filter: Arc<Filter>, pending_max: usize) -> Result<(), Closed> {
-        self.ask(|ticket| WatchFiltered(filter, pending_max, ticket))
-            .await
+        self.ask(|reply| WatchFiltered(filter, pending_max, reply)).await
     }
 
     /// Opens a reader of what it is told. When called on a shard's thread (see [`Shard`](crate::Shard)), that shard
@@ -316,18 +267,24 @@ impl Session {
         M: actix::Message<Result = ()> + Send + 'static,
         SessionActor: Handler<M>,
     {
-        post(&self.actor, message, &self.metrics);
+        mailbox::send(&self.actor, message, &self.metrics);
     }
 
-    async fn ask<T, M>(&self, message: impl FnOnce(Ticket<T>) -> M) -> Result<T, Closed>
+    async fn ask<T, M>(&self, message: impl FnOnce(Reply<T>) -> M) -> Result<T, Closed>
     where
         M: actix::Message<Result = ()> + Send + 'static,
         SessionActor: Handler<M>,
     {
-        let (ticket, answer) = self.door.enter().await?.ticket();
+        let (reply, answer) = self.admission.enter().await?.reply();
         self.active();
-        self.tell(message(ticket));
+        self.tell(message(reply));
         answer.await.map_err(|_dropped| Closed)
+    }
+}
+
+impl HeldSession for Session {
+    fn end(&self) {
+        self.end();
     }
 }
 

@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for seconds in 1.. {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let outcome = bus.update(clock(seconds)?).await?;
-        eprintln!("demo://clock {} told {}", outcome.etag, outcome.told);
+        eprintln!("demo://clock {} told {}", outcome.etag, outcome.notified);
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{CliError, block_on};
 use crate::{
-    Builder, Bus, Entry, OutboxReader, Resource, ResourceUri, Session, SessionOptions, SubscriberKind,
+    Builder, Bus, OutboxEntry, OutboxReader, Resource, ResourceUri, Session, SessionOptions, SubscriberKind,
 };
 
 const STORY: &str = "demo://story";
@@ -108,7 +108,7 @@ async fn push(bus: &Bus, mut turns: Turns<'_>, out: &mut impl Write) -> Result<(
             }
         }
         for entry in entries {
-            if let Entry::Updated(notice) = entry {
+            if let OutboxEntry::Updated(notice) = entry {
                 writeln!(out, "push: {} changed: {}", notice.uri, notice.etag)?;
             }
         }

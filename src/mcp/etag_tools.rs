@@ -217,7 +217,7 @@ impl GetResourceEtag {
     /// The answer, where it can be given without asking anybody: not for members of templates, and not for what does
     /// not exist.
     pub(crate) fn at_once<'a>(&self, uri: &'a str, client_etag: Option<&str>) -> Option<Verdict<'a>> {
-        let etag = self.bus.upgrade().ok()?.shown_etag(uri).ok()??;
+        let etag = self.bus.upgrade().ok()?.cached_etag(uri).ok()??;
         Some(Verdict::new(uri, client_etag, etag))
     }
 }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::revision::Revision;
 pub use crate::wire::dialect::ETAG_META_KEY;
 use crate::wire::dialect::SUBSCRIPTION_ID_META_KEY;
-use crate::{Entry, ListKind, Notice, Position};
+use crate::{ListKind, Notice, OutboxEntry, Position};
 
 /// The slots of a notice's shared frames. Number 3 is the WebSocket's, in `sink/ws/message`.
 mod slot {
@@ -44,7 +44,7 @@ impl Wire {
     }
 
     /// Appends one write for all of `entries` to `out`; a client that has read it has everything up to `position`.
-    pub(crate) fn append(&self, entries: &[Entry], position: Position, out: &mut Vec<u8>) {
+    pub(crate) fn append(&self, entries: &[OutboxEntry], position: Position, out: &mut Vec<u8>) {
         let last = entries.len().saturating_sub(1);
         for (index, entry) in entries.iter().enumerate() {
             match self {
@@ -61,16 +61,16 @@ impl Wire {
 }
 
 /// The event of a session, without its final empty line.
-fn append_session(entry: &Entry, out: &mut Vec<u8>) {
+fn append_session(entry: &OutboxEntry, out: &mut Vec<u8>) {
     match entry {
-        Entry::Updated(notice) => notice.append_frame(slot::SESSION, session_frame, out),
-        Entry::ListChanged(kind) => append_data(&list_changed(*kind, None), out),
+        OutboxEntry::Updated(notice) => notice.append_frame(slot::SESSION, session_frame, out),
+        OutboxEntry::ListChanged(kind) => append_data(&list_changed(*kind, None), out),
     }
 }
 
 /// The event of a session with the id to resume from, in the rule the position of its own notice.
-fn append_last(entry: &Entry, position: Position, out: &mut Vec<u8>) {
-    if let Entry::Updated(notice) = entry
+fn append_last(entry: &OutboxEntry, position: Position, out: &mut Vec<u8>) {
+    if let OutboxEntry::Updated(notice) = entry
         && notice.position == position
     {
         let with_id = |notice: &Notice| {
@@ -85,14 +85,14 @@ fn append_last(entry: &Entry, position: Position, out: &mut Vec<u8>) {
 }
 
 /// The event of a listen stream.
-fn append_listen(entry: &Entry, id: &RawValue, out: &mut Vec<u8>) {
+fn append_listen(entry: &OutboxEntry, id: &RawValue, out: &mut Vec<u8>) {
     match entry {
-        Entry::Updated(notice) => {
+        OutboxEntry::Updated(notice) => {
             notice.append_frame(slot::LISTEN, listen_frame, out);
             out.extend_from_slice(id.get().as_bytes());
             out.extend_from_slice(b"}}}\n");
         }
-        Entry::ListChanged(kind) => append_data(&list_changed(*kind, Some(id)), out),
+        OutboxEntry::ListChanged(kind) => append_data(&list_changed(*kind, Some(id)), out),
     }
     out.push(b'\n');
 }
@@ -144,7 +144,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
-    fn updated(uri: &str, offset: u64) -> Entry {
+    fn updated(uri: &str, offset: u64) -> OutboxEntry {
         let (uri, etag) = (
             ResourceUri::new(uri).unwrap(),
             Etag {
@@ -153,7 +153,7 @@ mod tests {
             },
         );
         let position = Position { epoch: 10, offset };
-        Entry::Updated(Arc::new(Notice::new(
+        OutboxEntry::Updated(Arc::new(Notice::new(
             uri,
             etag,
             Cause::Updated,
@@ -166,7 +166,7 @@ mod tests {
         Position { epoch: 10, offset }
     }
 
-    fn written(wire: &Wire, entries: &[Entry], position: Position) -> String {
+    fn written(wire: &Wire, entries: &[OutboxEntry], position: Position) -> String {
         let mut out = Vec::new();
         wire.append(entries, position, &mut out);
         String::from_utf8(out).unwrap()
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn of_several_events_only_the_last_has_an_id() {
         let wire = Wire::Session(Revision::R2025_11_25);
-        let entries = [Entry::ListChanged(ListKind::Tools), updated("demo://a", 3)];
+        let entries = [OutboxEntry::ListChanged(ListKind::Tools), updated("demo://a", 3)];
         let list = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
         assert_eq!(
             written(&wire, &entries, at(3)),
@@ -202,7 +202,10 @@ mod tests {
     fn a_listen_streams_event_is_tagged_with_the_id_in_its_own_type() {
         for id in ["7", "\"listen:0\"", "\"quo\\\"te\""] {
             let wire = Wire::Listen(RawValue::from_string(id.into()).unwrap());
-            let entries = [updated("demo://\"q", 3), Entry::ListChanged(ListKind::Prompts)];
+            let entries = [
+                updated("demo://\"q", 3),
+                OutboxEntry::ListChanged(ListKind::Prompts),
+            ];
             let frames = written(&wire, &entries, at(3));
             let events: Vec<serde_json::Value> = frames
                 .split_terminator("\n\n")

@@ -27,7 +27,9 @@ use super::stdio::pump;
 use super::tool_report::{LogThreshold, Reporter};
 use super::{convert, error};
 use crate::metrics::McpMetrics;
-use crate::{Bus, Descriptor, Etag, Flow, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
+use crate::{
+    Bus, Descriptor, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind, WriteProgress,
+};
 
 /// The `_meta` key under which a stateless result names its server (2026-07-28, basic/index).
 pub(crate) const SERVER_INFO_META_KEY: &str = "io.modelcontextprotocol/serverInfo";
@@ -74,7 +76,7 @@ pub(crate) struct Handler {
     /// The session of a connection that has only one (stdio); on HTTP the request names it.
     pub(crate) opened: Option<Opened>,
     /// What the far end of that connection takes.
-    pub(crate) flow: Option<Arc<Flow>>,
+    pub(crate) flow: Option<Arc<WriteProgress>>,
 }
 
 impl Handler {

@@ -17,7 +17,9 @@ use super::handler::Handler;
 use super::revision::Revision;
 use super::stdio::notification;
 use crate::metrics::{self, Limit, McpMetrics};
-use crate::{Drained, EndReason, Etag, Flow, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind};
+use crate::{
+    Drained, EndReason, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind, WriteProgress,
+};
 
 /// One open listen stream.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ pub(crate) struct Listening {
     pub(crate) granted: Vec<(ResourceUri, Etag)>,
     pub(crate) metrics: McpMetrics,
     /// What the far end takes, where the bytes are not ours.
-    flow: Option<Arc<Flow>>,
+    flow: Option<Arc<WriteProgress>>,
     /// Dropped with the stream, which those who hold a receiver can wait for.
     pub(crate) ended: watch::Sender<()>,
 }

@@ -13,14 +13,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use crate::Flow;
+use crate::WriteProgress;
 
 /// A connection with a meter. Put its [`flow`](Self::flow) into the extensions of each request that comes over it, and
 /// the streams that answer them take nothing from their outboxes while the connection is blocked.
 #[derive(Debug)]
 pub struct Metered<T> {
     inner: T,
-    flow: Arc<Flow>,
+    flow: Arc<WriteProgress>,
     write_timeout: Option<Duration>,
     /// There while writes are refused.
     deadline: Option<Pin<Box<Sleep>>>,
@@ -39,7 +39,7 @@ impl<T> Metered<T> {
     }
 
     /// What it notes.
-    pub fn flow(&self) -> &Arc<Flow> {
+    pub fn flow(&self) -> &Arc<WriteProgress> {
         &self.flow
     }
 

@@ -24,7 +24,7 @@ use super::listen::Listening;
 use super::metered::Metered;
 use super::options::McpOptions;
 use crate::metrics::McpMetrics;
-use crate::{Bus, Drained, Entry, Etag, ListKind, OutboxReader, ResourceUri};
+use crate::{Bus, Drained, Etag, ListKind, OutboxEntry, OutboxReader, ResourceUri};
 
 /// Serves one client on `input` and `output` until the input ends or the bus stops; the service's stdin and stdout,
 /// or any other pair. Lines longer than [`McpOptions::body_bytes_max`] are dropped and reported.
@@ -107,16 +107,16 @@ pub(crate) fn updated(uri: &ResourceUri, etag: Etag) -> ServerNotification {
 }
 
 /// An entry as rmcp's notification, for transports whose bytes are not ours.
-pub(crate) fn notification(entry: &Entry) -> ServerNotification {
+pub(crate) fn notification(entry: &OutboxEntry) -> ServerNotification {
     match entry {
-        Entry::Updated(notice) => updated(&notice.uri, notice.etag),
-        Entry::ListChanged(ListKind::Resources) => {
+        OutboxEntry::Updated(notice) => updated(&notice.uri, notice.etag),
+        OutboxEntry::ListChanged(ListKind::Resources) => {
             ServerNotification::ResourceListChangedNotification(ResourceListChangedNotification::default())
         }
-        Entry::ListChanged(ListKind::Tools) => {
+        OutboxEntry::ListChanged(ListKind::Tools) => {
             ServerNotification::ToolListChangedNotification(ToolListChangedNotification::default())
         }
-        Entry::ListChanged(ListKind::Prompts) => {
+        OutboxEntry::ListChanged(ListKind::Prompts) => {
             ServerNotification::PromptListChangedNotification(PromptListChangedNotification::default())
         }
     }

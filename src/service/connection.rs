@@ -25,7 +25,7 @@ use tracing::debug;
 use super::http_server::{AnswerBody, Routes};
 use super::peeked::Peeked;
 use super::stream_writer::StreamWriter;
-use crate::Flow;
+use crate::WriteProgress;
 use crate::carry::{Carrier, Stream};
 use crate::mcp::{Metered, PeerAddress};
 use crate::metrics::{self, Limit, OpenConnection};
@@ -183,7 +183,7 @@ async fn carry_stream<T: AsyncRead + AsyncWrite + Unpin>(writer: StreamWriter<T>
 fn poll_served<T, S>(
     connection: &mut http1::Connection<TokioIo<Metered<T>>, S>,
     carrier: &Carrier,
-    flow: &Flow,
+    flow: &WriteProgress,
     cx: &mut Context<'_>,
 ) -> Poll<hyper::Result<Option<Stream>>>
 where

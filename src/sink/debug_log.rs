@@ -8,7 +8,8 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use tidings_actors::{
-    AttachOptions, Delivery, SkipReason, Step, Subject, Subscriber, SubscriberError, Trace, Who,
+    AttachOptions, Delivery, SkipReason, Subscriber, SubscriberError, SubscriberRef, Trace, TraceStep,
+    TraceSubject,
 };
 
 use super::append_file::{AppendFile, FileOptions};
@@ -184,21 +185,21 @@ impl<'a> Entry<'a> {
         self.step = trace.step.name();
         self.position = trace.position.map(|position| position.to_string());
         match &trace.subject {
-            Subject::Resource(uri, etag) => {
+            TraceSubject::Resource(uri, etag) => {
                 self.uri = Some(uri.as_str());
                 self.etag = Some(etag.to_string());
             }
-            Subject::List(kind) => self.list = Some(kind.name()),
+            TraceSubject::List(kind) => self.list = Some(kind.name()),
         }
         if let Some(who) = trace.step.who() {
             self.who(who);
         }
         match &trace.step {
-            Step::Changed(kind) => self.kind = Some(kind.name()),
-            Step::Fanned { told } => self.told = Some(*told),
-            Step::Skipped { why, .. } => self.why = Some(skipped(*why)),
-            Step::Dropped { reason, .. } => self.why = Some(reason.name()),
-            Step::HandedOut { after, .. } => {
+            TraceStep::Changed(kind) => self.kind = Some(kind.name()),
+            TraceStep::Fanned { notified } => self.told = Some(*notified),
+            TraceStep::Skipped { why, .. } => self.why = Some(skipped(*why)),
+            TraceStep::Dropped { reason, .. } => self.why = Some(reason.name()),
+            TraceStep::HandedOut { after, .. } => {
                 self.after_us = after.map(|after| u64::try_from(after.as_micros()).unwrap_or(u64::MAX));
             }
             _ => {}
@@ -206,7 +207,7 @@ impl<'a> Entry<'a> {
         self
     }
 
-    fn who(&mut self, who: &'a Who) {
+    fn who(&mut self, who: &'a SubscriberRef) {
         self.subscriber = Some(who.id.to_string());
         self.subscriber_kind = Some(who.kind.name());
         self.label = Some(&who.label);
@@ -271,18 +272,18 @@ mod tests {
         };
         let trace = |step| {
             Delivery::Trace(Arc::new(Trace {
-                subject: Subject::Resource(ResourceUri::new("demo://a").unwrap(), etag),
+                subject: TraceSubject::Resource(ResourceUri::new("demo://a").unwrap(), etag),
                 position: Some(Position { epoch: 1, offset: 4 }),
                 step,
             }))
         };
-        let (text, json) = entries(&trace(Step::Changed(NoticeKind::Removed)));
+        let (text, json) = entries(&trace(TraceStep::Changed(NoticeKind::Removed)));
         assert_eq!(text, "T demo://a v2-9 1-4: changed, removed");
         assert_eq!(
             json,
             r#"{"time":"T","step":"changed","uri":"demo://a","etag":"v2-9","position":"1-4","kind":"removed"}"#
         );
-        let (text, json) = entries(&trace(Step::Fanned { told: 3 }));
+        let (text, json) = entries(&trace(TraceStep::Fanned { notified: 3 }));
         assert_eq!(text, "T demo://a v2-9 1-4: fanned out to 3");
         assert!(json.ends_with(r#""position":"1-4","told":3}"#), "{json}");
     }
@@ -290,9 +291,9 @@ mod tests {
     #[test]
     fn lists_and_gaps_have_words_too() {
         let unchanged = Delivery::Trace(Arc::new(Trace {
-            subject: Subject::List(ListKind::Tools),
+            subject: TraceSubject::List(ListKind::Tools),
             position: None,
-            step: Step::Unchanged,
+            step: TraceStep::Unchanged,
         }));
         assert_eq!(entries(&unchanged).0, "T list of tools: unchanged");
         let (text, json) = entries(&Delivery::Gap(Gap { lost: 2 }));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidings_actors::{
     AttachError, AttachOptions, AttachedInfo, Delivery, DeliveryClass, Filter, Gap, Health, NoticeKind,
-    Overflow, Step, Subject, Subscriber, SubscriberError,
+    Overflow, Subscriber, SubscriberError, TraceStep, TraceSubject,
 };
 
 use crate::support::{Bench, until, within};
@@ -32,8 +32,8 @@ impl Seen {
             Delivery::List(kind, _) => format!("{} list", kind.name()),
             Delivery::Gap(Gap { lost }) => format!("gap {lost}"),
             Delivery::Trace(trace) => match &trace.subject {
-                Subject::Resource(uri, etag) => format!("{uri} v{} {}", etag.version, trace.step.name()),
-                Subject::List(kind) => format!("{} list {}", kind.name(), trace.step.name()),
+                TraceSubject::Resource(uri, etag) => format!("{uri} v{} {}", etag.version, trace.step.name()),
+                TraceSubject::List(kind) => format!("{} list {}", kind.name(), trace.step.name()),
             },
         });
     }
@@ -431,8 +431,8 @@ async fn a_trace_says_what_became_of_a_notice_for_whom_and_why_not() {
     let names: Vec<_> = traces
         .iter()
         .map(|trace| match &trace.subject {
-            Subject::Resource(_, etag) => format!("v{} {}", etag.version, trace.step.name()),
-            Subject::List(kind) => kind.name().to_owned(),
+            TraceSubject::Resource(_, etag) => format!("v{} {}", etag.version, trace.step.name()),
+            TraceSubject::List(kind) => kind.name().to_owned(),
         })
         .collect();
     assert_eq!(
@@ -458,7 +458,10 @@ async fn a_trace_says_what_became_of_a_notice_for_whom_and_why_not() {
             .filter_map(|trace| trace.step.who())
             .all(|who| who.id == id && &*who.label == "test")
     );
-    assert!(matches!(traces[7].step, Step::HandedOut { after: Some(_), .. }));
+    assert!(matches!(
+        traces[7].step,
+        TraceStep::HandedOut { after: Some(_), .. }
+    ));
 }
 
 #[tokio::test]

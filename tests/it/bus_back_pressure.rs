@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidings::{Change, Condition, Entry, PublishError};
+use tidings::{Change, Condition, OutboxEntry, PublishError};
 
 use crate::support::{Bench, Client, Gate, let_tasks_run, options, text, uri, within};
 
@@ -23,7 +23,7 @@ async fn a_publisher_faster_than_the_bus_waits_and_is_always_answered() {
                     let resource = text(&format!("demo://{task}"), &round.to_string());
                     let outcome = bus.update(resource).await.unwrap();
                     assert_eq!(outcome.etag.version, round + 1, "in the order of its publisher");
-                    assert_eq!(outcome.told, 1);
+                    assert_eq!(outcome.notified, 1);
                 }
             })
         })
@@ -101,7 +101,7 @@ async fn a_stalled_reader_among_a_hundred_changes_nothing_for_the_others() {
     for round in 1..=ROUNDS {
         for name in NAMES {
             let outcome = bench.bus.update(text(name, &round.to_string())).await.unwrap();
-            assert_eq!(outcome.told, 100);
+            assert_eq!(outcome.notified, 100);
         }
         if round % 500 == 0 {
             let pending = pending_of(&bench, &stalled).await;
@@ -138,7 +138,7 @@ async fn one_drain_hands_out_what_one_write_can_carry_and_the_next_the_rest() {
     }
     let mut sizes = Vec::new();
     for _ in 0..3 {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<OutboxEntry> = Vec::new();
         within(client.reader.drain(&mut entries)).await;
         sizes.push(entries.len());
     }

@@ -34,7 +34,7 @@ async fn a_no_op_never_bumps_and_tells_nobody() {
         let update = bench.bus.update(text("demo://a", "one")).await.unwrap();
         let upsert = bench.bus.upsert(text("demo://a", "one")).await.unwrap();
         for outcome in [update, upsert] {
-            assert_eq!((outcome.etag, outcome.told), (before, 0));
+            assert_eq!((outcome.etag, outcome.notified), (before, 0));
             assert!(!outcome.changed && !outcome.created);
         }
         assert!(!bench.bus.add_tool(tool("t")).await.unwrap().changed);
@@ -87,7 +87,7 @@ async fn a_new_description_changes_the_list_but_not_the_etag() {
         .await
         .unwrap();
     assert!(described.changed);
-    assert_eq!((described.etag.version, described.told), (1, 0));
+    assert_eq!((described.etag.version, described.notified), (1, 0));
     assert_eq!(client.told(), ["resources changed"]);
 }
 

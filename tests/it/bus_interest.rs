@@ -68,7 +68,7 @@ async fn is_nobodys(bench: &Bench, name: &'static str, body: &str) -> bool {
         Ok(outcome) => outcome.unwrap(),
         Err(_late) => within(change).await.unwrap(),
     };
-    assert!(outcome.changed && !(quiet && outcome.told > 0));
+    assert!(outcome.changed && !(quiet && outcome.notified > 0));
     quiet
 }
 
@@ -138,7 +138,7 @@ async fn a_subscription_on_its_way_is_not_missed() {
     within(bench.bus.etags(Vec::new())).await.unwrap();
     gate.open();
     let mut client = within(subscribing).await.unwrap();
-    assert_eq!(within(change).await.unwrap().told, 1);
+    assert_eq!(within(change).await.unwrap().notified, 1);
     assert_eq!(client.told(), ["demo://a v2"]);
 }
 
@@ -160,7 +160,7 @@ async fn whoever_is_about_to_watch_everything_is_not_missed() {
     within(bench.bus.etags(Vec::new())).await.unwrap();
     gate.open();
     let mut client = within(watching).await.unwrap();
-    assert_eq!(within(change).await.unwrap().told, 1);
+    assert_eq!(within(change).await.unwrap().notified, 1);
     assert_eq!(client.told(), ["demo://a v2"]);
 }
 
@@ -185,12 +185,12 @@ async fn whoever_is_on_the_way_to_another_shard_is_not_missed() {
         assert!(started.elapsed() < DEADLINE, "it never moved");
         let mut change = put(&bench.bus, "demo://a", &format!("{:?}", started.elapsed()));
         match tokio::time::timeout(A_MOMENT, &mut change).await {
-            Ok(outcome) => assert_eq!(outcome.unwrap().told, 1),
+            Ok(outcome) => assert_eq!(outcome.unwrap().notified, 1),
             Err(_waits) => break change,
         }
     };
     drop(gate);
     let outcome = within(late).await.unwrap();
-    assert_eq!(outcome.told, 1);
+    assert_eq!(outcome.notified, 1);
     client.until_told("demo://a", outcome.etag.version).await;
 }

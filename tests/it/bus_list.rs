@@ -22,7 +22,7 @@ async fn lists_told(bench: &Bench, client: &Client) -> [Option<ListHash>; 3] {
         .iter()
         .find(|info| info.id == client.session.id())
         .unwrap();
-    info.pending.lists_told
+    info.pending.lists_notified
 }
 
 #[tokio::test]
@@ -176,7 +176,10 @@ async fn many_changes_behind_a_slow_reader_are_one_list_changed() {
     let bench = Bench::start();
     let mut client = bench.list_client().await;
     for i in 0..50 {
-        assert_eq!(bench.bus.add_tool(tool(&format!("t{i}"))).await.unwrap().told, 1);
+        assert_eq!(
+            bench.bus.add_tool(tool(&format!("t{i}"))).await.unwrap().notified,
+            1
+        );
     }
     assert_eq!(client.told(), ["tools changed"]);
 }

@@ -232,7 +232,7 @@ impl Model<'_> {
             None if removes => drop(self.bodies.remove(&name)),
             None => {}
         }
-        let shown = self.bench.bus.shown_etag(&self.name(name)).unwrap();
+        let shown = self.bench.bus.cached_etag(&self.name(name)).unwrap();
         let exists = self.bodies.contains_key(&name);
         assert_eq!(shown, exists.then_some(outcome.etag));
         let told = if no_op {
@@ -240,7 +240,7 @@ impl Model<'_> {
         } else {
             self.tell(name, version, removes)
         };
-        assert_eq!(outcome.told, told);
+        assert_eq!(outcome.notified, told);
         self.lists_changed();
     }
 
@@ -519,7 +519,7 @@ async fn compare(bench: &Bench, run: u32, mut ends: Vec<(Client, BTreeMap<u8, u6
     let sessions = bench.bus.sessions().await.unwrap();
     for info in &sessions {
         assert_eq!(
-            info.pending.lists_told, sessions[0].pending.lists_told,
+            info.pending.lists_notified, sessions[0].pending.lists_notified,
             "{}",
             info.id
         );

@@ -46,20 +46,28 @@ async fn every_answer_says_how_many_were_told() {
     for client in &clients {
         client.subscribe("demo://a").await;
     }
-    assert_eq!(bench.bus.update(text("demo://a", "two")).await.unwrap().told, 3);
     assert_eq!(
-        bench.bus.touch("demo://a").await.unwrap().told,
+        bench.bus.update(text("demo://a", "two")).await.unwrap().notified,
+        3
+    );
+    assert_eq!(
+        bench.bus.touch("demo://a").await.unwrap().notified,
         3,
         "conflated ones count"
     );
     assert!(clients[0].unsubscribe("demo://a").await);
     assert_eq!(
-        bench.bus.notify_resource_changed("demo://a").await.unwrap().told,
+        bench
+            .bus
+            .notify_resource_changed("demo://a")
+            .await
+            .unwrap()
+            .notified,
         2
     );
-    assert_eq!(bench.bus.remove("demo://a").await.unwrap().told, 2);
+    assert_eq!(bench.bus.remove("demo://a").await.unwrap().notified, 2);
     let stats = bench.bus.stats().await.unwrap();
-    assert_eq!((stats.told, stats.conflated), (3, 7));
+    assert_eq!((stats.notified, stats.conflated), (3, 7));
 }
 
 #[tokio::test]
@@ -206,9 +214,9 @@ async fn a_removed_resource_is_gone_for_readers_and_lists() {
 async fn a_change_on_condition_is_made_only_at_the_revision_that_was_read() {
     let bench = Bench::start();
     bench.put("demo://a", "one").await;
-    let revision = bench.bus.read("demo://a").await.unwrap().revision.unwrap();
+    let revision = bench.bus.read("demo://a").await.unwrap().generation.unwrap();
     let update = |body| Change::Update(text("demo://a", body));
-    let condition = Condition::Revision(revision);
+    let condition = Condition::Generation(revision);
     assert_eq!(
         bench
             .bus

@@ -101,7 +101,10 @@ async fn a_session_that_moves_between_shards_loses_nothing_and_sees_nothing_twic
     let mut fresh = bench.list_client().await;
     fresh.told();
     let sessions = bench.bus.sessions().await.unwrap();
-    assert_eq!(sessions[0].pending.lists_told, sessions[1].pending.lists_told);
+    assert_eq!(
+        sessions[0].pending.lists_notified,
+        sessions[1].pending.lists_notified
+    );
 }
 
 #[tokio::test]
@@ -200,7 +203,7 @@ async fn a_subscription_that_is_under_way_when_its_subscriber_moves_is_not_lost(
     })
     .await;
     let outcome = bench.bus.update(text("demo://a", "two")).await.unwrap();
-    assert_eq!(outcome.told, 1);
+    assert_eq!(outcome.notified, 1);
     assert_eq!(client.told(), ["demo://a v2"]);
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidings::{
-    EndReason, Explanation, Flow, Holdup, OutboxReader, SessionOptions, SubscriberId, SubscriberInfo,
-    SubscriberKind, Whereabouts,
+    DelayReason, DeliveryStatus, EndReason, OutboxReader, SessionOptions, SubscriberId, SubscriberInfo,
+    SubscriberKind, SubscriberState, WriteProgress,
 };
 
 use crate::support::{Bench, Client, options, until, uri, within};
@@ -21,8 +21,11 @@ fn stalling() -> SessionOptions {
 }
 
 async fn info(bench: &Bench, client: &Client) -> SubscriberInfo {
-    match within(bench.bus.whereabouts(client.session.id())).await.unwrap() {
-        Some(Whereabouts::Here(info)) => *info,
+    match within(bench.bus.subscriber_state(client.session.id()))
+        .await
+        .unwrap()
+    {
+        Some(SubscriberState::Live(info)) => *info,
         other => panic!("not there: {other:?}"),
     }
 }
@@ -30,7 +33,7 @@ async fn info(bench: &Bench, client: &Client) -> SubscriberInfo {
 async fn until_ended(bench: &Bench, id: SubscriberId) -> (EndReason, usize) {
     let mut ended = None;
     until("its end is remembered", async || {
-        if let Some(Whereabouts::Ended(gone)) = bench.bus.whereabouts(id).await.unwrap() {
+        if let Some(SubscriberState::Ended(gone)) = bench.bus.subscriber_state(id).await.unwrap() {
             ended = Some((gone.reason, gone.pending));
         }
         ended.is_some()
@@ -66,7 +69,10 @@ async fn a_reader_that_takes_nothing_of_what_waits_is_ended_as_stalled() {
     let id = stalled.session.id();
     assert_eq!(until_ended(&bench, id).await, (EndReason::Stalled, 2));
     let explained = bench.bus.explain(id, &uri("demo://a")).await.unwrap();
-    assert!(matches!(explained, Some(Explanation::Ended(_))), "{explained:?}");
+    assert!(
+        matches!(explained, Some(DeliveryStatus::Ended(_))),
+        "{explained:?}"
+    );
     assert_eq!(bench.put("demo://a", "three").await, 3);
     assert_eq!(steady.session.ended(), None);
     assert_eq!(steady.told(), ["demo://a v3"]);
@@ -148,7 +154,7 @@ async fn a_blocked_connection_keeps_its_entries_in_the_outbox_until_it_takes_the
     bench.put("demo://a", "one").await;
     let mut client = bench.client().await;
     client.subscribe("demo://a").await;
-    let flow = Arc::new(Flow::default());
+    let flow = Arc::new(WriteProgress::default());
     client.reader.flows_through(flow.clone());
     flow.refused();
     bench.put("demo://a", "two").await;
@@ -162,15 +168,18 @@ async fn a_blocked_connection_keeps_its_entries_in_the_outbox_until_it_takes_the
     let held = within(bench.bus.explain(client.session.id(), &name))
         .await
         .unwrap();
-    let stalled = |explanation: &Explanation| {
-        matches!(explanation, Explanation::Pending { holdup, etag, .. }
-            if *holdup == Holdup::Stalled && etag.version == 3)
+    let stalled = |explanation: &DeliveryStatus| {
+        matches!(explanation, DeliveryStatus::Pending { reason, etag, .. }
+            if *reason == DelayReason::Stalled && etag.version == 3)
     };
     assert!(held.as_ref().is_some_and(stalled), "{held:?}");
     assert!(flow.took(300), "whoever waits has to look again");
     assert_eq!(client.told(), ["demo://a v3"]);
     let progress = info(&bench, &client).await.progress;
-    assert_eq!((progress.told, progress.conflated, progress.bytes), (1, 1, 300));
+    assert_eq!(
+        (progress.notified, progress.conflated, progress.bytes),
+        (1, 1, 300)
+    );
     assert!(!progress.stalled && progress.last.is_some());
     drop(client.reader);
     let kept = within(bench.bus.sessions()).await.unwrap();
@@ -187,7 +196,7 @@ async fn ending_a_session_cuts_a_connection_that_takes_nothing_and_no_other() {
     for blocked in [true, false] {
         let mut client = bench.client().await;
         client.subscribe("demo://a").await;
-        let flow = Arc::new(Flow::default());
+        let flow = Arc::new(WriteProgress::default());
         client.reader.flows_through(flow.clone());
         if blocked {
             flow.refused();
@@ -206,7 +215,7 @@ async fn a_stream_whose_connection_timed_out_ends_for_that_reason_and_a_session_
             .await
             .unwrap();
         let reader: OutboxReader = session.reader();
-        let flow = Arc::new(Flow::default());
+        let flow = Arc::new(WriteProgress::default());
         reader.flows_through(flow.clone());
         flow.time_out();
         drop(reader);
@@ -233,12 +242,12 @@ async fn a_survey_of_many_names_the_slowest_and_counts_the_rest() {
             .unwrap();
     }
     bench.put("demo://a", "two").await;
-    let found = within(bench.bus.slowest(None, 3)).await.unwrap();
-    assert_eq!((found.total, found.slowest.len()), (2_000, 3));
-    let mut ids: Vec<_> = found.slowest.iter().map(|info| info.id).collect();
+    let found = within(bench.bus.list_subscribers(None, 3)).await.unwrap();
+    assert_eq!((found.total, found.subscribers.len()), (2_000, 3));
+    let mut ids: Vec<_> = found.subscribers.iter().map(|info| info.id).collect();
     ids.sort();
     assert_eq!(ids, [17, 1_234, 1_999].map(|slow| sessions[slow].id()));
     let name = uri("demo://a");
-    let of_a = within(bench.bus.slowest(Some(&name), 2)).await.unwrap();
-    assert_eq!((of_a.total, of_a.slowest.len()), (3, 2));
+    let of_a = within(bench.bus.list_subscribers(Some(&name), 2)).await.unwrap();
+    assert_eq!((of_a.total, of_a.subscribers.len()), (3, 2));
 }

@@ -118,11 +118,11 @@ async fn nobody_is_told_and_no_read_shows_a_version_before_it_is_kept() {
     }
     assert!(!update.is_finished() && !read.is_finished() && !look.is_finished() && !no_op.is_finished());
     assert_eq!(client.told(), [""; 0]);
-    let shown = || bench.bus.shown_etag("demo://a").unwrap().unwrap().version;
+    let shown = || bench.bus.cached_etag("demo://a").unwrap().unwrap().version;
     assert_eq!(shown(), 1);
 
     shelf.set(Mode::Keep);
-    assert_eq!(within(update).await.unwrap().unwrap().told, 1);
+    assert_eq!(within(update).await.unwrap().unwrap().notified, 1);
     assert_eq!(shown(), 2);
     assert_eq!((within(read).await.unwrap(), within(look).await.unwrap()), (2, 2));
     let no_op = within(no_op).await.unwrap();

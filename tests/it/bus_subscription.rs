@@ -31,12 +31,23 @@ async fn subscribing_twice_is_one_subscription() {
             .unwrap();
         assert!(answers.iter().all(Result::is_ok));
     }
-    assert_eq!(bench.bus.update(text("demo://a", "two")).await.unwrap().told, 1);
+    assert_eq!(
+        bench.bus.update(text("demo://a", "two")).await.unwrap().notified,
+        1
+    );
     assert_eq!(client.told(), ["demo://a v2"]);
     assert_eq!(bench.bus.subscribers(&uri("demo://a")).await.unwrap().len(), 1);
     assert!(client.unsubscribe("demo://a").await);
     assert!(!client.unsubscribe("demo://a").await, "once is enough to end it");
-    assert_eq!(bench.bus.update(text("demo://a", "three")).await.unwrap().told, 0);
+    assert_eq!(
+        bench
+            .bus
+            .update(text("demo://a", "three"))
+            .await
+            .unwrap()
+            .notified,
+        0
+    );
 }
 
 #[tokio::test]
@@ -61,7 +72,7 @@ async fn a_refused_subscription_names_its_uri_and_leaves_the_others() {
             "Resource not subscribable: demo://silent"
         ]
     );
-    assert_eq!(bench.bus.touch("demo://silent").await.unwrap().told, 0);
+    assert_eq!(bench.bus.touch("demo://silent").await.unwrap().notified, 0);
 }
 
 #[tokio::test]
@@ -86,7 +97,7 @@ async fn a_removed_resources_subscribers_get_one_last_notice() {
     bench.put("demo://a", "one").await;
     let mut client = bench.client().await;
     client.subscribe("demo://a").await;
-    assert_eq!(bench.bus.remove("demo://a").await.unwrap().told, 1);
+    assert_eq!(bench.bus.remove("demo://a").await.unwrap().notified, 1);
     assert_eq!(client.told(), ["demo://a v2 removed"]);
     assert!(bench.bus.remove("demo://a").await.is_err());
     assert_eq!(client.told(), [""; 0]);
@@ -107,7 +118,10 @@ async fn the_end_of_a_session_ends_its_subscriptions() {
         drop(goes);
     }
     bench.sessions_are(1).await;
-    assert_eq!(bench.bus.update(text("demo://a", "two")).await.unwrap().told, 1);
+    assert_eq!(
+        bench.bus.update(text("demo://a", "two")).await.unwrap().notified,
+        1
+    );
     assert_eq!(bench.bus.subscribers(&uri("demo://a")).await.unwrap().len(), 1);
 }
 
@@ -182,7 +196,7 @@ async fn who_watches_all_is_told_of_every_resource_there_is_or_will_be() {
     bench.put("demo://b", "one").await;
     bench.put("demo://b", "two").await;
     assert_eq!(client.told(), ["demo://a v2", "demo://b v2"]);
-    assert_eq!(bench.bus.remove("demo://b").await.unwrap().told, 1);
+    assert_eq!(bench.bus.remove("demo://b").await.unwrap().notified, 1);
     assert_eq!(client.told(), ["demo://b v2 removed".replace("v2", "v3")]);
     bench.put("demo://b", "one").await;
     assert_eq!(client.told(), ["demo://b v4"]);
@@ -196,7 +210,7 @@ async fn who_watches_all_and_also_subscribes_is_told_of_each_change_once() {
     let mut client = bench.client().await;
     client.subscribe("demo://a").await;
     within(client.session.watch_all()).await.unwrap();
-    assert_eq!(bench.bus.remove("demo://a").await.unwrap().told, 1);
+    assert_eq!(bench.bus.remove("demo://a").await.unwrap().notified, 1);
     assert_eq!(client.told(), ["demo://a v2 removed"]);
     bench.put("demo://b", "one").await;
     assert_eq!(client.told(), ["demo://b v1"]);

@@ -50,12 +50,12 @@ async fn a_member_is_read_subscribed_to_and_touched_without_registration() {
     let mut client = bench.client().await;
     assert_eq!(client.subscribe("app://users/7").await, 1);
     assert_eq!(
-        bench.bus.touch("app://users/8").await.unwrap().told,
+        bench.bus.touch("app://users/8").await.unwrap().notified,
         0,
         "only on exact match"
     );
     let touched = bench.bus.touch("app://users/7").await.unwrap();
-    assert_eq!((touched.etag.version, touched.told), (2, 1));
+    assert_eq!((touched.etag.version, touched.notified), (2, 1));
     assert_eq!(client.told(), ["app://users/7 v2"]);
     assert_eq!(bench.bus.read("app://users/7").await.unwrap().etag, touched.etag);
     assert_eq!(bench.bus.read("app://users/9").await.unwrap().etag.version, 1);

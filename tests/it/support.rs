@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tidings::{
-    Bus, Cause, Drained, EndReason, Entry, Limits, ListKind, OutboxReader, Position, Resource, ResourceUri,
-    Session, SessionOptions, Store, SubscriberKind, Tool, ToolOutput,
+    Bus, Cause, Drained, EndReason, Limits, ListKind, OutboxEntry, OutboxReader, Position, Resource,
+    ResourceUri, Session, SessionOptions, Store, SubscriberKind, Tool, ToolOutput,
 };
 
 /// After this long a wait has failed.
@@ -222,10 +222,10 @@ impl Client {
         self.newest.clear();
     }
 
-    fn note(&mut self, entry: &Entry) -> String {
+    fn note(&mut self, entry: &OutboxEntry) -> String {
         match entry {
-            Entry::ListChanged(kind) => format!("{} changed", kind.name()),
-            Entry::Updated(notice) => {
+            OutboxEntry::ListChanged(kind) => format!("{} changed", kind.name()),
+            OutboxEntry::Updated(notice) => {
                 let version = notice.etag.version;
                 let before = self.newest.insert(notice.uri.clone(), version).unwrap_or(0);
                 assert!(before < version, "{} went from {before} to {version}", notice.uri);

@@ -6,17 +6,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Semaphore;
 
+use super::system::{Actors, CoreParts};
 use super::{Bus, Inner};
-use crate::attach::Attachments;
-use crate::board::Board;
-use crate::door::Door;
-use crate::error::StartError;
-use crate::ledger::Checkpoint;
-use crate::limits::Limits;
-use crate::metric::Metrics;
-use crate::store::Store;
-use crate::system::{Actors, Parts};
-use crate::trace::Tracer;
+use crate::metrics::Metrics;
+use crate::model::{Limits, StartError};
+use crate::runtime::{Admission, Tracer};
+use crate::sink::Attachments;
+use crate::versions::{Checkpoint, EtagIndex, Store};
 
 /// Tells the time for etags, in seconds since 1970-01-01 UTC.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -88,18 +84,18 @@ impl Builder {
         }
         let limits = Arc::new(limits.checked());
         let metrics = Metrics::register(limits.shard_count());
-        let door = Door::counted(limits.in_flight_max, &metrics);
+        let admission = Admission::counted(limits.in_flight_max, &metrics);
         let places = Arc::new(Semaphore::new(limits.sessions_max));
         let tracer = Arc::new(Tracer::default());
         let attachments = Arc::new(Attachments::new(limits.attached_max));
-        let board = Arc::new(Board::default());
-        let parts = Parts {
+        let etag_index = Arc::new(EtagIndex::default());
+        let parts = CoreParts {
             tracer: tracer.clone(),
             attachments: attachments.clone(),
             limits: limits.clone(),
             metrics: metrics.clone(),
-            door: door.clone(),
-            board: board.clone(),
+            admission: admission.clone(),
+            etag_index: etag_index.clone(),
             checkpoint,
             store,
         };
@@ -108,7 +104,7 @@ impl Builder {
         let next_shard = AtomicUsize::new(0);
         let inner = Inner {
             actors,
-            door,
+            admission,
             limits,
             metrics,
             clock,
@@ -117,8 +113,8 @@ impl Builder {
             next_shard,
             tracer,
             attachments,
-            departed: Arc::default(),
-            board,
+            ended_subscribers: Arc::default(),
+            etag_index,
         };
         Ok(Bus {
             inner: Arc::new(inner),

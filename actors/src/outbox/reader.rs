@@ -1,18 +1,17 @@
 //! The reading end of an outbox.
 //!
 //! Owns: [`OutboxReader`], which takes entries out and is woken when there are some. Never: writes bytes. Held by
-//! whoever carries a stream; while the connection it was [told of](OutboxReader::flows_through) is blocked, it takes
+//! whoever carries a stream; while the connection it was [notified of](OutboxReader::flows_through) is blocked, it takes
 //! nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
+use super::pending::OutboxEntry;
+use super::write_progress::WriteProgress;
 use super::{Drained, EndReason, Outbox, Reader};
-use crate::Position;
-use crate::flow::Flow;
-use crate::moment::Moment;
-use crate::outbox_set::Entry;
+use crate::model::{MonotonicMillis, Position};
 
 /// One reader of an outbox. Dropping it leaves what it was not handed for the next reader.
 #[derive(Debug)]
@@ -32,14 +31,14 @@ fn remember(slot: &mut Option<Waker>, waker: &Waker) {
 impl OutboxReader {
     pub(crate) fn open(outbox: Arc<Outbox>, drain_max: usize) -> OutboxReader {
         let id = outbox.next_reader.fetch_add(1, Ordering::Relaxed);
-        outbox.road.streams.increment(1.0);
+        outbox.labels.streams.increment(1.0);
         let mut state = outbox.lock();
-        state.patient = Moment::now();
+        state.patient = MonotonicMillis::now();
         state.readers.push(Reader {
             id,
             waker: None,
             keep_alive: false,
-            flow: None,
+            progress: None,
             bytes_before: 0,
             waits: false,
         });
@@ -53,21 +52,21 @@ impl OutboxReader {
 
     /// Says over which connection goes what is taken out, for a reader that is polled by the task that writes to it:
     /// while the connection is blocked nothing is taken, so that repeats become one in the outbox.
-    pub fn flows_through(&self, flow: Arc<Flow>) {
-        self.connect(flow, true);
+    pub fn flows_through(&self, progress: Arc<WriteProgress>) {
+        self.connect(progress, true);
     }
 
-    /// Says whose progress its own is: the bytes of `flow` are counted as its bytes. For a reader whose entries are
+    /// Says whose progress its own is: the bytes of `progress` are counted as its bytes. For a reader whose entries are
     /// written by another task, which by itself takes no more of them than it can write.
-    pub fn counts(&self, flow: Arc<Flow>) {
-        self.connect(flow, false);
+    pub fn counts(&self, progress: Arc<WriteProgress>) {
+        self.connect(progress, false);
     }
 
-    fn connect(&self, flow: Arc<Flow>, waits: bool) {
+    fn connect(&self, progress: Arc<WriteProgress>, waits: bool) {
         let mut state = self.outbox.lock();
         if let Some(reader) = state.readers.iter_mut().find(|reader| reader.id == self.id) {
-            reader.bytes_before = flow.written();
-            reader.flow = Some(flow);
+            reader.bytes_before = progress.written();
+            reader.progress = Some(progress);
             reader.waits = waits;
         }
     }
@@ -80,7 +79,7 @@ impl OutboxReader {
         let offset = if known { position.offset } else { 0 };
         self.outbox.changing(&mut state.set, |set| set.rewind(offset));
         if state.set.pending() > 0 {
-            let now = Moment::now();
+            let now = MonotonicMillis::now();
             state.waiting.get_or_insert(now);
             state.patient = now;
         }
@@ -104,7 +103,7 @@ impl OutboxReader {
     /// Hands what is pending to `take`, at most as many entries as one write should carry
     /// ([`drain_max`](Self::drain_max)); the rest comes with the next call. When it hands out fewer, nothing is pending
     /// any more, and `cx` is woken by what comes next, as it is after an answer that is pending.
-    pub fn poll_drain(&mut self, cx: &mut Context<'_>, mut take: impl FnMut(Entry)) -> Poll<Drained> {
+    pub fn poll_drain(&mut self, cx: &mut Context<'_>, mut take: impl FnMut(OutboxEntry)) -> Poll<Drained> {
         let mut state = self.outbox.lock();
         let state = &mut *state;
         let is_last = state.readers.newest().is_some_and(|reader| reader.id == self.id);
@@ -118,8 +117,8 @@ impl OutboxReader {
         }
         if is_last && state.set.pending() > 0 {
             let mut lists = 0;
-            let mut hand_out = |entry: Entry| {
-                lists += usize::from(matches!(entry, Entry::ListChanged(_)));
+            let mut hand_out = |entry: OutboxEntry| {
+                lists += usize::from(matches!(entry, OutboxEntry::ListChanged(_)));
                 self.outbox.trace_handed_out(&entry);
                 take(entry);
             };
@@ -127,15 +126,15 @@ impl OutboxReader {
                 let entries = (0..self.drain_max).map_while(|_| set.pop());
                 entries.map(&mut hand_out).count()
             });
-            self.outbox.road.delivered.add(taken);
-            self.outbox.road.lists_sent.add(lists);
+            self.outbox.labels.delivered.add(taken);
+            self.outbox.labels.lists_sent.add(lists);
             debug_assert!(taken > 0, "a pending set hands out at least one entry");
             reader.keep_alive = false;
-            let now = Moment::now();
-            if reader.flow.is_none() {
+            let now = MonotonicMillis::now();
+            if reader.progress.is_none() {
                 state.last = Some(now);
             }
-            state.told += taken as u64;
+            state.notified += taken as u64;
             state.patient = now;
             state.waiting = state.waiting.filter(|_| state.set.pending() > 0);
             if taken < self.drain_max {
@@ -163,23 +162,23 @@ impl OutboxReader {
     }
 
     /// Waits for entries, a keep-alive or the end; for pumps that own no poll function.
-    pub async fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
+    pub async fn drain(&mut self, entries: &mut Vec<OutboxEntry>) -> Drained {
         std::future::poll_fn(|cx| self.poll_drain(cx, |entry| entries.push(entry))).await
     }
 }
 
 impl Drop for OutboxReader {
     fn drop(&mut self) {
-        self.outbox.road.streams.decrement(1.0);
+        self.outbox.labels.streams.decrement(1.0);
         let mut state = self.outbox.lock();
         let gone = state.readers.remove(self.id);
-        let flow = gone.as_ref().and_then(|reader| reader.flow.as_ref());
-        if let Some((flow, reader)) = flow.zip(gone.as_ref()) {
-            state.bytes += flow.written().saturating_sub(reader.bytes_before);
-            state.last = state.last.max(flow.taken_at());
+        let progress = gone.as_ref().and_then(|reader| reader.progress.as_ref());
+        if let Some((progress, reader)) = progress.zip(gone.as_ref()) {
+            state.bytes += progress.written().saturating_sub(reader.bytes_before);
+            state.last = state.last.max(progress.taken_at());
         }
-        let timed_out = flow.is_some_and(|flow| flow.timed_out());
-        let now = Moment::now();
+        let timed_out = progress.is_some_and(|progress| progress.timed_out());
+        let now = MonotonicMillis::now();
         state.left = Some(now);
         // A reader that stood behind this one begins to be handed entries.
         state.patient = now;

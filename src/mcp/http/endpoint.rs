@@ -31,7 +31,7 @@ use crate::mcp::listen::Listening;
 use crate::mcp::options::McpOptions;
 use crate::mcp::revision::Revision;
 use crate::metrics::{self, Limit, McpMetrics};
-use crate::{Bus, Flow, OutboxReader, Position};
+use crate::{Bus, OutboxReader, Position, WriteProgress};
 
 /// The body of an answer.
 pub type EndpointBody = http_body_util::combinators::BoxBody<Bytes, Infallible>;
@@ -410,7 +410,7 @@ impl Inner {
             Ok(place) => place,
             Err(refusal) => return refusal,
         };
-        let flow = parts.extensions.get::<Arc<Flow>>().cloned();
+        let flow = parts.extensions.get::<Arc<WriteProgress>>().cloned();
         let listening = match Listening::open(&self.handler, &mut filter, true).await {
             Ok(listening) => listening,
             Err(refusal) => return reply::refused_stream(&id, &refusal),
@@ -451,7 +451,7 @@ impl Inner {
 
 /// Has a reader go by what the request's connection takes, if whoever carries it says.
 fn meter(reader: &OutboxReader, parts: &Parts) {
-    if let Some(flow) = parts.extensions.get::<Arc<Flow>>() {
+    if let Some(flow) = parts.extensions.get::<Arc<WriteProgress>>() {
         reader.flows_through(flow.clone());
     }
 }

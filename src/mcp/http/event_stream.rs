@@ -25,14 +25,14 @@ use crate::mcp::handler::McpSession;
 use crate::mcp::listen::Listening;
 use crate::mcp::options::McpOptions;
 use crate::metrics::{self, Limit, McpMetrics};
-use crate::{Drained, EndReason, Entry, OutboxReader};
+use crate::{Drained, EndReason, OutboxEntry, OutboxReader};
 
 /// How long rmcp may take to make the two messages of a listen stream.
 const FIRST_AND_LAST_TIMEOUT: Duration = Duration::from_secs(10);
 
 thread_local! {
     /// Where entries are on their way from an outbox to the wire, one place for all streams of a thread.
-    static ENTRIES: Cell<Vec<Entry>> = const { Cell::new(Vec::new()) };
+    static ENTRIES: Cell<Vec<OutboxEntry>> = const { Cell::new(Vec::new()) };
 }
 
 /// One of the streams allowed; given back when dropped.

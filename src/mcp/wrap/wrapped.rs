@@ -23,7 +23,7 @@ use crate::mcp::handler::{Handler, SERVER_INFO_META_KEY};
 use crate::mcp::listen::{Listening, lists};
 use crate::mcp::revision::Revision;
 use crate::mcp::stdio::{notification, updated};
-use crate::{Digest, Entry, Etag, ResourceUri};
+use crate::{Digest, Etag, OutboxEntry, ResourceUri};
 
 /// A `ServerHandler` with a bus: serve it in place of the one it wraps, on any transport of rmcp.
 ///
@@ -95,7 +95,7 @@ impl<H: ServerHandler> Wrapped<H> {
         drop(steady);
         let asked = lists(filter).into_iter();
         let moved = asked.filter(|kind| moves[*kind as usize] != stood[*kind as usize]);
-        let lists = moved.map(|kind| notification(&Entry::ListChanged(kind)));
+        let lists = moved.map(|kind| notification(&OutboxEntry::ListChanged(kind)));
         let missed = lists.chain(missed(&listening.granted, begun)).collect();
         Ok((listening, missed))
     }

@@ -18,7 +18,7 @@ use super::message::{self, Ack, Request};
 use super::{Place, Shared};
 use crate::metrics::{self, Limit};
 use crate::{
-    Closed, Drained, Entry, ListKind, OpenError, OutboxReader, ResourceUri, Session, SessionOptions,
+    Closed, Drained, ListKind, OpenError, OutboxEntry, OutboxReader, ResourceUri, Session, SessionOptions,
     SubscriberKind,
 };
 
@@ -261,14 +261,14 @@ impl Connection<'_> {
             .collect();
     }
 
-    async fn drained(&mut self, drained: Drained, entries: &mut Vec<Entry>) -> ControlFlow<End> {
+    async fn drained(&mut self, drained: Drained, entries: &mut Vec<OutboxEntry>) -> ControlFlow<End> {
         match drained {
             Drained::Entries(position) => {
                 let messages: Vec<_> = entries
                     .drain(..)
                     .filter_map(|entry| match entry {
-                        Entry::Updated(notice) => Some(message::notice(&notice)),
-                        Entry::ListChanged(kind) => {
+                        OutboxEntry::Updated(notice) => Some(message::notice(&notice)),
+                        OutboxEntry::ListChanged(kind) => {
                             let at = ListKind::ALL.iter().position(|other| *other == kind)?;
                             self.lists[at].then(|| message::list_changed(kind, position))
                         }

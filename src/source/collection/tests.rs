@@ -13,7 +13,8 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidings_actors::{
-    CallbackError, Drained, Entry, Etag, OutboxReader, Resource, Session, SessionOptions, SubscriberKind,
+    CallbackError, Drained, Etag, OutboxEntry, OutboxReader, Resource, Session, SessionOptions,
+    SubscriberKind,
 };
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -185,10 +186,10 @@ async fn told(reader: &mut OutboxReader) -> BTreeSet<String> {
     }
 }
 
-fn uris(entries: &[Entry]) -> BTreeSet<String> {
-    let uri = |entry: &Entry| match entry {
-        Entry::Updated(notice) => Some(notice.uri.to_string()),
-        Entry::ListChanged(_) => None,
+fn uris(entries: &[OutboxEntry]) -> BTreeSet<String> {
+    let uri = |entry: &OutboxEntry| match entry {
+        OutboxEntry::Updated(notice) => Some(notice.uri.to_string()),
+        OutboxEntry::ListChanged(_) => None,
     };
     entries.iter().filter_map(uri).collect()
 }

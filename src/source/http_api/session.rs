@@ -11,8 +11,8 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use tidings_actors::{
-    EndedSubscriber, Explanation, Holdup, ListKind, ReadError, ResourceUri, SubscriberId, SubscriberInfo,
-    Surveyed, Whereabouts,
+    DelayReason, DeliveryStatus, EndedSubscriber, ListKind, ReadError, ResourceUri, SubscriberId,
+    SubscriberInfo, SubscriberPage, SubscriberState,
 };
 
 use super::Api;
@@ -148,7 +148,10 @@ pub(super) async fn sessions(State(api): State<Arc<Api>>, uri: Uri) -> Result<Re
         .filter(|uri| !uri.is_empty())
         .map(|uri| resource_uri(&uri))
         .transpose()?;
-    let found = api.bus.slowest(uri.as_ref(), limit_of(limit.as_deref())?).await?;
+    let found = api
+        .bus
+        .list_subscribers(uri.as_ref(), limit_of(limit.as_deref())?)
+        .await?;
     Ok(surveyed(&found))
 }
 
@@ -158,7 +161,7 @@ pub(super) async fn subscribers(
     State(api): State<Arc<Api>>,
     Target(target): Target,
 ) -> Result<Response, Problem> {
-    let found = api.bus.slowest(Some(&target), PAGE_LEN_MAX).await?;
+    let found = api.bus.list_subscribers(Some(&target), PAGE_LEN_MAX).await?;
     if found.total == 0 {
         let known = api.bus.etags(vec![target.clone()]).await?;
         if known.into_iter().flatten().next().is_none() {
@@ -182,22 +185,22 @@ pub(super) async fn session(
         .filter(|uri| !uri.is_empty())
         .map(|uri| resource_uri(&uri))
         .transpose()?;
-    let mut found = api.bus.whereabouts(id).await?;
+    let mut found = api.bus.subscriber_state(id).await?;
     let mut explanation = None;
-    if let (Some(uri), Some(Whereabouts::Here(_))) = (&uri, &found) {
+    if let (Some(uri), Some(SubscriberState::Live(_))) = (&uri, &found) {
         explanation = api.bus.explain(id, uri).await?;
     }
-    if let Some(Explanation::Ended(ended)) = &explanation {
+    if let Some(DeliveryStatus::Ended(ended)) = &explanation {
         // It ended between the two questions.
-        found = Some(Whereabouts::Ended(ended.clone()));
-    } else if let Some(Whereabouts::Ended(ended)) = &found {
-        explanation = Some(Explanation::Ended(ended.clone()));
+        found = Some(SubscriberState::Ended(ended.clone()));
+    } else if let Some(SubscriberState::Ended(ended)) = &found {
+        explanation = Some(DeliveryStatus::Ended(ended.clone()));
     }
     let explanation = uri.as_ref().zip(explanation.as_ref());
     let explanation = explanation.map(|(uri, explanation)| explanation_item(uri, explanation));
     match found {
         None => Err(unknown(id)),
-        Some(Whereabouts::Here(info)) => {
+        Some(SubscriberState::Live(info)) => {
             let subscriber = subscriber_item(&info);
             Ok(Json(Explained {
                 subscriber,
@@ -205,7 +208,7 @@ pub(super) async fn session(
             })
             .into_response())
         }
-        Some(Whereabouts::Ended(ended)) => {
+        Some(SubscriberState::Ended(ended)) => {
             let subscriber = ended_item(&ended);
             Ok(Json(Explained {
                 subscriber,
@@ -235,8 +238,8 @@ pub(super) async fn evict(State(api): State<Arc<Api>>, Path(id): Path<String>) -
     if api.bus.evict(id).await? {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    match api.bus.whereabouts(id).await? {
-        Some(Whereabouts::Ended(ended)) => {
+    match api.bus.subscriber_state(id).await? {
+        Some(SubscriberState::Ended(ended)) => {
             Err(Kind::NotFound.because(format!("{id} has ended already: {}", ended.reason.name())))
         }
         _ => Err(unknown(id)),
@@ -269,8 +272,8 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn surveyed(found: &Surveyed) -> Response {
-    let items = found.slowest.iter().map(subscriber_item).collect();
+fn surveyed(found: &SubscriberPage) -> Response {
+    let items = found.subscribers.iter().map(subscriber_item).collect();
     Json(SurveyedItems {
         items,
         total: found.total,
@@ -282,7 +285,7 @@ fn subscriber_item(info: &SubscriberInfo) -> SubscriberItem<'_> {
     let (pending, progress) = (&info.pending, &info.progress);
     let told = |kind: ListKind| {
         let at = ListKind::ALL.iter().position(|other| *other == kind)?;
-        pending.lists_told[at].map(|hash| hash.to_string())
+        pending.lists_notified[at].map(|hash| hash.to_string())
     };
     SubscriberItem {
         id: info.id.to_string(),
@@ -308,7 +311,7 @@ fn subscriber_item(info: &SubscriberInfo) -> SubscriberItem<'_> {
             untaken_ms: progress.untaken.map(millis),
             last_ms: progress.last.map(millis),
             age_ms: millis(progress.age),
-            told: progress.told,
+            told: progress.notified,
             conflated: progress.conflated,
             bytes: progress.bytes,
         },
@@ -316,32 +319,32 @@ fn subscriber_item(info: &SubscriberInfo) -> SubscriberItem<'_> {
 }
 
 /// What an explanation says: a word for programs and a sentence for people.
-fn explanation_item(uri: &ResourceUri, explanation: &Explanation) -> ExplanationItem {
+fn explanation_item(uri: &ResourceUri, explanation: &DeliveryStatus) -> ExplanationItem {
     let (verdict, text) = match explanation {
-        Explanation::NotSubscribed(None) => ("not-subscribed", "not subscribed to it".to_owned()),
-        Explanation::NotSubscribed(Some(refusal)) => (
+        DeliveryStatus::NotSubscribed(None) => ("not-subscribed", "not subscribed to it".to_owned()),
+        DeliveryStatus::NotSubscribed(Some(refusal)) => (
             "denied",
             format!("not subscribed to it; subscribing is refused: {refusal}"),
         ),
-        Explanation::Unchanged { version } => (
+        DeliveryStatus::Unchanged { version } => (
             "unchanged",
             format!("subscribed at version {version}; it has not changed since"),
         ),
-        Explanation::Told { etag, position, .. } => (
+        DeliveryStatus::Notified { etag, position, .. } => (
             "told",
             format!("told version {} ({etag}) at position {position}", etag.version),
         ),
-        Explanation::Pending {
+        DeliveryStatus::Pending {
             etag,
             changed,
-            holdup,
+            reason,
             ..
-        } => ("pending", pending_text(etag.version, *changed, *holdup)),
-        Explanation::Ended(ended) => ("ended", ended_text(ended)),
+        } => ("pending", pending_text(etag.version, *changed, *reason)),
+        DeliveryStatus::Ended(ended) => ("ended", ended_text(ended)),
         _ => ("unknown", "nothing is known of it".to_owned()),
     };
     let (etag, position) = match explanation {
-        Explanation::Told { etag, position, .. } | Explanation::Pending { etag, position, .. } => {
+        DeliveryStatus::Notified { etag, position, .. } | DeliveryStatus::Pending { etag, position, .. } => {
             (Some(etag.to_string()), Some(position.to_string()))
         }
         _ => (None, None),
@@ -355,15 +358,15 @@ fn explanation_item(uri: &ResourceUri, explanation: &Explanation) -> Explanation
     }
 }
 
-fn pending_text(version: u64, changed: Duration, holdup: Holdup) -> String {
-    let holdup = match holdup {
-        Holdup::NeverRead => "it never opened a stream",
-        Holdup::NoStream => "it has no stream open",
-        Holdup::Stalled => "it is stalled: its stream takes nothing",
+fn pending_text(version: u64, changed: Duration, reason: DelayReason) -> String {
+    let reason = match reason {
+        DelayReason::NeverRead => "it never opened a stream",
+        DelayReason::NoStream => "it has no stream open",
+        DelayReason::Stalled => "it is stalled: its stream takes nothing",
         _ => "it is on its way",
     };
     let changed = Duration::from_millis(millis(changed));
-    format!("version {version} is pending, changed {changed:?} ago; {holdup}")
+    format!("version {version} is pending, changed {changed:?} ago; {reason}")
 }
 
 fn ended_text(ended: &EndedSubscriber) -> String {
@@ -389,11 +392,11 @@ mod tests {
         };
         let position = Position { epoch: 10, offset: 3 };
         let changed = Duration::from_millis(1500);
-        let pending = |holdup| Explanation::Pending {
+        let pending = |reason| DeliveryStatus::Pending {
             etag,
             position,
             changed,
-            holdup,
+            reason,
         };
         let ended = EndedSubscriber {
             id: SubscriberId(1),
@@ -404,19 +407,19 @@ mod tests {
             pending: 3,
         };
         for explanation in [
-            Explanation::NotSubscribed(None),
-            Explanation::NotSubscribed(Some(SubscribeError::NotFound(uri.clone()))),
-            Explanation::Unchanged { version: 1 },
-            Explanation::Told {
+            DeliveryStatus::NotSubscribed(None),
+            DeliveryStatus::NotSubscribed(Some(SubscribeError::NotFound(uri.clone()))),
+            DeliveryStatus::Unchanged { version: 1 },
+            DeliveryStatus::Notified {
                 etag,
                 position,
                 changed,
             },
-            pending(Holdup::NeverRead),
-            pending(Holdup::NoStream),
-            pending(Holdup::Stalled),
-            pending(Holdup::OnItsWay),
-            Explanation::Ended(ended),
+            pending(DelayReason::NeverRead),
+            pending(DelayReason::NoStream),
+            pending(DelayReason::Stalled),
+            pending(DelayReason::OnItsWay),
+            DeliveryStatus::Ended(ended),
         ] {
             let ExplanationItem { verdict, text, .. } = explanation_item(&uri, &explanation);
             assert!(

@@ -113,7 +113,7 @@ fn pin(
     current: Option<&Snapshot>,
     conditions: &Preconditions,
 ) -> Result<(Change, Condition), Problem> {
-    let revision = current.and_then(|snapshot| snapshot.revision);
+    let revision = current.and_then(|snapshot| snapshot.generation);
     // A request that fails anyway says why: preconditions come after that (RFC 9110 13.2.1).
     match (&change, current) {
         (Change::Register(_), Some(_)) => {
@@ -128,7 +128,7 @@ fn pin(
     }
     require(change.uri(), current, conditions)?;
     Ok(match (change, revision) {
-        (change, Some(revision)) => (change, Condition::Revision(revision)),
+        (change, Some(revision)) => (change, Condition::Generation(revision)),
         // Not registered: registering is the change that fails when it is by now.
         (Change::Upsert(resource), None) => (Change::Register(resource), Condition::Always),
         (change, None) => (change, Condition::Always),
@@ -160,7 +160,7 @@ fn answer(status: StatusCode, outcome: &Outcome) -> Response {
     let headers = [
         (header::ETAG, format!("\"{}\"", outcome.etag)),
         (CHANGED, outcome.changed.to_string()),
-        (TOLD, outcome.told.to_string()),
+        (TOLD, outcome.notified.to_string()),
     ];
     (status, headers).into_response()
 }

@@ -165,7 +165,7 @@ async fn a_session_of_2025_03_26_is_told_of_no_list_and_keeps_no_memory_of_any()
     assert_eq!(told(&local, &mut stream).await, changed(&[]));
     let sessions = local.sessions().await;
     assert_eq!(sessions.len(), 1);
-    assert_eq!(sessions[0].pending.lists_told, [None; 3]);
+    assert_eq!(sessions[0].pending.lists_notified, [None; 3]);
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn the_memory_of_a_list_advances_with_telling_and_not_without() {
     let local = filled(McpOptions::default()).await;
     let (client, mut stream) = session(&local, "2025-11-25").await;
     told(&local, &mut stream).await;
-    let memory = local.sessions().await[0].pending.lists_told;
+    let memory = local.sessions().await[0].pending.lists_notified;
     assert!(memory.iter().all(Option::is_some));
     drop(stream);
     local
@@ -256,13 +256,13 @@ async fn the_memory_of_a_list_advances_with_telling_and_not_without() {
         .await;
     local.bus.add_tool(tool("second")).await.unwrap();
     assert_eq!(
-        local.sessions().await[0].pending.lists_told,
+        local.sessions().await[0].pending.lists_notified,
         memory,
         "changed, but not told"
     );
     let mut stream = client.stream().await;
     assert_eq!(told(&local, &mut stream).await, changed(&["tools"]));
-    let now = local.sessions().await[0].pending.lists_told;
+    let now = local.sessions().await[0].pending.lists_notified;
     assert_eq!(ListKind::ALL.len(), now.len());
     let differs: Vec<usize> = (0..3).filter(|at| now[*at] != memory[*at]).collect();
     assert_eq!(differs, [1], "tools stand second");

@@ -190,7 +190,7 @@ async fn sessions_whose_clients_vanished_end_when_they_were_idle_long_enough() {
         }
     }
     local.until("they are gone", <[_]>::is_empty).await;
-    assert_eq!(local.bus.touch("demo://a").await.unwrap().told, 0);
+    assert_eq!(local.bus.touch("demo://a").await.unwrap().notified, 0);
 }
 
 #[tokio::test]

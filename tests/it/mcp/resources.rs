@@ -131,7 +131,7 @@ async fn delete_ends_the_session_with_all_it_subscribed_to() {
         assert_eq!(request.send(local.server).await.status, 404);
         local.until("the session is gone", <[_]>::is_empty).await;
         assert_eq!(
-            local.bus.touch(A).await.unwrap().told,
+            local.bus.touch(A).await.unwrap().notified,
             0,
             "it is skipped silently"
         );
@@ -182,7 +182,7 @@ async fn a_tool_that_changes_a_resource_tells_its_caller_too() {
                 .await?;
             Ok(ToolOutput::text(format!(
                 "{} told {}",
-                outcome.etag, outcome.told
+                outcome.etag, outcome.notified
             )))
         }
     });
@@ -227,7 +227,7 @@ async fn one_publish_reaches_a_session_a_listen_stream_and_a_client_on_stdio_ali
     assert_eq!(line().await["id"], 1);
 
     let outcome = local.put(A, "2").await;
-    assert_eq!(outcome.told, 3);
+    assert_eq!(outcome.notified, 3);
     for update in [stream.message().await, listening.message().await, line().await] {
         assert_eq!(updated_uri(&update), Some(A));
         assert_eq!(updated_etag(&update), outcome.etag.to_string(), "{update}");
@@ -266,7 +266,7 @@ async fn listen_streams_of_one_client_are_told_apart_by_ids_of_their_own_type() 
         streams.push(stream);
     }
     let (_, mut other) = listen(local.server, &json!(2), updates(&[B])).await;
-    assert_eq!(local.put(A, "2").await.told, ids.len());
+    assert_eq!(local.put(A, "2").await.notified, ids.len());
     for (id, stream) in ids.iter().zip(&mut streams) {
         let update = stream.message().await;
         assert_eq!(updated_uri(&update), Some(A));

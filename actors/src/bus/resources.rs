@@ -1,0 +1,243 @@
+//! Changing and reading resources. Callbacks that fetch bodies run here, on the caller's task.
+
+use super::Bus;
+use crate::messages::{Found, GetEtags, Publish, Read};
+use crate::model::{
+    Body, Change, Closed, Condition, Content, Descriptor, Etag, InvalidUri, Outcome, PublishError, ReadError,
+    Resource, ResourceUri, run_callback,
+};
+use crate::runtime::Permit;
+
+/// How often a lazy body is read again because its resource was touched meanwhile.
+const READ_ATTEMPTS: usize = 4;
+
+/// A resource at one version: body and etag belong together.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// What clients see of it in a list.
+    pub descriptor: Descriptor,
+    /// Its body.
+    pub body: Body,
+    /// The version of that body.
+    pub etag: Etag,
+    /// The revision for [`Condition::Generation`]; none for a member of a template.
+    pub generation: Option<u64>,
+}
+
+impl Bus {
+    /// Makes `change` when `condition` holds. Waits at the door while as many requests as allowed are in flight.
+    ///
+    /// # Errors
+    /// [`PublishError`], and nothing changed.
+    pub async fn publish(&self, change: Change, condition: Condition) -> Result<Outcome, PublishError> {
+        let permit = self.inner.admission.enter().await?;
+        self.send_change(permit, change, condition).await
+    }
+
+    /// Like [`publish`](Self::publish), but refuses to wait.
+    ///
+    /// # Errors
+    /// [`PublishError::Busy`] when it would have to, else as `publish`.
+    pub async fn try_publish(&self, change: Change, condition: Condition) -> Result<Outcome, PublishError> {
+        let permit = self.inner.admission.try_enter()?;
+        let permit = permit.ok_or(PublishError::Busy(self.inner.limits.in_flight_max))?;
+        self.send_change(permit, change, condition).await
+    }
+
+    async fn send_change(
+        &self,
+        permit: Permit,
+        change: Change,
+        condition: Condition,
+    ) -> Result<Outcome, PublishError> {
+        let (reply, answer) = permit.reply();
+        let now = (self.inner.clock)();
+        self.to_registry(Publish {
+            change,
+            condition,
+            now,
+            reply,
+        });
+        answer.await.map_err(|_dropped| Closed)?
+    }
+
+    /// Creates a resource.
+    ///
+    /// # Errors
+    /// [`PublishError::AlreadyExists`] when the URI exists, and the limits'.
+    pub async fn register(&self, resource: Resource) -> Result<Outcome, PublishError> {
+        self.publish(Change::Register(resource), Condition::Always).await
+    }
+
+    /// Replaces a resource. The same content again changes nothing and tells nobody.
+    ///
+    /// # Errors
+    /// [`PublishError::NotFound`] when the URI is unknown, and the limits'.
+    pub async fn update(&self, resource: Resource) -> Result<Outcome, PublishError> {
+        self.publish(Change::Update(resource), Condition::Always).await
+    }
+
+    /// Creates or replaces a resource.
+    ///
+    /// # Errors
+    /// The limits' [`PublishError`].
+    pub async fn upsert(&self, resource: Resource) -> Result<Outcome, PublishError> {
+        self.publish(Change::Upsert(resource), Condition::Always).await
+    }
+
+    /// Says that a resource changed, though the bus cannot see how: one that a callback reads, or a member of a
+    /// template. This is the one change that is believed rather than decided by digest.
+    ///
+    /// # Errors
+    /// [`PublishError::NotFound`] when the URI is unknown.
+    pub async fn touch<U>(&self, uri: U) -> Result<Outcome, PublishError>
+    where
+        U: TryInto<ResourceUri>,
+        InvalidUri: From<U::Error>,
+    {
+        let uri = uri.try_into().map_err(InvalidUri::from)?;
+        self.publish(Change::Touch(uri), Condition::Always).await
+    }
+
+    /// [`touch`](Self::touch), for those who come from other SDKs.
+    ///
+    /// # Errors
+    /// As `touch`.
+    pub async fn notify_resource_changed<U>(&self, uri: U) -> Result<Outcome, PublishError>
+    where
+        U: TryInto<ResourceUri>,
+        InvalidUri: From<U::Error>,
+    {
+        self.touch(uri).await
+    }
+
+    /// Removes a resource. Its subscribers get one last notice, so that their next read tells them it is gone.
+    ///
+    /// # Errors
+    /// [`PublishError::NotFound`] when the URI is unknown.
+    pub async fn remove<U>(&self, uri: U) -> Result<Outcome, PublishError>
+    where
+        U: TryInto<ResourceUri>,
+        InvalidUri: From<U::Error>,
+    {
+        let uri = uri.try_into().map_err(InvalidUri::from)?;
+        self.publish(Change::Remove(uri), Condition::Always).await
+    }
+
+    /// Reads a resource: body and etag of one version. A lazy body is read by its callback, on the caller's task;
+    /// when the resource is touched meanwhile it is read again, a few times, and its etag is in no case newer than
+    /// its body.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read<U>(&self, uri: U) -> Result<Snapshot, ReadError>
+    where
+        U: TryInto<ResourceUri>,
+        InvalidUri: From<U::Error>,
+    {
+        let uri = uri.try_into().map_err(InvalidUri::from)?;
+        let mut held = self.find(&uri).await?;
+        for attempt in 1.. {
+            let (found, etag) = held.ok_or_else(|| ReadError::NotFound(uri.clone()))?;
+            let (descriptor, body, generation, lazy) = fetch(&uri, &found).await?;
+            let snapshot = Snapshot {
+                descriptor,
+                body,
+                etag,
+                generation,
+            };
+            if !lazy || attempt == READ_ATTEMPTS {
+                return Ok(snapshot);
+            }
+            held = self.find(&uri).await?;
+            if held.as_ref().is_none_or(|(_, now)| *now == etag) {
+                return Ok(snapshot);
+            }
+        }
+        Err(ReadError::NotFound(uri))
+    }
+
+    async fn find(&self, uri: &ResourceUri) -> Result<Option<(Found, Etag)>, Closed> {
+        self.ask(|reply| Read {
+            uri: uri.clone(),
+            reply,
+        })
+        .await
+    }
+
+    /// The etag of a resource; version 0 when the URI is unknown.
+    ///
+    /// # Errors
+    /// [`ReadError::InvalidUri`] and [`ReadError::Closed`].
+    pub async fn etag<U>(&self, uri: U) -> Result<Etag, ReadError>
+    where
+        U: TryInto<ResourceUri>,
+        InvalidUri: From<U::Error>,
+    {
+        let uri = uri.try_into().map_err(InvalidUri::from)?;
+        let etags = self.etags(vec![uri]).await?;
+        Ok(etags.into_iter().next().flatten().unwrap_or(Etag::UNKNOWN))
+    }
+
+    /// The etags of several resources at one point in the order of changes; none for an unknown URI.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub async fn etags(&self, uris: Vec<ResourceUri>) -> Result<Vec<Option<Etag>>, Closed> {
+        self.ask(|reply| GetEtags { uris, reply }).await
+    }
+
+    /// The etag of a registered resource, as far as publishers have been answered and subscribers may have been told,
+    /// without waiting and without asking the actors. None for everything else, a member of a template among them:
+    /// [`etags`](Self::etags) knows.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn cached_etag(&self, uri: &str) -> Result<Option<Etag>, Closed> {
+        if self.inner.admission.is_open() {
+            Ok(self.inner.etag_index.etag(uri))
+        } else {
+            Err(Closed)
+        }
+    }
+
+    /// Whether a client that holds `client_etag` must read again.
+    ///
+    /// # Errors
+    /// As [`etag`](Self::etag).
+    pub async fn is_stale<U>(&self, uri: U, client_etag: Option<&str>) -> Result<bool, ReadError>
+    where
+        U: TryInto<ResourceUri>,
+        InvalidUri: From<U::Error>,
+    {
+        Ok(self.etag(uri).await?.is_stale(client_etag))
+    }
+}
+
+/// Fetches the body of what was found; the last value says whether a callback did.
+async fn fetch(uri: &ResourceUri, found: &Found) -> Result<(Descriptor, Body, Option<u64>, bool), ReadError> {
+    let failed = |source| ReadError::Reader {
+        uri: uri.clone(),
+        source,
+    };
+    match found {
+        Found::Resource(resource, generation) => {
+            let (body, lazy) = match resource.content() {
+                Content::Held(body) => (body.clone(), false),
+                Content::Lazy(reader) => (run_callback(|| reader.read()).await.map_err(failed)?, true),
+            };
+            Ok((resource.descriptor().clone(), body, Some(*generation), lazy))
+        }
+        Found::Member(template, variables, _) => {
+            let read = || template.reader().read(uri.clone(), variables.clone());
+            let read = run_callback(read).await.map_err(failed)?;
+            let body = read.ok_or_else(|| ReadError::NotFound(uri.clone()))?;
+            let descriptor = Descriptor {
+                media_type: template.body_media_type().map(str::to_owned),
+                subscribable: template.subscribable,
+                ..Descriptor::new(uri.clone())
+            };
+            Ok((descriptor, body, None, true))
+        }
+    }
+}

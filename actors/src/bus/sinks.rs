@@ -1,0 +1,120 @@
+//! Attaching subscribers that are no sessions, and asking how they fare.
+
+use std::sync::Arc;
+
+use crossbeam_channel::bounded;
+use tokio::sync::oneshot;
+
+use super::Bus;
+use crate::messages::AttachQueue;
+use crate::model::{Closed, ListKind, NoticeKind, SessionOptions, SubscriberKind};
+use crate::outbox::OutboxReader;
+use crate::sink::{
+    AttachError, AttachOptions, AttachedInfo, Attachment, AttachmentState, DeliveryClass, Feed, Make,
+    Subscriber, SubscriberError, Worker,
+};
+
+impl Bus {
+    /// Attaches a subscriber until its [`Attachment`] is dropped: it is handed everything its filter wants that is
+    /// published after this answers. `make` makes it, on its own thread; when that fails, or the subscriber panics, it
+    /// is made again after a pause. Waits at the door, never for `make`.
+    ///
+    /// ```
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tidings_actors::{AttachOptions, Bus, Delivery, Resource, Subscriber, SubscriberError};
+    /// struct Print;
+    /// impl Subscriber for Print {
+    ///     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError> {
+    ///         if let Delivery::Notice(notice) = delivery {
+    ///             eprintln!("{} is at {}", notice.uri, notice.etag);
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    /// let bus = Bus::builder().start()?;
+    /// let printing = bus.attach(AttachOptions::new("print"), || Ok(Print)).await?;
+    /// bus.register(Resource::text("demo://greeting", "hello")?).await?;
+    /// bus.update(Resource::text("demo://greeting", "good day")?).await?;
+    /// assert!(printing.detach(std::time::Duration::from_secs(10)).await);
+    /// # Ok(()) }
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(run()).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`AttachError`]; nothing is attached then.
+    pub async fn attach<S, F>(&self, options: AttachOptions, mut make: F) -> Result<Attachment, AttachError>
+    where
+        S: Subscriber,
+        F: FnMut() -> Result<S, SubscriberError> + Send + 'static,
+    {
+        let make: Make = Box::new(move || Ok(Box::new(make()?) as Box<dyn Subscriber>));
+        let state = Arc::new(AttachmentState::new(&options));
+        let (open, closing) = bounded(0);
+        let (done, ended) = oneshot::channel();
+        let attachment = self.inner.attachments.reserve(&state, open, ended)?;
+        let feed = match state.queue() {
+            Some(queue) => {
+                let feed = Feed::every(queue.clone(), closing);
+                match options.trace {
+                    Some(every) => self.inner.tracer.add(state.clone(), every),
+                    None => self.attach_queue(&state).await?,
+                }
+                feed
+            }
+            None => Feed::latest(self.attach_outbox(&options, &state).await?, closing),
+        };
+        let worker = Worker::new(state, feed, options.backoff_max, options.idle_every);
+        let run = move || {
+            worker.run(make);
+            drop(done);
+        };
+        let name = options.name;
+        std::thread::Builder::new()
+            .name(format!("tidings-{name}"))
+            .spawn(run)
+            .map_err(|error| AttachError::Thread {
+                name,
+                reason: error.to_string(),
+            })?;
+        Ok(attachment)
+    }
+
+    /// Every attached subscriber, by name.
+    pub fn attached(&self) -> Vec<AttachedInfo> {
+        self.inner.attachments.infos()
+    }
+
+    async fn attach_queue(&self, state: &Arc<AttachmentState>) -> Result<(), Closed> {
+        let attach = |reply| AttachQueue {
+            state: state.clone(),
+            reply,
+        };
+        state.set_position(self.ask(attach).await?);
+        Ok(())
+    }
+
+    async fn attach_outbox(
+        &self,
+        options: &AttachOptions,
+        state: &Arc<AttachmentState>,
+    ) -> Result<OutboxReader, AttachError> {
+        let pending_max = match options.class {
+            DeliveryClass::Latest { pending_max } => pending_max,
+            DeliveryClass::Every { capacity, .. } => capacity,
+        };
+        let mut session = SessionOptions::new(SubscriberKind::Attached, options.name.clone());
+        let wanted = |list: &ListKind| options.filter.wants_kind(NoticeKind::List(*list));
+        session.lists = ListKind::ALL.into_iter().filter(wanted).collect();
+        session.trusted = true;
+        let session = self.open(session).await?;
+        // One at a time, so that what waits is conflated until it is taken.
+        let reader = OutboxReader::open(session.outbox.clone(), 1);
+        state.set_outbox(session.outbox.clone());
+        session.watch(state.filter().clone(), pending_max).await?;
+        session.ready().await?;
+        self.inner
+            .attachments
+            .set_session(&options.name, Box::new(session));
+        Ok(reader)
+    }
+}

@@ -1,0 +1,276 @@
+//! Starting, draining and ending the actors.
+//!
+//! Owns: the threads (one Arbiter for Registry and Etag, one per Publisher shard), the order in which actors start
+//! (bottom up) and end (door first). Never: is reached after start except to stop. Called by the bus alone.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
+use tokio::sync::watch;
+
+use crate::messages::{BatchStored, EndAll};
+use crate::metrics::Metrics;
+use crate::model::{EndReason, Limits, StartError};
+use crate::publisher::{Interest, Publisher, PublisherParts};
+use crate::registry::{Catalog, Registry};
+use crate::runtime::{Admission, BusState, CoreGuard, Shard, Tracer, enter_shard, mailbox};
+use crate::sink::Attachments;
+use crate::versions::{Checkpoint, EtagActor, EtagIndex, Ledger, Shards, Store, StoreThread};
+
+/// How old what a recorder shows of the shards' numbers may be, unless it asks for more.
+const EXPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The running actors.
+pub(crate) struct Actors {
+    pub(crate) registry: Addr<Registry>,
+    pub(crate) publishers: Vec<Addr<Publisher>>,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) life: watch::Sender<BusState>,
+    system: System,
+    threads: Mutex<Threads>,
+}
+
+/// Every thread of the bus, to be waited for.
+#[derive(Default)]
+struct Threads {
+    system: Option<JoinHandle<()>>,
+    arbiters: Vec<Arbiter>,
+    store: Option<JoinHandle<()>>,
+}
+
+/// What every actor is given.
+pub(crate) struct CoreParts {
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tracer: Arc<Tracer>,
+    pub(crate) attachments: Arc<Attachments>,
+    pub(crate) admission: Admission,
+    pub(crate) etag_index: Arc<EtagIndex>,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) store: Option<Box<dyn Store>>,
+}
+
+impl Actors {
+    /// Starts them on threads of their own; returns when they run.
+    pub(crate) fn start(parts: CoreParts) -> Result<Actors, StartError> {
+        let (started, ready) = crossbeam_channel::bounded(1);
+        let run = move || {
+            let runner = System::new();
+            let actors = runner.block_on(async { spawn_all(parts) });
+            if actors.is_err() {
+                System::current().stop();
+            }
+            drop(started.send(actors));
+            if let Err(error) = runner.run() {
+                tracing::error!(%error, "the actor system ended badly");
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("tidings-system".into())
+            .spawn(run)?;
+        let actors = ready
+            .recv()
+            .map_err(|_| io::Error::other("the actor system ended before it ran"))??;
+        actors
+            .threads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .system = Some(thread);
+        Ok(actors)
+    }
+
+    /// Stops them and waits for their threads. Blocks; call it off the async threads.
+    pub(crate) fn stop(&self) {
+        self.say_stop();
+        // Held until they have ended, so that a second caller waits too.
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let Threads {
+            system,
+            arbiters,
+            store,
+        } = std::mem::take(&mut *threads);
+        let ends = system.into_iter().map(JoinHandle::join);
+        let ends = ends.chain(arbiters.into_iter().map(Arbiter::join));
+        // Last: it ends when the Etag actor is gone.
+        let ends = ends.chain(store.into_iter().map(JoinHandle::join));
+        if ends.filter(Result::is_err).count() > 0 {
+            tracing::error!("a thread of the bus panicked");
+        }
+    }
+
+    fn say_stop(&self) {
+        self.life.send_if_modified(|life| {
+            let running = *life == BusState::Running;
+            if running {
+                *life = BusState::Stopping;
+            }
+            running
+        });
+        self.system.stop();
+    }
+}
+
+impl Drop for Actors {
+    fn drop(&mut self) {
+        // Without a shutdown there is nobody to wait for the threads; they end by themselves.
+        self.say_stop();
+    }
+}
+
+/// Starts every actor, bottom up. Runs inside the actor system.
+fn spawn_all(parts: CoreParts) -> Result<Actors, StartError> {
+    let (limits, metrics, admission) = (
+        parts.limits.clone(),
+        parts.metrics.clone(),
+        parts.admission.clone(),
+    );
+    let (life, _) = watch::channel(BusState::Running);
+    // Every request has a permit, and a session has at most its attachment, a few moves and its end in flight.
+    let mailbox = limits.in_flight_max + 4 * limits.sessions_max + 64;
+    let guard = |actor| CoreGuard {
+        actor,
+        life: life.clone(),
+        admission: admission.clone(),
+    };
+
+    let shared = PublisherParts {
+        limits: parts.limits.clone(),
+        metrics: parts.metrics.clone(),
+        tracer: parts.tracer.clone(),
+        attachments: parts.attachments,
+    };
+    let interest = Arc::new(Interest::new(limits.shard_count()));
+    let mut threads = Threads::default();
+    let mut publishers = Vec::new();
+    let mut shards = Vec::new();
+    for index in 0..limits.shard_count() {
+        let arbiter = threads.arbiter()?;
+        arbiter.spawn_fn(move || enter_shard(index));
+        let publisher = Publisher::new(index, interest.clone(), &shared, guard("publisher"));
+        publishers.push(start(&arbiter, mailbox, publisher)?);
+        shards.push(Shard { arbiter });
+    }
+
+    let core = threads.arbiter()?;
+    let (tell_store, etag_addr) = std::sync::mpsc::sync_channel::<Addr<EtagActor>>(1);
+    let store = parts
+        .store
+        .map(|store| store_thread(store, etag_addr, metrics.clone()))
+        .transpose()?;
+    let (store, store_ends) = store.unzip();
+    threads.store = store_ends;
+    let ledger = Ledger::new(parts.checkpoint, limits.removed_max);
+    let shard_addrs = Shards {
+        addrs: publishers.clone(),
+        interest,
+        metrics: metrics.clone(),
+    };
+    let etag = EtagActor {
+        ledger,
+        etag_index: parts.etag_index.clone(),
+        shards: shard_addrs,
+        store,
+        in_flight: None,
+        waiting: Vec::new(),
+        tracer: parts.tracer,
+        guard: guard("etag"),
+    };
+    let etag = start(&core, mailbox, etag)?;
+    drop(tell_store.send(etag.clone()));
+
+    let registry = Registry {
+        catalog: Catalog::new(limits),
+        etag_index: parts.etag_index,
+        etag,
+        metrics: metrics.clone(),
+        _guard: guard("registry"),
+    };
+    let registry = start(&core, mailbox, registry)?;
+    actix::spawn(export_metrics(metrics.clone(), admission));
+    actix::spawn(watch_for_death(life.subscribe(), publishers.clone(), metrics));
+    Ok(Actors {
+        registry,
+        publishers,
+        shards,
+        life,
+        system: System::current(),
+        threads: Mutex::new(threads),
+    })
+}
+
+impl Threads {
+    fn arbiter(&mut self) -> io::Result<ArbiterHandle> {
+        let arbiter = Arbiter::try_new()?;
+        let handle = arbiter.handle();
+        self.arbiters.push(arbiter);
+        Ok(handle)
+    }
+}
+
+/// When a core actor died, nothing new will come: every stream is told so after what is pending. The threads stay
+/// until the bus is shut down or dropped, so that the streams they carry can say it.
+async fn watch_for_death(
+    mut life: watch::Receiver<BusState>,
+    publishers: Vec<Addr<Publisher>>,
+    metrics: Arc<Metrics>,
+) {
+    if life
+        .wait_for(|life| matches!(life, BusState::Dead(_)))
+        .await
+        .is_ok()
+    {
+        for publisher in &publishers {
+            mailbox::send(publisher, EndAll(EndReason::Failed), &metrics);
+        }
+    }
+}
+
+/// Hands what the shards count to the recorder, until the actor system ends.
+async fn export_metrics(metrics: Arc<Metrics>, admission: Admission) {
+    loop {
+        tokio::time::sleep(EXPORT_INTERVAL).await;
+        metrics.export(admission.inside());
+    }
+}
+
+/// Starts `actor` on `arbiter` and returns when its mailbox has its full size; until then it would hold 16 messages.
+fn start<A>(arbiter: &ArbiterHandle, mailbox: usize, actor: A) -> io::Result<Addr<A>>
+where
+    A: Actor<Context = actix::Context<A>> + Send,
+{
+    let addr = A::start_in_arbiter(arbiter, move |ctx| {
+        ctx.set_mailbox_capacity(mailbox);
+        actor
+    });
+    // The arbiter runs what it is given in order.
+    let (started, ready) = std::sync::mpsc::sync_channel(1);
+    arbiter.spawn_fn(move || started.send(()).unwrap_or_default());
+    ready
+        .recv()
+        .map_err(|_| io::Error::other("an actor's thread ended before the actor ran"))?;
+    Ok(addr)
+}
+
+/// The store's thread, which reports each batch to the Etag actor. The actor starts after the thread, so its address
+/// comes through a channel.
+fn store_thread(
+    store: Box<dyn Store>,
+    etag: std::sync::mpsc::Receiver<Addr<EtagActor>>,
+    metrics: Arc<Metrics>,
+) -> io::Result<(StoreThread, JoinHandle<()>)> {
+    let address = std::sync::OnceLock::new();
+    let counted = metrics.clone();
+    StoreThread::start(store, counted, move |result| {
+        if address.get().is_none()
+            && let Ok(addr) = etag.recv()
+        {
+            drop(address.set(addr));
+        }
+        if let Some(addr) = address.get() {
+            mailbox::send(addr, BatchStored(result), &metrics);
+        }
+    })
+}

@@ -1,0 +1,56 @@
+//! The values that publishers, subscribers and actors exchange: names, versions, content, lists, errors and limits.
+//!
+//! Nothing here imports a module outside this one, so every other module may use it.
+
+mod uri;
+mod uri_template;
+mod etag;
+mod position;
+mod clock;
+mod digest;
+mod list;
+mod notice;
+mod change;
+mod filter;
+mod resource;
+mod template;
+mod tool;
+mod prompt;
+mod call_context;
+mod callback;
+mod subscriber;
+mod session_options;
+mod end_reason;
+mod trace;
+mod error;
+mod limits;
+
+pub use call_context::{CallContext, CallEvent, CallObserver, LogLevel};
+pub(crate) use callback::run_callback;
+pub use callback::{BoxFuture, CallbackError};
+pub(crate) use change::ListChange;
+pub use change::{Change, Condition, ListOutcome, Outcome};
+pub use clock::MonotonicMillis;
+pub use digest::Digest;
+pub use end_reason::EndReason;
+pub use error::{Closed, OpenError, PublishError, ReadError, StartError, StoreError, SubscribeError};
+pub use etag::{Etag, InvalidEtag};
+pub use filter::{Filter, InvalidPattern, NoticeKind, PATTERNS_MAX, UriPattern};
+pub use limits::Limits;
+pub use list::{ListHash, ListKind};
+pub use notice::{Cause, FRAME_SLOTS, Notice};
+pub use position::{InvalidPosition, Position};
+pub use prompt::{Prompt, PromptArgument, PromptMessage, RenderPrompt, Role};
+pub use resource::{Body, Content, Descriptor, ReadBody, Resource};
+pub use session_options::SessionOptions;
+pub use subscriber::{
+    DelayReason, DeliveryStatus, EndedSubscriber, InvalidSubscriberId, PENDING_URIS_MAX, Pending, Progress,
+    SubscriberId, SubscriberInfo, SubscriberKind, SubscriberPage, SubscriberState,
+};
+pub use template::{ListTemplate, ReadTemplate, ResourceTemplate};
+pub use tool::{Block, CallTool, Tool, ToolOutput, WithContext};
+pub use trace::{SkipReason, SubscriberRef, Trace, TraceStep, TraceSubject};
+pub use uri::{InvalidUri, ResourceUri, URI_LEN_MAX};
+pub use uri_template::{
+    InvalidUriTemplate, TEMPLATE_LEN_MAX, TEMPLATE_VARIABLES_MAX, UriTemplate, Variables,
+};

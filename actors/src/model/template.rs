@@ -1,0 +1,191 @@
+//! Resource templates: whole families of resources, named by a URI template.
+//!
+//! Owns: [`ResourceTemplate`], its reader and its lister. Never: runs them (the task that reads or lists does).
+//! Publishers build templates and hand them to the bus.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::callback::{BoxFuture, CallbackError};
+use super::digest::Digest;
+use super::resource::{Body, Descriptor};
+use super::uri::ResourceUri;
+use super::uri_template::{InvalidUriTemplate, UriTemplate, Variables};
+
+/// Reads one resource of a family.
+pub trait ReadTemplate: Send + Sync + 'static {
+    /// Reads the body of `uri`, whose variables are `variables`; `None` when the family has no such member.
+    fn read(&self, uri: ResourceUri, variables: Variables) -> BoxFuture<Result<Option<Body>, CallbackError>>;
+}
+
+impl<F, R> ReadTemplate for F
+where
+    F: Fn(ResourceUri, Variables) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Option<Body>, CallbackError>> + Send + 'static,
+{
+    fn read(&self, uri: ResourceUri, variables: Variables) -> BoxFuture<Result<Option<Body>, CallbackError>> {
+        Box::pin(self(uri, variables))
+    }
+}
+
+/// Lists the members of a family.
+pub trait ListTemplate: Send + Sync + 'static {
+    /// The members that exist now.
+    fn list(&self) -> BoxFuture<Result<Vec<Descriptor>, CallbackError>>;
+}
+
+impl<F, R> ListTemplate for F
+where
+    F: Fn() -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Vec<Descriptor>, CallbackError>> + Send + 'static,
+{
+    fn list(&self) -> BoxFuture<Result<Vec<Descriptor>, CallbackError>> {
+        Box::pin(self())
+    }
+}
+
+/// A family of resources named by an RFC 6570 template (levels 1 to 3).
+///
+/// Members need no registration: reading one asks the reader, `touch` on its URI tells its subscribers.
+///
+/// ```
+/// use tidings_actors::{Body, ResourceTemplate, ResourceUri, Variables};
+/// let users = ResourceTemplate::new("app://users/{id}", |_uri: ResourceUri, variables: Variables| async move {
+///     Ok(variables.get("id").map(|id| Body::text(format!("user {id}"))))
+/// })?
+/// .title("Users")
+/// .media_type("text/plain");
+/// assert_eq!(users.uri_template().as_str(), "app://users/{id}");
+/// # Ok::<(), tidings_actors::InvalidUriTemplate>(())
+/// ```
+#[derive(Clone)]
+pub struct ResourceTemplate {
+    uri_template: UriTemplate,
+    /// Short name for programs.
+    pub(crate) name: String,
+    pub(crate) title: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) media_type: Option<String>,
+    pub(crate) subscribable: bool,
+    reader: Arc<dyn ReadTemplate>,
+    lister: Option<Arc<dyn ListTemplate>>,
+}
+
+impl ResourceTemplate {
+    /// A family whose members `reader` reads; subscribable, named after the template, not listed.
+    ///
+    /// # Errors
+    /// [`InvalidUriTemplate`] when `uri_template` is none, or uses level 4.
+    pub fn new(
+        uri_template: &str,
+        reader: impl ReadTemplate,
+    ) -> Result<ResourceTemplate, InvalidUriTemplate> {
+        Ok(ResourceTemplate {
+            uri_template: UriTemplate::parse(uri_template)?,
+            name: uri_template.to_owned(),
+            title: None,
+            description: None,
+            media_type: None,
+            subscribable: true,
+            reader: Arc::new(reader),
+            lister: None,
+        })
+    }
+
+    /// Names it for programs.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> ResourceTemplate {
+        self.name = name.into();
+        self
+    }
+
+    /// Names it for people.
+    #[must_use]
+    pub fn title(mut self, title: impl Into<String>) -> ResourceTemplate {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// Says what the members hold.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> ResourceTemplate {
+        self.description = Some(description.into());
+        self
+    }
+
+    /// Sets the media type of the members' bodies.
+    #[must_use]
+    pub fn media_type(mut self, media_type: impl Into<String>) -> ResourceTemplate {
+        self.media_type = Some(media_type.into());
+        self
+    }
+
+    /// Says whether clients may subscribe to members; they may unless told otherwise.
+    #[must_use]
+    pub fn subscribable(mut self, subscribable: bool) -> ResourceTemplate {
+        self.subscribable = subscribable;
+        self
+    }
+
+    /// Lists members among the resources. `lister` runs once at registration and on each full list, and what it
+    /// answers is part of the list hash.
+    #[must_use]
+    pub fn list(mut self, lister: impl ListTemplate) -> ResourceTemplate {
+        self.lister = Some(Arc::new(lister));
+        self
+    }
+
+    /// The template of the members' URIs.
+    pub fn uri_template(&self) -> &UriTemplate {
+        &self.uri_template
+    }
+
+    /// Its name for programs.
+    pub fn program_name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its name for people.
+    pub fn human_title(&self) -> Option<&str> {
+        self.title.as_deref()
+    }
+
+    /// What the members hold.
+    pub fn human_description(&self) -> Option<&str> {
+        self.description.as_deref()
+    }
+
+    /// The media type of the members' bodies.
+    pub fn body_media_type(&self) -> Option<&str> {
+        self.media_type.as_deref()
+    }
+
+    pub(crate) fn reader(&self) -> &Arc<dyn ReadTemplate> {
+        &self.reader
+    }
+
+    pub(crate) fn lister(&self) -> Option<&Arc<dyn ListTemplate>> {
+        self.lister.as_ref()
+    }
+
+    pub(crate) fn digest(&self) -> Digest {
+        let optional =
+            |field: &Option<String>| field.as_deref().map_or(String::new(), |text| format!("+{text}"));
+        Digest::of(&[
+            b"template",
+            self.uri_template.as_str().as_bytes(),
+            self.name.as_bytes(),
+            optional(&self.title).as_bytes(),
+            optional(&self.description).as_bytes(),
+            optional(&self.media_type).as_bytes(),
+        ])
+    }
+}
+
+impl fmt::Debug for ResourceTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResourceTemplate")
+            .field("uri_template", &self.uri_template.as_str())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,12 @@
+//! The parts that all actors share: admission of requests, sending between mailboxes, shard threads and traces.
+
+mod admission;
+pub(crate) mod mailbox;
+mod shard;
+mod trace;
+
+pub(crate) use admission::{Admission, Permit, Reply};
+pub(crate) use mailbox::{BusState, CoreGuard};
+pub use shard::Shard;
+pub(crate) use shard::{current_shard, enter_shard};
+pub(crate) use trace::{TraceTarget, Tracer};

@@ -1,0 +1,341 @@
+//! The pure core of the Etag actor: which version each URI has.
+//!
+//! Owns: the map URI → etag, through removal and re-registration, and the offset of the bus. Never: knows bodies,
+//! clocks, actors or files; time is handed in.
+//!
+//! Versions never go backward. A removed URI keeps its version; when more removed URIs are kept than allowed, the
+//! oldest are forgotten and their highest version becomes the *floor* that every new URI starts above.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::model::{Digest, Etag, Position, ResourceUri};
+
+/// What the ledger knows of one URI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    /// Its newest etag.
+    pub etag: Etag,
+    /// The digest of the content at that etag; none when unknown (a lazy body) or removed.
+    pub digest: Option<Digest>,
+    /// Whether it is registered (false: removed, or a touched member of a template).
+    pub live: bool,
+}
+
+/// What a store remembers between two lives of the bus.
+#[derive(Debug, Clone, Default)]
+pub struct Checkpoint {
+    /// The history that offsets belong to; 0 when there is none yet.
+    pub epoch: u64,
+    /// The last offset given out.
+    pub offset: u64,
+    /// Every forgotten version is at most this.
+    pub floor: u64,
+    /// Every remembered URI.
+    pub lines: Vec<(ResourceUri, Line)>,
+}
+
+/// URI → etag.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    lines: HashMap<ResourceUri, Line>,
+    /// Removed URIs, oldest first; may name URIs that came back since.
+    removed: VecDeque<ResourceUri>,
+    removed_len: usize,
+    removed_max: usize,
+    floor: u64,
+    /// How many URIs lost their own version to the floor in this life.
+    forgotten: u64,
+    position: Position,
+}
+
+impl Ledger {
+    /// A ledger that goes on where `checkpoint` ended and keeps at most `removed_max` removed URIs.
+    pub(crate) fn new(checkpoint: Checkpoint, removed_max: usize) -> Ledger {
+        let mut ledger = Ledger {
+            lines: HashMap::with_capacity(checkpoint.lines.len()),
+            removed: VecDeque::new(),
+            removed_len: 0,
+            removed_max,
+            floor: checkpoint.floor,
+            forgotten: 0,
+            position: Position {
+                epoch: checkpoint.epoch,
+                offset: checkpoint.offset,
+            },
+        };
+        for (uri, line) in checkpoint.lines {
+            if !line.live {
+                ledger.removed.push_back(uri.clone());
+                ledger.removed_len += 1;
+            }
+            ledger.lines.insert(uri, line);
+        }
+        ledger.forget_oldest();
+        ledger
+    }
+
+    /// What is known of `uri`.
+    pub(crate) fn line(&self, uri: &ResourceUri) -> Option<&Line> {
+        self.lines.get(uri)
+    }
+
+    /// The position of the last notice.
+    pub(crate) fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Every forgotten version is at most this.
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// How many URIs lost their own version to the floor in this life.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// The etag of a member of a template that nobody touched since `since`: the first version above the floor.
+    pub(crate) fn untouched(&self, since: u64) -> Etag {
+        Etag {
+            version: self.floor + 1,
+            updated_at: since,
+        }
+    }
+
+    /// Takes the next place in the order of the bus.
+    pub(crate) fn advance(&mut self) -> Position {
+        self.position.offset += 1;
+        self.position
+    }
+
+    /// Registers `uri` or changes its content. The etag stays when `digest` is the one of the live line (the same
+    /// content again, or the same as before a restart), else the version rises by one.
+    pub(crate) fn stamp(&mut self, uri: &ResourceUri, digest: Option<Digest>, now: u64) -> StampResult {
+        self.stamp_above(uri, digest, now, self.floor)
+    }
+
+    /// Registers a member of a template as a resource of its own. Its subscribers know the version that untouched
+    /// members have, so it starts above that one.
+    pub(crate) fn stamp_member(
+        &mut self,
+        uri: &ResourceUri,
+        digest: Option<Digest>,
+        now: u64,
+    ) -> StampResult {
+        let base = self.untouched(now).version;
+        self.stamp_above(uri, digest, now, base)
+    }
+
+    fn stamp_above(&mut self, uri: &ResourceUri, digest: Option<Digest>, now: u64, base: u64) -> StampResult {
+        let at = |version| Line {
+            etag: Etag {
+                version,
+                updated_at: now,
+            },
+            digest,
+            live: true,
+        };
+        let Some(line) = self.lines.get_mut(uri) else {
+            let line = at(base + 1);
+            self.lines.insert(uri.clone(), line);
+            return StampResult {
+                etag: line.etag,
+                changed: true,
+            };
+        };
+        let same = line.live && digest.is_some() && line.digest == digest;
+        if !same {
+            self.removed_len -= usize::from(!line.live);
+            *line = at(line.etag.version + 1);
+        }
+        StampResult {
+            etag: line.etag,
+            changed: !same,
+        }
+    }
+
+    /// Removes `uri`; its version rises once more, for the notice that says so.
+    pub(crate) fn remove(&mut self, uri: &ResourceUri, now: u64) -> Etag {
+        self.raise_unregistered(uri, now, self.floor)
+    }
+
+    /// Raises the version of a member of a template registered at `since`. Members are kept like removed URIs: as
+    /// many as allowed, the oldest folded into the floor.
+    pub(crate) fn touch_member(&mut self, uri: &ResourceUri, now: u64, since: u64) -> Etag {
+        self.raise_unregistered(uri, now, self.untouched(since).version)
+    }
+
+    fn raise_unregistered(&mut self, uri: &ResourceUri, now: u64, base: u64) -> Etag {
+        let line = self.lines.get(uri).copied();
+        let version = line.map_or(base, |line| line.etag.version) + 1;
+        let etag = Etag {
+            version,
+            updated_at: now,
+        };
+        if line.is_none_or(|line| line.live) {
+            self.removed_len += 1;
+            self.removed.push_back(uri.clone());
+        }
+        self.lines.insert(
+            uri.clone(),
+            Line {
+                etag,
+                digest: None,
+                live: false,
+            },
+        );
+        self.forget_oldest();
+        etag
+    }
+
+    fn forget_oldest(&mut self) {
+        while self.removed_len > self.removed_max {
+            let Some(uri) = self.removed.pop_front() else {
+                return;
+            };
+            if let Some(line) = self.lines.get(&uri).copied().filter(|line| !line.live) {
+                self.floor = self.floor.max(line.etag.version);
+                self.lines.remove(&uri);
+                self.removed_len -= 1;
+                self.forgotten += 1;
+            }
+        }
+        // URIs that came back leave their old entry in the queue; sweep when those prevail.
+        if self.removed.len() > 2 * self.removed_len + 64 {
+            let lines = &self.lines;
+            let mut seen = std::collections::HashSet::new();
+            self.removed
+                .retain(|uri| lines.get(uri).is_some_and(|line| !line.live) && seen.insert(uri.clone()));
+        }
+    }
+}
+
+/// The outcome of [`Ledger::stamp`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StampResult {
+    /// The etag the URI has now.
+    pub(crate) etag: Etag,
+    /// Whether it is a new one.
+    pub(crate) changed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn uri(name: u8) -> ResourceUri {
+        ResourceUri::new(&format!("demo://{name}")).unwrap()
+    }
+
+    fn digest(content: u8) -> Option<Digest> {
+        Some(Digest(u128::from(content)))
+    }
+
+    #[test]
+    fn unknown_is_none_and_first_registration_is_version_1() {
+        let mut ledger = Ledger::new(Checkpoint::default(), 10);
+        assert_eq!(ledger.line(&uri(1)), None);
+        let stamped = ledger.stamp(&uri(1), digest(1), 100);
+        assert_eq!(
+            stamped,
+            StampResult {
+                etag: Etag {
+                    version: 1,
+                    updated_at: 100
+                },
+                changed: true
+            }
+        );
+    }
+
+    #[test]
+    fn a_member_that_becomes_a_resource_is_newer_than_it_was() {
+        let mut ledger = Ledger::new(Checkpoint::default(), 10);
+        let untouched = ledger.untouched(100);
+        assert!(ledger.stamp_member(&uri(1), digest(1), 100).etag.version > untouched.version);
+        let gone = ledger.remove(&uri(1), 101);
+        assert_eq!(
+            ledger.stamp_member(&uri(1), digest(1), 101).etag.version,
+            gone.version + 1
+        );
+    }
+
+    #[test]
+    fn a_lazy_body_moves_with_every_touch() {
+        let mut ledger = Ledger::new(Checkpoint::default(), 10);
+        assert_eq!(ledger.stamp(&uri(1), None, 1).etag.version, 1);
+        assert_eq!(ledger.stamp(&uri(1), None, 1).etag.version, 2);
+    }
+
+    #[test]
+    fn the_same_content_after_a_restart_keeps_its_etag() {
+        let line = Line {
+            etag: Etag {
+                version: 7,
+                updated_at: 5,
+            },
+            digest: digest(3),
+            live: true,
+        };
+        let checkpoint = Checkpoint {
+            lines: vec![(uri(1), line)],
+            ..Checkpoint::default()
+        };
+        let mut ledger = Ledger::new(checkpoint, 10);
+        assert_eq!(
+            ledger.stamp(&uri(1), digest(3), 99),
+            StampResult {
+                etag: line.etag,
+                changed: false
+            }
+        );
+        assert_eq!(ledger.stamp(&uri(1), digest(4), 99).etag.version, 8);
+    }
+
+    #[derive(Debug, Clone)]
+    enum TraceStep {
+        Stamp(u8, u8),
+        Remove(u8),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<TraceStep>> {
+        let step = prop_oneof![
+            (0..6u8, 0..3u8).prop_map(|(name, content)| TraceStep::Stamp(name, content)),
+            (0..6u8).prop_map(TraceStep::Remove),
+        ];
+        prop::collection::vec(step, 0..200)
+    }
+
+    proptest! {
+        /// However few removed URIs are kept, no URI's version ever goes backward, and a no-op never moves one.
+        #[test]
+        fn versions_never_go_backward_and_no_ops_never_bump(steps in steps(), removed_max in 0..4usize) {
+            let mut ledger = Ledger::new(Checkpoint::default(), removed_max);
+            let mut seen: HashMap<u8, u64> = HashMap::new();
+            let mut content: HashMap<u8, u8> = HashMap::new();
+            for (now, step) in steps.into_iter().enumerate() {
+                match step {
+                    TraceStep::Stamp(name, new) => {
+                        let same = content.insert(name, new) == Some(new);
+                        let stamped = ledger.stamp(&uri(name), digest(new), now as u64);
+                        prop_assert_eq!(stamped.changed, !same);
+                        let before = seen.insert(name, stamped.etag.version).unwrap_or(0);
+                        prop_assert_eq!(stamped.etag.version, if same { before } else { stamped.etag.version.max(before + 1) });
+                    }
+                    TraceStep::Remove(name) => {
+                        if content.remove(&name).is_none() {
+                            continue;
+                        }
+                        let etag = ledger.remove(&uri(name), now as u64);
+                        prop_assert!(etag.version > seen.insert(name, etag.version).unwrap_or(0));
+                    }
+                }
+                let removed = ledger.lines.values().filter(|line| !line.live).count();
+                prop_assert!(removed <= removed_max);
+                prop_assert_eq!(removed, ledger.removed_len);
+                prop_assert!(ledger.removed.len() <= 2 * removed + 64 + 1);
+            }
+        }
+    }
+}
