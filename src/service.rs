@@ -264,7 +264,7 @@ fn limits(config: &Config) -> Limits {
 fn mcp_options(config: &Config) -> McpOptions {
     let mut options = McpOptions::default();
     options.name.clone_from(&config.mcp.name);
-    options.instructions = Some(config.mcp.instructions.clone()).filter(|text| !text.is_empty());
+    options.instructions = config.mcp.instructions.clone();
     options.page_size = config.mcp.page_size;
     options.cache = CacheHint {
         ttl: config.mcp.ttl,
@@ -274,9 +274,9 @@ fn mcp_options(config: &Config) -> McpOptions {
     options.subscriptions_max = config.session.subscriptions_max;
     options.streams_max = config.session.streams_max;
     options.idle_timeout = config.session.idle_timeout;
-    options.stall_timeout = Some(config.session.stall_timeout).filter(|time| !time.is_zero());
-    options.age_max = Some(config.session.age_max).filter(|time| !time.is_zero());
-    options.per_peer_max = Some(config.session.per_peer_max).filter(|max| *max > 0);
+    options.stall_timeout = config.session.stall_timeout;
+    options.age_max = config.session.age_max;
+    options.per_peer_max = config.session.per_peer_max;
     options.body_bytes_max = config.http.body_bytes_max;
     options
 }

@@ -85,14 +85,29 @@ impl CliError {
         }
     }
 
-    /// Prints it as one line on standard error; help and misuse as clap does.
+    /// Prints it on standard error, one line for each mistake; help and misuse as clap does.
     pub(super) fn print(&self) {
-        // When the streams themselves are gone, the exit code is all that is left to say.
-        match self {
-            CliError::Usage(error) => error.print().unwrap_or_default(),
-            CliError::Unread => {}
-            other => writeln!(std::io::stderr(), "{}", line(other)).unwrap_or_default(),
+        let printed = match self {
+            CliError::Usage(error) => error.print(),
+            CliError::Unread => Ok(()),
+            other => std::io::stderr().write_all(lines(other).as_bytes()),
+        };
+        // Without its streams the program has only the exit code left to answer with.
+        printed.ok();
+    }
+}
+
+/// The error, one line for each mistake of a configuration.
+fn lines(error: &CliError) -> String {
+    match error {
+        CliError::Config(error) => {
+            let lines = error
+                .mistakes()
+                .iter()
+                .map(|mistake| format!("error: {mistake}\n"));
+            lines.collect()
         }
+        other => format!("{}\n", line(other)),
     }
 }
 

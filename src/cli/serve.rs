@@ -34,6 +34,9 @@ pub(super) struct Serve {
     /// Print the configuration in effect as TOML, and end
     #[arg(long)]
     print_config: bool,
+    /// Print the JSON Schema of the configuration file, and end
+    #[arg(long, conflicts_with = "print_config")]
+    print_config_schema: bool,
     /// What is logged: a level, or directives such as info,tidings=debug
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
@@ -64,6 +67,10 @@ impl Serve {
     }
 
     pub(super) fn run(&self) -> Result<(), CliError> {
+        if self.print_config_schema {
+            std::io::stdout().write_all(Config::json_schema().as_bytes())?;
+            return Ok(());
+        }
         let config = self.load(environment())?;
         if self.print_config {
             std::io::stdout().write_all(config.to_toml().as_bytes())?;

@@ -1,116 +1,81 @@
-//! What a misspelled name may have meant.
-//!
-//! Pure: it compares a name with the table of keys and answers the end of an error message. It never guesses
-//! silently; the wrong name stays refused.
+//! Suggestions for misspelled names. The wrong name stays refused.
 
-use super::environment::OTHER_VARIABLES;
-use super::field::{self, Field};
-use super::key::{KEYS, Key, SECTIONS};
+use super::environment::{ALIASES, PREFIX};
+use super::schema::{Form, Key, Table};
 
 /// Share of equal letters from which a name counts as a slip of another one.
 const SIMILAR: f64 = 0.6;
 
-/// For a key of the file, written as dotted path.
+/// The end of the message about an unknown key, written as dotted path without indices.
 pub(super) fn for_key(written: &str) -> String {
-    let name = written.rsplit('.').next().unwrap_or(written);
-    let same_name = KEYS.iter().find(|key| key.name() == name).map(|key| key.path);
-    let paths = KEYS.iter().map(|key| key.path);
-    let sections = SECTIONS.iter().map(|(section, _)| *section);
-    let lists = field::LISTS.iter().copied();
+    let (table, name) = written.rsplit_once('.').unwrap_or(("", written));
+    if let Some(table) = Table::at(table).filter(|table| is_in_list(table)) {
+        let names: Vec<_> = table.keys.iter().map(Key::name).collect();
+        return match nearest(
+            written.rsplit('.').next().unwrap_or(written),
+            names.iter().copied(),
+        ) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("the keys here are {}", names.join(", ")),
+        };
+    }
+    let roots = || Table::root().keys.iter();
+    let lists = roots().filter(|key| key.form == Form::Tables);
+    let same_name = || Key::of_sections().find(|key| key.name() == name);
+    let paths = Key::of_sections().chain(roots()).map(|key| key.path.as_str());
     // The key of a table in a misspelled list says more about the list than about itself.
-    let list = nearest(written.split('.').next().unwrap_or(written), lists.clone());
-    let near = nearest(written, paths.chain(sections).chain(lists))
-        .or(list)
-        .or(same_name);
-    near.map_or_else(|| known(written), |near| format!("did you mean \"{near}\"?"))
-}
-
-/// For a key of a table of a list, where `path` is the table's.
-pub(super) fn for_field(path: &str, written: &str) -> String {
-    let names: Vec<_> = field::fields_of(path).map(Field::name).collect();
-    match nearest(written, names.iter().copied()) {
+    let first = written.split('.').next().unwrap_or(written);
+    let near = nearest(written, paths).or_else(|| nearest(first, lists.map(|key| key.path.as_str())));
+    match near.or_else(|| same_name().map(|key| key.path.as_str())) {
         Some(near) => format!("did you mean \"{near}\"?"),
-        None => format!("the keys here are {}", names.join(", ")),
+        None => known(first),
     }
 }
 
-/// For an environment variable.
+/// The end of the message about an unknown environment variable.
 pub(super) fn for_variable(written: &str) -> String {
-    let others = OTHER_VARIABLES.iter().map(|(name, _)| (*name).to_owned());
-    let variables: Vec<_> = KEYS.iter().map(Key::variable).chain(others).collect();
-    let short = written.strip_prefix("TIDINGS_").unwrap_or(written);
-    let shorts = variables.iter().filter_map(|name| name.strip_prefix("TIDINGS_"));
+    let aliases = ALIASES.iter().map(|(name, _)| (*name).to_owned());
+    let variables: Vec<_> = Key::of_sections().map(Key::variable).chain(aliases).collect();
+    let short = written.strip_prefix(PREFIX).unwrap_or(written);
+    let shorts = variables.iter().filter_map(|name| name.strip_prefix(PREFIX));
     match nearest(short, shorts) {
-        Some(near) => format!("did you mean TIDINGS_{near}?"),
+        Some(near) => format!("did you mean {PREFIX}{near}?"),
         None => "variables are formed like TIDINGS_HTTP__LISTEN for http.listen".to_owned(),
     }
 }
 
+fn is_in_list(table: &Table) -> bool {
+    let first = table.path.split('.').next().unwrap_or_default();
+    matches!(Key::at(first), Some(key) if key.form == Form::Tables)
+}
+
 fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.to_lowercase();
-    names
-        .map(|name| {
-            (
-                strsim::normalized_damerau_levenshtein(&written, &name.to_lowercase()),
-                name,
-            )
-        })
-        .filter(|(similarity, _)| *similarity >= SIMILAR)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, name)| name)
+    let mut best = None;
+    for name in names {
+        let similarity = strsim::normalized_damerau_levenshtein(&written, &name.to_lowercase());
+        let is_better = match best {
+            Some((_, before)) => similarity >= before,
+            None => similarity >= SIMILAR,
+        };
+        if is_better {
+            best = Some((name, similarity));
+        }
+    }
+    best.map(|(name, _)| name)
 }
 
-/// What there is, when nothing is near: the keys of the section, or the sections.
-fn known(written: &str) -> String {
-    let section = written.split('.').next().unwrap_or(written);
-    let names: Vec<_> = KEYS
-        .iter()
-        .filter(|key| key.section() == section)
-        .map(Key::name)
-        .collect();
-    if names.is_empty() {
-        let sections: Vec<_> = SECTIONS.iter().map(|(name, _)| *name).collect();
-        return format!("the sections are {}", sections.join(", "));
-    }
-    format!("the keys of [{section}] are {}", names.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slips_of_key_section_and_case_are_seen() {
-        assert_eq!(for_key("http.lisen"), "did you mean \"http.listen\"?");
-        assert_eq!(for_key("htpp.listen"), "did you mean \"http.listen\"?");
-        assert_eq!(for_key("http.keep-alive"), "did you mean \"http.keep_alive\"?");
-        assert_eq!(for_key("Session.Max"), "did you mean \"session.max\"?");
-        assert_eq!(for_key("sesion"), "did you mean \"session\"?");
-    }
-
-    #[test]
-    fn a_key_in_the_wrong_section_is_found() {
-        assert_eq!(for_key("listen"), "did you mean \"http.listen\"?");
-        assert_eq!(for_key("server.page_size"), "did you mean \"mcp.page_size\"?");
-    }
-
-    #[test]
-    fn without_anything_near_the_known_names_are_listed() {
-        assert_eq!(for_key("log.colour"), "the keys of [log] are level, format");
-        assert!(for_key("telemetry.zzz").starts_with("the sections are http, session, "));
-    }
-
-    #[test]
-    fn variables_are_compared_without_their_common_prefix() {
-        assert_eq!(
-            for_variable("TIDINGS_HTTP_LISTEN"),
-            "did you mean TIDINGS_HTTP__LISTEN?"
-        );
-        assert_eq!(
-            for_variable("TIDINGS_HTTP__LISEN"),
-            "did you mean TIDINGS_HTTP__LISTEN?"
-        );
-        assert_eq!(for_variable("TIDINGS_URI"), "did you mean TIDINGS_URL?");
-        assert!(for_variable("TIDINGS_XYZZY").starts_with("variables are formed like "));
+/// The names there are, for when none is near: the keys of the section, or the sections.
+fn known(section: &str) -> String {
+    match Table::at(section) {
+        Some(table) => {
+            let names: Vec<_> = table.keys.iter().map(Key::name).collect();
+            format!("the keys of [{section}] are {}", names.join(", "))
+        }
+        None => {
+            let sections = Table::root().keys.iter().filter(|key| key.form == Form::Table);
+            let sections: Vec<_> = sections.map(|key| key.path.as_str()).collect();
+            format!("the sections are {}", sections.join(", "))
+        }
     }
 }

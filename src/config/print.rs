@@ -1,150 +1,89 @@
-//! The configuration in effect, as a TOML file that loads to the same configuration.
-//!
-//! It walks the table of keys, takes each value from a [`Config`], and adds meaning and range as a comment. It
-//! never reads what was written, so defaults and set values look alike.
+//! The configuration in effect as a TOML file that loads to the same configuration, and the schema of such files.
 
-use super::field;
-use super::key::{KEYS, Key, SECTIONS};
-use super::kind::Kind;
-use super::list::Shape;
-use super::{Config, size};
+use super::Config;
+use super::schema::{self, Form, Key, Table};
 use serde_json::Value;
-use std::fmt::Write;
 
-/// Every key of every section.
+/// Every key of every section with its meaning and range, then the tables of the lists.
 pub(super) fn toml(config: &Config) -> String {
-    let values = serde_json::to_value(config).expect("sections hold plain values, which JSON can carry");
+    let values = schema::values(config);
     let mut text = String::new();
-    for (section, about) in SECTIONS {
-        let gap = if text.is_empty() { "" } else { "\n" };
-        push(&mut text, format_args!("{gap}# {about}\n[{section}]\n"));
-        for key in KEYS.iter().filter(|key| key.section() == *section) {
-            let value = literal(key.kind, &values[section][key.name()]);
-            push(
-                &mut text,
-                format_args!("{}{} = {value}\n", comment(key), key.name()),
-            );
-        }
-    }
-    for list in field::LISTS {
-        for table in values[*list].as_array().into_iter().flatten() {
-            table_text(&mut text, list, table);
+    for section in &Table::root().keys {
+        let table = Table::at(&section.path).expect("every key of the root is a table or a list of tables");
+        match &values[&section.path] {
+            Value::Array(tables) => {
+                for values in tables {
+                    list_table(&mut text, table, values);
+                }
+            }
+            values => {
+                let gap = if text.is_empty() { "" } else { "\n" };
+                text.push_str(&format!("{gap}# {}\n[{}]\n", table.about, table.path));
+                for key in &table.keys {
+                    text.push_str(&format!("# {}\n# Allowed: {}.\n", key.meaning, key.allowed));
+                    if !key.at_limit.is_empty() {
+                        text.push_str(&format!("# {}\n", key.at_limit));
+                    }
+                    text.push_str(&format!(
+                        "{} = {}\n",
+                        key.name(),
+                        literal(&key.path, &values[key.name()])
+                    ));
+                }
+            }
         }
     }
     text
 }
 
-/// A table of a list, and the tables in it.
-fn table_text(text: &mut String, path: &str, table: &Value) {
-    push(text, format_args!("\n[[{path}]]\n"));
-    for field in field::fields_of(path) {
-        match (&table[field.name()], field.shape) {
+/// The JSON Schema of such files.
+pub(super) fn json_schema() -> String {
+    let mut text = serde_json::to_string_pretty(&schema::json_schema()).expect("a schema is JSON");
+    text.push('\n');
+    text
+}
+
+/// A table of a list, and the lists in it.
+fn list_table(text: &mut String, table: &Table, values: &Value) {
+    text.push_str(&format!("\n[[{}]]\n", table.path));
+    for key in &table.keys {
+        match (&values[key.name()], key.form) {
             (Value::Null, _) => {}
-            (Value::Array(tables), Shape::Tables) => {
-                for table in tables {
-                    table_text(text, field.path, table);
+            (Value::Array(tables), Form::Tables) => {
+                let inner = Table::at(&key.path).expect("each key of this form has its tables");
+                for values in tables {
+                    list_table(text, inner, values);
                 }
             }
-            (value, shape) => {
-                let value = match shape {
-                    Shape::Of(kind) => literal(kind, value),
-                    _ => inline(field.path, value),
-                };
-                push(
-                    text,
-                    format_args!("# {}\n{} = {value}\n", field.meaning, field.name()),
+            (value, _) => {
+                let line = format!(
+                    "# {}\n{} = {}\n",
+                    key.meaning,
+                    key.name(),
+                    literal(&key.path, value)
                 );
+                text.push_str(&line);
             }
         }
     }
 }
 
-/// A value on one line; a table has its keys in the order of the table of keys.
-fn inline(path: &str, value: &Value) -> String {
+/// A value on one line of TOML; a table has its keys in the order of declaration.
+pub(super) fn literal(path: &str, value: &Value) -> String {
     match value {
-        Value::String(text) => quoted(text),
+        Value::String(text) => toml::Value::from(text.as_str()).to_string(),
         Value::Array(items) => {
-            let items: Vec<_> = items.iter().map(|item| inline(path, item)).collect();
+            let items: Vec<_> = items.iter().map(|item| literal(path, item)).collect();
             format!("[{}]", items.join(", "))
         }
-        Value::Object(fields) => {
-            let keys = field::fields_of(path).filter_map(|key| Some((key, fields.get(key.name())?)));
-            let pairs: Vec<_> = keys
-                .map(|(key, value)| format!("{} = {}", key.name(), inline(key.path, value)))
+        Value::Object(values) => {
+            let keys = Table::at(path).into_iter().flat_map(|table| &table.keys);
+            let there = keys.filter(|key: &&Key| !values[key.name()].is_null());
+            let pairs: Vec<_> = there
+                .map(|key| format!("{} = {}", key.name(), literal(&key.path, &values[key.name()])))
                 .collect();
             format!("{{ {} }}", pairs.join(", "))
         }
         other => other.to_string(),
-    }
-}
-
-fn comment(key: &Key) -> String {
-    let limit = if key.at_limit.is_empty() {
-        String::new()
-    } else {
-        format!("# {}\n", key.at_limit)
-    };
-    format!("# {}\n# Allowed: {}.\n{limit}", key.meaning, key.kind.expects())
-}
-
-fn push(text: &mut String, part: std::fmt::Arguments<'_>) {
-    text.write_fmt(part).expect("a string takes any text");
-}
-
-/// A checked value in TOML.
-pub(super) fn literal(kind: Kind, value: &Value) -> String {
-    match (kind, value) {
-        (Kind::Bytes { .. }, Value::Number(bytes)) => quoted(&size::text(bytes.as_u64().unwrap_or_default())),
-        (_, Value::String(text)) => quoted(text),
-        (_, Value::Array(items)) => {
-            let items: Vec<_> = items
-                .iter()
-                .map(|item| quoted(item.as_str().unwrap_or_default()))
-                .collect();
-            format!("[{}]", items.join(", "))
-        }
-        (_, other) => other.to_string(),
-    }
-}
-
-fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_key_is_printed_once_with_its_default() {
-        let text = toml(&Config::default());
-        let document: toml::Table = text.parse().unwrap();
-        for key in KEYS {
-            assert!(document[key.section()].get(key.name()).is_some(), "{}", key.path);
-        }
-        let printed: usize = document
-            .values()
-            .map(|section| section.as_table().unwrap().len())
-            .sum();
-        assert_eq!(printed, KEYS.len());
-    }
-
-    #[test]
-    fn values_are_printed_as_people_write_them() {
-        let text = toml(&Config::default());
-        for line in [
-            "listen = \"127.0.0.1:8808\"",
-            "allowed_hosts = []",
-            "body_bytes_max = \"4MiB\"",
-            "idle_timeout = \"5m\"",
-            "announce_on_connect = true",
-            "max = 20000",
-            "# A larger one gets 413 and is not read further.",
-        ] {
-            assert!(
-                text.lines().any(|printed| printed == line),
-                "{line} is missing in\n{text}"
-            );
-        }
     }
 }

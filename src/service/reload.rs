@@ -8,7 +8,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::signal::unix::Signal;
 use tracing::{error, info, warn};
 
@@ -17,9 +16,6 @@ use crate::sink::Sinks;
 
 /// How long a sink that goes may take to write what it has been handed.
 const DETACH_PATIENCE: Duration = Duration::from_secs(5);
-
-/// The keys that take effect without a restart.
-const SINKS: [&str; 3] = ["journal", "webhook", "debug_log"];
 
 /// Reads the configuration again, from where it came from the first time.
 #[derive(Clone)]
@@ -53,7 +49,9 @@ pub(super) async fn keep(mut sinks: Sinks, mut config: Config, following: Option
                 }
             }
             Ok(Err(error)) => {
-                error!(error = %with_cause(&error), "the configuration cannot be used; nothing was changed");
+                for mistake in error.mistakes() {
+                    error!(error = %mistake, "the configuration cannot be used; nothing was changed");
+                }
             }
             Err(error) => error!(%error, "the configuration could not be read; nothing was changed"),
         }
@@ -73,60 +71,9 @@ async fn follow(sinks: &mut Sinks, before: &Config, read: &Config) -> bool {
     for (subscriber, error) in &changes.failed {
         error!(%subscriber, %error, "a sink could not be attached");
     }
-    let waiting = changed(before, read);
+    let waiting = before.keys_for_restart(read);
     if !waiting.is_empty() {
         warn!(keys = %waiting.join(", "), "these keys have changed and take effect at the next start");
     }
     true
-}
-
-/// An error and what it came from.
-fn with_cause(error: &ConfigError) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
-}
-
-/// The keys outside of the sinks whose values differ.
-fn changed(before: &Config, after: &Config) -> Vec<String> {
-    let values =
-        |config| serde_json::to_value(config).expect("sections hold plain values, which JSON can carry");
-    let (before, after): (Value, Value) = (values(before), values(after));
-    let mut keys = Vec::new();
-    for (section, value) in after.as_object().into_iter().flatten() {
-        let old = &before[section];
-        if SINKS.contains(&section.as_str()) || old == value {
-            continue;
-        }
-        match value.as_object() {
-            Some(fields) => keys.extend(
-                fields
-                    .iter()
-                    .filter(|(name, value)| old[name.as_str()] != **value)
-                    .map(|(name, _)| format!("{section}.{name}")),
-            ),
-            None => keys.push(section.clone()),
-        }
-    }
-    keys
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_that_changed_are_named() {
-        let before = Config::default();
-        let mut after = before.clone();
-        assert_eq!(changed(&before, &after), [""; 0]);
-        after.http.connections_max += 1;
-        after.log.level = "debug".to_owned();
-        after.session.max += 1;
-        assert_eq!(
-            changed(&before, &after),
-            ["http.connections_max", "log.level", "session.max"]
-        );
-    }
 }

@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join_all};
+use serde::Serialize;
+use serde_json::Value;
 use tidings_actors::{
     AttachError, AttachOptions, Attachment, Bus, DeliveryClass, Filter, NoticeKind, Overflow, UriPattern,
 };
@@ -17,7 +20,7 @@ use super::{
     Webhook, WebhookOptions,
 };
 use crate::config::{
-    Config, DebugLogConfig, FeedConfig, FsyncPolicy, JournalConfig, SinkClass, SinkOverflow, WebhookConfig,
+    Config, DebugLogConfig, FsyncPolicy, JournalConfig, SinkClass, SinkOverflow, WebhookConfig,
 };
 
 /// A webhook's call takes as long as its receiver; one that hangs is to be seen soon.
@@ -45,19 +48,55 @@ pub struct SinkChanges {
     pub failed: Vec<(Arc<str>, AttachError)>,
 }
 
-/// One sink as configured.
-#[derive(Debug, Clone, PartialEq)]
-enum Plan {
-    Journal(JournalConfig),
-    Webhook(WebhookConfig),
-    DebugLog(DebugLogConfig),
+/// A sink as a configuration has it.
+trait ConfiguredSink: Send + Sync {
+    /// The value of `name`.
+    fn name(&self) -> &str;
+
+    /// Refuses what is wrong whatever happens, before anything is attached.
+    fn check(&self) -> Result<(), String>;
+
+    /// Attaches it under `name`.
+    fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>>;
+}
+
+/// Every sink that `config` names, by its full name.
+fn plans(config: &Config) -> BTreeMap<Arc<str>, Plan> {
+    let mut plans = BTreeMap::new();
+    // A further sort of sink is one more line here.
+    add(&mut plans, "journal", &config.journal);
+    add(&mut plans, "webhook", &config.webhook);
+    add(&mut plans, "debug_log", &config.debug_log);
+    plans
+}
+
+fn add<S>(plans: &mut BTreeMap<Arc<str>, Plan>, sort: &str, sinks: &[S])
+where
+    S: ConfiguredSink + Clone + Serialize + 'static,
+{
+    for sink in sinks {
+        let written = serde_json::to_value(sink).expect("a section holds plain values, which JSON can carry");
+        let plan = Plan {
+            written,
+            sink: Box::new(sink.clone()),
+        };
+        plans.insert(format!("{sort}/{}", sink.name()).into(), plan);
+    }
+}
+
+/// One sink to attach.
+struct Plan {
+    /// Every value of it, by which a sink that has not changed is known.
+    written: Value,
+    sink: Box<dyn ConfiguredSink>,
 }
 
 /// The sinks of a configuration. Dropping it detaches them without waiting.
 #[derive(Debug)]
 pub struct Sinks {
     bus: Bus,
-    attached: BTreeMap<Arc<str>, (Plan, Attachment)>,
+    /// Each with the values that it was attached with.
+    attached: BTreeMap<Arc<str>, (Value, Attachment)>,
 }
 
 impl Sinks {
@@ -88,21 +127,21 @@ impl Sinks {
     /// # Errors
     /// [`SinkError`], and nothing has changed.
     pub async fn follow(&mut self, config: &Config, patience: Duration) -> Result<SinkChanges, SinkError> {
-        let wanted: BTreeMap<Arc<str>, Plan> = plans(config).collect();
+        let wanted = plans(config);
         for (name, plan) in &wanted {
-            plan.check().map_err(|reason| SinkError {
+            plan.sink.check().map_err(|reason| SinkError {
                 name: name.clone(),
                 reason,
             })?;
         }
         let mut changes = SinkChanges::default();
-        let stale = |(name, (plan, _)): &(&Arc<str>, &(Plan, Attachment))| wanted.get(*name) != Some(plan);
-        let stale: Vec<Arc<str>> = self
-            .attached
-            .iter()
-            .filter(stale)
-            .map(|(name, _)| name.clone())
-            .collect();
+        let mut stale = Vec::new();
+        for (name, (written, _)) in &self.attached {
+            let is_as_it_was = matches!(wanted.get(name), Some(plan) if plan.written == *written);
+            if !is_as_it_was {
+                stale.push(name.clone());
+            }
+        }
         let ending = stale.iter().filter_map(|name| self.attached.remove(name));
         join_all(ending.map(|(_, attachment)| attachment.detach(patience))).await;
         changes.detached = stale;
@@ -110,9 +149,9 @@ impl Sinks {
             if self.attached.contains_key(&name) {
                 continue;
             }
-            match plan.attach(&self.bus, &name).await {
+            match plan.sink.attach(&self.bus, &name).await {
                 Ok(attachment) => {
-                    self.attached.insert(name.clone(), (plan, attachment));
+                    self.attached.insert(name.clone(), (plan.written, attachment));
                     changes.attached.push(name);
                 }
                 Err(error) => changes.failed.push((name, error)),
@@ -122,86 +161,113 @@ impl Sinks {
     }
 }
 
-fn plans(config: &Config) -> impl Iterator<Item = (Arc<str>, Plan)> {
-    let journals = config.journal.iter().cloned().map(Plan::Journal);
-    let webhooks = config.webhook.iter().cloned().map(Plan::Webhook);
-    let logs = config.debug_log.iter().cloned().map(Plan::DebugLog);
-    let all = journals.chain(webhooks).chain(logs);
-    all.map(|plan| (Arc::from(plan.name()), plan))
-}
-
-impl Plan {
-    fn name(&self) -> String {
-        match self {
-            Plan::Journal(config) => format!("journal/{}", config.name),
-            Plan::Webhook(config) => format!("webhook/{}", config.name),
-            Plan::DebugLog(config) => format!("debug_log/{}", config.name),
-        }
+impl ConfiguredSink for JournalConfig {
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    /// What can be known to be wrong before anything is attached.
     fn check(&self) -> Result<(), String> {
-        let filtered = match self {
-            Plan::Journal(config) => filter(&config.feed.uris).map(drop),
-            Plan::Webhook(config) => {
-                webhook(config).check()?;
-                filter(&config.feed.uris).map(drop)
-            }
-            Plan::DebugLog(config) => filter(&config.uris).map(drop),
+        filter(&self.uris).map(drop)
+    }
+
+    fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>> {
+        let options = JsonLinesOptions {
+            file: journal_file(self),
         };
-        filtered.map_err(|error| error.to_string())
+        let feed = Feed {
+            uris: &self.uris,
+            kinds: &self.kinds,
+            class: self.class,
+            queue: self.queue,
+            overflow: self.overflow,
+        };
+        let mut attach = feed.attach_options(name);
+        attach.idle_every = options.idle_every();
+        attach.backoff_max = FILE_BACKOFF;
+        bus.attach(attach, move || JsonLines::open(&options)).boxed()
+    }
+}
+
+impl ConfiguredSink for WebhookConfig {
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    async fn attach(&self, bus: &Bus, name: &Arc<str>) -> Result<Attachment, AttachError> {
-        match self {
-            Plan::Journal(config) => {
-                let options = JsonLinesOptions {
-                    file: journal_file(config),
-                };
-                let mut attach = fed(name, &config.feed);
-                attach.idle_every = options.idle_every();
-                attach.backoff_max = FILE_BACKOFF;
-                bus.attach(attach, move || JsonLines::open(&options)).await
-            }
-            Plan::Webhook(config) => {
-                let options = webhook(config);
-                let mut attach = fed(name, &config.feed);
-                attach.stall_timeout = WEBHOOK_STALL;
-                bus.attach(attach, move || Webhook::open(&options)).await
-            }
-            Plan::DebugLog(config) => {
-                let options = debug_log(config);
-                bus.attach(traced(name, config), move || DebugLog::open(&options))
-                    .await
-            }
+    fn check(&self) -> Result<(), String> {
+        webhook(self).check()?;
+        filter(&self.uris).map(drop)
+    }
+
+    fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>> {
+        let options = webhook(self);
+        let feed = Feed {
+            uris: &self.uris,
+            kinds: &self.kinds,
+            class: self.class,
+            queue: self.queue,
+            overflow: self.overflow,
+        };
+        let mut attach = feed.attach_options(name);
+        attach.stall_timeout = WEBHOOK_STALL;
+        bus.attach(attach, move || Webhook::open(&options)).boxed()
+    }
+}
+
+impl ConfiguredSink for DebugLogConfig {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn check(&self) -> Result<(), String> {
+        filter(&self.uris).map(drop)
+    }
+
+    fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>> {
+        let options = debug_log(self);
+        bus.attach(traced(name, self), move || DebugLog::open(&options))
+            .boxed()
+    }
+}
+
+/// The filter of these patterns.
+fn filter(uris: &[String]) -> Result<Filter, String> {
+    let mut patterns = Vec::new();
+    for text in uris {
+        patterns.push(text.parse::<UriPattern>().map_err(|error| error.to_string())?);
+    }
+    Filter::of(patterns).map_err(|error| error.to_string())
+}
+
+/// The notices that a sink is handed, and those kept for it while it is behind.
+struct Feed<'a> {
+    uris: &'a [String],
+    kinds: &'a [String],
+    class: SinkClass,
+    queue: usize,
+    overflow: SinkOverflow,
+}
+
+impl Feed<'_> {
+    fn attach_options(&self, name: &Arc<str>) -> AttachOptions {
+        let mut wanted = filter(self.uris).expect("the patterns were checked");
+        if !self.kinds.is_empty() {
+            wanted = wanted.kinds(self.kinds.iter().filter_map(|kind| NoticeKind::from_name(kind)));
         }
+        let class = match (self.class, self.overflow) {
+            (SinkClass::Every, SinkOverflow::DropOldest) => DeliveryClass::Every {
+                capacity: self.queue,
+                overflow: Overflow::DropOldest,
+            },
+            (SinkClass::Every, SinkOverflow::DropNewest) => DeliveryClass::Every {
+                capacity: self.queue,
+                overflow: Overflow::DropNewest,
+            },
+            (SinkClass::Latest, _) => DeliveryClass::Latest {
+                pending_max: self.queue,
+            },
+        };
+        AttachOptions::new(name.clone()).filter(wanted).class(class)
     }
-}
-
-fn filter(uris: &[String]) -> Result<Filter, tidings_actors::InvalidPattern> {
-    let patterns = uris.iter().map(|text| text.parse::<UriPattern>());
-    Filter::of(patterns.collect::<Result<_, _>>()?)
-}
-
-fn fed(name: &Arc<str>, feed: &FeedConfig) -> AttachOptions {
-    let mut wanted = filter(&feed.uris).expect("the patterns were checked");
-    if !feed.kinds.is_empty() {
-        wanted = wanted.kinds(feed.kinds.iter().filter_map(|kind| NoticeKind::from_name(kind)));
-    }
-    let overflow = match feed.overflow {
-        SinkOverflow::DropOldest => Overflow::DropOldest,
-        SinkOverflow::DropNewest => Overflow::DropNewest,
-    };
-    let class = match feed.class {
-        SinkClass::Every => DeliveryClass::Every {
-            capacity: feed.queue,
-            overflow,
-        },
-        SinkClass::Latest => DeliveryClass::Latest {
-            pending_max: feed.queue,
-        },
-    };
-    AttachOptions::new(name.clone()).filter(wanted).class(class)
 }
 
 fn traced(name: &Arc<str>, config: &DebugLogConfig) -> AttachOptions {

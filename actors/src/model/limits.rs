@@ -21,7 +21,7 @@ pub struct Limits {
     /// Removed URIs that keep a version of their own (default 100,000). Beyond it the oldest are folded into one
     /// floor that every later registration starts above, so versions still never go backward.
     pub removed_max: usize,
-    /// Sessions and streams attached at once (default 40,000). At the limit opening one answers `TooMany`.
+    /// Sessions and streams attached at once (default 20,000). At the limit opening one answers `TooMany`.
     pub sessions_max: usize,
     /// Subscriptions of one session, unless the session asks for fewer (default 1,000). At the limit subscribing
     /// answers `TooMany`.
@@ -48,7 +48,7 @@ impl Default for Limits {
             list_items_max: 10_000,
             body_bytes_max: 16 << 20,
             removed_max: 100_000,
-            sessions_max: 40_000,
+            sessions_max: 20_000,
             subscriptions_max: 1_000,
             drain_max: 256,
             attached_max: 64,

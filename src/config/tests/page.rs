@@ -1,0 +1,197 @@
+//! Holds `docs/configuration.md` against the structs.
+//!
+//! The tables of the page are generated: `TIDINGS_UPDATE_DOCS=1 cargo test --lib config::tests::page` writes them anew.
+//! The text around them is written by hand.
+
+use super::super::environment::ALIASES;
+use super::super::print::literal;
+use super::*;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
+
+fn page() -> String {
+    std::fs::read_to_string(PAGE).unwrap()
+}
+
+/// The default as a file would have it; null where there is none.
+fn default(path: &str) -> Value {
+    let root = json_schema();
+    let mut schema = root.as_value();
+    for name in path.split('.') {
+        let tables = [schema, &schema["items"], &schema["anyOf"][0]];
+        let table = tables
+            .into_iter()
+            .find(|table| table["properties"].is_object())
+            .unwrap();
+        schema = &table["properties"][name];
+    }
+    schema["default"].clone()
+}
+
+fn section_row(key: &Key) -> String {
+    let limit = if key.at_limit.is_empty() {
+        "–"
+    } else {
+        &key.at_limit
+    };
+    let default = literal(&key.path, &default(&key.path));
+    format!(
+        "| `{}` | {} | `{default}` | {} | {limit} |\n",
+        key.path, key.meaning, key.allowed
+    )
+}
+
+/// The keys of a table of a list, then those of the tables within.
+fn list_rows(table: &Table) -> String {
+    let mut rows = String::new();
+    for key in &table.keys {
+        let default = match default(&key.path) {
+            _ if key.required => "required".to_owned(),
+            Value::Null => "–".to_owned(),
+            Value::Array(tables) if key.form == Form::Tables && tables.is_empty() => "–".to_owned(),
+            value => format!("`{}`", literal(&key.path, &value)),
+        };
+        rows += &format!(
+            "| `{}` | {} | {default} | {} |\n",
+            key.path, key.meaning, key.allowed
+        );
+    }
+    let inner = table.keys.iter().filter_map(|key| Table::at(&key.path));
+    rows + &inner.map(list_rows).collect::<String>()
+}
+
+/// The table under the heading of a section or list.
+fn generated(key: &Key) -> String {
+    let table = Table::at(&key.path).unwrap();
+    match key.form {
+        Form::Table => {
+            let rows: String = table.keys.iter().map(section_row).collect();
+            format!("| Key | Meaning | Default | Allowed | At the limit |\n|---|---|---|---|---|\n{rows}")
+        }
+        _ => format!(
+            "| Key | Meaning | Default | Allowed |\n|---|---|---|---|\n{}",
+            list_rows(table)
+        ),
+    }
+}
+
+/// The page with each table, and the summary above it, replaced by the one that the structs give.
+fn written_anew(page: &str) -> String {
+    let mut anew = page.to_owned();
+    for key in &Table::root().keys {
+        let heading = match key.form {
+            Form::Table => format!("\n### [{}]\n", key.path),
+            _ => format!("\n### [[{}]]\n", key.path),
+        };
+        let (before, rest) = anew
+            .split_once(&heading)
+            .unwrap_or_else(|| panic!("the page lacks{heading}"));
+        let (text, table) = rest.split_once("\n| ").unwrap_or((rest, ""));
+        let after = table.split_once("\n\n").map_or("", |(_, after)| after);
+        let about = match key.form {
+            // Lists are introduced by hand, with links to their pages.
+            Form::Tables => text.to_owned(),
+            _ => format!("{}\n", Table::at(&key.path).unwrap().about),
+        };
+        let gap = if after.is_empty() { "" } else { "\n" };
+        anew = format!("{before}{heading}{about}\n{}{gap}{after}", generated(key));
+    }
+    anew
+}
+
+#[test]
+fn page_has_the_tables_of_the_structs() {
+    let page = page();
+    let anew = written_anew(&page);
+    if std::env::var_os("TIDINGS_UPDATE_DOCS").is_some() {
+        std::fs::write(PAGE, &anew).unwrap();
+        return;
+    }
+    let differing = anew.lines().find(|line| !page.contains(&format!("{line}\n")));
+    assert!(
+        page == anew,
+        "docs/configuration.md is not up to date; run \
+         `TIDINGS_UPDATE_DOCS=1 cargo test --lib config::tests::page`. It lacks:\n{differing:?}"
+    );
+}
+
+#[test]
+fn page_has_no_other_key() {
+    let page = page();
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with("| `") && !line.starts_with("| `TIDINGS_"));
+    let keys = keys::tables()[1..]
+        .iter()
+        .map(|table| table.keys.len())
+        .sum::<usize>();
+    assert_eq!(rows.count(), keys);
+    let headings = page.lines().filter(|line| line.starts_with("### ["));
+    assert_eq!(headings.count(), Table::root().keys.len());
+}
+
+#[test]
+fn page_has_the_aliases() {
+    let page = page();
+    for (name, meaning) in ALIASES {
+        assert!(
+            page.contains(&format!("| `{name}` | {meaning} |\n")),
+            "docs/configuration.md lacks {name}"
+        );
+    }
+    let rows = page.lines().filter(|line| line.starts_with("| `TIDINGS_"));
+    assert_eq!(rows.count(), ALIASES.len());
+}
+
+#[test]
+fn examples_of_the_page_load() {
+    let page = page();
+    let block = |fence: &str| {
+        let (_, rest) = page.split_once(fence).expect("the page has this example");
+        rest.split("```").next().unwrap_or_default().to_owned()
+    };
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(block("```toml\n").as_bytes()).unwrap();
+    let examples = block("```sh\n");
+    let variables = examples.lines().filter_map(|line| line.split_once('='));
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let config = Config::load(Some(file.path()), variables, &Overrides::default()).unwrap();
+    assert_eq!(config.http.allowed_hosts, ["bus.example", "10.0.0.7"]);
+    assert_eq!(config.workspace.file_bytes_max, 1 << 20);
+}
+
+/// Bounds at which nothing is to be counted, or that are counted under another name.
+const NOT_COUNTED: [(&str, &str); 9] = [
+    (
+        "events.history_max",
+        "tidings_events_gaps_total, where it matters",
+    ),
+    (
+        "events.history_bytes_max",
+        "tidings_events_gaps_total, where it matters",
+    ),
+    ("http.listen", "the service does not start"),
+    ("metrics.listen", "the service does not start"),
+    ("http.allowed_hosts", "tidings_http_requests_total, status 4xx"),
+    ("http.allowed_origins", "tidings_http_requests_total, status 4xx"),
+    (
+        "http.not_sent_low_water",
+        "the kernel's; tidings_conflated_total shows what comes of it",
+    ),
+    ("bus.shards", "nothing is refused"),
+    ("mcp.page_size", "nothing is refused"),
+];
+
+#[test]
+fn every_limit_has_its_counter() {
+    let metrics = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md"));
+    let row = metrics
+        .lines()
+        .find(|line| line.starts_with("| `tidings_limit_reached_total` |"))
+        .expect("the page has this metric");
+    for key in Key::of_sections().filter(|key| !key.at_limit.is_empty()) {
+        let excused = NOT_COUNTED.iter().any(|(path, _)| *path == key.path);
+        let counted = row.contains(&format!(" {},", key.path));
+        assert!(counted != excused, "{} reaches its limit uncounted", key.path);
+    }
+}
