@@ -1,6 +1,4 @@
-//! Between the bus's words and rmcp's types.
-//!
-//! Owns: conversions without decisions. Never: asks the bus.
+//! Conversions between the bus's types and rmcp's.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,13 +9,13 @@ use rmcp::model::{
 };
 use serde_json::json;
 
-use super::frames::ETAG_META_KEY;
+use super::revision::ETAG_META_KEY;
 use crate::{
     Block, Body, CallbackError, Descriptor, Etag, LogLevel, Prompt, PromptMessage, ResourceTemplate, Role,
     Snapshot, Tool, ToolOutput,
 };
 
-/// `_meta` with an etag.
+/// Returns a `_meta` with an etag.
 pub(crate) fn etag_meta(etag: Etag) -> MetaObject {
     let mut meta = MetaObject::default();
     meta.0.insert(ETAG_META_KEY.to_owned(), json!(etag.to_string()));
@@ -41,7 +39,7 @@ pub(crate) fn template(template: &ResourceTemplate) -> RmcpTemplate {
     item
 }
 
-/// A tool as a list item; none when its publisher gave it a shape that the protocol does not have.
+/// Returns a tool as a list item; none when its publisher gave it a shape that the protocol does not have.
 pub(crate) fn tool(tool: &Tool) -> Option<RmcpTool> {
     serde_json::from_value(tool.item())
         .inspect_err(
@@ -84,7 +82,7 @@ fn body(uri: &str, mime_type: Option<String>, body: &Body, meta: Option<MetaObje
     }
 }
 
-/// Puts more into the `_meta` of a content.
+/// Adds `more` to the `_meta` of a content.
 pub(crate) fn add_meta(contents: &mut ResourceContents, more: &MetaObject) {
     if let ResourceContents::TextResourceContents { meta, .. }
     | ResourceContents::BlobResourceContents { meta, .. } = contents
@@ -103,11 +101,13 @@ fn block(block: Block) -> ContentBlock {
             media_type,
             body: held,
         } => ContentBlock::resource(body(uri.as_str(), media_type, &held, None)),
+        // A block of a later version of the bus: its text is better than no answer.
         other => ContentBlock::text(format!("{other:?}")),
     }
 }
 
-/// What a tool answered, or failed with: a failure is a result that the model sees, not a protocol error.
+/// Returns the result of a tool call. A failure is a result too: the model sees it and can try otherwise,
+/// which a protocol error would not allow.
 pub(crate) fn tool_result(answer: Result<ToolOutput, CallbackError>) -> CallToolResult {
     match answer {
         Ok(output) => {
@@ -120,19 +120,20 @@ pub(crate) fn tool_result(answer: Result<ToolOutput, CallbackError>) -> CallTool
 }
 
 pub(crate) fn prompt_result(prompt: &Prompt, messages: Vec<PromptMessage>) -> GetPromptResult {
-    let message = |message: PromptMessage| {
+    let mut converted = Vec::with_capacity(messages.len());
+    for message in messages {
         let role = match message.role {
             Role::User => RmcpRole::User,
             Role::Assistant => RmcpRole::Assistant,
         };
-        RmcpMessage::new(role, block(message.block))
-    };
-    let mut result = GetPromptResult::new(messages.into_iter().map(message).collect());
+        converted.push(RmcpMessage::new(role, block(message.block)));
+    }
+    let mut result = GetPromptResult::new(converted);
     result.description = prompt.human_description().map(str::to_owned);
     result
 }
 
-/// A log level as rmcp's.
+/// Returns a log level as rmcp's type.
 #[expect(
     deprecated,
     reason = "rmcp marks logging for a later revision; all five of ours have it"
@@ -151,7 +152,7 @@ pub(crate) fn logging_level(level: LogLevel) -> rmcp::model::LoggingLevel {
     }
 }
 
-/// The level that a client named.
+/// Returns the level that a client named.
 #[expect(
     deprecated,
     reason = "rmcp marks logging for a later revision; all five of ours have it"
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_keeps_its_name() {
+    fn log_level_keeps_its_name() {
         let names = [
             "debug",
             "info",

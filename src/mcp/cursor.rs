@@ -1,12 +1,12 @@
-//! Cursors: opaque text that says where the next page of a list begins.
+//! Cursors: opaque text that marks the beginning of the next page of a list.
 //!
-//! Owns: the text. A cursor names the last item of the page before, so a list that changes between two pages neither
-//! repeats nor skips what stayed. Never: trusts one; clients may send anything.
+//! A cursor names the last item of the page before, so a list that changes between two pages neither repeats
+//! nor skips the items that stayed. Clients may send anything as a cursor.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// Where a page begins.
+/// The beginning of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cursor {
     /// After the registered item of this name.
@@ -25,7 +25,7 @@ impl Cursor {
         URL_SAFE_NO_PAD.encode(text)
     }
 
-    /// The cursor that `text` stands for; none when we never handed it out.
+    /// Returns the cursor that `text` stands for; none when the server never handed it out.
     pub(crate) fn decode(text: &str) -> Option<Cursor> {
         let decoded = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         match (decoded.get(..1)?, &decoded[1..]) {
@@ -44,14 +44,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_handed_out_comes_back(name in ".{1,40}") {
+        fn cursor_decodes_to_itself(name in ".{1,40}") {
             for cursor in [Cursor::Item(name.clone()), Cursor::Member(None), Cursor::Member(Some(name))] {
                 prop_assert_eq!(Cursor::decode(&cursor.encode()), Some(cursor));
             }
         }
 
         #[test]
-        fn anything_else_is_refused_and_never_panics(text in ".{0,40}") {
+        fn arbitrary_text_is_refused_without_panic(text in ".{0,40}") {
             if let Some(cursor) = Cursor::decode(&text) {
                 prop_assert_eq!(Cursor::decode(&cursor.encode()), Some(cursor));
             }

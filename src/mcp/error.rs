@@ -1,19 +1,24 @@
-//! The one place where the bus's errors become JSON-RPC errors.
+//! The bus's errors and end reasons in the words of MCP: JSON-RPC errors, and texts for clients whose session
+//! ended.
 //!
-//! Owns: codes, texts and data. Never: shows what is inside: a failing reader's own text is its publisher's to word.
+//! A reader's own error text is passed on, since its publisher wrote it for clients; nothing else from inside
+//! is shown.
+
+use std::time::Duration;
 
 use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
 use serde_json::json;
 
-use crate::{Closed, InvalidUri, OpenError, PublishError, ReadError, SubscribeError};
+use super::options::McpOptions;
+use crate::{Closed, EndReason, InvalidUri, OpenError, PublishError, ReadError, SubscribeError};
 
-/// A request whose parameters are wrong: -32602.
+/// Makes the error of a request whose parameters are wrong: -32602.
 pub(crate) fn invalid_params(text: impl Into<String>) -> ErrorData {
     ErrorData::invalid_params(text.into(), None)
 }
 
-/// A server that is stopping, or a session that was ended meanwhile: -32603.
+/// Makes the error of a server that is stopping, or of a session that ended meanwhile: -32603.
 pub(crate) fn stopping(_: Closed) -> ErrorData {
     ErrorData::internal_error(
         "the session was ended or the server is stopping; connect again",
@@ -25,7 +30,8 @@ fn invalid_uri(error: &InvalidUri) -> ErrorData {
     ErrorData::invalid_params(error.to_string(), Some(json!({ "uri": error.uri })))
 }
 
-/// A read that failed. An unknown URI is -32002, which rmcp turns into -32602 for clients of 2026-07-28.
+/// Converts the error of a read. An unknown URI is -32002, which rmcp turns into -32602 for clients of
+/// 2026-07-28.
 pub(crate) fn read(error: &ReadError) -> ErrorData {
     match error {
         ReadError::NotFound(uri) => ErrorData::new(
@@ -39,7 +45,7 @@ pub(crate) fn read(error: &ReadError) -> ErrorData {
     }
 }
 
-/// A subscription that was refused: -32602, naming the URI.
+/// Converts the refusal of a subscription: -32602, naming the URI.
 pub(crate) fn subscribe(error: &SubscribeError) -> ErrorData {
     match error {
         SubscribeError::NotFound(uri) | SubscribeError::NotSubscribable(uri) => {
@@ -51,7 +57,7 @@ pub(crate) fn subscribe(error: &SubscribeError) -> ErrorData {
     }
 }
 
-/// A session that could not be opened.
+/// Converts the refusal to open a session.
 pub(crate) fn open(error: &OpenError) -> ErrorData {
     match error {
         OpenError::Closed(closed) => stopping(*closed),
@@ -59,10 +65,69 @@ pub(crate) fn open(error: &OpenError) -> ErrorData {
     }
 }
 
-/// A list that could not be listed.
+/// Converts the error of a list that could not be listed.
 pub(crate) fn list(error: &PublishError) -> ErrorData {
     match error {
         PublishError::Closed(closed) => stopping(*closed),
         other => ErrorData::internal_error(other.to_string(), None),
+    }
+}
+
+/// Describes why a session ended, as the end of a sentence about it. The text names the configuration key
+/// that decided, so that an operator who is shown it knows where to look.
+pub(crate) fn end_reason(reason: EndReason, options: &McpOptions) -> String {
+    match reason {
+        EndReason::Closed => "its client ended it".to_owned(),
+        EndReason::Idle => format!(
+            "it had neither a stream nor a request for {} (session.idle_timeout)",
+            limit_text(Some(options.idle_timeout))
+        ),
+        EndReason::Stalled => format!(
+            "it took nothing for {} (session.stall_timeout)",
+            limit_text(options.stall_timeout)
+        ),
+        EndReason::WriteTimeout => {
+            "its connection took nothing of what was written to it (http.write_timeout)".to_owned()
+        }
+        EndReason::Expired => format!(
+            "it reached the greatest age, {} (session.age_max)",
+            limit_text(options.age_max)
+        ),
+        EndReason::Evicted => "an operator ended it".to_owned(),
+        EndReason::Shutdown => "the server is stopping".to_owned(),
+        _ => "it failed inside the server".to_owned(),
+    }
+}
+
+fn limit_text(limit: Option<Duration>) -> String {
+    format!("{:?}", limit.unwrap_or_default())
+}
+
+/// Returns the comment that ends a stream whose session was ended while the client was connected; none for an
+/// end that the client expects.
+pub(crate) fn eviction_comment(reason: EndReason, options: &McpOptions) -> Option<String> {
+    reason
+        .is_eviction()
+        .then(|| format!(": evicted: {}\n\n", end_reason(reason, options)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_reasons_have_distinct_texts_of_one_line() {
+        let options = McpOptions {
+            stall_timeout: Some(Duration::from_secs(60)),
+            ..McpOptions::default()
+        };
+        let texts: std::collections::BTreeSet<_> =
+            EndReason::ALL.map(|reason| end_reason(reason, &options)).into();
+        assert_eq!(texts.len(), EndReason::ALL.len());
+        assert!(texts.iter().all(|text| !text.contains('\n')));
+        let comment = eviction_comment(EndReason::Stalled, &options);
+        let expected = ": evicted: it took nothing for 60s (session.stall_timeout)\n\n";
+        assert_eq!(comment.as_deref(), Some(expected));
+        assert_eq!(eviction_comment(EndReason::Shutdown, &options), None);
     }
 }

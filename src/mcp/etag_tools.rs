@@ -1,7 +1,8 @@
-//! The fallback for clients that ignore notifications: tools that every client can call, over the same truth.
+//! The fallback for clients that ignore notifications: tools that every client can call, with the bus's own
+//! etags.
 //!
-//! Owns: `get_resource_etag`, `get_resource_etags`, `read_resource`, `wait_for_resource_change`, and the wrapper that
-//! gives any tool a `client_etag`. Never: keeps etags of its own. Publishes its tools to the bus; asks the bus.
+//! The tools are `get_resource_etag`, `get_resource_etags`, `read_resource` and `wait_for_resource_change`; a
+//! wrapper gives any other tool a `client_etag`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,9 +86,9 @@ pub async fn install(bus: &Bus, limits: EtagToolLimits) -> Result<(), PublishErr
     Ok(())
 }
 
-/// Gives `tool` a `client_etag` argument: a caller that holds the current etag of the resource that `uri_of` finds in
-/// the arguments is answered `not_modified` and the tool does not run; any other gets the tool's answer with the etag
-/// that was current before it ran, as `etag_encoded` in its structured answer.
+/// Gives `tool` a `client_etag` argument: a caller that holds the current etag of the resource that `uri_of`
+/// finds in the arguments is answered `not_modified` and the tool does not run; any other gets the tool's
+/// answer with the etag that was current before it ran, as `etag_encoded` in its structured answer.
 ///
 /// ```
 /// # async fn run() -> Result<(), tidings::CallbackError> {
@@ -112,50 +113,53 @@ pub fn with_client_etag(
     let item = tool.item();
     let mut schema = item["inputSchema"].clone();
     schema["properties"]["client_etag"] = client_etag_schema();
-    let (weak, inner, uri_of) = (bus.downgrade(), Arc::new(tool), Arc::new(uri_of));
-    let handler = {
-        let inner = inner.clone();
-        move |mut arguments: Map<String, Value>, context: CallContext| {
-            let (weak, inner, uri_of) = (weak.clone(), inner.clone(), uri_of.clone());
-            async move {
-                let client_etag = arguments.remove("client_etag").filter(|held| !held.is_null());
-                let Some(uri) = uri_of(&arguments) else {
-                    return inner.call(arguments, context).await;
-                };
-                let etag = weak.upgrade()?.etag(&uri).await?;
-                let known = client_etag.as_ref().and_then(Value::as_str);
-                if !etag.is_stale(known) {
-                    return Ok(ToolOutput::structured(not_modified(&uri, etag)));
+    // Weak: the bus holds its tools, so a tool that held the bus would keep it running for ever.
+    let bus = bus.downgrade();
+    let inner = Arc::new(tool);
+    let wrapped = inner.clone();
+    inner
+        .with_handler(WithContext(
+            move |mut arguments: Map<String, Value>, context: CallContext| {
+                let client_etag = arguments.remove("client_etag");
+                let uri = uri_of(&arguments);
+                let bus = bus.clone();
+                let wrapped = wrapped.clone();
+                async move {
+                    let Some(uri) = uri else {
+                        return wrapped.call(arguments, context).await;
+                    };
+                    // Asked before the tool runs: the etag must not be newer than the answer that carries it.
+                    let etag = bus.upgrade()?.etag(&uri).await?;
+                    if !etag.is_stale(client_etag.as_ref().and_then(Value::as_str)) {
+                        return Ok(ToolOutput::structured(not_modified(&uri, etag)));
+                    }
+                    let mut output = wrapped.call(arguments, context).await?;
+                    if let Value::Object(fields) = output.structured.get_or_insert_with(|| json!({})) {
+                        fields.insert("etag_encoded".into(), json!(etag.to_string()));
+                    }
+                    Ok(output)
                 }
-                let mut output = inner.call(arguments, context).await?;
-                if let Value::Object(fields) = output.structured.get_or_insert_with(|| json!({})) {
-                    fields.insert("etag_encoded".into(), json!(etag.to_string()));
-                }
-                Ok(output)
-            }
-        }
-    };
-    inner.with_handler(WithContext(handler)).input_schema(schema)
+            },
+        ))
+        .input_schema(schema)
 }
 
-/// A tool whose handler is handed the bus.
+/// Makes a tool whose handler receives the bus.
 fn tool<F, R>(name: &str, bus: &Bus, limits: &Arc<EtagToolLimits>, answer: F) -> Tool
 where
     F: Fn(Bus, Arc<EtagToolLimits>, Value) -> R + Copy + Send + Sync + 'static,
     R: Future<Output = Result<Value, CallbackError>> + Send + 'static,
 {
-    // Weak: the bus holds its tools, so a tool that held the bus would keep it running for ever.
-    let (weak, limits): (WeakBus, _) = (bus.downgrade(), limits.clone());
-    let handler = move |arguments: Map<String, Value>| {
-        let (weak, limits) = (weak.clone(), limits.clone());
+    let bus = bus.downgrade();
+    let limits = limits.clone();
+    Tool::new(name, move |arguments: Map<String, Value>| {
+        let bus = bus.clone();
+        let limits = limits.clone();
         async move {
-            let bus = weak.upgrade()?;
-            Ok(ToolOutput::structured(
-                answer(bus, limits, Value::Object(arguments)).await?,
-            ))
+            let answer = answer(bus.upgrade()?, limits, Value::Object(arguments)).await?;
+            Ok(ToolOutput::structured(answer))
         }
-    };
-    Tool::new(name, handler)
+    })
 }
 
 fn uri_schema() -> Value {
@@ -166,31 +170,43 @@ fn client_etag_schema() -> Value {
     json!({ "type": ["string", "null"], "description": "The etag the client holds, if any" })
 }
 
+/// A resource with the etag that the client holds.
 #[derive(Deserialize)]
-struct Item {
+struct HeldResource {
     uri: String,
     #[serde(default)]
     client_etag: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Items {
-    items: Vec<Item>,
+struct HeldResources {
+    items: Vec<HeldResource>,
     #[serde(default)]
     timeout_ms: Option<u64>,
 }
 
-impl Items {
-    fn parse(arguments: Value, limits: &EtagToolLimits) -> Result<Items, CallbackError> {
-        let items: Items = parse(arguments)?;
-        if items.items.is_empty() || items.items.len() > limits.items_max {
-            let (len, max) = (items.items.len(), limits.items_max);
-            if len > max {
-                metrics::limit_reached(Limit::EtagItems);
-            }
+impl HeldResources {
+    fn parse(arguments: Value, limits: &EtagToolLimits) -> Result<HeldResources, CallbackError> {
+        let held: HeldResources = parse(arguments)?;
+        let len = held.items.len();
+        let max = limits.items_max;
+        if len > max {
+            metrics::limit_reached(Limit::EtagItems);
+        }
+        if len == 0 || len > max {
             return Err(format!("items has {len} entries: give 1 to {max}").into());
         }
-        Ok(items)
+        Ok(held)
+    }
+
+    /// Returns true when one of the etags is not the one that the client holds.
+    fn is_any_stale(&self, etags: &[Etag]) -> bool {
+        for (index, item) in self.items.iter().enumerate() {
+            if etags[index].is_stale(item.client_etag.as_deref()) {
+                return true;
+            }
+        }
+        false
     }
 
     fn uris(&self) -> Result<Vec<ResourceUri>, CallbackError> {
@@ -205,7 +221,7 @@ fn parse<T: for<'a> Deserialize<'a>>(arguments: Value) -> Result<T, CallbackErro
     serde_json::from_value(arguments).map_err(|error| format!("invalid arguments: {error}").into())
 }
 
-/// What answers the calls of `get_resource_etag`.
+/// The handler of `get_resource_etag`.
 #[derive(Debug, Clone)]
 pub(crate) struct GetResourceEtag {
     bus: WeakBus,
@@ -214,11 +230,11 @@ pub(crate) struct GetResourceEtag {
 impl GetResourceEtag {
     pub(crate) const NAME: &str = "get_resource_etag";
 
-    /// The answer, where it can be given without asking anybody: not for members of templates, and not for what does
-    /// not exist.
-    pub(crate) fn at_once<'a>(&self, uri: &'a str, client_etag: Option<&str>) -> Option<Verdict<'a>> {
-        let etag = self.bus.upgrade().ok()?.cached_etag(uri).ok()??;
-        Some(Verdict::new(uri, client_etag, etag))
+    /// Returns the answer if it needs no actor. Members of templates and resources that do not exist need
+    /// one.
+    pub(crate) fn at_once<'a>(&self, uri: &'a str, client_etag: Option<&str>) -> Option<EtagVerdict<'a>> {
+        let etag = self.bus.upgrade().ok()?.shown_etag(uri).ok()??;
+        Some(EtagVerdict::new(uri, client_etag, etag))
     }
 }
 
@@ -230,7 +246,7 @@ impl CallTool for GetResourceEtag {
     ) -> BoxFuture<Result<ToolOutput, CallbackError>> {
         let poll = self.clone();
         Box::pin(async move {
-            let item: Item = parse(Value::Object(arguments))?;
+            let item: HeldResource = parse(Value::Object(arguments))?;
             if let Some(verdict) = poll.at_once(&item.uri, item.client_etag.as_deref()) {
                 return Ok(ToolOutput::structured(json!(verdict)));
             }
@@ -241,18 +257,19 @@ impl CallTool for GetResourceEtag {
     }
 }
 
-/// What a client that polls is told of one resource. The fields stand in the order in which JSON of ours has them.
+/// The answer to a poll of one resource. The fields stand in the order of `serde_json`'s maps, so that the
+/// fast path writes the same bytes as a [`Value`] would.
 #[derive(Debug, Serialize)]
-pub(crate) struct Verdict<'a> {
+pub(crate) struct EtagVerdict<'a> {
     etag_encoded: String,
     stale_for_client: bool,
     uri: &'a str,
     version: u64,
 }
 
-impl Verdict<'_> {
-    fn new<'a>(uri: &'a str, client_etag: Option<&str>, etag: Etag) -> Verdict<'a> {
-        Verdict {
+impl EtagVerdict<'_> {
+    fn new<'a>(uri: &'a str, client_etag: Option<&str>, etag: Etag) -> EtagVerdict<'a> {
+        EtagVerdict {
             etag_encoded: etag.to_string(),
             stale_for_client: etag.is_stale(client_etag),
             uri,
@@ -266,13 +283,13 @@ async fn get_resource_etags(
     limits: Arc<EtagToolLimits>,
     arguments: Value,
 ) -> Result<Value, CallbackError> {
-    let items = Items::parse(arguments, &limits)?;
-    let etags = known_etags(&bus, &items.uris()?).await?;
-    Ok(verdicts(&items, &etags))
+    let held = HeldResources::parse(arguments, &limits)?;
+    let etags = known_etags(&bus, &held.uris()?).await?;
+    Ok(verdicts(&held, &etags))
 }
 
 async fn read_resource(bus: Bus, _: Arc<EtagToolLimits>, arguments: Value) -> Result<Value, CallbackError> {
-    let item: Item = parse(arguments)?;
+    let item: HeldResource = parse(arguments)?;
     let uri = ResourceUri::new(&item.uri)?;
     if item.client_etag.is_some() {
         let etags = known_etags(&bus, std::slice::from_ref(&uri)).await?;
@@ -300,67 +317,66 @@ async fn wait_for_resource_change(
     limits: Arc<EtagToolLimits>,
     arguments: Value,
 ) -> Result<Value, CallbackError> {
-    let items = Items::parse(arguments, &limits)?;
-    let uris = items.uris()?;
-    let asked = items.timeout_ms.map(Duration::from_millis);
-    let wait = asked.map_or(limits.wait_max, |asked| asked.min(limits.wait_max));
-    if asked.is_some_and(|asked| asked > wait) {
-        metrics::limit_reached(Limit::Wait);
-    }
-    let deadline = tokio::time::Instant::now() + wait;
+    let held = HeldResources::parse(arguments, &limits)?;
+    let uris = held.uris()?;
+    let deadline = tokio::time::Instant::now() + wait_time(&held, &limits);
 
     let mut options = SessionOptions::new(SubscriberKind::Local, "wait_for_resource_change");
     options.trusted = true;
-    let session = bus
-        .open(options)
-        .await
-        .map_err(|error: OpenError| error.to_string())?;
+    let opened = bus.open(options).await;
+    let session = opened.map_err(|error: OpenError| error.to_string())?;
     let mut reader = session.reader();
     // Subscribed first and compared afterwards, so that no change falls between.
-    let answers = session.subscribe(uris.clone()).await?;
-    if let Some(refused) = answers.into_iter().find_map(Result::err) {
-        return Err(refused.to_string().into());
+    for answer in session.subscribe(uris.clone()).await? {
+        answer.map_err(|refused| refused.to_string())?;
     }
     let mut entries = Vec::new();
     loop {
         let etags = known_etags(&bus, &uris).await?;
-        let stale = items
-            .items
-            .iter()
-            .zip(&etags)
-            .any(|(item, etag)| etag.is_stale(item.client_etag.as_deref()));
-        if stale {
-            return Ok(with_timed_out(verdicts(&items, &etags), false));
+        if held.is_any_stale(&etags) {
+            return Ok(with_timed_out(verdicts(&held, &etags), false));
         }
         entries.clear();
         match tokio::time::timeout_at(deadline, reader.drain(&mut entries)).await {
-            Err(_) => return Ok(with_timed_out(verdicts(&items, &etags), true)),
+            Err(_) => return Ok(with_timed_out(verdicts(&held, &etags), true)),
             Ok(Drained::Ended(_)) => return Err(Closed.into()),
             Ok(Drained::Entries(_) | Drained::KeepAlive) => {}
         }
     }
 }
 
-/// The etags of `uris`, all of which must exist.
-async fn known_etags(bus: &Bus, uris: &[ResourceUri]) -> Result<Vec<Etag>, CallbackError> {
-    let etags = bus.etags(uris.to_vec()).await?;
-    let known = |(uri, etag): (&ResourceUri, Option<Etag>)| {
-        etag.ok_or_else(|| SubscribeError::NotFound(uri.clone()).to_string().into())
+/// Returns the time that a call may wait: the time it asked for, up to the limit.
+fn wait_time(held: &HeldResources, limits: &EtagToolLimits) -> Duration {
+    let Some(asked) = held.timeout_ms.map(Duration::from_millis) else {
+        return limits.wait_max;
     };
-    uris.iter().zip(etags).map(known).collect()
+    if asked > limits.wait_max {
+        metrics::limit_reached(Limit::Wait);
+    }
+    asked.min(limits.wait_max)
 }
 
-fn verdict(item: &Item, etag: Etag) -> Value {
-    json!(Verdict::new(&item.uri, item.client_etag.as_deref(), etag))
+/// Returns the etags of `uris`, all of which must exist.
+async fn known_etags(bus: &Bus, uris: &[ResourceUri]) -> Result<Vec<Etag>, CallbackError> {
+    let mut known = Vec::with_capacity(uris.len());
+    for (uri, etag) in uris.iter().zip(bus.etags(uris.to_vec()).await?) {
+        match etag {
+            Some(etag) => known.push(etag),
+            None => return Err(SubscribeError::NotFound(uri.clone()).to_string().into()),
+        }
+    }
+    Ok(known)
 }
 
-fn verdicts(items: &Items, etags: &[Etag]) -> Value {
-    let verdicts: Vec<Value> = items
-        .items
-        .iter()
-        .zip(etags)
-        .map(|(item, etag)| verdict(item, *etag))
-        .collect();
+fn verdict(item: &HeldResource, etag: Etag) -> Value {
+    json!(EtagVerdict::new(&item.uri, item.client_etag.as_deref(), etag))
+}
+
+fn verdicts(held: &HeldResources, etags: &[Etag]) -> Value {
+    let mut verdicts = Vec::with_capacity(etags.len());
+    for (index, item) in held.items.iter().enumerate() {
+        verdicts.push(verdict(item, etags[index]));
+    }
     json!({ "items": verdicts })
 }
 
@@ -410,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_etag_is_stale_until_the_client_holds_it_and_again_after_a_real_change() {
+    async fn etag_is_stale_until_held_and_after_real_change() {
         let bus = bus().await;
         let ask = |held: Value| {
             call(
@@ -435,7 +451,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unknown_uri_and_too_many_items_are_tool_errors_that_name_them() {
+    async fn unknown_uri_and_too_many_items_are_named() {
         let bus = bus().await;
         let unknown = call(&bus, "get_resource_etag", json!({ "uri": "demo://x" })).await;
         assert_eq!(unknown.unwrap_err(), "Resource not found: demo://x");
@@ -449,7 +465,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reading_with_the_current_etag_sends_no_body() {
+    async fn read_with_current_etag_sends_no_body() {
         let bus = bus().await;
         let read = |held: Value| {
             call(
@@ -468,7 +484,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_ends_with_the_change_or_with_the_timeout() {
+    async fn wait_ends_with_change_or_timeout() {
         let bus = bus().await;
         let items = json!([{ "uri": "demo://a", "client_etag": "v1-7" }]);
         let at_once = call(

@@ -1,18 +1,24 @@
-//! The five revisions, and what each of them looks like on the wire. Everything else is blind to revisions.
+//! The bus's notices as messages of MCP: the encoded frames of HTTP streams, and rmcp's types for other
+//! transports.
 //!
-//! Owns: [`Revision`], the `_meta` keys, and the frames of streams. Never: decides who is told (the bus does) or
-//! writes to a socket. A frame that is the same for many streams is encoded once and kept with its notice.
+//! A frame that is the same for many streams is encoded once and kept with its notice.
 
 use bytes::Bytes;
+use rmcp::model::{
+    NotificationMetaObject, PromptListChangedNotification, ResourceListChangedNotification,
+    ResourceUpdatedNotification, ResourceUpdatedNotificationParam, ServerNotification,
+    ToolListChangedNotification,
+};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::revision::Revision;
-pub use crate::wire::dialect::ETAG_META_KEY;
+use super::convert::etag_meta;
+use super::revision::{ETAG_META_KEY, Revision};
 use crate::wire::dialect::SUBSCRIPTION_ID_META_KEY;
-use crate::{ListKind, Notice, OutboxEntry, Position};
+use crate::{Entry, Etag, ListKind, Notice, Position, ResourceUri};
 
-/// The slots of a notice's shared frames. Number 3 is the WebSocket's, in `sink/ws/message`.
+/// The cache slots of a notice that MCP's frames use. Each transport has slots of its own: two kinds of
+/// frames in one slot would be sent for each other.
 mod slot {
     pub(super) const SESSION: usize = 0;
     pub(super) const SESSION_WITH_ID: usize = 1;
@@ -22,72 +28,72 @@ mod slot {
 /// A comment that keeps a silent stream open.
 pub(crate) const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 
-/// What a stream speaks.
+/// The format of a stream's events.
 #[derive(Debug)]
-pub(crate) enum Wire {
+pub(crate) enum FrameFormat {
     /// The GET stream of a session. Its events carry positions as ids, for `Last-Event-ID`.
     Session(Revision),
-    /// A listen stream: every message is tagged with the subscription id, in its own JSON type.
+    /// A listen stream. Every message is tagged with the subscription id, in the JSON type that the client
+    /// used.
     Listen(Box<RawValue>),
 }
 
-impl Wire {
-    /// What the stream begins with.
-    pub(crate) fn hello(&self, position: Position) -> Bytes {
+impl FrameFormat {
+    /// Returns the first bytes of a session's stream.
+    pub(crate) fn first_frame(&self, position: Position) -> Bytes {
         match self {
-            Wire::Session(revision) if revision.primes_streams() => {
+            FrameFormat::Session(revision) if revision.rules().primes_streams => {
                 Bytes::from(format!("id: {position}\nretry: 3000\ndata: \n\n"))
             }
-            // Something must be written for the client to see the headers.
+            // Something must be written, or the client does not see the headers.
             _ => KEEP_ALIVE,
         }
     }
 
-    /// Appends one write for all of `entries` to `out`; a client that has read it has everything up to `position`.
-    pub(crate) fn append(&self, entries: &[OutboxEntry], position: Position, out: &mut Vec<u8>) {
+    /// Appends one write for all of `entries` to `out`; a client that has read it has everything up to
+    /// `position`.
+    pub(crate) fn append(&self, entries: &[Entry], position: Position, out: &mut Vec<u8>) {
         let last = entries.len().saturating_sub(1);
         for (index, entry) in entries.iter().enumerate() {
             match self {
-                // Only the last event may carry an id: before it, not everything up to the position was sent.
-                Wire::Session(_) if index < last => {
-                    append_session(entry, out);
+                // Only the last event carries an id: after an earlier one, part of the entries before the
+                // position is still unsent, and a client that resumed there would lose it.
+                FrameFormat::Session(_) if index < last => {
+                    append_session_event(entry, out);
                     out.push(b'\n');
                 }
-                Wire::Session(_) => append_last(entry, position, out),
-                Wire::Listen(id) => append_listen(entry, id, out),
+                FrameFormat::Session(_) => append_last_session_event(entry, position, out),
+                FrameFormat::Listen(id) => append_listen_event(entry, id, out),
             }
         }
     }
 }
 
-/// The event of a session, without its final empty line.
-fn append_session(entry: &OutboxEntry, out: &mut Vec<u8>) {
+/// Appends a session's event without its final empty line.
+fn append_session_event(entry: &Entry, out: &mut Vec<u8>) {
     match entry {
         OutboxEntry::Updated(notice) => notice.append_frame(slot::SESSION, session_frame, out),
         OutboxEntry::ListChanged(kind) => append_data(&list_changed(*kind, None), out),
     }
 }
 
-/// The event of a session with the id to resume from, in the rule the position of its own notice.
-fn append_last(entry: &OutboxEntry, position: Position, out: &mut Vec<u8>) {
-    if let OutboxEntry::Updated(notice) = entry
+/// Appends a session's event with the id to resume from, usually the position of its own notice.
+fn append_last_session_event(entry: &Entry, position: Position, out: &mut Vec<u8>) {
+    if let Entry::Updated(notice) = entry
         && notice.position == position
     {
-        let with_id = |notice: &Notice| {
-            let mut frame = session_frame(notice).to_vec();
-            append_id(position, &mut frame);
-            frame.into()
-        };
-        return notice.append_frame(slot::SESSION_WITH_ID, with_id, out);
+        // The usual case has a slot of its own, since all streams that are up to date send the same id.
+        return notice.append_frame(slot::SESSION_WITH_ID, session_frame_with_id, out);
     }
-    append_session(entry, out);
+    append_session_event(entry, out);
     append_id(position, out);
 }
 
-/// The event of a listen stream.
-fn append_listen(entry: &OutboxEntry, id: &RawValue, out: &mut Vec<u8>) {
+/// Appends the event of a listen stream.
+fn append_listen_event(entry: &Entry, id: &RawValue, out: &mut Vec<u8>) {
     match entry {
-        OutboxEntry::Updated(notice) => {
+        Entry::Updated(notice) => {
+            // The subscription id stands last, so everything before it is the same for all streams.
             notice.append_frame(slot::LISTEN, listen_frame, out);
             out.extend_from_slice(id.get().as_bytes());
             out.extend_from_slice(b"}}}\n");
@@ -107,18 +113,27 @@ fn append_id(position: Position, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("id: {position}\n\n").as_bytes());
 }
 
-/// The event of a session, without id and final empty line.
+/// Encodes a session's event, without id and final empty line.
 fn session_frame(notice: &Notice) -> Bytes {
-    let (uri, etag) = (json!(notice.uri.as_str()), notice.etag);
+    let uri = json!(notice.uri.as_str());
+    let etag = notice.etag;
     Bytes::from(format!(
         "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\",\
          \"params\":{{\"uri\":{uri},\"_meta\":{{\"{ETAG_META_KEY}\":\"{etag}\"}}}}}}\n"
     ))
 }
 
-/// The event of a listen stream up to where the subscription id follows.
+/// Encodes a session's event whose id is the notice's own position.
+fn session_frame_with_id(notice: &Notice) -> Bytes {
+    let mut frame = session_frame(notice).to_vec();
+    append_id(notice.position, &mut frame);
+    frame.into()
+}
+
+/// Encodes a listen stream's event up to the subscription id.
 fn listen_frame(notice: &Notice) -> Bytes {
-    let (uri, etag) = (json!(notice.uri.as_str()), notice.etag);
+    let uri = json!(notice.uri.as_str());
+    let etag = notice.etag;
     Bytes::from(format!(
         "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\",\
          \"params\":{{\"uri\":{uri},\"_meta\":{{\"{ETAG_META_KEY}\":\"{etag}\",\"{SUBSCRIPTION_ID_META_KEY}\":"
@@ -137,76 +152,91 @@ fn list_changed(kind: ListKind, subscription: Option<&RawValue>) -> String {
     }
 }
 
+/// Returns rmcp's notification of a resource's new version.
+pub(crate) fn updated(uri: &ResourceUri, etag: Etag) -> ServerNotification {
+    let mut params = ResourceUpdatedNotificationParam::new(uri.as_str());
+    params.meta = Some(NotificationMetaObject(etag_meta(etag)));
+    ServerNotification::ResourceUpdatedNotification(ResourceUpdatedNotification::new(params))
+}
+
+/// Returns an entry as rmcp's notification, for transports whose bytes rmcp writes.
+pub(crate) fn notification(entry: &Entry) -> ServerNotification {
+    match entry {
+        Entry::Updated(notice) => updated(&notice.uri, notice.etag),
+        Entry::ListChanged(ListKind::Resources) => {
+            ServerNotification::ResourceListChangedNotification(ResourceListChangedNotification::default())
+        }
+        Entry::ListChanged(ListKind::Tools) => {
+            ServerNotification::ToolListChangedNotification(ToolListChangedNotification::default())
+        }
+        Entry::ListChanged(ListKind::Prompts) => {
+            ServerNotification::PromptListChangedNotification(PromptListChangedNotification::default())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cause, Etag, ResourceUri};
+    use crate::Cause;
     use std::sync::Arc;
     use std::time::Instant;
 
-    fn updated(uri: &str, offset: u64) -> OutboxEntry {
-        let (uri, etag) = (
-            ResourceUri::new(uri).unwrap(),
-            Etag {
-                version: 2,
-                updated_at: 7,
-            },
-        );
-        let position = Position { epoch: 10, offset };
-        OutboxEntry::Updated(Arc::new(Notice::new(
-            uri,
-            etag,
-            Cause::Updated,
-            position,
-            Instant::now(),
-        )))
+    fn updated_entry(uri: &str, offset: u64) -> Entry {
+        let uri = ResourceUri::new(uri).unwrap();
+        let etag = Etag {
+            version: 2,
+            updated_at: 7,
+        };
+        let notice = Notice::new(uri, etag, Cause::Updated, at(offset), Instant::now());
+        Entry::Updated(Arc::new(notice))
     }
 
     fn at(offset: u64) -> Position {
         Position { epoch: 10, offset }
     }
 
-    fn written(wire: &Wire, entries: &[OutboxEntry], position: Position) -> String {
+    fn written(format: &FrameFormat, entries: &[Entry], position: Position) -> String {
         let mut out = Vec::new();
-        wire.append(entries, position, &mut out);
+        format.append(entries, position, &mut out);
         String::from_utf8(out).unwrap()
     }
 
     const UPDATED: &str = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"demo://a","_meta":{"io.github.tidings/etag":"v2-7"}}}"#;
 
     #[test]
-    fn a_sessions_event_carries_the_position_it_is_safe_to_resume_from() {
-        let wire = Wire::Session(Revision::R2025_06_18);
+    fn session_event_id_is_safe_resume_position() {
+        let format = FrameFormat::Session(Revision::R2025_06_18);
         assert_eq!(
-            written(&wire, &[updated("demo://a", 3)], at(3)),
+            written(&format, &[updated_entry("demo://a", 3)], at(3)),
             format!("data: {UPDATED}\nid: a-3\n\n")
         );
         assert_eq!(
-            written(&wire, &[updated("demo://a", 3)], at(2)),
+            written(&format, &[updated_entry("demo://a", 3)], at(2)),
             format!("data: {UPDATED}\nid: a-2\n\n")
         );
     }
 
     #[test]
-    fn of_several_events_only_the_last_has_an_id() {
-        let wire = Wire::Session(Revision::R2025_11_25);
-        let entries = [OutboxEntry::ListChanged(ListKind::Tools), updated("demo://a", 3)];
+    fn several_session_events_only_last_has_id() {
+        let format = FrameFormat::Session(Revision::R2025_11_25);
+        let entries = [Entry::ListChanged(ListKind::Tools), updated_entry("demo://a", 3)];
         let list = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
         assert_eq!(
-            written(&wire, &entries, at(3)),
+            written(&format, &entries, at(3)),
             format!("data: {list}\n\ndata: {UPDATED}\nid: a-3\n\n")
         );
     }
 
     #[test]
-    fn a_listen_streams_event_is_tagged_with_the_id_in_its_own_type() {
+    fn listen_event_id_keeps_its_json_type() {
         for id in ["7", "\"listen:0\"", "\"quo\\\"te\""] {
-            let wire = Wire::Listen(RawValue::from_string(id.into()).unwrap());
+            let format = FrameFormat::Listen(RawValue::from_string(id.into()).unwrap());
             let entries = [
-                updated("demo://\"q", 3),
-                OutboxEntry::ListChanged(ListKind::Prompts),
+                updated_entry("demo://\"q", 3),
+                Entry::ListChanged(ListKind::Prompts),
             ];
-            let frames = written(&wire, &entries, at(3));
+            let frames = written(&format, &entries, at(3));
             let events: Vec<serde_json::Value> = frames
                 .split_terminator("\n\n")
                 .map(|event| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap())
@@ -222,21 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn only_2025_11_25_is_primed_and_only_2025_03_26_is_silent_and_batched() {
-        let primed = |revision| Wire::Session(revision).hello(at(5)).starts_with(b"id: a-5");
-        assert_eq!(Revision::ALL.map(primed), [false, false, false, true, false]);
-        assert_eq!(
-            Revision::ALL.map(Revision::tells_lists),
-            [true, false, true, true, false]
-        );
-        assert_eq!(
-            Revision::ALL.map(Revision::takes_batches),
-            [false, true, false, false, false]
-        );
-        assert!(
-            Revision::ALL
-                .iter()
-                .all(|revision| Revision::parse(revision.as_str()) == Some(*revision))
-        );
+    fn first_frame_is_primed_on_2025_11_25_only() {
+        let primed = Revision::ALL.map(|revision| {
+            FrameFormat::Session(revision)
+                .first_frame(at(5))
+                .starts_with(b"id: a-5")
+        });
+        assert_eq!(primed, [false, false, false, true, false]);
     }
 }

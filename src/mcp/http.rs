@@ -1,17 +1,24 @@
 //! MCP over streamable HTTP: every revision on one endpoint.
 //!
-//! rmcp validates and answers most POSTs. Sessions of the older revisions, open streams, batches and plain polls of an
-//! etag are served here, because rmcp's session layer costs several times more for each notification.
+//! rmcp validates and answers most POSTs. Sessions of the older revisions, open streams, batches and plain
+//! polls of an etag are served here, because a notification through rmcp's session layer costs several times
+//! as much.
 
+mod headers;
 mod hosts;
 mod peek;
-mod fast_path;
-mod reply;
+mod plain;
 mod peers;
-mod sessions;
 mod event_stream;
+mod reply;
+mod sessions;
 mod batch;
+mod fast_path;
 mod endpoint;
+mod post;
+mod legacy_stream;
+mod listen_stream;
 
-pub use endpoint::{Endpoint, EndpointBody};
+pub use endpoint::Endpoint;
 pub use peers::PeerAddress;
+pub use reply::EndpointBody;

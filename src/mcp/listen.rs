@@ -1,8 +1,9 @@
-//! `subscriptions/listen` (2026-07-28): what a client asks for, narrowed to what it gets, before rmcp acknowledges it.
+//! `subscriptions/listen` (2026-07-28): the part of a request that the bus honours, and the streams that rmcp
+//! writes.
 //!
-//! Owns: the narrowing and the stream's session at the bus. rmcp's own hook for narrowing is synchronous and knows no
-//! client, so the request itself is rewritten on its way in; rmcp then acknowledges exactly what it reads. Never:
-//! widens a request.
+//! A client is subscribed before its request is acknowledged, so that no change falls between the two. rmcp's
+//! own hook for narrowing a request is synchronous and does not know the client, so the request is narrowed
+//! before rmcp sees it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,102 +14,154 @@ use rmcp::service::SubscriptionContext;
 use tokio::sync::watch;
 
 use super::error;
-use super::handler::Handler;
+use super::frames::notification;
 use super::revision::Revision;
-use super::stdio::notification;
+use super::session::{ServerContext, SessionLifetime, session_options};
 use crate::metrics::{self, Limit, McpMetrics};
-use crate::{
-    Drained, EndReason, Etag, ListKind, ResourceUri, Session, SessionOptions, SubscriberKind, WriteProgress,
-};
+use crate::{Drained, EndReason, Etag, Flow, ListKind, ResourceUri, Session, SubscriberKind};
 
-/// One open listen stream.
+/// Marks a listen request that rmcp only validates, since the endpoint writes the stream itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListenCheck;
+
+/// The part of a listen request that the bus honours.
 #[derive(Debug)]
-pub(crate) struct Listening {
-    /// Its session at the bus; subscribed before the acknowledgement, so nothing in between is lost.
+pub(crate) struct AcceptedListen {
+    /// The stream's session at the bus, which is subscribed already.
     pub(crate) session: Session,
-    /// Whether the stream's bytes are ours: rmcp then only makes its first and last message.
-    pub(crate) detached: bool,
-    /// Whether there is anything to listen to.
-    pub(crate) honoured: bool,
-    /// What it is subscribed to, with the etag at which the subscription began; empty when detached.
-    pub(crate) granted: Vec<(ResourceUri, Etag)>,
-    pub(crate) metrics: McpMetrics,
-    /// What the far end takes, where the bytes are not ours.
-    flow: Option<Arc<WriteProgress>>,
-    /// Dropped with the stream, which those who hold a receiver can wait for.
-    pub(crate) ended: watch::Sender<()>,
+    /// The accepted part of the request, for the acknowledgement.
+    pub(crate) filter: SubscriptionFilter,
+    /// The subscribed resources with the etags at which the subscriptions began.
+    pub(crate) subscribed: Vec<(ResourceUri, Etag)>,
 }
 
-impl Listening {
-    /// Subscribes to what `filter` asks for and leaves in it what was granted.
+impl AcceptedListen {
+    /// Subscribes to everything in `requested` that exists and may be subscribed to.
     ///
     /// # Errors
     /// More URIs than one stream may have; a server that is full or stopping.
     pub(crate) async fn open(
-        handler: &Handler,
-        filter: &mut SubscriptionFilter,
-        detached: bool,
-    ) -> Result<Arc<Listening>, ErrorData> {
-        let max = handler.options.subscriptions_max;
-        let asked = filter.resource_subscriptions.take().unwrap_or_default();
-        if asked.len() > max {
+        server: &ServerContext,
+        requested: SubscriptionFilter,
+        lifetime: SessionLifetime,
+    ) -> Result<AcceptedListen, ErrorData> {
+        let lists = requested_lists(&requested);
+        let requested = requested.resource_subscriptions.unwrap_or_default();
+        let max = server.options.subscriptions_max;
+        if requested.len() > max {
             metrics::limit_reached(Limit::SubscriptionsOfStream);
             let text = format!(
                 "too many resourceSubscriptions: {} of at most {max}; open several streams",
-                asked.len()
+                requested.len()
             );
             return Err(error::invalid_params(text));
         }
-        let mut options = SessionOptions::new(
-            SubscriberKind::Stream,
-            format!("{} {}", Revision::R2026_07_28.as_str(), handler.transport),
-        );
-        (options.protocol, options.transport) = (Revision::R2026_07_28.as_str(), handler.transport);
+        let mut options = session_options(SubscriberKind::Stream, Revision::STATELESS, server.transport);
         options.subscriptions_max = max;
-        options.lists = lists(filter);
-        if detached {
-            options.stall_timeout = handler.options.stall_timeout;
-            options.age_max = handler.options.age_max;
+        options.lists.clone_from(&lists);
+        if lifetime == SessionLifetime::Limited {
+            options.stall_timeout = server.options.stall_timeout;
+            options.age_max = server.options.age_max;
         }
-        let session = handler
-            .bus
-            .open(options)
-            .await
-            .map_err(|refusal| error::open(&refusal))?;
-
-        let mut seen = HashSet::new();
-        let uris: Vec<ResourceUri> = asked
-            .iter()
-            .filter_map(|uri| ResourceUri::new(uri).ok())
-            .filter(|uri| seen.insert(uri.clone()))
-            .collect();
-        let answers = session.subscribe(uris.clone()).await.map_err(error::stopping)?;
+        let opened = server.bus.open(options).await;
+        let session = opened.map_err(|refusal| error::open(&refusal))?;
+        let subscribed = subscribe(&session, &requested).await?;
         session.ready().await.map_err(error::stopping)?;
-        let granted = uris
-            .into_iter()
-            .zip(answers)
-            .filter_map(|(uri, answer)| Some((uri, answer.ok()?)));
-        let mut granted: Vec<(ResourceUri, Etag)> = granted.collect();
-        let honoured = !granted.is_empty() || !lists(filter).is_empty();
-        let texts: Vec<String> = granted.iter().map(|(uri, _)| uri.as_str().to_owned()).collect();
-        filter.resource_subscriptions = (!texts.is_empty()).then_some(texts);
-        if detached {
-            granted = Vec::new();
-        }
-        Ok(Arc::new(Listening {
+        Ok(AcceptedListen {
             session,
-            detached,
-            honoured,
-            granted,
-            metrics: handler.metrics.clone(),
-            flow: handler.flow.clone(),
-            ended: watch::Sender::new(()),
-        }))
+            filter: accepted_filter(&lists, &subscribed),
+            subscribed,
+        })
     }
 
-    /// Runs the stream inside rmcp until it ends. Returning `Ok` sends the graceful result.
+    /// Returns true when no part of the request was accepted: the stream then ends with its acknowledgement.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.subscribed.is_empty() && requested_lists(&self.filter).is_empty()
+    }
+}
+
+/// Subscribes to each valid URI once, in the order of the request. Refused URIs are left out: the
+/// acknowledgement tells the client which ones it got.
+async fn subscribe(session: &Session, requested: &[String]) -> Result<Vec<(ResourceUri, Etag)>, ErrorData> {
+    let mut seen = HashSet::new();
+    let mut uris = Vec::new();
+    for text in requested {
+        if let Ok(uri) = ResourceUri::new(text)
+            && seen.insert(uri.clone())
+        {
+            uris.push(uri);
+        }
+    }
+    let answers = session.subscribe(uris.clone()).await.map_err(error::stopping)?;
+    let mut subscribed = Vec::new();
+    for (index, answer) in answers.into_iter().enumerate() {
+        if let Ok(etag) = answer {
+            subscribed.push((uris[index].clone(), etag));
+        }
+    }
+    Ok(subscribed)
+}
+
+/// Returns the lists that a filter asks for.
+pub(crate) fn requested_lists(filter: &SubscriptionFilter) -> Vec<ListKind> {
+    let mut lists = ListKind::ALL.to_vec();
+    lists.retain(|kind| match kind {
+        ListKind::Resources => filter.resources_list_changed == Some(true),
+        ListKind::Tools => filter.tools_list_changed == Some(true),
+        ListKind::Prompts => filter.prompts_list_changed == Some(true),
+    });
+    lists
+}
+
+/// Returns the filter of an acknowledgement: only accepted parts appear in it.
+fn accepted_filter(lists: &[ListKind], subscribed: &[(ResourceUri, Etag)]) -> SubscriptionFilter {
+    let mut filter = SubscriptionFilter::default();
+    for kind in lists {
+        match kind {
+            ListKind::Resources => filter.resources_list_changed = Some(true),
+            ListKind::Tools => filter.tools_list_changed = Some(true),
+            ListKind::Prompts => filter.prompts_list_changed = Some(true),
+        }
+    }
+    if !subscribed.is_empty() {
+        let texts = subscribed.iter().map(|(uri, _)| uri.as_str().to_owned());
+        filter.resource_subscriptions = Some(texts.collect());
+    }
+    filter
+}
+
+/// A listen stream whose messages rmcp writes: on stdio, and on the transports of wrapped servers.
+#[derive(Debug)]
+pub(crate) struct ListenStream {
+    /// The stream's session at the bus.
+    pub(crate) session: Session,
+    /// No part of the request was accepted.
+    is_empty: bool,
+    metrics: McpMetrics,
+    /// The write progress of the connection, where it is known.
+    flow: Option<Arc<Flow>>,
+    /// Dropped with the stream; a receiver can wait for that.
+    pub(crate) ended: watch::Sender<()>,
+}
+
+impl ListenStream {
+    /// Makes the stream of an accepted request.
+    pub(crate) fn new(server: &ServerContext, accepted: AcceptedListen) -> ListenStream {
+        ListenStream {
+            is_empty: accepted.is_empty(),
+            session: accepted.session,
+            metrics: server.metrics.clone(),
+            flow: server.flow.clone(),
+            ended: watch::Sender::new(()),
+        }
+    }
+
+    /// Runs the stream inside rmcp until it ends. After `Ok` rmcp sends the graceful result.
+    ///
+    /// # Errors
+    /// A session that failed inside the bus.
     pub(crate) async fn run(&self, context: &SubscriptionContext) -> Result<(), ErrorData> {
-        if self.detached || !self.honoured {
+        if self.is_empty {
             return Ok(());
         }
         let mut reader = self.session.reader();
@@ -122,7 +175,8 @@ impl Listening {
                 drained = reader.drain(&mut entries) => drained,
             };
             for entry in entries.drain(..) {
-                // One message in flight: while stdout is blocked, what comes meanwhile is conflated in the outbox.
+                // One message in flight: while the output is blocked, later changes are conflated in the
+                // outbox.
                 if context.sink().send(notification(&entry)).await.is_err() {
                     return Ok(());
                 }
@@ -140,14 +194,4 @@ impl Listening {
             }
         }
     }
-}
-
-/// The lists a filter asks for.
-pub(crate) fn lists(filter: &SubscriptionFilter) -> Vec<ListKind> {
-    let asked = |kind: &ListKind| match kind {
-        ListKind::Resources => filter.resources_list_changed == Some(true),
-        ListKind::Tools => filter.tools_list_changed == Some(true),
-        ListKind::Prompts => filter.prompts_list_changed == Some(true),
-    };
-    ListKind::ALL.into_iter().filter(asked).collect()
 }

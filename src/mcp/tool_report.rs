@@ -1,12 +1,9 @@
-//! What a running tool tells its caller, as MCP's notifications.
+//! The messages of a running tool, progress and log entries, as MCP's notifications to the caller.
 //!
-//! Owns: [`Reporter`], one per call, and [`LogThreshold`], one per session. Never: sends what the caller did not ask
-//! for, two messages at once, or anything after the answer. Receives from handlers, through their
-//! [`CallContext`]; sends to rmcp's peer, which carries it on the connection of the call: the answer to the POST, which
-//! becomes a stream, or the one output of stdio.
+//! rmcp carries them on the connection of the call: the answer to the POST, which becomes a stream, or the
+//! output of stdio.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use rmcp::RoleServer;
 use rmcp::model::{ProgressNotification, ProgressNotificationParam, ProgressToken, ServerNotification};
@@ -14,121 +11,104 @@ use rmcp::service::RequestContext;
 use tokio::sync::Mutex;
 
 use super::convert;
-use super::handler::McpSession;
 use super::revision::Revision;
+use super::session::McpSession;
 use crate::{BoxFuture, CallContext, CallEvent, CallObserver, LogLevel};
 
-/// The least severe log messages that a session's client wants; before it says so, those of [`LogLevel::Info`].
-#[derive(Debug)]
-pub(crate) struct LogThreshold(AtomicU8);
-
-impl Default for LogThreshold {
-    fn default() -> LogThreshold {
-        LogThreshold(AtomicU8::new(LogLevel::Info as u8))
-    }
-}
-
-impl LogThreshold {
-    /// From now on, also for calls that are running.
-    pub(crate) fn set(&self, level: LogLevel) {
-        self.0.store(level as u8, Ordering::Relaxed);
-    }
-
-    fn admits(&self, level: LogLevel) -> bool {
-        level as u8 >= self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Tells the caller of one tool call what its handler tells.
+/// Sends the messages of one tool call to its caller, as far as the caller asked for them.
 pub(crate) struct Reporter {
-    call: Arc<Call>,
+    call: Arc<ReportedCall>,
 }
 
-struct Call {
+struct ReportedCall {
     request: RequestContext<RoleServer>,
-    /// None on 2026-07-28, where the request says everything.
+    /// None on 2026-07-28, where the request itself names the wanted messages.
     session: Option<Arc<McpSession>>,
     revision: Revision,
-    /// The name under which the caller wants progress, if it does.
+    /// The name under which the caller wants progress; none when it wants none.
     progress_token: Option<ProgressToken>,
-    /// Held while a message is on its way, so that there is never more than one.
-    told: Mutex<Told>,
+    /// Locked while a message is on its way, so that there is never more than one.
+    sent: Mutex<SentMessages>,
 }
 
-/// What was told so far.
-struct Told {
+/// The state of a call's messages.
+struct SentMessages {
+    /// The last progress that was sent.
     progress: f64,
+    /// The call was answered, so nothing may follow.
     ended: bool,
 }
 
 impl Reporter {
-    /// For the call that `request` asks for, in `session` if its revision has sessions.
+    /// Makes the reporter of the call that `request` asks for, in `session` if its revision has sessions.
     pub(crate) fn new(request: RequestContext<RoleServer>, session: Option<Arc<McpSession>>) -> Reporter {
-        let revision = Revision::of(request.protocol_version().as_ref());
-        let told = Told {
+        let revision = Revision::negotiated(request.protocol_version().as_ref());
+        let sent = SentMessages {
             progress: f64::NEG_INFINITY,
             ended: false,
         };
-        let call = Call {
+        let call = ReportedCall {
             session: session.filter(|_| !revision.is_stateless()),
             revision,
             progress_token: request.meta.get_progress_token(),
-            told: Mutex::new(told),
+            sent: Mutex::new(sent),
             request,
         };
         Reporter { call: Arc::new(call) }
     }
 
-    /// What the handler is handed.
+    /// Returns the context that the tool's handler receives.
     pub(crate) fn call_context(&self) -> CallContext {
         CallContext::new(Arc::new(Reporter {
             call: self.call.clone(),
         }))
     }
 
-    /// After this nothing is sent, whoever still holds the context. Waits for a message that is on its way, so that
-    /// the answer comes after it.
+    /// Ends the reports: contexts that still exist send nothing more. Waits for a message that is on its way,
+    /// so that the answer follows it.
     pub(crate) async fn end(&self) {
-        self.call.told.lock().await.ended = true;
+        self.call.sent.lock().await.ended = true;
     }
 }
 
 impl CallObserver for Reporter {
     fn tell(&self, event: CallEvent) -> BoxFuture<()> {
         let call = self.call.clone();
-        Box::pin(async move { call.tell(event).await })
+        Box::pin(async move { call.send(event).await })
     }
 }
 
-impl Call {
-    async fn tell(&self, event: CallEvent) {
-        if !self.wants(&event) {
+impl ReportedCall {
+    async fn send(&self, event: CallEvent) {
+        if !self.is_wanted(&event) {
             return;
         }
-        let mut told = self.told.lock().await;
-        if told.ended {
+        let mut sent = self.sent.lock().await;
+        if sent.ended {
             return;
         }
         if let CallEvent::Progress { progress, .. } = &event {
-            // The protocol wants it to grow (basic/utilities/progress), and JSON has finite numbers only.
-            if !progress.is_finite() || *progress <= told.progress {
+            // The protocol wants progress to grow (basic/utilities/progress), and JSON has finite numbers
+            // only.
+            if !progress.is_finite() || *progress <= sent.progress {
                 tracing::debug!(
                     progress,
-                    last = told.progress,
-                    "progress that does not grow is not told"
+                    last = sent.progress,
+                    "progress that does not grow is not sent"
                 );
                 return;
             }
-            told.progress = *progress;
+            sent.progress = *progress;
         }
         if let Some(session) = &self.session {
+            // A call that reports is a sign of life, however long it runs.
             session.session.active();
         }
         let Some(notification) = self.notification(event) else {
             return;
         };
         tokio::select! {
-            // The client is gone or has cancelled the call: there is nobody to wait for.
+            // The client is gone or has cancelled the call, so no reader is left to wait for.
             () = self.request.ct.cancelled() => {}
             sent = self.request.peer.send_notification(notification) => {
                 if let Err(error) = sent {
@@ -138,16 +118,13 @@ impl Call {
         }
     }
 
-    fn wants(&self, event: &CallEvent) -> bool {
+    fn is_wanted(&self, event: &CallEvent) -> bool {
         match event {
             CallEvent::Progress { .. } => self.progress_token.is_some(),
-            CallEvent::Log { level, .. } => match &self.session {
-                Some(session) => session.log.admits(*level),
-                None => self
-                    .request
-                    .meta
-                    .log_level()
-                    .is_some_and(|least| *level >= convert::log_level(least)),
+            CallEvent::Log { level, .. } => match (&self.session, self.request.meta.log_level()) {
+                (Some(session), _) => session.log_threshold.admits(*level),
+                (None, Some(least)) => *level >= convert::log_level(least),
+                (None, None) => false,
             },
             _ => false,
         }
@@ -162,7 +139,7 @@ impl Call {
             } => {
                 let mut params = ProgressNotificationParam::new(self.progress_token.clone()?, progress);
                 params.total = total.filter(|total| total.is_finite());
-                params.message = message.filter(|_| self.revision.words_progress());
+                params.message = message.filter(|_| self.revision.rules().allows_progress_text);
                 Some(ServerNotification::ProgressNotification(
                     ProgressNotification::new(params),
                 ))

@@ -1,13 +1,13 @@
-//! For those who already have an rmcp server: a wrapper that adds subscriptions, listen, etags, the etag tools and list
-//! notifications to a `ServerHandler` and forwards the rest.
+//! The wrapper for programs that have an rmcp server already: it adds subscriptions, listen, etags, the etag
+//! tools and list notifications to a `ServerHandler`, and forwards everything else.
 //!
-//! Owns: what the wrapped server's answers tell about its state (digests of what it read and listed), and whom it can
-//! be asked for. Never: changes what it answers, beyond `_meta` and the bus's own items. Receives the requests of one
-//! client per [`Wrapped`]; asks the wrapped handler and the [`Bus`].
+//! The wrapper learns the state of the wrapped server from its answers. It changes those answers only by
+//! `_meta` and by the bus's own items.
 
-mod inner;
-mod seen;
+mod client_view;
+mod content;
 mod listed;
+mod learn;
 mod wrapped;
 mod forward;
 
@@ -16,44 +16,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use rmcp::model::{ErrorCode, ReadResourceResult};
-use rmcp::{ErrorData, ServerHandler};
-use serde_json::Value;
+use rmcp::ServerHandler;
 
-use self::inner::{Live, Part};
-use self::listed::Listed;
-use self::seen::{Answer, Seen, Step, judge};
+use self::client_view::ClientView;
+use self::content::KnownContent;
+use self::listed::ListedItems;
 pub use self::wrapped::Wrapped;
+use super::etag_tools::{self, EtagToolLimits};
 use super::handler::Handler;
 use super::options::McpOptions;
-use crate::etag_tools::{self, EtagToolLimits};
+use super::session::ServerContext;
 use crate::metrics::McpMetrics;
-use crate::{
-    Bus, CallbackError, Closed, Content, Descriptor, Digest, Etag, ListKind, PublishError, Resource,
-    ResourceUri,
-};
-
-/// How many resources are read at once when several are read on the wrapper's own account.
-const READS_AT_ONCE: usize = 16;
+use crate::{Bus, Closed, Etag, ListKind, PublishError, ResourceUri};
 
 /// The shortest time between two rounds of [`Wrap::refresh_every`].
 const REFRESH_MIN: Duration = Duration::from_millis(10);
 
 tokio::task_local! {
-    /// The client on whose behalf a tool of the bus runs: what it reads is read in that client's name.
-    static CALLER: Live;
+    /// The client on whose behalf a tool of the bus runs: the tool's reads of the wrapped server carry that
+    /// client's name.
+    static CALLING_CLIENT: ClientView;
 }
 
 /// Adds a bus to rmcp servers. Make one per server, and a [`Wrapped`] handler per client of it.
 ///
-/// The wrapped server is taken to hold the same resources for all its clients: the first read of a resource gives it
-/// version 1, and every other content that is read later is a change that all its subscribers are told of. The digest is
-/// of the contents without their `_meta`. As many resources can have a version as the bus may hold
-/// ([`Limits::resources_max`](crate::Limits::resources_max)); those beyond are served without an etag, and nobody can
-/// subscribe to them.
+/// The wrapped server is taken to hold the same resources for all its clients: the first read of a resource
+/// gives it version 1, and every other content that is read later is a change that all its subscribers
+/// receive. The digest is of the contents without their `_meta`. As many resources can have a version as the
+/// bus may hold ([`Limits::resources_max`](crate::Limits::resources_max)); those beyond are served without an
+/// etag, and clients cannot subscribe to them.
 ///
-/// A server that sends `list_changed` or `resources/updated` by itself goes on doing so, beside what the wrapper sends.
+/// A server that sends `list_changed` or `resources/updated` by itself continues to do so, beside the
+/// notifications of the wrapper.
 ///
 /// ```
 /// # use rmcp::ServerHandler;
@@ -70,131 +64,132 @@ tokio::task_local! {
 /// ```
 #[derive(Clone)]
 pub struct Wrap {
-    shared: Arc<Shared>,
+    state: Arc<WrapState>,
 }
 
-struct Shared {
+struct WrapState {
     bus: Bus,
     options: Arc<McpOptions>,
     metrics: McpMetrics,
-    /// What was read so far. One at a time, so that what is learnt of one resource is in the order of its versions; no
-    /// handler runs under this lock, so a handler may hold a `Wrap` and use it.
-    seen: tokio::sync::Mutex<HashMap<ResourceUri, Seen>>,
-    /// What was listed last; locked until the bus knows it too.
-    listed: tokio::sync::Mutex<Listed>,
-    /// How often each kind of list was seen to change; moves only under the lock of `listed`.
-    moves: [AtomicU64; 3],
-    /// The handlers that have a client now, the oldest first. An entry goes with its [`Wrapped`], so a handler that
-    /// holds a `Wrap` is no cycle.
-    live: Mutex<BTreeMap<u64, Live>>,
+    /// The contents that were read so far. Locked while one answer is learned from, so that the versions of a
+    /// resource follow the order of its answers. No handler runs under this lock, so a handler may hold a
+    /// `Wrap` and use it.
+    known: tokio::sync::Mutex<HashMap<ResourceUri, KnownContent>>,
+    /// The lists as they were listed last; locked until the bus knows them too.
+    listed: tokio::sync::Mutex<ListedItems>,
+    /// The number of changes seen of each kind of list; moves only under the lock of `listed`.
+    list_changes: [AtomicU64; 3],
+    /// The handlers that have a client now, the oldest first. An entry goes with its [`Wrapped`], so a
+    /// handler that holds a `Wrap` is no cycle.
+    clients: Mutex<BTreeMap<u64, ClientView>>,
     next_id: AtomicU64,
 }
 
 impl Wrap {
-    /// A wrapper over `bus`, at which it registers the etag tools.
+    /// Makes a wrapper over `bus`, and registers the etag tools there.
     ///
     /// # Errors
     /// [`PublishError`] when the bus has stopped.
     pub async fn new(bus: Bus, options: McpOptions) -> Result<Wrap, PublishError> {
         etag_tools::install(&bus, EtagToolLimits::default()).await?;
-        let shared = Shared {
+        let state = WrapState {
             bus,
             options: Arc::new(options),
             metrics: McpMetrics::new("wrapped"),
-            seen: tokio::sync::Mutex::default(),
+            known: tokio::sync::Mutex::default(),
             listed: tokio::sync::Mutex::default(),
-            moves: Default::default(),
-            live: Mutex::default(),
+            list_changes: Default::default(),
+            clients: Mutex::default(),
             next_id: AtomicU64::new(1),
         };
         Ok(Wrap {
-            shared: Arc::new(shared),
+            state: Arc::new(state),
         })
     }
 
-    /// Wraps the handler of one client; its session ends when the handler is dropped. On rmcp's HTTP service that is
-    /// one per session, and one per request on 2026-07-28: call this in the service's factory.
+    /// Wraps the handler of one client; its session ends when the handler is dropped. On rmcp's HTTP service
+    /// that is one per session, and one per request on 2026-07-28: call this in the service's factory.
     pub fn handler<H: ServerHandler>(&self, inner: H) -> Wrapped<H> {
-        let ours = Handler {
-            bus: self.shared.bus.clone(),
-            options: self.shared.options.clone(),
-            transport: "wrapped",
-            metrics: self.shared.metrics.clone(),
-            opened: Some(Arc::new(OnceLock::new())),
-            flow: None,
+        let bus_handler = Handler {
+            server: ServerContext {
+                bus: self.state.bus.clone(),
+                options: self.state.options.clone(),
+                transport: "wrapped",
+                metrics: self.state.metrics.clone(),
+                flow: None,
+            },
+            own_session: Some(Arc::new(OnceLock::new())),
         };
-        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        Wrapped::new(id, inner, ours, self.clone())
+        let id = self.state.next_id.fetch_add(1, Ordering::Relaxed);
+        Wrapped::new(id, inner, bus_handler, self.clone())
     }
 
-    /// The bus: resources, tools and prompts registered there are served beside those of the wrapped server. Where both
-    /// have one of the same name, the wrapped server's is served.
+    /// Returns the bus. Resources, tools and prompts that are registered there are served beside those of the
+    /// wrapped server; of two with the same name, the wrapped server's is served.
     pub fn bus(&self) -> &Bus {
-        &self.shared.bus
+        &self.state.bus
     }
 
-    /// Says that a resource of the wrapped server changed. A resource that no client has read or subscribed to yet has
-    /// no version that could move, so nothing happens.
+    /// Announces that a resource of the wrapped server changed. A resource that no client has read or
+    /// subscribed to yet has no version that could move, so nothing happens.
     ///
     /// # Errors
     /// [`PublishError::InvalidUri`] and [`PublishError::Closed`].
     pub async fn notify_resource_changed(&self, uri: &str) -> Result<(), PublishError> {
-        match self.shared.bus.touch(uri).await {
+        match self.state.bus.touch(uri).await {
             Ok(_) | Err(PublishError::NotFound(_)) => Ok(()),
             Err(refusal) => Err(refusal),
         }
     }
 
-    /// Asks the wrapped server for its lists again; clients are told of those that are other ones now. For servers
-    /// whose lists change without a client having listed them. The server is asked in the name of the client that has
-    /// been connected longest; with no client there is nobody to tell. A list that it fails to answer, or does not
-    /// answer within 10 s, is left as it was.
+    /// Asks the wrapped server for its lists again, and notifies clients of those that differ now. For
+    /// servers whose lists change without a client having listed them. The server is asked in the name of the
+    /// client that has been connected longest; without a client there is nothing to do. A list that it fails
+    /// to answer, or does not answer within 10 s, is left as it was.
     ///
     /// # Errors
     /// [`PublishError::Closed`] when the bus has stopped.
     pub async fn refresh_lists(&self) -> Result<(), PublishError> {
-        match self.live() {
-            Some(live) => self.learn_lists(&live).await,
+        match self.oldest_client() {
+            Some(client) => self.learn_lists(&client).await,
             None => Ok(()),
         }
     }
 
-    /// Reads every subscribed resource of the wrapped server again, and tells subscribers of those that are other ones
-    /// now. For servers that cannot say when a resource changes. One that the server fails to answer, or does not
-    /// answer within 10 s, is left as it was.
+    /// Reads every subscribed resource of the wrapped server again, and notifies subscribers of those that
+    /// differ now. For servers that cannot say when a resource changes. A resource that the server fails to
+    /// answer, or does not answer within 10 s, is left as it was.
     ///
     /// # Errors
     /// [`PublishError::Closed`] when the bus has stopped.
     pub async fn refresh_subscribed(&self) -> Result<(), PublishError> {
-        let Some(live) = self.live() else { return Ok(()) };
-        let seen: Vec<(ResourceUri, Seen)> = self
-            .shared
-            .seen
-            .lock()
-            .await
-            .iter()
-            .map(|(uri, seen)| (uri.clone(), *seen))
-            .collect();
+        let Some(client) = self.oldest_client() else {
+            return Ok(());
+        };
+        let known: Vec<(ResourceUri, KnownContent)> = {
+            let known = self.state.known.lock().await;
+            known.iter().map(|(uri, known)| (uri.clone(), *known)).collect()
+        };
         let mut subscribed = Vec::new();
-        for (uri, seen) in seen {
-            if !self.shared.bus.subscribers(&uri).await?.is_empty() {
+        for (uri, known) in known {
+            if !self.state.bus.subscribers(&uri).await?.is_empty() {
                 subscribed.push(uri);
-            } else if seen == Seen::Gone {
-                self.shared.seen.lock().await.remove(&uri);
+            } else if known == KnownContent::Gone {
+                self.state.known.lock().await.remove(&uri);
             }
         }
-        self.learn_all(&live, subscribed).await
+        self.learn_all(&client, subscribed).await
     }
 
     /// Does [`refresh_subscribed`](Self::refresh_subscribed) and [`refresh_lists`](Self::refresh_lists) every
     /// `interval` (at least 10 ms), until the bus stops or the last `Wrap` is gone.
     pub fn refresh_every(&self, interval: Duration) {
-        let weak = Arc::downgrade(&self.shared);
+        let weak = Arc::downgrade(&self.state);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(interval.max(REFRESH_MIN)).await;
-                let Some(shared) = weak.upgrade() else { return };
-                let wrap = Wrap { shared };
+                let Some(state) = weak.upgrade() else { return };
+                let wrap = Wrap { state };
                 if wrap.refresh_subscribed().await.is_err() || wrap.refresh_lists().await.is_err() {
                     return;
                 }
@@ -202,190 +197,39 @@ impl Wrap {
         });
     }
 
-    fn lives(&self) -> MutexGuard<'_, BTreeMap<u64, Live>> {
-        self.shared.live.lock().unwrap_or_else(PoisonError::into_inner)
+    fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, ClientView>> {
+        self.state.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whom the wrapped server can be asked for: the oldest client, so that it is the same one from time to time.
-    fn live(&self) -> Option<Live> {
-        self.lives().values().find(|live| live.is_connected()).cloned()
+    /// Returns the client in whose name the wrapped server is asked. The oldest one: it stays the same for
+    /// longest, and a server that shows clients different lists must not seem to change them.
+    fn oldest_client(&self) -> Option<ClientView> {
+        self.clients()
+            .values()
+            .find(|client| client.is_connected())
+            .cloned()
     }
 
     async fn etag(&self, uri: &ResourceUri) -> Result<Option<Etag>, Closed> {
-        let etags = self.shared.bus.etags(vec![uri.clone()]).await?;
+        let etags = self.state.bus.etags(vec![uri.clone()]).await?;
         Ok(etags.first().copied().flatten())
     }
 
-    /// Whether the wrapped server is known to hold a resource.
-    async fn has_seen(&self, uri: &ResourceUri) -> bool {
-        self.shared.seen.lock().await.contains_key(uri)
+    /// Returns true when the wrapped server is known to hold a resource.
+    async fn is_known(&self, uri: &ResourceUri) -> bool {
+        self.state.known.lock().await.contains_key(uri)
     }
 
-    /// Whether the wrapped server must be asked for a resource before the bus can say what version it has.
-    async fn is_theirs(&self, uri: &ResourceUri) -> Result<bool, Closed> {
-        // Locked first: what the bus knows and is not seen here was registered there by somebody else.
-        let seen = self.shared.seen.lock().await;
-        Ok(seen.contains_key(uri) || self.etag(uri).await?.is_none())
+    /// Returns true when the wrapped server must be asked for a resource before the bus can name its version.
+    async fn must_be_read(&self, uri: &ResourceUri) -> Result<bool, Closed> {
+        // Locked before the bus is asked: a resource that the bus knows and this map does not was then
+        // registered there by another publisher, not by a read that is under way.
+        let known = self.state.known.lock().await;
+        Ok(known.contains_key(uri) || self.etag(uri).await?.is_none())
     }
 
-    /// Reads resources of the wrapped server, for what their answers tell.
-    async fn learn_all(&self, live: &Live, uris: Vec<ResourceUri>) -> Result<(), PublishError> {
-        let reads = uris.into_iter().map(|uri| async move {
-            let before = self.etag(&uri).await?;
-            let read = live.read(uri.as_str()).await;
-            self.learn(&uri, before, &read).await.map(drop)
-        });
-        let mut reads = futures_util::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
-        while let Some(learnt) = reads.next().await {
-            learnt?;
-        }
-        Ok(())
+    /// Returns the number of changes seen of each kind of list.
+    fn list_changes(&self) -> [u64; 3] {
+        ListKind::ALL.map(|kind| self.state.list_changes[kind as usize].load(Ordering::SeqCst))
     }
-
-    /// Learns from what the wrapped server answered to a read. `before` is the bus's etag from before it was asked;
-    /// the answer is the etag that the reader may be told.
-    async fn learn(
-        &self,
-        uri: &ResourceUri,
-        before: Option<Etag>,
-        read: &Result<ReadResourceResult, ErrorData>,
-    ) -> Result<Option<Etag>, PublishError> {
-        let bus = &self.shared.bus;
-        let answer = match read {
-            Ok(result) => Answer::Body(inner::digest(result)),
-            Err(refusal) if is_gone(refusal) => Answer::Gone,
-            Err(_) => Answer::Failed,
-        };
-        let mut seen = self.shared.seen.lock().await;
-        let now = self.etag(uri).await?;
-        match judge(seen.get(uri).copied(), before, now, answer) {
-            Step::Keep(etag) => Ok(etag),
-            Step::Record(digest, etag) => {
-                seen.insert(uri.clone(), Seen::Body(digest, etag));
-                Ok(Some(etag))
-            }
-            Step::Register(digest) => {
-                let media_type = read.as_ref().ok().and_then(inner::media_type);
-                match bus.register(self.lazy(uri, media_type)).await {
-                    Ok(outcome) => {
-                        seen.insert(uri.clone(), Seen::Body(digest, outcome.etag));
-                        Ok(Some(outcome.etag))
-                    }
-                    Err(PublishError::Closed(closed)) => Err(closed.into()),
-                    // Full, or registered by somebody else in this moment: the wrapped server's answer stands.
-                    Err(refusal) => {
-                        tracing::debug!(%uri, %refusal, "a resource of the wrapped server has no version");
-                        Ok(None)
-                    }
-                }
-            }
-            Step::Touch(digest, held) => {
-                let etag = match bus.touch(uri).await {
-                    Ok(outcome) => outcome.etag,
-                    Err(PublishError::NotFound(_)) => return Ok(None),
-                    Err(refusal) => return Err(refusal),
-                };
-                // Somebody else's change may have come between; then nobody knows which content is the newest.
-                let alone = etag.version == held.version + 1;
-                if alone {
-                    seen.insert(uri.clone(), Seen::Body(digest, etag));
-                }
-                Ok(Some(if alone { etag } else { held }))
-            }
-            Step::Remove => {
-                let subscribed = !bus.subscribers(uri).await?.is_empty();
-                match bus.remove(uri).await {
-                    Ok(_) | Err(PublishError::NotFound(_)) => {}
-                    Err(refusal) => return Err(refusal),
-                }
-                if subscribed {
-                    seen.insert(uri.clone(), Seen::Gone);
-                } else {
-                    seen.remove(uri);
-                }
-                Ok(None)
-            }
-        }
-    }
-
-    /// The bus's view of a resource that the wrapped server holds and lists.
-    fn lazy(&self, uri: &ResourceUri, media_type: Option<String>) -> Resource {
-        let (weak, owned) = (Arc::downgrade(&self.shared), uri.clone());
-        let reader = move || {
-            let (weak, uri) = (weak.clone(), owned.clone());
-            async move {
-                let gone = || CallbackError::from("the wrapped server has no client to be asked for");
-                let wrap = Wrap {
-                    shared: weak.upgrade().ok_or_else(gone)?,
-                };
-                let caller = CALLER.try_with(Live::clone).ok();
-                let live = caller.or_else(|| wrap.live()).ok_or_else(gone)?;
-                let read = live.read(uri.as_str()).await?;
-                inner::body(&read)
-                    .ok_or_else(|| CallbackError::from("the wrapped server answered no content"))
-            }
-        };
-        let mut descriptor = Descriptor::new(uri.clone());
-        descriptor.media_type = media_type;
-        Resource::new(descriptor, Content::Lazy(Arc::new(reader))).listed(false)
-    }
-
-    async fn learn_lists(&self, live: &Live) -> Result<(), PublishError> {
-        for part in Part::ALL {
-            match live.list(part).await {
-                Ok(items) => self.learn_list(part, &items, listed::digest(&items)).await?,
-                // A server that has no such method has none of it.
-                Err(refusal) if refusal.code == ErrorCode::METHOD_NOT_FOUND => {
-                    self.learn_list(part, &[], None).await?;
-                }
-                Err(refusal) => tracing::debug!(?part, %refusal, "a list of the wrapped server is not known"),
-            }
-        }
-        Ok(())
-    }
-
-    /// Learns from what the wrapped server listed in full.
-    async fn learn_list(
-        &self,
-        part: Part,
-        items: &[Value],
-        digest: Option<Digest>,
-    ) -> Result<(), PublishError> {
-        let mut listed = self.shared.listed.lock().await;
-        let (moved, kind) = (listed.put(part, items, digest), part.kind());
-        self.shared
-            .bus
-            .set_foreign_list(kind, listed.of_kind(kind))
-            .await?;
-        if moved {
-            self.shared.moves[kind as usize].fetch_add(1, Ordering::SeqCst);
-        }
-        Ok(())
-    }
-
-    /// How often each kind of list was seen to change.
-    fn moves(&self) -> [u64; 3] {
-        ListKind::ALL.map(|kind| self.shared.moves[kind as usize].load(Ordering::SeqCst))
-    }
-
-    /// Whether the wrapped server has a tool or prompt of that name.
-    async fn has(&self, live: &Live, part: Part, name: &str) -> Result<bool, PublishError> {
-        let known = self.shared.listed.lock().await.has(part, name);
-        if let Some(known) = known {
-            return Ok(known);
-        }
-        let items = live.list(part).await.unwrap_or_default();
-        self.learn_list(part, &items, listed::digest(&items)).await?;
-        Ok(items
-            .iter()
-            .any(|item| item.get("name").and_then(Value::as_str) == Some(name)))
-    }
-}
-
-/// Whether a server says that there is no such resource, rather than that it cannot say.
-fn is_gone(refusal: &ErrorData) -> bool {
-    matches!(
-        refusal.code,
-        ErrorCode::RESOURCE_NOT_FOUND | ErrorCode::INVALID_PARAMS | ErrorCode::METHOD_NOT_FOUND
-    )
 }

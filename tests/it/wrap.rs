@@ -69,12 +69,12 @@ async fn a_fresh_session_is_told_of_each_list_once_and_then_only_of_changes(over
 }
 
 #[tokio::test]
-async fn a_fresh_session_is_told_of_each_list_once_over_a_pipe() {
+async fn new_session_gets_each_list_once_over_pipe() {
     a_fresh_session_is_told_of_each_list_once_and_then_only_of_changes(Over::Pipe).await;
 }
 
 #[tokio::test]
-async fn a_fresh_session_is_told_of_each_list_once_over_http() {
+async fn new_session_gets_each_list_once_over_http() {
     a_fresh_session_is_told_of_each_list_once_and_then_only_of_changes(Over::Http).await;
 }
 
@@ -119,17 +119,17 @@ async fn a_change_is_told_with_the_next_etag_which_is_the_same_everywhere(over: 
 }
 
 #[tokio::test]
-async fn a_change_is_told_with_the_next_etag_over_a_pipe() {
+async fn change_is_sent_with_next_etag_over_pipe() {
     a_change_is_told_with_the_next_etag_which_is_the_same_everywhere(Over::Pipe).await;
 }
 
 #[tokio::test]
-async fn a_change_is_told_with_the_next_etag_over_http() {
+async fn change_is_sent_with_next_etag_over_http() {
     a_change_is_told_with_the_next_etag_which_is_the_same_everywhere(Over::Http).await;
 }
 
 #[tokio::test]
-async fn a_refresh_tells_what_changed_and_nothing_else() {
+async fn refresh_sends_only_changes() {
     let (wrap, notes) = (wrap().await, Notes::new());
     let client = Client::connect(Over::Pipe, &wrap, &notes).await;
     client.subscribe("note://a").await.unwrap();
@@ -163,7 +163,7 @@ async fn a_refresh_tells_what_changed_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_client_that_only_polls_sees_a_change_that_nobody_announced() {
+async fn polling_client_sees_unannounced_change() {
     let (wrap, notes) = (wrap().await, Notes::new());
     let client = Client::connect(Over::Pipe, &wrap, &notes).await;
     let first = client.etag("note://a", None).await;
@@ -190,7 +190,7 @@ async fn a_client_that_only_polls_sees_a_change_that_nobody_announced() {
 }
 
 #[tokio::test]
-async fn an_unknown_uri_is_refused_by_name() {
+async fn unknown_uri_is_refused_by_name() {
     let (wrap, notes) = (wrap().await, Notes::new());
     let client = Client::connect(Over::Pipe, &wrap, &notes).await;
     let refused = client.subscribe("note://nowhere").await.unwrap_err();
@@ -212,7 +212,7 @@ async fn an_unknown_uri_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn everything_else_is_the_wrapped_servers_as_it_was() {
+async fn other_requests_reach_wrapped_server() {
     let (wrap, notes) = (wrap().await, Notes::new());
     let client = Client::connect(Over::Http, &wrap, &notes).await;
     let info = client.peer().peer_info().unwrap();
@@ -244,7 +244,7 @@ async fn everything_else_is_the_wrapped_servers_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_both_have_is_the_wrapped_servers_and_what_only_the_bus_has_is_served_beside_it() {
+async fn wrapped_items_win_and_bus_items_are_added() {
     let (wrap, notes) = (wrap().await, Notes::new());
     notes.add_tool("get_resource_etag");
     let answer = |_: serde_json::Map<String, Value>| async { Ok(ToolOutput::text("the bus's")) };
@@ -286,7 +286,7 @@ async fn what_both_have_is_the_wrapped_servers_and_what_only_the_bus_has_is_serv
 }
 
 #[tokio::test]
-async fn beyond_the_bus_limit_resources_are_served_without_etag_and_cannot_be_subscribed_to() {
+async fn resource_beyond_limit_has_no_etag() {
     let mut limits = Limits::default();
     limits.resources_max = 1;
     let bus = Bus::builder().limits(limits).start().unwrap();
@@ -302,7 +302,7 @@ async fn beyond_the_bus_limit_resources_are_served_without_etag_and_cannot_be_su
 }
 
 #[tokio::test]
-async fn two_clients_who_see_different_lists_do_not_tell_each_other_for_ever() {
+async fn differing_lists_do_not_loop_between_clients() {
     let (wrap, one, other) = (wrap().await, Notes::new(), Notes::new());
     other.add_tool("admin");
     let first = Client::connect(Over::Pipe, &wrap, &one).await;
@@ -372,17 +372,17 @@ async fn a_listen_stream_is_told_what_it_asked_for(over: Over) {
 }
 
 #[tokio::test]
-async fn a_listen_stream_is_told_what_it_asked_for_over_a_pipe() {
+async fn listen_gets_requested_changes_over_pipe() {
     a_listen_stream_is_told_what_it_asked_for(Over::Pipe).await;
 }
 
 #[tokio::test]
-async fn a_listen_stream_is_told_what_it_asked_for_over_http() {
+async fn listen_gets_requested_changes_over_http() {
     a_listen_stream_is_told_what_it_asked_for(Over::Http).await;
 }
 
 #[tokio::test]
-async fn what_changes_while_a_listen_stream_is_on_its_way_is_told() {
+async fn change_while_listen_opens_is_sent() {
     let (wrap, notes) = (wrap().await, Notes::new());
     let client = Client::discover(Over::Http, &wrap, &notes).await;
     client.read("note://a").await.unwrap();
@@ -435,17 +435,17 @@ async fn a_session_that_ends_leaves_nothing_behind(over: Over) {
 }
 
 #[tokio::test]
-async fn a_session_that_ends_leaves_nothing_behind_on_a_pipe() {
+async fn ended_session_leaves_nothing_on_pipe() {
     a_session_that_ends_leaves_nothing_behind(Over::Pipe).await;
 }
 
 #[tokio::test]
-async fn a_session_that_ends_leaves_nothing_behind_on_http() {
+async fn ended_session_leaves_nothing_on_http() {
     a_session_that_ends_leaves_nothing_behind(Over::Http).await;
 }
 
 #[tokio::test]
-async fn a_server_that_stays_busy_with_each_client_keeps_nobody_waiting_and_nothing_alive() {
+async fn busy_server_blocks_no_client() {
     let (wrap, notes) = (wrap().await, Notes::new());
     notes.linger();
     let client = Client::connect(Over::Pipe, &wrap, &notes).await;
@@ -456,7 +456,7 @@ async fn a_server_that_stays_busy_with_each_client_keeps_nobody_waiting_and_noth
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_can_be_looked_at_from_time_to_time() {
+async fn silent_server_is_refreshed_periodically() {
     let (wrap, notes) = (wrap().await, Notes::new());
     wrap.refresh_every(std::time::Duration::ZERO);
     let client = Client::connect(Over::Pipe, &wrap, &notes).await;
@@ -473,7 +473,7 @@ async fn a_server_that_says_nothing_can_be_looked_at_from_time_to_time() {
 }
 
 #[tokio::test]
-async fn requests_of_the_stateless_revision_leave_nothing_behind() {
+async fn stateless_requests_leave_nothing_behind() {
     let (wrap, notes) = (wrap().await, Notes::new());
     notes.hold(&wrap);
     let client = Client::discover(Over::Http, &wrap, &notes).await;

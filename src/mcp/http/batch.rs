@@ -1,77 +1,61 @@
-//! Batches: a POST body of 2025-03-26 may be a JSON array of messages (that revision's basic/transports). rmcp refuses
-//! arrays, so each message goes to it alone and the answers are gathered.
-//!
-//! Owns: splitting and gathering. Never: serves a batch on a revision that has none, or `initialize` in one; passes on
-//! what tools tell while they run (an array of answers has no place for it).
+//! Batches: the body of a POST of 2025-03-26 may be a JSON array of messages (that revision's
+//! basic/transports). rmcp refuses arrays, so each message goes to it alone and the answers are gathered.
 
 use ::http::StatusCode;
 use ::http::header::CONTENT_TYPE;
-use ::http::request::Parts;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use serde_json::value::RawValue;
 
-use super::endpoint::{Answer, Inner};
+use super::headers;
 use super::peek::Peek;
-use super::reply;
+use super::reply::{self, Answer};
 use crate::metrics::{self, Limit};
 
-impl Inner {
-    /// Answers a POST of several messages: an array of the answers to its requests, or 202 when it has none.
-    pub(super) async fn batch(&self, parts: Parts, body: &Bytes) -> Answer {
-        let session = match self.session(&parts, None) {
-            Ok(session) => session,
-            Err(refusal) => return refusal,
-        };
-        if !session.revision.takes_batches() {
-            let text = format!(
-                "revision {} has no batches; send one message per request",
-                session.revision.as_str()
-            );
-            return reply::bad_request(None, &text);
-        }
-        let messages: Vec<Box<RawValue>> = match serde_json::from_slice(body) {
-            Ok(messages) => messages,
-            Err(error) => return reply::parse_error(&error),
-        };
-        let max = self.handler.options.batch_max;
-        if messages.is_empty() || messages.len() > max {
-            if messages.len() > max {
-                metrics::limit_reached(Limit::Batch);
-            }
-            return reply::bad_request(
-                None,
-                &format!("a batch has 1 to {max} messages, not {}", messages.len()),
-            );
-        }
-        let mut answers = Vec::new();
-        for message in messages {
-            let message = Bytes::from(String::from(Box::<str>::from(message)));
-            let initializes = Peek::of(&message).is_ok_and(|peek| peek.is_initialize());
-            let answer = if initializes {
-                reply::bad_request(
-                    Peek::of(&message).ok().as_ref().and_then(Peek::id),
-                    "initialize cannot be in a batch",
-                )
-            } else {
-                self.message(parts.clone(), message).await
-            };
-            answers.extend(answer_of(answer).await);
-        }
-        if answers.is_empty() {
-            return reply::accepted();
-        }
-        reply::json(StatusCode::OK, format!("[{}]", answers.join(",")))
+/// Splits a batch into its messages.
+///
+/// # Errors
+/// The refusal of a body that is no array, or one with no message or more than `max`.
+#[expect(
+    clippy::result_large_err,
+    reason = "the refusal is handed on at once, not carried far"
+)]
+pub(super) fn split(body: &[u8], max: usize) -> Result<Vec<Bytes>, Answer> {
+    let messages: Vec<Box<RawValue>> = match serde_json::from_slice(body) {
+        Ok(messages) => messages,
+        Err(error) => return Err(reply::parse_error(&error)),
+    };
+    if messages.len() > max {
+        metrics::limit_reached(Limit::Batch);
     }
+    if messages.is_empty() || messages.len() > max {
+        return Err(reply::bad_request(
+            None,
+            &format!("a batch has 1 to {max} messages, not {}", messages.len()),
+        ));
+    }
+    Ok(messages
+        .into_iter()
+        .map(|message| Bytes::from(String::from(Box::<str>::from(message))))
+        .collect())
 }
 
-/// The answer in an answer: its JSON, or that of its events which answers. What a tool tells while it runs comes before
-/// it and is dropped as it comes: an array of answers has no place for it, and must not be held back to gather it.
-async fn answer_of(answer: Answer) -> Option<String> {
-    let is_json = answer
-        .headers()
-        .get(CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+/// Joins the answers of a batch: an array, or 202 when no message asked for an answer.
+pub(super) fn join(answers: &[String]) -> Answer {
+    if answers.is_empty() {
+        return reply::accepted();
+    }
+    reply::json(StatusCode::OK, format!("[{}]", answers.join(",")))
+}
+
+/// Returns the JSON-RPC response in an answer: its JSON, or the event of it that is the response. Messages of
+/// a tool that come before are dropped as they arrive: an array of answers has no place for them, and
+/// gathering them would hold memory for as long as the tool runs.
+pub(super) async fn response_in(answer: Answer) -> Option<String> {
+    let is_json = match answer.headers().get(CONTENT_TYPE) {
+        Some(media_type) => media_type.as_bytes().starts_with(headers::JSON.as_bytes()),
+        None => false,
+    };
     let mut body = answer.into_body();
     if is_json {
         let Ok(body) = body.collect().await;
@@ -79,22 +63,26 @@ async fn answer_of(answer: Answer) -> Option<String> {
     }
     let mut unread = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
-        unread.extend_from_slice(frame.data_ref().map_or(&[], |data| &data[..]));
+        if let Some(data) = frame.data_ref() {
+            unread.extend_from_slice(data);
+        }
         while let Some(end) = unread.windows(2).position(|two| two == b"\n\n") {
             let event = unread.split_to(end + 2);
-            if let Some(answer) = data_of(&event).filter(|data| is_answer(data)) {
-                return Some(answer);
+            if let Some(data) = data_of(&event)
+                && is_response(&data)
+            {
+                return Some(data);
             }
         }
     }
     None
 }
 
-fn is_answer(message: &str) -> bool {
-    Peek::of(message.as_bytes()).is_ok_and(|peek| peek.is_response())
+fn is_response(message: &str) -> bool {
+    matches!(Peek::of(message.as_bytes()), Ok(peek) if peek.is_response())
 }
 
-/// The data of an event that has it on one line, as rmcp writes them.
+/// Returns the data of an event that has it on one line, as rmcp writes them.
 fn data_of(event: &[u8]) -> Option<String> {
     let data = std::str::from_utf8(event)
         .ok()?
@@ -111,7 +99,7 @@ mod tests {
     use http_body_util::combinators::BoxBody;
     use std::convert::Infallible;
 
-    fn answer(kind: &'static str, pieces: &[&'static str]) -> Answer {
+    fn answer(media_type: &'static str, pieces: &[&'static str]) -> Answer {
         let frames: Vec<Result<_, Infallible>> = pieces
             .iter()
             .map(|piece| Ok(http_body::Frame::data(Bytes::from_static(piece.as_bytes()))))
@@ -120,22 +108,25 @@ mod tests {
         let mut answer = Response::new(BoxBody::new(body));
         answer
             .headers_mut()
-            .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
         answer
     }
 
     #[tokio::test]
-    async fn of_an_answer_only_the_response_is_gathered() {
+    async fn answer_yields_only_its_response() {
         let json = answer("application/json", &[r#"{"id":1,"#, r#""result":{}}"#]);
-        assert_eq!(answer_of(json).await.as_deref(), Some(r#"{"id":1,"result":{}}"#));
+        assert_eq!(
+            response_in(json).await.as_deref(),
+            Some(r#"{"id":1,"result":{}}"#)
+        );
         let pieces = [
             ":\n\ndata: {\"method\":\"notifications/message\"}\n",
             "\ndata: {\"id\":1,\"meth",
             "od\":\"roots/list\"}\n\nid: 4\ndata: {\"id\":1,\"result\":{}}\n\n",
         ];
-        let told = answer_of(answer("text/event-stream", &pieces)).await;
-        assert_eq!(told.as_deref(), Some(r#"{"id":1,"result":{}}"#));
-        assert_eq!(answer_of(answer("text/event-stream", &pieces[..2])).await, None);
-        assert_eq!(answer_of(reply::accepted()).await, None);
+        let response = response_in(answer("text/event-stream", &pieces)).await;
+        assert_eq!(response.as_deref(), Some(r#"{"id":1,"result":{}}"#));
+        assert_eq!(response_in(answer("text/event-stream", &pieces[..2])).await, None);
+        assert_eq!(response_in(reply::accepted()).await, None);
     }
 }

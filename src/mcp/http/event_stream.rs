@@ -1,8 +1,7 @@
-//! An open stream: drained from an outbox, one frame per write.
+//! An open stream: drained from an outbox, one frame per write. The connection drops it when the client goes
+//! away, and with it every subscription of a listen stream.
 //!
-//! Owns: the reader, the place among the streams allowed, and what the stream keeps alive. Never: holds a timer (its
-//! shard asks for keep-alives) or a task of rmcp's. Dropped by the connection when the client goes away, and with it
-//! everything that was subscribed for it.
+//! A stream holds no timer and no task; its shard asks it for keep-alives.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -10,132 +9,126 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
+use ::http::request::Parts;
 use bytes::Bytes;
 use http_body::{Body, Frame};
-use http_body_util::BodyExt;
 
-use super::endpoint::EndpointBody;
-use super::peers::PeerPlace;
+use super::peers::PeerPermit;
 use crate::carry::{Appended, StreamSource};
-use crate::mcp::ending;
-use crate::mcp::frames::{KEEP_ALIVE, Wire};
-use crate::mcp::handler::McpSession;
-use crate::mcp::listen::Listening;
+use crate::mcp::error;
+use crate::mcp::frames::{FrameFormat, KEEP_ALIVE};
 use crate::mcp::options::McpOptions;
+use crate::mcp::session::McpSession;
 use crate::metrics::{self, Limit, McpMetrics};
-use crate::{Drained, EndReason, OutboxEntry, OutboxReader};
-
-/// How long rmcp may take to make the two messages of a listen stream.
-const FIRST_AND_LAST_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::{Drained, EndReason, Entry, Flow, OutboxReader, Session};
 
 thread_local! {
-    /// Where entries are on their way from an outbox to the wire, one place for all streams of a thread.
-    static ENTRIES: Cell<Vec<OutboxEntry>> = const { Cell::new(Vec::new()) };
+    /// The entries on their way from an outbox to the wire. One buffer for all streams of a thread, since a
+    /// stream never keeps entries between two polls.
+    static ENTRIES: Cell<Vec<Entry>> = const { Cell::new(Vec::new()) };
 }
 
-/// One of the streams allowed; given back when dropped.
-pub(super) struct StreamPlace {
+/// The right to one of the streams that the server allows; given back when dropped.
+pub(super) struct StreamPermit {
     open: Arc<AtomicUsize>,
 }
 
-impl StreamPlace {
-    pub(super) fn take(open: &Arc<AtomicUsize>, max: usize) -> Option<StreamPlace> {
+impl StreamPermit {
+    /// Takes a permit; none when `max` streams are open.
+    pub(super) fn take(open: &Arc<AtomicUsize>, max: usize) -> Option<StreamPermit> {
         let taken = open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
             (open < max).then_some(open + 1)
         });
         if taken.is_err() {
             metrics::limit_reached(Limit::Streams);
         }
-        taken.is_ok().then(|| StreamPlace { open: open.clone() })
+        taken.is_ok().then(|| StreamPermit { open: open.clone() })
     }
 }
 
-impl Drop for StreamPlace {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What a stream keeps alive.
-pub(super) enum Held {
+/// The subscriber that a stream belongs to.
+pub(super) enum StreamOwner {
     /// A session, which outlives its stream.
     Session(Arc<McpSession>),
-    /// A listen stream's own session, and the result that says its end is graceful.
-    Listening {
-        listening: Arc<Listening>,
-        _place: Option<PeerPlace>,
+    /// A listen stream's own session, which ends with it.
+    Listen {
+        _session: Session,
+        _permit: Option<PeerPermit>,
+        /// The last message, which says that the end is graceful.
         result: Bytes,
     },
 }
 
-impl Held {
-    fn metrics(&self) -> &McpMetrics {
-        match self {
-            Held::Session(session) => &session.metrics,
-            Held::Listening { listening, .. } => &listening.metrics,
-        }
-    }
-}
-
-/// What every stream has.
+/// The parts that every open stream has.
 pub(super) struct OpenStream {
-    /// What decided why it may end.
     pub(super) options: Arc<McpOptions>,
-    pub(super) _place: StreamPlace,
+    pub(super) metrics: McpMetrics,
+    pub(super) _permit: StreamPermit,
 }
 
-/// An open stream: a source for whoever writes the connection, a body for whoever does not.
+/// An open stream: a source for a server that writes the connection itself, a body for any other.
 pub(super) struct EventStream {
     reader: OutboxReader,
-    wire: Wire,
-    hello: Option<Bytes>,
-    /// Beside `held`, which has them too: looked at for each write.
-    metrics: McpMetrics,
-    held: Held,
+    format: FrameFormat,
+    /// The first message; none once it is written.
+    first_frame: Option<Bytes>,
+    owner: StreamOwner,
     ended: bool,
     open: OpenStream,
 }
 
 impl EventStream {
-    /// A stream that begins with `hello`.
+    /// Makes a stream that begins with `first_frame`.
     pub(super) fn new(
         reader: OutboxReader,
-        wire: Wire,
-        hello: Bytes,
-        held: Held,
+        format: FrameFormat,
+        first_frame: Bytes,
+        owner: StreamOwner,
         open: OpenStream,
     ) -> EventStream {
         EventStream {
             reader,
-            wire,
-            hello: Some(hello),
-            metrics: held.metrics().clone(),
-            held,
+            format,
+            first_frame: Some(first_frame),
+            owner,
             ended: false,
             open,
         }
     }
 
-    /// What is written when nothing more will come: why, if that was not to be expected, and the result of a listen
-    /// request, if the end is graceful.
-    fn goodbye(&self, reason: EndReason) -> Option<Bytes> {
-        let comment = ending::comment(reason, &self.open.options).map(Bytes::from);
-        match (&self.held, comment) {
-            (Held::Listening { result, .. }, None) if reason != EndReason::Failed => Some(result.clone()),
-            (Held::Listening { result, .. }, Some(comment)) => {
-                Some([comment, result.clone()].concat().into())
-            }
-            (_, comment) => comment,
+    /// Returns the bytes after which nothing more comes: the reason of an end that the client does not
+    /// expect, and the result of a listen request whose stream did not fail.
+    fn last_frame(&self, reason: EndReason) -> Option<Bytes> {
+        let comment = error::eviction_comment(reason, &self.open.options).map(Bytes::from);
+        let StreamOwner::Listen { result, .. } = &self.owner else {
+            return comment;
+        };
+        match comment {
+            Some(comment) => Some([comment, result.clone()].concat().into()),
+            None if reason == EndReason::Failed => None,
+            None => Some(result.clone()),
         }
+    }
+}
+
+/// Lets a reader wait while the request's connection is blocked, if the server that carries it notes that.
+pub(super) fn follow_connection(reader: &OutboxReader, parts: &Parts) {
+    if let Some(flow) = parts.extensions.get::<Arc<Flow>>() {
+        reader.flows_through(flow.clone());
     }
 }
 
 impl StreamSource for EventStream {
     fn poll_append(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended> {
-        if let Some(hello) = self.hello.take() {
-            out.extend(hello);
+        if let Some(first) = self.first_frame.take() {
+            out.extend(first);
             return Poll::Ready(Appended::Part);
         }
         if self.ended {
@@ -145,8 +138,10 @@ impl StreamSource for EventStream {
         let drained = self.reader.poll_drain(cx, |entry| entries.push(entry));
         let appended = drained.map(|drained| match drained {
             Drained::Entries(position) => {
-                self.wire.append(&entries, position, out);
-                self.metrics.wrote(&entries);
+                self.format.append(&entries, position, out);
+                self.open.metrics.wrote(&entries);
+                // A drain that was not full emptied the outbox and left the waker, so no second look is
+                // needed.
                 if entries.len() < self.reader.drain_max() {
                     Appended::All
                 } else {
@@ -159,7 +154,7 @@ impl StreamSource for EventStream {
             }
             Drained::Ended(reason) => {
                 self.ended = true;
-                out.extend(self.goodbye(reason).unwrap_or_default());
+                out.extend(self.last_frame(reason).unwrap_or_default());
                 Appended::Last
             }
         });
@@ -185,57 +180,23 @@ impl Body for EventStream {
 
 impl Drop for EventStream {
     fn drop(&mut self) {
-        if let Held::Session(session) = &self.held {
-            // Its idle time begins now.
+        if let StreamOwner::Session(session) = &self.owner {
+            // The session's idle time begins now.
             session.session.active();
         }
     }
 }
 
-/// The two events that rmcp makes for a listen request whose handler returned at once: the acknowledgement and the
-/// result.
-pub(super) async fn first_and_last(body: EndpointBody) -> Option<(Bytes, Bytes)> {
-    let whole = tokio::time::timeout(FIRST_AND_LAST_TIMEOUT, body.collect())
-        .await
-        .ok()?
-        .ok()?
-        .to_bytes();
-    let mut events = Vec::new();
-    let mut rest = whole;
-    while let Some(end) = rest.windows(2).position(|two| two == b"\n\n") {
-        let event = rest.split_to(end + 2);
-        if event.windows(5).any(|five| five == b"data:") {
-            events.push(event);
-        }
-    }
-    let [first, last] = <[Bytes; 2]>::try_from(events).ok()?;
-    Some((first, last))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body_util::Full;
-
-    #[tokio::test]
-    async fn the_first_and_last_event_are_found_whatever_comments_stand_between() {
-        let body = |text: &'static str| Full::new(Bytes::from_static(text.as_bytes())).boxed();
-        let (first, last) = first_and_last(body("data: a\n\n:\n\ndata: b\n\n")).await.unwrap();
-        assert_eq!(
-            (&first[..], &last[..]),
-            (&b"data: a\n\n"[..], &b"data: b\n\n"[..])
-        );
-        for wrong in ["", "data: a\n\n", "data: a\n\ndata: b\n\ndata: c\n\n"] {
-            assert_eq!(first_and_last(body(wrong)).await, None, "{wrong}");
-        }
-    }
 
     #[test]
-    fn no_more_streams_than_allowed() {
+    fn stream_permits_are_limited_and_given_back() {
         let open = Arc::new(AtomicUsize::new(0));
-        let one = StreamPlace::take(&open, 1);
-        assert!(one.is_some() && StreamPlace::take(&open, 1).is_none());
+        let one = StreamPermit::take(&open, 1);
+        assert!(one.is_some() && StreamPermit::take(&open, 1).is_none());
         drop(one);
-        assert!(StreamPlace::take(&open, 1).is_some());
+        assert!(StreamPermit::take(&open, 1).is_some());
     }
 }

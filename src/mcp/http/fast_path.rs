@@ -1,58 +1,66 @@
-//! The fast path: polls of `get_resource_etag` in their plain form, answered where they arrive.
+//! The fast path: plain polls of `get_resource_etag`, answered without rmcp.
 //!
-//! Clients that ignore notifications poll, so this is the request that a server gets most. On rmcp's path it costs
-//! about five times the CPU of a bare HTTP handler (row `etag` of the benches): the body is parsed three times, a
-//! service with its channels and tasks is made for one request, and two actors on another thread are asked.
+//! Clients that ignore notifications poll, so this is the request that a server receives most. Through rmcp
+//! it costs about five times the CPU of a bare HTTP handler (row `etag` of the benches): the body is parsed
+//! three times, a service with its channels and tasks is made for one request, and two actors on another
+//! thread are asked.
 //!
-//! Owns: what counts as plain, and the answer's bytes. Never: refuses: everything that is unusual, wrong or unknown,
-//! and every error, is left to the slow path, so that one place alone says no. What is answered here is byte for byte
-//! what the slow path would answer, with the same effects on the session and the same counts; its tests send all they
-//! can think of down both. Only what rmcp writes to its own log for each request is missing. Reads the board of the bus
-//! through the tool that is registered, so a tool of somebody else's under that name is called like any other.
+//! The fast path never refuses. A request that is unusual, wrong or unknown goes to rmcp as before, so one
+//! place alone says no. An answer given here is byte for byte the answer of the slow path, with the same
+//! effects on the session and the same counts; the tests send plain, odd and hostile requests down both and
+//! compare. Only the lines that rmcp writes to its own log for each request are missing.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ::http::header::{ACCEPT, CONTENT_TYPE};
-use ::http::{HeaderMap, HeaderName, StatusCode};
-use rmcp::model::ClientCapabilities;
+use ::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value, json};
 
-use super::endpoint::{Answer, Inner, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
-use super::reply;
-use crate::etag_tools::{GetResourceEtag, Verdict};
-use crate::mcp::handler::{Handler, McpSession, SERVER_INFO_META_KEY};
-use crate::mcp::revision::Revision;
+use super::headers::{MCP_METHOD, MCP_NAME, PROTOCOL_VERSION, SESSION_ID, is_plain_post, sole};
+use super::plain::{PlainMeta, is_plain_id};
+use super::reply::{self, Answer};
+use super::sessions::Sessions;
+use crate::Bus;
+use crate::mcp::etag_tools::{EtagVerdict, GetResourceEtag};
+use crate::mcp::revision::{Revision, SERVER_INFO_META_KEY};
+use crate::mcp::session::{McpSession, ServerContext};
+use crate::metrics::McpMetrics;
 
-const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
-const JSON: &str = "application/json";
-const EVENT_STREAM: &str = "text/event-stream";
 const METHOD: &str = "tools/call";
-/// Digits of an id that surely is an integer of 64 bits.
-const ID_DIGITS_MAX: usize = 18;
 
-/// What the fast path keeps between polls.
+/// Answers plain polls, and keeps what is the same between them.
 pub(super) struct FastPath {
+    bus: Bus,
+    metrics: McpMetrics,
+    sessions: Arc<Sessions>,
     /// The `_meta` of results of 2026-07-28; none if it could not be made.
     meta: Option<Box<RawValue>>,
-    /// What answers under the tool's name if it is ours, and at which number of changes of tools that was found out.
-    tool: RwLock<Option<(u64, Option<GetResourceEtag>)>>,
+    tool: RwLock<Option<KnownTool>>,
+}
+
+/// The handler of the tool's name, as it was at one number of changes of tools.
+#[derive(Clone)]
+struct KnownTool {
+    tool_changes: u64,
+    /// None when the name is not registered, or belongs to a tool of another publisher.
+    handler: Option<GetResourceEtag>,
 }
 
 impl FastPath {
-    pub(super) fn new(handler: &Handler) -> FastPath {
+    pub(super) fn new(server: &ServerContext, sessions: Arc<Sessions>) -> FastPath {
         FastPath {
-            meta: to_raw_value(&json!({ SERVER_INFO_META_KEY: handler.server_info() })).ok(),
+            bus: server.bus.clone(),
+            metrics: server.metrics.clone(),
+            sessions,
+            meta: to_raw_value(&json!({ SERVER_INFO_META_KEY: server.server_info() })).ok(),
             tool: RwLock::default(),
         }
     }
-}
 
-impl Inner {
-    /// The answer to a plain poll; none for everything else, and then nothing has happened.
-    pub(super) async fn answer_poll(&self, headers: &HeaderMap, body: &[u8]) -> Option<Answer> {
-        if sole(headers, &CONTENT_TYPE)? != JSON || !accepts_both(sole(headers, &ACCEPT)?) {
+    /// Answers a plain poll. Returns none for every other request, and then has had no effect.
+    pub(super) async fn answer(&self, headers: &HeaderMap, body: &[u8]) -> Option<Answer> {
+        if !is_plain_post(headers) || names_other_method(headers) {
             return None;
         }
         let poll: Poll<'_> = serde_json::from_slice(body).ok()?;
@@ -62,62 +70,55 @@ impl Inner {
         let session = match &poll.params.meta {
             Some(meta) if meta.is_plain() && names_poll(headers) => None,
             Some(_) => return None,
-            None => Some(self.session_of(headers)?),
+            None => Some(self.session(headers)?),
         };
-        let tool = self.poll_tool().await?;
-        let Item { uri, client_etag } = poll.params.arguments;
-        let verdict = tool.at_once(uri, client_etag)?;
-        let answer = self.poll_answer(poll.id, &verdict, session.is_none())?;
+        let handler = self.tool_handler().await?;
+        let PollArguments { uri, client_etag } = poll.params.arguments;
+        let verdict = handler.at_once(uri, client_etag)?;
+        let answer = self.encode(poll.id, &verdict, session.is_none())?;
         if let Some(session) = session {
             session.session.active();
         }
-        self.handler.metrics.call_begins().ended(true);
+        self.metrics.call_begins().ended(true);
         Some(reply::json(StatusCode::OK, answer))
     }
 
-    /// The session that the headers name, if they name its revision too or none.
-    fn session_of(&self, headers: &HeaderMap) -> Option<Arc<McpSession>> {
+    /// Returns the session that the headers name, if they name its revision too or none.
+    fn session(&self, headers: &HeaderMap) -> Option<Arc<McpSession>> {
         let session = self.sessions.get(sole(headers, &SESSION_ID)?).ok()?;
-        let named = headers.contains_key(PROTOCOL_VERSION);
-        let fits = !named || sole(headers, &PROTOCOL_VERSION)? == session.revision.as_str();
+        let fits = !headers.contains_key(PROTOCOL_VERSION)
+            || sole(headers, &PROTOCOL_VERSION)? == session.revision.as_str();
         fits.then_some(session)
     }
 
-    /// What answers under the tool's name, if it is ours.
-    async fn poll_tool(&self) -> Option<GetResourceEtag> {
-        // Before it is looked at: a change meanwhile has it looked at again.
-        let changes = self.handler.bus.tool_changes();
-        let known = self
-            .fast_path
-            .tool
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if let Some((_, tool)) = known.filter(|(at, _)| *at == changes) {
-            return tool;
+    /// Returns the handler that answers under the tool's name, if it is the bus's own.
+    async fn tool_handler(&self) -> Option<GetResourceEtag> {
+        // Read before the tool is looked up: a change meanwhile then causes another look-up.
+        let tool_changes = self.bus.tool_changes();
+        let known = self.tool.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(known) = known
+            && known.tool_changes == tool_changes
+        {
+            return known.handler;
         }
-        let tool = Box::pin(self.handler.bus.tool(GetResourceEtag::NAME))
-            .await
-            .ok()?;
-        let tool = tool.and_then(|tool| tool.handler::<GetResourceEtag>().cloned());
-        let mut known = self
-            .fast_path
-            .tool
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        *known = Some((changes, tool.clone()));
-        tool
+        let tool = Box::pin(self.bus.tool(GetResourceEtag::NAME)).await.ok()?;
+        let handler = tool.and_then(|tool| tool.handler::<GetResourceEtag>().cloned());
+        *self.tool.write().unwrap_or_else(PoisonError::into_inner) = Some(KnownTool {
+            tool_changes,
+            handler: handler.clone(),
+        });
+        handler
     }
 
-    fn poll_answer(&self, id: &RawValue, verdict: &Verdict<'_>, stateless: bool) -> Option<String> {
+    fn encode(&self, id: &RawValue, verdict: &EtagVerdict<'_>, stateless: bool) -> Option<String> {
         let text = serde_json::to_string(verdict).ok()?;
-        let meta = match (stateless, &self.fast_path.meta) {
+        let meta = match (stateless, &self.meta) {
             (false, _) => None,
             (true, meta) => Some(meta.as_deref()?),
         };
         let result = PollResult {
             result_type: stateless.then_some("complete"),
-            content: [Text {
+            content: [TextBlock {
                 kind: "text",
                 text: &text,
             }],
@@ -134,27 +135,22 @@ impl Inner {
     }
 }
 
-/// The text of a header that is there once.
-fn sole<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next()?.to_str().ok()?;
-    values.next().is_none().then_some(value)
+/// Returns true when a header says that the body is no call, which saves the attempt to read it as one.
+fn names_other_method(headers: &HeaderMap) -> bool {
+    match headers.get(MCP_METHOD) {
+        Some(method) => method != METHOD,
+        None => false,
+    }
 }
 
-/// Whether a client takes both kinds of answers, without preferences among them.
-fn accepts_both(accept: &str) -> bool {
-    let takes = |kind| accept.split(',').any(|entry| entry.trim_matches(' ') == kind);
-    !accept.contains([';', '"']) && takes(JSON) && takes(EVENT_STREAM)
-}
-
-/// Whether the headers say what the body says, in the revision that wants them to.
+/// Returns true when the headers say the same as the body, in the revision that requires it.
 fn names_poll(headers: &HeaderMap) -> bool {
-    sole(headers, &PROTOCOL_VERSION) == Some(Revision::R2026_07_28.as_str())
+    sole(headers, &PROTOCOL_VERSION) == Some(Revision::STATELESS.as_str())
         && sole(headers, &MCP_METHOD) == Some(METHOD)
         && sole(headers, &MCP_NAME) == Some(GetResourceEtag::NAME)
 }
 
-/// A poll with nothing in it that is not known here. Texts are borrowed, so one that is written with escapes is not
+/// A poll with no field that is unknown here. Texts are borrowed, so one that is written with escapes is not
 /// plain.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -164,38 +160,25 @@ struct Poll<'a> {
     id: &'a RawValue,
     method: &'a str,
     #[serde(borrow)]
-    params: Params<'a>,
+    params: PollParams<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Params<'a> {
+struct PollParams<'a> {
     name: &'a str,
     #[serde(borrow)]
-    arguments: Item<'a>,
+    arguments: PollArguments<'a>,
     #[serde(borrow, default, rename = "_meta")]
-    meta: Option<Meta<'a>>,
+    meta: Option<PlainMeta<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Item<'a> {
+struct PollArguments<'a> {
     uri: &'a str,
     #[serde(borrow, default)]
     client_etag: Option<&'a str>,
-}
-
-/// What a request of 2026-07-28 says of itself. Objects are read in full, so that what the slow path cannot read is not
-/// taken here either.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Meta<'a> {
-    #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
-    version: &'a str,
-    #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
-    capabilities: Map<String, Value>,
-    #[serde(default, rename = "io.modelcontextprotocol/clientInfo")]
-    _client: Option<Map<String, Value>>,
 }
 
 impl Poll<'_> {
@@ -204,24 +187,6 @@ impl Poll<'_> {
             && self.method == METHOD
             && self.params.name == GetResourceEtag::NAME
             && is_plain_id(self.id.get())
-    }
-}
-
-impl Meta<'_> {
-    fn is_plain(&self) -> bool {
-        let known = || ClientCapabilities::deserialize(&self.capabilities).is_ok();
-        self.version == Revision::R2026_07_28.as_str() && (self.capabilities.is_empty() || known())
-    }
-}
-
-/// Whether an id is written as rmcp would write it back.
-fn is_plain_id(id: &str) -> bool {
-    let text = id.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    match text {
-        Some(text) => text
-            .bytes()
-            .all(|byte| matches!(byte, b' '..=b'~') && byte != b'\\'),
-        None => id.len() <= ID_DIGITS_MAX && id.bytes().all(|byte| byte.is_ascii_digit()),
     }
 }
 
@@ -238,15 +203,15 @@ struct PollAnswer<'a> {
 struct PollResult<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     result_type: Option<&'static str>,
-    content: [Text<'a>; 1],
-    structured_content: &'a Verdict<'a>,
+    content: [TextBlock<'a>; 1],
+    structured_content: &'a EtagVerdict<'a>,
     is_error: bool,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<&'a RawValue>,
 }
 
 #[derive(Serialize)]
-struct Text<'a> {
+struct TextBlock<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     text: &'a str,

@@ -1,6 +1,4 @@
-//! A first look at a POST body: enough to route it, nothing more.
-//!
-//! Owns: which kind of message it is. Never: validates; rmcp parses the whole again.
+//! A first look at a POST body: enough to route the message. rmcp parses and validates the whole again.
 
 use std::borrow::Cow;
 
@@ -9,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::mcp::revision::Revision;
 
-/// What routing needs to know of a message.
+/// The fields of a message that decide its route.
 #[derive(Deserialize)]
 pub(super) struct Peek<'a> {
     #[serde(borrow, default)]
@@ -37,8 +35,13 @@ impl<'a> Peek<'a> {
         serde_json::from_slice(body)
     }
 
-    pub(super) fn id(&self) -> Option<&RawValue> {
+    pub(super) fn id(&self) -> Option<&'a RawValue> {
         self.id
+    }
+
+    /// Returns the parameters as they were written.
+    pub(super) fn params(&self) -> Option<&'a RawValue> {
+        self.params
     }
 
     fn method(&self) -> Option<&str> {
@@ -49,37 +52,42 @@ impl<'a> Peek<'a> {
         self.method() == Some("initialize")
     }
 
-    pub(super) fn is_listen(&self) -> bool {
-        self.method() == Some("subscriptions/listen") && self.id.is_some()
+    /// Returns the id of a listen request; none for every other message.
+    pub(super) fn listen_id(&self) -> Option<&'a RawValue> {
+        self.id.filter(|_| self.method() == Some("subscriptions/listen"))
     }
 
-    /// The method, if it is a notification.
+    /// Returns the method of a notification; none for every other message.
     pub(super) fn notification(&self) -> Option<&str> {
         self.method().filter(|_| self.id.is_none())
     }
 
-    /// Whether it answers a request.
+    /// Returns true when the message answers a request.
     pub(super) fn is_response(&self) -> bool {
         self.method.is_none()
     }
 
-    /// Whether the message stands for itself: it or its header names a version without sessions (or one that we do
-    /// not know, which rmcp refuses), or it asks what the server is.
+    /// Returns true when the message belongs to no session: it or its header names a version without
+    /// sessions, or an unknown one, which rmcp refuses; or it asks for the server's description.
     pub(super) fn is_stateless(&self, version_header: Option<&str>) -> bool {
-        let stateless = |version: &str| Revision::parse(version).is_none_or(Revision::is_stateless);
-        version_header.is_some_and(stateless)
-            || self.names_version()
-            || self.method() == Some("server/discover")
+        let by_header = match version_header.map(Revision::parse) {
+            Some(Some(revision)) => revision.is_stateless(),
+            Some(None) => true,
+            None => false,
+        };
+        by_header || self.names_version() || self.method() == Some("server/discover")
     }
 
     fn names_version(&self) -> bool {
-        let params = self
-            .params
-            .map(|params| serde_json::from_str::<PeekParams<'_>>(params.get()));
-        params
-            .and_then(Result::ok)
-            .and_then(|params| params.meta)
-            .is_some_and(|meta| meta.version.is_some())
+        let Some(params) = self.params else {
+            return false;
+        };
+        matches!(
+            serde_json::from_str(params.get()),
+            Ok(PeekParams {
+                meta: Some(PeekMeta { version: Some(_) })
+            })
+        )
     }
 }
 
@@ -92,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_in_header_or_body_tells_the_era() {
+    fn version_in_header_or_body_decides_statelessness() {
         let plain = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
         let modern = r#"{"id":1,"method":"x","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
         assert!(!stateless(plain, None));
@@ -105,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_messages_are_told_apart() {
+    fn message_kinds_are_recognised() {
         let peek = |body| Peek::of(body).unwrap();
         assert!(peek(br#"{"id":1,"method":"initialize"}"#).is_initialize());
         assert_eq!(
@@ -113,7 +121,11 @@ mod tests {
             Some("notifications/x")
         );
         assert!(peek(br#"{"id":1,"result":{}}"#).is_response());
-        assert!(peek(br#"{"id":"a","method":"subscriptions/listen"}"#).is_listen());
+        assert!(
+            peek(br#"{"id":"a","method":"subscriptions/listen"}"#)
+                .listen_id()
+                .is_some()
+        );
         assert_eq!(
             peek(br#"{"id":"a\u0062","method":"m"}"#).id().map(RawValue::get),
             Some(r#""a\u0062""#)

@@ -1,20 +1,19 @@
-//! How many sessions each peer has.
-//!
-//! Owns: [`PeerAddress`], the counts, and the places taken out of them. Never: finds out who somebody is: without
-//! authentication a peer is the address that its connection comes from, so behind a proxy all are one.
+//! The number of sessions that each peer has. Without authentication a peer is the address that its
+//! connection comes from, so all clients behind one proxy are one peer.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where a request's connection comes from. Whoever carries connections puts it into the extensions of each request;
-/// without it a request counts for nobody.
+/// The address that a request's connection comes from. The server that carries the connection puts it into
+/// the extensions of each request; requests without it are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PeerAddress(pub IpAddr);
 
 impl PeerAddress {
-    /// Under which name it is counted: one machine has a whole /64 of IPv6, and IPv4 may come in IPv6's clothes.
-    fn principal(self) -> IpAddr {
+    /// Returns the address under which a peer is counted. One machine has a whole /64 of IPv6, and IPv4
+    /// addresses may be written as IPv6 ones.
+    fn counted(self) -> IpAddr {
         match self.0.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
             IpAddr::V6(address) => {
@@ -25,48 +24,52 @@ impl PeerAddress {
     }
 }
 
+type SessionCounts = HashMap<IpAddr, usize>;
+
 /// The sessions of each peer that has some.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    sessions: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    sessions: Arc<Mutex<SessionCounts>>,
 }
 
-/// One session of a peer; given back when dropped.
+/// The right of a peer to one session; given back when dropped.
 #[derive(Debug)]
-pub(super) struct PeerPlace {
-    sessions: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    principal: IpAddr,
+pub(super) struct PeerPermit {
+    sessions: Arc<Mutex<SessionCounts>>,
+    peer: IpAddr,
 }
 
-fn lock(sessions: &Mutex<HashMap<IpAddr, usize>>) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+fn lock(sessions: &Mutex<SessionCounts>) -> MutexGuard<'_, SessionCounts> {
     sessions.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Peers {
-    /// A place for one more session of `peer`, of which there may be `max`; none when it has that many.
-    pub(super) fn take(&self, peer: PeerAddress, max: usize) -> Option<PeerPlace> {
-        let principal = peer.principal();
+    /// Takes a permit for one more session of `peer`; none when the peer has `max` already.
+    pub(super) fn take(&self, peer: PeerAddress, max: usize) -> Option<PeerPermit> {
+        let peer = peer.counted();
         let mut sessions = lock(&self.sessions);
-        let held = sessions.get(&principal).copied().unwrap_or_default();
+        let held = sessions.get(&peer).copied().unwrap_or_default();
         if held >= max {
             return None;
         }
-        sessions.insert(principal, held + 1);
-        Some(PeerPlace {
+        sessions.insert(peer, held + 1);
+        Some(PeerPermit {
             sessions: self.sessions.clone(),
-            principal,
+            peer,
         })
     }
 }
 
-impl Drop for PeerPlace {
+impl Drop for PeerPermit {
     fn drop(&mut self) {
         let mut sessions = lock(&self.sessions);
-        let left = sessions.get(&self.principal).map_or(0, |held| held - 1);
-        if left == 0 {
-            sessions.remove(&self.principal);
-        } else {
-            sessions.insert(self.principal, left);
+        match sessions.get_mut(&self.peer) {
+            Some(held) if *held > 1 => *held -= 1,
+            // The last one takes the entry along: addresses come and go, and the table must not keep them
+            // all.
+            _ => {
+                sessions.remove(&self.peer);
+            }
         }
     }
 }
@@ -80,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn each_peer_has_places_of_its_own_and_leaves_nothing_behind() {
+    fn permits_are_counted_per_peer_and_given_back() {
         let peers = Peers::default();
         let one = peers.take(peer("192.0.2.1"), 1);
         assert!(one.is_some());
@@ -93,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_one_network_of_ipv6_are_one_peer() {
+    fn ipv6_addresses_of_one_network_are_one_peer() {
         let peers = Peers::default();
         let one = peers.take(peer("2001:db8::1"), 1);
         assert!(one.is_some() && peers.take(peer("2001:db8::ffff:2"), 1).is_none());

@@ -1,6 +1,7 @@
-//! The answers that are ours: errors of the HTTP layer, and streams.
-//!
-//! Owns: status, headers and bodies. Every refusal of a POST is a JSON-RPC error that says what to do. Never: decides.
+//! The answers that do not come from rmcp: errors of the HTTP layer, and streams. Every refusal of a POST is
+//! a JSON-RPC error whose text tells the client how to proceed.
+
+use std::convert::Infallible;
 
 use ::http::{HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
@@ -10,10 +11,18 @@ use rmcp::model::ErrorCode;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::endpoint::Answer;
 use super::event_stream::EventStream;
+use super::headers;
 use crate::carry::Carrier;
 use crate::mcp::revision::Revision;
+
+/// The body of an answer.
+pub type EndpointBody = http_body_util::combinators::BoxBody<Bytes, Infallible>;
+
+pub(super) type Answer = Response<EndpointBody>;
+
+/// The seconds after which a client may try again when the server is full.
+const RETRY_AFTER: &str = "5";
 
 fn plain(status: StatusCode) -> Answer {
     let mut answer = Response::new(Empty::new().boxed());
@@ -26,17 +35,20 @@ fn with_header(mut answer: Answer, name: header::HeaderName, value: &'static str
     answer
 }
 
-/// JSON in full.
+/// Answers with complete JSON.
 pub(super) fn json(status: StatusCode, body: String) -> Answer {
     let mut answer = Response::new(Full::new(Bytes::from(body)).boxed());
     *answer.status_mut() = status;
-    with_header(answer, header::CONTENT_TYPE, "application/json")
+    with_header(answer, header::CONTENT_TYPE, headers::JSON)
 }
 
-/// A JSON-RPC error.
+/// Answers with a JSON-RPC error.
 pub(super) fn error(id: Option<&RawValue>, status: StatusCode, error: &ErrorData) -> Answer {
-    // The id goes back as it was written: it may be a number that no type of ours holds.
-    let id = id.map_or("null", RawValue::get);
+    // The id goes back as it was written: it may be a number that no type here can hold.
+    let id = match id {
+        Some(id) => id.get(),
+        None => "null",
+    };
     json(
         status,
         format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{}}}", json!(error)),
@@ -81,10 +93,10 @@ pub(super) fn too_large(limit: usize) -> Answer {
     invalid_request(None, StatusCode::PAYLOAD_TOO_LARGE, &text)
 }
 
-/// The answer to a request of a session that is not there, with why it ended if that is known.
-pub(super) fn session_not_found(id: Option<&RawValue>, why: Option<&str>) -> Answer {
-    let text = match why {
-        Some(why) => format!("session ended: {why}; send initialize again"),
+/// Answers a request of a session that does not exist, with the reason of its end if that is known.
+pub(super) fn session_not_found(id: Option<&RawValue>, reason: Option<&str>) -> Answer {
+    let text = match reason {
+        Some(reason) => format!("session ended: {reason}; send initialize again"),
         None => "the session has ended or never was; send initialize again".to_owned(),
     };
     invalid_request(id, StatusCode::NOT_FOUND, &text)
@@ -100,10 +112,10 @@ pub(super) fn too_many_sessions_of_peer(id: Option<&RawValue>, max: usize) -> An
         StatusCode::TOO_MANY_REQUESTS,
         &ErrorData::internal_error(text, None),
     );
-    with_header(refusal, header::RETRY_AFTER, "5")
+    with_header(refusal, header::RETRY_AFTER, RETRY_AFTER)
 }
 
-/// A refused listen request: 503 when the server is full or stopping, else 400.
+/// Answers a refused listen request: 503 when the server is full or stopping, else 400.
 pub(super) fn refused_stream(id: &RawValue, refusal: &ErrorData) -> Answer {
     if refusal.code == ErrorCode::INTERNAL_ERROR {
         return unavailable(error(Some(id), StatusCode::SERVICE_UNAVAILABLE, refusal));
@@ -111,21 +123,23 @@ pub(super) fn refused_stream(id: &RawValue, refusal: &ErrorData) -> Answer {
     error(Some(id), StatusCode::BAD_REQUEST, refusal)
 }
 
-/// The answer to an `initialize` that opened no session: 503 when that was for lack of room, which rmcp's status does
-/// not tell.
+/// Completes the answer to an `initialize` that opened no session: 503 when the server had no room. rmcp's
+/// status does not show that, so the body must be read.
 pub(super) async fn unavailable_if_full(answer: Answer) -> Answer {
     let (parts, body) = answer.into_parts();
     let Ok(body) = body.collect().await;
     let body = body.to_bytes();
-    let full = serde_json::from_slice::<Value>(&body)
-        .is_ok_and(|message| message["error"]["code"] == ErrorCode::INTERNAL_ERROR.0);
+    let message: Value = serde_json::from_slice(&body).unwrap_or_default();
     let answer = Response::from_parts(parts, Full::new(body).boxed());
-    if full { unavailable(answer) } else { answer }
+    if message["error"]["code"] == ErrorCode::INTERNAL_ERROR.0 {
+        return unavailable(answer);
+    }
+    answer
 }
 
 fn unavailable(mut answer: Answer) -> Answer {
     *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    with_header(answer, header::RETRY_AFTER, "5")
+    with_header(answer, header::RETRY_AFTER, RETRY_AFTER)
 }
 
 pub(super) fn too_many_streams(id: Option<&RawValue>, max: usize) -> Answer {
@@ -150,8 +164,9 @@ pub(super) fn no_content() -> Answer {
     plain(StatusCode::NO_CONTENT)
 }
 
-/// A GET or DELETE of a revision that there is not.
+/// Answers a GET or DELETE that names an unknown revision.
 pub(super) fn unknown_version(version: &str) -> Answer {
+    // The text repeats only the start: the header may be as long as the server allows headers to be.
     let version: String = version.chars().take(40).collect();
     let known = Revision::ALL.map(Revision::as_str).join(", ");
     bad_request(
@@ -176,12 +191,12 @@ pub(super) fn method_not_allowed() -> Answer {
     )
 }
 
-/// 2026-07-28 has neither GET nor DELETE.
+/// Answers a GET or DELETE of 2026-07-28, which has neither.
 pub(super) fn post_only() -> Answer {
     with_header(plain(StatusCode::METHOD_NOT_ALLOWED), header::ALLOW, "POST")
 }
 
-/// An open stream, written by whoever carries the connection where there is a `carrier`.
+/// Answers with an open stream. With a `carrier`, the server that carries the connection writes it.
 pub(super) fn events(stream: EventStream, carrier: Option<&Carrier>) -> Answer {
     as_events(Response::new(match carrier {
         Some(carrier) => carrier.hand_over(Box::new(stream)).boxed(),
@@ -189,15 +204,14 @@ pub(super) fn events(stream: EventStream, carrier: Option<&Carrier>) -> Answer {
     }))
 }
 
-/// A stream that ends with its second message.
-pub(super) fn finished(first: Bytes, last: Bytes) -> Answer {
-    as_events(Response::new(
-        Full::new(Bytes::from([first, last].concat())).boxed(),
-    ))
+/// Answers with a stream that ends with its second message.
+pub(super) fn finished(first: &Bytes, last: &Bytes) -> Answer {
+    let both = [first.as_ref(), last.as_ref()].concat();
+    as_events(Response::new(Full::new(Bytes::from(both)).boxed()))
 }
 
 fn as_events(answer: Answer) -> Answer {
-    let answer = with_header(answer, header::CONTENT_TYPE, "text/event-stream");
+    let answer = with_header(answer, header::CONTENT_TYPE, headers::EVENT_STREAM);
     let answer = with_header(answer, header::CACHE_CONTROL, "no-cache, no-transform");
     // Asks reverse proxies not to hold events back (2026-07-28, basic/transports/streamable-http).
     with_header(answer, header::HeaderName::from_static("x-accel-buffering"), "no")

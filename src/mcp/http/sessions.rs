@@ -1,38 +1,36 @@
-//! The sessions of the older revisions, by the id their clients repeat.
-//!
-//! Owns: the table and its keys, and for a while why a session is no longer in it. Never: decides when a session ends;
-//! what ended is swept.
+//! The sessions of the older revisions, by the id that their clients repeat. The bus decides when a session
+//! ends; the table notices it when it is swept.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ::http::HeaderValue;
 
-use super::peers::PeerPlace;
+use super::peers::PeerPermit;
 use crate::EndReason;
-use crate::mcp::handler::McpSession;
+use crate::mcp::session::McpSession;
 
-/// Of how many sessions it is remembered why they ended.
+/// The number of ended sessions whose reason is remembered.
 const ENDED_MAX: usize = 1_024;
 
-/// Session id → session.
+/// The table of sessions.
 #[derive(Default)]
 pub(super) struct Sessions {
-    table: RwLock<Table>,
+    table: RwLock<SessionTable>,
 }
 
 #[derive(Default)]
-struct Table {
-    open: HashMap<String, Held>,
+struct SessionTable {
+    open: HashMap<String, OpenSession>,
     ended: VecDeque<(String, EndReason)>,
 }
 
-struct Held {
+struct OpenSession {
     session: Arc<McpSession>,
-    _place: Option<PeerPlace>,
+    _permit: Option<PeerPermit>,
 }
 
-impl Table {
+impl SessionTable {
     fn remember(&mut self, key: String, reason: EndReason) {
         if self.ended.len() >= ENDED_MAX {
             self.ended.pop_front();
@@ -42,48 +40,54 @@ impl Table {
 }
 
 impl Sessions {
-    fn read(&self) -> RwLockReadGuard<'_, Table> {
+    fn read(&self) -> RwLockReadGuard<'_, SessionTable> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+    fn write(&self) -> RwLockWriteGuard<'_, SessionTable> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a session, with its place among those of its peer; answers its id: 128 bits from the system's
-    /// generator, in hexadecimal.
+    /// Adds a session with the permit of its peer. Returns its id: 128 bits from the system's generator, in
+    /// hexadecimal.
+    ///
+    /// # Errors
+    /// A system that gives no random bytes.
     pub(super) fn insert(
         &self,
         session: Arc<McpSession>,
-        place: Option<PeerPlace>,
+        permit: Option<PeerPermit>,
     ) -> Result<HeaderValue, Box<dyn std::error::Error>> {
         let mut random = [0u8; 16];
         getrandom::fill(&mut random).map_err(|error| error.to_string())?;
         let key = format!("{:032x}", u128::from_le_bytes(random));
         let value = HeaderValue::from_str(&key)?;
-        let held = Held {
+        let open = OpenSession {
             session,
-            _place: place,
+            _permit: permit,
         };
-        self.write().open.insert(key, held);
+        self.write().open.insert(key, open);
         Ok(value)
     }
 
-    /// The session of this id.
+    /// Returns the session of this id.
     ///
     /// # Errors
-    /// Why it ended, if that was not long ago.
+    /// The reason why it ended, if it is still remembered.
     pub(super) fn get(&self, key: &str) -> Result<Arc<McpSession>, Option<EndReason>> {
         let table = self.read();
-        if let Some(held) = table.open.get(key) {
-            let ended = held.session.session.ended();
-            return ended.map_or_else(|| Ok(held.session.clone()), |reason| Err(Some(reason)));
+        if let Some(open) = table.open.get(key) {
+            // An ended session may stand here until the next sweep.
+            return match open.session.session.ended() {
+                Some(reason) => Err(Some(reason)),
+                None => Ok(open.session.clone()),
+            };
         }
         let ended = table.ended.iter().rev().find(|(ended, _)| ended == key);
         Err(ended.map(|(_, reason)| *reason))
     }
 
-    /// Forgets a session that its client ended.
+    /// Removes a session that its client ended.
     pub(super) fn remove(&self, key: &str) {
         let mut table = self.write();
         if table.open.remove(key).is_some() {
@@ -91,16 +95,16 @@ impl Sessions {
         }
     }
 
-    /// Forgets the sessions that have ended, except why.
+    /// Removes the sessions that have ended, and remembers why.
     pub(super) fn sweep(&self) {
         let mut table = self.write();
-        let table = &mut *table;
-        let gone = table.open.iter().filter_map(|(key, held)| {
-            let reason = held.session.session.ended()?;
-            Some((key.clone(), reason))
-        });
-        let gone: Vec<_> = gone.collect();
-        for (key, reason) in gone {
+        let mut ended = Vec::new();
+        for (key, open) in &table.open {
+            if let Some(reason) = open.session.session.ended() {
+                ended.push((key.clone(), reason));
+            }
+        }
+        for (key, reason) in ended {
             table.open.remove(&key);
             table.remember(key, reason);
         }

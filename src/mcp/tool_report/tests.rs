@@ -1,4 +1,4 @@
-//! What tools tell while they run, as clients see it.
+//! The messages of running tools, as clients see them.
 
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -14,20 +14,22 @@ use rmcp::{ClientHandler, RoleClient, ServiceExt};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::mcp::{Endpoint, EndpointBody, McpOptions, Wrap, serve_stdio};
 use crate::{Bus, Tool, ToolOutput};
 
-/// How long a test waits for what must happen.
+/// The time within which everything expected must happen.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 async fn in_time<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future)
         .await
-        .expect("what must happen has not happened")
+        .expect("an expected event did not happen in time")
 }
 
-/// A bus with a tool `work`, which tells one thing, waits until `gate` opens and tells the rest.
+/// A bus with a tool `work`, which sends its first messages, waits until `gate` opens and sends the rest.
 async fn bus(gate: Arc<Semaphore>) -> Bus {
     let work = move |_: Map<String, Value>, context: CallContext| {
         let gate = gate.clone();
@@ -55,10 +57,10 @@ fn open_gate() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(Semaphore::MAX_PERMITS))
 }
 
-/// A client that notes what it is told.
-struct Ears(mpsc::Sender<String>);
+/// A client that records the messages it receives.
+struct RecordingClient(mpsc::Sender<String>);
 
-impl ClientHandler for Ears {
+impl ClientHandler for RecordingClient {
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
         let text = format!("{} of {:?} {:?}", params.progress, params.total, params.message);
         self.0.send(text).await.unwrap();
@@ -78,9 +80,9 @@ impl ClientHandler for Ears {
     }
 }
 
-/// Calls `work` through `client` and opens the gate only once what it told first has arrived.
+/// Calls `work` through `client` and opens the gate only once the first messages have arrived.
 async fn follow(
-    client: rmcp::service::RunningService<RoleClient, Ears>,
+    client: rmcp::service::RunningService<RoleClient, RecordingClient>,
     mut heard: mpsc::Receiver<String>,
     gate: &Semaphore,
 ) {
@@ -111,7 +113,7 @@ async fn follow(
 }
 
 #[tokio::test]
-async fn a_client_of_the_http_endpoint_is_told_while_the_tool_runs() {
+async fn http_client_hears_running_tool() {
     let gate = Arc::new(Semaphore::new(0));
     let endpoint = Endpoint::new(bus(gate.clone()).await, McpOptions::default());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -122,20 +124,20 @@ async fn a_client_of_the_http_endpoint_is_told_while_the_tool_runs() {
     let client = crate::http_client::builder(&url).build().unwrap();
     let config = StreamableHttpClientTransportConfig::with_uri(url);
     let transport = StreamableHttpClientTransport::with_client(client, config);
-    let client = in_time(Ears(sender).serve(transport)).await.unwrap();
+    let client = in_time(RecordingClient(sender).serve(transport)).await.unwrap();
     follow(client, heard, &gate).await;
     server.abort();
 }
 
 #[tokio::test]
-async fn a_client_of_stdio_is_told_while_the_tool_runs() {
+async fn stdio_client_hears_running_tool() {
     let gate = Arc::new(Semaphore::new(0));
     let bus = bus(gate.clone()).await;
     let (ours, theirs) = tokio::io::duplex(4096);
     let (input, output) = tokio::io::split(ours);
     let server = tokio::spawn(serve_stdio(bus, McpOptions::default(), input, output));
     let (sender, heard) = mpsc::channel(16);
-    let client = in_time(Ears(sender).serve(tokio::io::split(theirs)))
+    let client = in_time(RecordingClient(sender).serve(tokio::io::split(theirs)))
         .await
         .unwrap();
     follow(client, heard, &gate).await;
@@ -143,7 +145,7 @@ async fn a_client_of_stdio_is_told_while_the_tool_runs() {
 }
 
 #[tokio::test]
-async fn a_client_of_a_wrapped_server_is_told_by_tools_of_the_bus() {
+async fn client_of_wrapped_server_hears_bus_tool() {
     struct Plain;
     impl rmcp::ServerHandler for Plain {}
     let gate = Arc::new(Semaphore::new(0));
@@ -153,7 +155,7 @@ async fn a_client_of_a_wrapped_server_is_told_by_tools_of_the_bus() {
     let (ours, theirs) = tokio::io::duplex(4096);
     let server = tokio::spawn(wrap.handler(Plain).serve(tokio::io::split(ours)));
     let (sender, heard) = mpsc::channel(16);
-    let client = in_time(Ears(sender).serve(tokio::io::split(theirs)))
+    let client = in_time(RecordingClient(sender).serve(tokio::io::split(theirs)))
         .await
         .unwrap();
     let _server = in_time(server).await.unwrap().unwrap();
@@ -165,13 +167,13 @@ async fn a_client_of_a_wrapped_server_is_told_by_tools_of_the_bus() {
     deprecated,
     reason = "rmcp marks logging for a later revision; all five of ours have it"
 )]
-async fn set_level(client: &rmcp::service::RunningService<RoleClient, Ears>, level: LogLevel) {
+async fn set_level(client: &rmcp::service::RunningService<RoleClient, RecordingClient>, level: LogLevel) {
     let params = rmcp::model::SetLevelRequestParams::new(convert::logging_level(level));
     in_time(client.set_level(params)).await.unwrap();
 }
 
 #[tokio::test]
-async fn nothing_is_told_after_the_answer() {
+async fn messages_end_with_the_answer() {
     let (gate, through) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let work = {
         let (gate, through) = (gate.clone(), through.clone());
@@ -195,7 +197,7 @@ async fn nothing_is_told_after_the_answer() {
     let (input, output) = tokio::io::split(ours);
     tokio::spawn(serve_stdio(bus, McpOptions::default(), input, output));
     let (sender, mut heard) = mpsc::channel(32);
-    let client = in_time(Ears(sender).serve(tokio::io::split(theirs)))
+    let client = in_time(RecordingClient(sender).serve(tokio::io::split(theirs)))
         .await
         .unwrap();
     in_time(client.call_tool(CallToolRequestParams::new("work")))
@@ -209,34 +211,34 @@ async fn nothing_is_told_after_the_answer() {
     assert_eq!(in_time(heard.recv()).await, None);
 }
 
-/// The endpoint, spoken to without a connection.
-struct Wire {
+/// The endpoint, called without a connection.
+struct EndpointClient {
     endpoint: Endpoint,
     session: Option<String>,
 }
 
-impl Wire {
-    async fn of(bus: Bus) -> Wire {
-        Wire {
+impl EndpointClient {
+    async fn of(bus: Bus) -> EndpointClient {
+        EndpointClient {
             endpoint: Endpoint::new(bus, McpOptions::default()),
             session: None,
         }
     }
 
-    /// In a session of this revision.
-    async fn in_session(bus: Bus, revision: &str) -> Wire {
-        let mut wire = Wire::of(bus).await;
+    /// Opens a session of this revision.
+    async fn in_session(bus: Bus, revision: &str) -> EndpointClient {
+        let mut client = EndpointClient::of(bus).await;
         let params = json!({
             "protocolVersion": revision,
             "capabilities": {},
             "clientInfo": { "name": "test", "version": "1" },
         });
-        let answer = wire.post(request("initialize", params)).await;
+        let answer = client.post(request("initialize", params)).await;
         let id = answer.headers()["mcp-session-id"].to_str().unwrap().to_owned();
-        wire.session = Some(id);
+        client.session = Some(id);
         let answer = &messages(answer).await[0];
         assert_eq!(answer["result"]["capabilities"]["logging"], json!({}));
-        wire
+        client
     }
 
     async fn post(&self, body: Value) -> Response<EndpointBody> {
@@ -259,8 +261,8 @@ impl Wire {
         in_time(self.endpoint.handle(request.body(body).unwrap())).await
     }
 
-    /// What a call of `work` tells before its answer.
-    async fn told(&self, meta: Value) -> Vec<Value> {
+    /// Returns the messages that a call of `work` sends before its answer.
+    async fn messages_of_call(&self, meta: Value) -> Vec<Value> {
         let answer = self.post(call(meta)).await;
         assert_eq!(answer.status(), StatusCode::OK);
         let mut messages = messages(answer).await;
@@ -324,31 +326,34 @@ fn error() -> Value {
 }
 
 #[tokio::test]
-async fn a_session_is_logged_to_from_its_level_on() {
-    let wire = Wire::in_session(bus(open_gate()).await, "2025-11-25").await;
-    assert_eq!(wire.told(json!({})).await, [info(), error()]);
-    assert_eq!(wire.set_level("debug").await["result"], json!({}));
-    assert_eq!(wire.told(json!({})).await, [info(), debug(), error()]);
-    wire.set_level("error").await;
-    assert_eq!(wire.told(json!({})).await, [error()]);
-    wire.set_level("critical").await;
-    assert_eq!(wire.told(json!({})).await, [] as [Value; 0]);
-    assert_eq!(wire.set_level("loud").await["error"]["code"], -32602);
-    assert_eq!(wire.told(json!({})).await, [] as [Value; 0]);
+async fn session_gets_logs_from_its_level_on() {
+    let client = EndpointClient::in_session(bus(open_gate()).await, "2025-11-25").await;
+    assert_eq!(client.messages_of_call(json!({})).await, [info(), error()]);
+    assert_eq!(client.set_level("debug").await["result"], json!({}));
+    assert_eq!(
+        client.messages_of_call(json!({})).await,
+        [info(), debug(), error()]
+    );
+    client.set_level("error").await;
+    assert_eq!(client.messages_of_call(json!({})).await, [error()]);
+    client.set_level("critical").await;
+    assert_eq!(client.messages_of_call(json!({})).await, [] as [Value; 0]);
+    assert_eq!(client.set_level("loud").await["error"]["code"], -32602);
+    assert_eq!(client.messages_of_call(json!({})).await, [] as [Value; 0]);
 }
 
 #[tokio::test]
-async fn sessions_have_levels_of_their_own() {
+async fn log_level_belongs_to_one_session() {
     let bus = bus(open_gate()).await;
-    let quiet = Wire::in_session(bus.clone(), "2025-06-18").await;
-    let other = Wire::in_session(bus, "2025-06-18").await;
+    let quiet = EndpointClient::in_session(bus.clone(), "2025-06-18").await;
+    let other = EndpointClient::in_session(bus, "2025-06-18").await;
     quiet.set_level("emergency").await;
-    assert_eq!(quiet.told(json!({})).await, [] as [Value; 0]);
-    assert_eq!(other.told(json!({})).await, [info(), error()]);
+    assert_eq!(quiet.messages_of_call(json!({})).await, [] as [Value; 0]);
+    assert_eq!(other.messages_of_call(json!({})).await, [info(), error()]);
 }
 
 #[tokio::test]
-async fn progress_is_told_under_the_callers_token_and_grows() {
+async fn progress_has_callers_token_and_grows() {
     let bus = bus(open_gate()).await;
     for token in [json!("token"), json!(7)] {
         for (revision, half) in [
@@ -362,11 +367,11 @@ async fn progress_is_told_under_the_callers_token_and_grows() {
                 json!({ "progressToken": token, "progress": 1.0, "total": 2.0 }),
             ),
         ] {
-            let wire = Wire::in_session(bus.clone(), revision).await;
-            wire.set_level("emergency").await;
+            let client = EndpointClient::in_session(bus.clone(), revision).await;
+            client.set_level("emergency").await;
             let whole = json!({ "progressToken": token, "progress": 2.0, "total": 2.0 });
             assert_eq!(
-                wire.told(json!({ "progressToken": token })).await,
+                client.messages_of_call(json!({ "progressToken": token })).await,
                 [half, whole],
                 "{revision}"
             );
@@ -375,20 +380,28 @@ async fn progress_is_told_under_the_callers_token_and_grows() {
 }
 
 #[tokio::test]
-async fn on_2026_07_28_each_request_says_what_it_wants() {
-    let wire = Wire::of(bus(open_gate()).await).await;
-    assert_eq!(wire.told(modern(&json!({}))).await, [] as [Value; 0]);
+async fn stateless_request_names_its_messages() {
+    let client = EndpointClient::of(bus(open_gate()).await).await;
+    assert_eq!(
+        client.messages_of_call(modern(&json!({}))).await,
+        [] as [Value; 0]
+    );
     let level = |level: &str| modern(&json!({ "io.modelcontextprotocol/logLevel": level }));
-    assert_eq!(wire.told(level("warning")).await, [error()]);
-    assert_eq!(wire.told(level("debug")).await, [info(), debug(), error()]);
-    let progress = wire.told(modern(&json!({ "progressToken": "p" }))).await;
+    assert_eq!(client.messages_of_call(level("warning")).await, [error()]);
+    assert_eq!(
+        client.messages_of_call(level("debug")).await,
+        [info(), debug(), error()]
+    );
+    let progress = client
+        .messages_of_call(modern(&json!({ "progressToken": "p" })))
+        .await;
     let numbers: Vec<_> = progress
         .iter()
         .map(|params| (&params["progressToken"], &params["progress"]))
         .collect();
     assert_eq!(numbers, [(&json!("p"), &json!(1.0)), (&json!("p"), &json!(2.0))]);
 
-    let discover = wire
+    let discover = client
         .post(request("server/discover", json!({ "_meta": modern(&json!({})) })))
         .await;
     assert_eq!(
@@ -396,15 +409,15 @@ async fn on_2026_07_28_each_request_says_what_it_wants() {
         json!({})
     );
     let params = json!({ "level": "info", "_meta": modern(&json!({})) });
-    let refused = wire.post(request("logging/setLevel", params)).await;
+    let refused = client.post(request("logging/setLevel", params)).await;
     assert_eq!(refused.status(), StatusCode::NOT_FOUND);
     assert_eq!(messages(refused).await[0]["error"]["code"], -32601);
 }
 
 #[tokio::test]
-async fn a_batch_is_answered_with_answers_alone() {
-    let wire = Wire::in_session(bus(open_gate()).await, "2025-03-26").await;
-    wire.set_level("debug").await;
+async fn batch_answer_has_no_messages() {
+    let client = EndpointClient::in_session(bus(open_gate()).await, "2025-03-26").await;
+    client.set_level("debug").await;
     let mut second = call(json!({ "progressToken": 1 }));
     second["id"] = json!("two");
     let batch = json!([
@@ -412,7 +425,7 @@ async fn a_batch_is_answered_with_answers_alone() {
         { "jsonrpc": "2.0", "method": "notifications/x" },
         second,
     ]);
-    let answer = wire.post(batch).await;
+    let answer = client.post(batch).await;
     assert_eq!(answer.headers()["content-type"], "application/json");
     let array = messages(answer).await.remove(0);
     let answers: Vec<_> = array
@@ -427,7 +440,7 @@ async fn a_batch_is_answered_with_answers_alone() {
     );
 }
 
-/// A tool that tells 10,000 messages, counting them, and says when it is through.
+/// A tool that sends 10,000 messages, counts them, and signals its end.
 async fn flood(told: &Arc<AtomicUsize>, through: &Arc<Semaphore>) -> Bus {
     let (told, through) = (told.clone(), through.clone());
     let work = move |_: Map<String, Value>, context: CallContext| {
@@ -447,10 +460,10 @@ async fn flood(told: &Arc<AtomicUsize>, through: &Arc<Semaphore>) -> Bus {
 }
 
 #[tokio::test]
-async fn a_tool_runs_no_faster_than_its_caller_reads_and_on_when_the_caller_is_gone() {
+async fn slow_caller_slows_tool_and_leaving_frees_it() {
     let (told, through) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
-    let wire = Wire::in_session(flood(&told, &through).await, "2025-11-25").await;
-    let mut body = wire.post(call(json!({}))).await.into_body();
+    let client = EndpointClient::in_session(flood(&told, &through).await, "2025-11-25").await;
+    let mut body = client.post(call(json!({}))).await.into_body();
     let mut read = 0;
     while read < 100 {
         let frame = in_time(body.frame()).await.unwrap().unwrap();
@@ -474,8 +487,8 @@ async fn a_tool_runs_no_faster_than_its_caller_reads_and_on_when_the_caller_is_g
 }
 
 #[tokio::test]
-async fn a_flood_that_is_read_arrives_whole_and_in_order() {
+async fn flood_arrives_whole() {
     let (told, through) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
-    let wire = Wire::in_session(flood(&told, &through).await, "2025-11-25").await;
-    assert_eq!(wire.told(json!({})).await.len(), 10_000);
+    let client = EndpointClient::in_session(flood(&told, &through).await, "2025-11-25").await;
+    assert_eq!(client.messages_of_call(json!({})).await.len(), 10_000);
 }

@@ -1,63 +1,64 @@
-//! One client's handler: the wrapped one, and the bus's part beside it.
-//!
-//! Owns: the client's session (through its [`Handler`]), and what this client was listed last. Never: answers a request
-//! by itself; `forward` does, with what is here. Its end is the end of the session.
+//! One client's handler: the wrapped one, and the bus's handler beside it. Dropping it ends the client's
+//! session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
-    ErrorCode, JsonObject, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerNotification,
-    SubscriptionFilter,
+    CallToolRequestParams, CallToolResponse, ErrorCode, JsonObject, MetaObject, PaginatedRequestParams,
+    ServerNotification, SubscriptionFilter,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::inner::{Live, Part};
-use super::{CALLER, Wrap, listed};
-use crate::etag_tools::EtagToolLimits;
+use super::client_view::{ClientView, ServerList, as_json};
+use super::{CALLING_CLIENT, Wrap, listed};
 use crate::mcp::error;
-use crate::mcp::frames::ETAG_META_KEY;
-use crate::mcp::handler::{Handler, SERVER_INFO_META_KEY};
-use crate::mcp::listen::{Listening, lists};
-use crate::mcp::revision::Revision;
-use crate::mcp::stdio::{notification, updated};
-use crate::{Digest, Etag, OutboxEntry, ResourceUri};
+use crate::mcp::etag_tools::EtagToolLimits;
+use crate::mcp::frames::{notification, updated};
+use crate::mcp::handler::Handler;
+use crate::mcp::listen::{AcceptedListen, ListenStream, requested_lists};
+use crate::mcp::revision::SERVER_INFO_META_KEY;
+use crate::mcp::session::SessionLifetime;
+use crate::{Digest, Entry, Etag, ResourceUri};
 
 /// A `ServerHandler` with a bus: serve it in place of the one it wraps, on any transport of rmcp.
 ///
-/// It keeps all that the wrapped one does, and adds: `resources/subscribe` and `unsubscribe`, `subscriptions/listen`,
-/// etags in `_meta` of reads and resource lists, the etag tools, list notifications by content, and whatever is
-/// registered at the bus itself. A resource has an etag from its first read or subscription on.
+/// It keeps all that the wrapped one does, and adds: `resources/subscribe` and `unsubscribe`,
+/// `subscriptions/listen`, etags in `_meta` of reads and resource lists, the etag tools, list notifications
+/// by content, and every item that is registered at the bus itself. A resource has an etag from its first
+/// read or subscription on.
 ///
-/// On a transport of rmcp's own, `subscriptions/listen` is acknowledged as it was asked, unknown URIs included: rmcp's
-/// hook for narrowing it can neither wait nor see the client. Nothing is ever sent for a URI that does not exist.
+/// On a transport of rmcp's own, `subscriptions/listen` is acknowledged as it was asked, unknown URIs
+/// included: rmcp's hook for narrowing it can neither wait nor see the client. Nothing is ever sent for a URI
+/// that does not exist.
 pub struct Wrapped<H: ServerHandler> {
-    /// Its place among the handlers that have a client.
+    /// The key of this handler among those that have a client.
     id: u64,
     pub(super) inner: Arc<H>,
-    pub(super) ours: Handler,
+    pub(super) bus_handler: Handler,
     pub(super) wrap: Wrap,
-    /// What this client was listed last. The same again is no news, even when another client's list looks otherwise:
-    /// two clients who see different lists must not tell each other for ever.
-    views: Mutex<HashMap<Part, Option<Digest>>>,
-    /// Listen requests that rmcp acknowledges now, with how often each kind of list had changed before.
+    /// The lists as this client was answered them last. An equal list is no news, even when another client's
+    /// list differs: two clients who see different lists would otherwise notify each other for ever.
+    views: Mutex<HashMap<ServerList, Option<Digest>>>,
+    /// The listen requests that rmcp is acknowledging, with the number of list changes before.
     acknowledging: Mutex<Vec<(SubscriptionFilter, [u64; 3])>>,
 }
 
 impl<H: ServerHandler> Drop for Wrapped<H> {
     fn drop(&mut self) {
-        self.wrap.lives().remove(&self.id);
+        self.wrap.clients().remove(&self.id);
     }
 }
 
 impl<H: ServerHandler> Wrapped<H> {
-    pub(super) fn new(id: u64, inner: H, ours: Handler, wrap: Wrap) -> Wrapped<H> {
+    pub(super) fn new(id: u64, inner: H, bus_handler: Handler, wrap: Wrap) -> Wrapped<H> {
         Wrapped {
             id,
             inner: Arc::new(inner),
-            ours,
+            bus_handler,
             wrap,
             views: Mutex::default(),
             acknowledging: Mutex::default(),
@@ -68,183 +69,216 @@ impl<H: ServerHandler> Wrapped<H> {
         self.acknowledging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes how the lists stand before a listen request is acknowledged.
-    pub(super) fn acknowledge(&self, requested: &SubscriptionFilter) {
-        self.acknowledging().push((requested.clone(), self.wrap.moves()));
+    /// Notes the state of the lists before a listen request is acknowledged.
+    pub(super) fn note_acknowledgement(&self, requested: &SubscriptionFilter) {
+        self.acknowledging()
+            .push((requested.clone(), self.wrap.list_changes()));
     }
 
-    /// How the lists stood before a listen request was acknowledged.
-    pub(super) fn acknowledged(&self, requested: &SubscriptionFilter) -> [u64; 3] {
+    /// Returns the state of the lists before a listen request was acknowledged.
+    pub(super) fn changes_at_acknowledgement(&self, requested: &SubscriptionFilter) -> [u64; 3] {
         let mut acknowledging = self.acknowledging();
-        let place = acknowledging.iter().position(|(filter, _)| filter == requested);
-        place.map_or_else(|| self.wrap.moves(), |place| acknowledging.remove(place).1)
+        match acknowledging.iter().position(|(filter, _)| filter == requested) {
+            Some(index) => acknowledging.remove(index).1,
+            None => self.wrap.list_changes(),
+        }
     }
 
-    /// Subscribes a stream to what `filter` asks for. Answers what it must be told at once, since it was acknowledged
-    /// a while before: the lists that moved since `stood`, and the etags that moved since `begun`.
+    /// Subscribes a stream to everything that `filter` asks for. Returns also the notifications that the
+    /// stream owes, since it was acknowledged a while before: the lists that changed since `changes_before`,
+    /// and the etags that differ from `etags_before`.
     pub(super) async fn open(
         &self,
-        filter: &mut SubscriptionFilter,
-        stood: [u64; 3],
-        begun: &HashMap<String, Option<Etag>>,
-    ) -> Result<(Arc<Listening>, Vec<ServerNotification>), ErrorData> {
-        // No list moves between the beginning of the stream and the look at what moved before.
-        let steady = self.wrap.shared.listed.lock().await;
-        let listening = Listening::open(&self.ours, filter, false).await?;
-        let moves = self.wrap.moves();
-        drop(steady);
-        let asked = lists(filter).into_iter();
-        let moved = asked.filter(|kind| moves[*kind as usize] != stood[*kind as usize]);
-        let lists = moved.map(|kind| notification(&OutboxEntry::ListChanged(kind)));
-        let missed = lists.chain(missed(&listening.granted, begun)).collect();
-        Ok((listening, missed))
+        filter: SubscriptionFilter,
+        changes_before: [u64; 3],
+        etags_before: &HashMap<String, Option<Etag>>,
+    ) -> Result<(ListenStream, Vec<ServerNotification>), ErrorData> {
+        let server = &self.bus_handler.server;
+        // Locked so that no list changes between the beginning of the stream and the look at earlier changes.
+        let unchanging = self.wrap.state.listed.lock().await;
+        let accepted = AcceptedListen::open(server, filter, SessionLifetime::Connection).await?;
+        let changes = self.wrap.list_changes();
+        drop(unchanging);
+        let mut owed = Vec::new();
+        for kind in requested_lists(&accepted.filter) {
+            if changes[kind as usize] != changes_before[kind as usize] {
+                owed.push(notification(&Entry::ListChanged(kind)));
+            }
+        }
+        owed.extend(missed_updates(&accepted.subscribed, etags_before));
+        Ok((ListenStream::new(server, accepted), owed))
     }
 
-    /// The wrapped server as this request's client sees it. From its first request on, the server can be asked in this
-    /// client's name.
-    pub(super) fn live(&self, context: &RequestContext<RoleServer>) -> Live {
-        let live = Live::new(&self.inner, context);
-        self.remember(&live);
-        live
+    /// Returns the wrapped server as this request's client sees it. From the first request on, the wrapper
+    /// may ask the server in this client's name.
+    pub(super) fn client_view(&self, context: &RequestContext<RoleServer>) -> ClientView {
+        let client = ClientView::of_request(&self.inner, context);
+        self.remember(&client);
+        client
     }
 
-    pub(super) fn remember(&self, live: &Live) {
-        self.wrap.lives().entry(self.id).or_insert_with(|| live.clone());
+    pub(super) fn remember(&self, client: &ClientView) {
+        self.wrap
+            .clients()
+            .entry(self.id)
+            .or_insert_with(|| client.clone());
     }
 
-    /// The etags of what a list names, as far as there are any yet.
+    /// Returns the etags of the resources that a list names; none for those without a version.
     pub(super) async fn etags(&self, uris: &[String]) -> Result<Vec<Option<Etag>>, ErrorData> {
         let parsed: Vec<Option<ResourceUri>> = uris.iter().map(|uri| ResourceUri::new(uri).ok()).collect();
-        let known = parsed.iter().flatten().cloned().collect();
-        let etags = self.ours.bus.etags(known).await.map_err(error::stopping)?;
-        let mut etags = etags.into_iter();
-        let etag = |uri: Option<ResourceUri>| uri.and_then(|_| etags.next().flatten());
-        Ok(parsed.into_iter().map(etag).collect())
+        let valid = parsed.iter().flatten().cloned().collect();
+        let known = self.bus_handler.server.bus.etags(valid).await;
+        let mut known = known.map_err(error::stopping)?.into_iter();
+        let mut etags = Vec::with_capacity(parsed.len());
+        for uri in parsed {
+            // The bus was asked for the valid URIs only.
+            etags.push(match uri {
+                Some(_) => known.next().flatten(),
+                None => None,
+            });
+        }
+        Ok(etags)
     }
 
-    /// Learns from a list that this client was answered whole.
-    pub(super) async fn observe(&self, part: Part, items: &[Value]) -> Result<(), ErrorData> {
-        let digest = listed::digest(items);
+    /// Learns from a list if this client was answered all of it at once; a page shows too little.
+    pub(super) async fn observe<T: Serialize>(
+        &self,
+        list: ServerList,
+        items: &[T],
+        request: Option<&PaginatedRequestParams>,
+        next: Option<&String>,
+    ) -> Result<(), ErrorData> {
+        let is_first_page = !matches!(request, Some(PaginatedRequestParams { cursor: Some(_), .. }));
+        if !is_first_page || next.is_some() {
+            return Ok(());
+        }
+        let items = as_json(items);
+        let digest = listed::digest(&items);
         let last = {
             let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
-            views.insert(part, digest)
+            views.insert(list, digest)
         };
         if last == Some(digest) {
             return Ok(());
         }
-        let learnt = self.wrap.learn_list(part, items, digest).await;
-        learnt.map_err(|failure| error::list(&failure))
+        let learned = self.wrap.learn_list(list, &items, digest).await;
+        learned.map_err(|failure| error::list(&failure))
     }
 
-    /// Makes sure that the bus knows the resources that a client wants to be told of.
-    pub(super) async fn ensure(&self, live: &Live, uris: &[String]) -> Result<(), ErrorData> {
-        let uris: Vec<ResourceUri> = uris.iter().filter_map(|uri| ResourceUri::new(uri).ok()).collect();
-        let etags = self.ours.bus.etags(uris.clone()).await.map_err(error::stopping)?;
-        let unknown = uris.into_iter().zip(etags).filter(|(_, etag)| etag.is_none());
-        let learnt = self.wrap.learn_all(live, unknown.map(|(uri, _)| uri).collect());
-        learnt.await.map_err(|failure| error::list(&failure))
-    }
-
-    /// Reads the wrapped server's resources that arguments of an etag tool name: a client that asks whether its etag is
-    /// current is answered by what is there now, also when nobody said that it changed.
-    async fn renew_named(&self, live: &Live, arguments: &JsonObject) -> Result<(), ErrorData> {
-        let items = arguments.get("items").and_then(Value::as_array);
-        let named = items
-            .into_iter()
-            .flatten()
-            .filter_map(|item| item.get("uri"))
-            .chain(arguments.get("uri"))
-            .filter_map(|uri| ResourceUri::new(uri.as_str()?).ok())
-            .take(EtagToolLimits::default().items_max);
-        let mut theirs = Vec::new();
-        for uri in named {
-            if self.wrap.is_theirs(&uri).await.map_err(error::stopping)? {
-                theirs.push(uri);
+    /// Makes the bus know the resources that a client wants to subscribe to.
+    pub(super) async fn learn_unknown(&self, client: &ClientView, uris: &[String]) -> Result<(), ErrorData> {
+        let uris: Vec<ResourceUri> = uris.iter().flat_map(|uri| ResourceUri::new(uri).ok()).collect();
+        let etags = self.bus_handler.server.bus.etags(uris.clone()).await;
+        let etags = etags.map_err(error::stopping)?;
+        let mut unknown = Vec::new();
+        for (index, uri) in uris.into_iter().enumerate() {
+            if etags[index].is_none() {
+                unknown.push(uri);
             }
         }
-        let learnt = self.wrap.learn_all(live, theirs).await;
-        learnt.map_err(|failure| error::list(&failure))
+        let learned = self.wrap.learn_all(client, unknown).await;
+        learned.map_err(|failure| error::list(&failure))
+    }
+
+    /// Reads the wrapped server's resources that the arguments of an etag tool name. A client that asks
+    /// whether its etag is current then gets the state of now, also of a resource whose change was never
+    /// announced.
+    async fn renew_named(&self, client: &ClientView, arguments: &JsonObject) -> Result<(), ErrorData> {
+        let items = match arguments.get("items") {
+            Some(Value::Array(items)) => items.as_slice(),
+            _ => &[],
+        };
+        let named = items.iter().flat_map(|item| item.get("uri"));
+        let named = named.chain(arguments.get("uri"));
+        let uris = named.flat_map(|uri| ResourceUri::new(uri.as_str()?).ok());
+        let mut to_read = Vec::new();
+        // The tool refuses more items than this, so more reads would be for nothing.
+        for uri in uris.take(EtagToolLimits::default().items_max) {
+            if self.wrap.must_be_read(&uri).await.map_err(error::stopping)? {
+                to_read.push(uri);
+            }
+        }
+        let learned = self.wrap.learn_all(client, to_read).await;
+        learned.map_err(|failure| error::list(&failure))
     }
 
     /// Calls a tool of the bus, which reads the wrapped server's resources in this client's name.
-    pub(super) async fn call_ours(
+    pub(super) async fn call_bus_tool(
         &self,
-        request: rmcp::model::CallToolRequestParams,
+        request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
-    ) -> Result<rmcp::model::CallToolResponse, ErrorData> {
-        let live = self.live(&context);
+    ) -> Result<CallToolResponse, ErrorData> {
+        let client = self.client_view(&context);
         if let Some(arguments) = &request.arguments {
-            self.renew_named(&live, arguments).await?;
+            self.renew_named(&client, arguments).await?;
         }
-        let mut answer = CALLER.scope(live, self.ours.call_tool(request, context)).await?;
-        if let rmcp::model::CallToolResponse::Complete(result) = &mut answer {
-            self.sign(&mut result.meta);
+        let call = self.bus_handler.call_tool(request, context);
+        let mut answer = CALLING_CLIENT.scope(client, call).await?;
+        if let CallToolResponse::Complete(result) = &mut answer {
+            self.name_wrapped_server(&mut result.meta);
         }
         Ok(answer)
     }
 
-    /// Puts the wrapped server's name in place of the bus's: there is one server, and it is theirs.
-    pub(super) fn sign(&self, meta: &mut Option<MetaObject>) {
-        if let Some(info) = meta
-            .as_mut()
-            .and_then(|meta| meta.0.get_mut(SERVER_INFO_META_KEY))
+    /// Puts the wrapped server's name in place of the bus's: clients see one server.
+    pub(super) fn name_wrapped_server(&self, meta: &mut Option<MetaObject>) {
+        if let Some(meta) = meta
+            && let Some(info) = meta.0.get_mut(SERVER_INFO_META_KEY)
         {
             *info = json!(self.inner.get_info().server_info);
         }
     }
 
-    /// Whether a tool or prompt is one of the bus that the wrapped server does not have.
-    pub(super) async fn is_ours(&self, part: Part, name: &str, live: &Live) -> Result<bool, ErrorData> {
-        let bus = &self.ours.bus;
-        let held = match part {
-            Part::Tools => bus.tool(name).await.map(|tool| tool.is_some()),
+    /// Returns true when a tool or prompt belongs to the bus and the wrapped server has none of that name.
+    pub(super) async fn is_of_bus(
+        &self,
+        list: ServerList,
+        name: &str,
+        client: &ClientView,
+    ) -> Result<bool, ErrorData> {
+        let bus = &self.bus_handler.server.bus;
+        let held = match list {
+            ServerList::Tools => bus.tool(name).await.map(|tool| tool.is_some()),
             _ => bus.prompt(name).await.map(|prompt| prompt.is_some()),
         };
-        if !held.map_err(error::stopping)? || (part == Part::Tools && self.inner.get_tool(name).is_some()) {
+        if !held.map_err(error::stopping)? {
             return Ok(false);
         }
-        let theirs = self.wrap.has(live, part, name).await;
-        Ok(!theirs.map_err(|failure| error::list(&failure))?)
+        // The cheap question first: a router knows its tools without listing them.
+        if list == ServerList::Tools && self.inner.get_tool(name).is_some() {
+            return Ok(false);
+        }
+        let has_item = self.wrap.has_item(client, list, name).await;
+        Ok(!has_item.map_err(|failure| error::list(&failure))?)
     }
 }
 
-/// What a stream must be told that was subscribed a while after it was acknowledged: the etags that moved from what they
-/// had `begun` with to what they were at the subscription. One that had none had its first version while the stream was
-/// on its way, which is no change.
-fn missed(granted: &[(ResourceUri, Etag)], begun: &HashMap<String, Option<Etag>>) -> Vec<ServerNotification> {
-    let moved = granted.iter().filter(|(uri, now)| match begun.get(uri.as_str()) {
-        Some(Some(begun)) => begun != now,
-        Some(None) => now.version > 1,
-        None => false,
-    });
-    moved.map(|(uri, now)| updated(uri, *now)).collect()
+/// Returns the updates that a stream missed which was subscribed a while after it was acknowledged: the etags
+/// that moved between `before` and the subscription. A resource without an etag before got its first version
+/// on the way, which is no change.
+fn missed_updates(
+    subscribed: &[(ResourceUri, Etag)],
+    before: &HashMap<String, Option<Etag>>,
+) -> Vec<ServerNotification> {
+    let mut missed = Vec::new();
+    for (uri, now) in subscribed {
+        let moved = match before.get(uri.as_str()) {
+            Some(Some(before)) => before != now,
+            Some(None) => now.version > 1,
+            None => false,
+        };
+        if moved {
+            missed.push(updated(uri, *now));
+        }
+    }
+    missed
 }
 
-/// Takes "there is no such method" for "does nothing": the wrapped server leaves that part to the bus.
-pub(super) fn if_there_is(answer: Result<(), ErrorData>) -> Result<(), ErrorData> {
+/// Takes "no such method" for success: the wrapped server leaves that part to the bus.
+pub(super) fn if_implemented(answer: Result<(), ErrorData>) -> Result<(), ErrorData> {
     match answer {
         Err(refusal) if refusal.code == ErrorCode::METHOD_NOT_FOUND => Ok(()),
         other => other,
     }
-}
-
-/// Whether an answer is a whole list rather than a page of one.
-pub(super) fn is_whole(request: Option<&PaginatedRequestParams>, next: Option<&String>) -> bool {
-    request.is_none_or(|params| params.cursor.is_none()) && next.is_none()
-}
-
-/// What the wrapped server can do, and what the bus adds: it may hold items of every kind.
-pub(super) fn with_ours(mut capabilities: ServerCapabilities, revision: Revision) -> ServerCapabilities {
-    let told = (revision.is_stateless() || revision.tells_lists()).then_some(true);
-    let resources = capabilities.resources.get_or_insert_default();
-    (resources.subscribe, resources.list_changed) = (Some(true), told);
-    capabilities.tools.get_or_insert_default().list_changed = told;
-    capabilities.prompts.get_or_insert_default().list_changed = told;
-    // The bus's own tools may log.
-    capabilities.logging.get_or_insert_default();
-    if revision.is_stateless() {
-        let extensions = capabilities.extensions.get_or_insert_default();
-        extensions.insert(ETAG_META_KEY.to_owned(), Map::new());
-    }
-    capabilities
 }

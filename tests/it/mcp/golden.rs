@@ -163,14 +163,14 @@ fn assert_golden(revision: &str, frames: Frames) {
 }
 
 #[tokio::test]
-async fn the_wire_of_the_revisions_with_sessions_is_as_recorded() {
+async fn session_wire_matches_golden_frames() {
     for revision in LEGACY {
         assert_golden(revision, legacy(revision).await);
     }
 }
 
 #[tokio::test]
-async fn the_wire_of_2026_07_28_is_as_recorded() {
+async fn stateless_wire_matches_golden_frames() {
     assert_golden(MODERN, stateless().await);
 }
 

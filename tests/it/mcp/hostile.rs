@@ -151,7 +151,7 @@ fn bodies() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn malformed_messages_are_refused_and_the_service_goes_on() {
+async fn malformed_messages_are_refused() {
     let server = Server::start().await;
     server.put("demo://a", "1").await;
     let client = Client::open(server.address, "2025-11-25").await;
@@ -197,7 +197,7 @@ async fn malformed_messages_are_refused_and_the_service_goes_on() {
 }
 
 #[tokio::test]
-async fn listening_to_20_000_uris_is_refused_or_served_quickly() {
+async fn listen_to_20_000_uris_is_answered_quickly() {
     let uris: Vec<String> = (0..20_000).map(|number| format!("demo://{number}")).collect();
     let params = json!({ "notifications": { "resourceSubscriptions": uris } });
     let request = modern_post(&json!(1), "subscriptions/listen", params);
@@ -216,7 +216,7 @@ async fn listening_to_20_000_uris_is_refused_or_served_quickly() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_http_are_refused_and_the_service_goes_on() {
+async fn non_http_bytes_are_refused() {
     let server = Server::start().await;
     let endless = format!(
         "GET /mcp HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n",
@@ -257,7 +257,7 @@ async fn bytes_that_are_no_http_are_refused_and_the_service_goes_on() {
 }
 
 #[tokio::test]
-async fn headers_that_are_wrong_are_refused_and_the_service_goes_on() {
+async fn malformed_headers_are_refused() {
     let server = Server::start().await;
     let client = Client::open(server.address, "2025-11-25").await;
     let ping = request(&json!(1), "ping", json!({}));

@@ -9,7 +9,7 @@ use super::server::Server;
 const A: &str = "demo://a";
 
 #[tokio::test]
-async fn sessions_beyond_the_limit_are_refused_until_one_ends() {
+async fn sessions_beyond_limit_are_refused() {
     let server = Server::with("[session]\nmax = 2\n").await;
     server.put(A, "1").await;
     let one = Client::open(server.address, "2025-11-25").await;
@@ -38,7 +38,7 @@ async fn sessions_beyond_the_limit_are_refused_until_one_ends() {
 }
 
 #[tokio::test]
-async fn streams_beyond_the_limit_are_refused_until_one_ends() {
+async fn streams_beyond_limit_are_refused() {
     let server = Server::with("[session]\nstreams_max = 2\n").await;
     server.put(A, "1").await;
     let client = Client::open(server.address, "2025-11-25").await;
@@ -62,7 +62,7 @@ async fn streams_beyond_the_limit_are_refused_until_one_ends() {
 }
 
 #[tokio::test]
-async fn subscriptions_beyond_the_limit_are_refused_by_name_of_the_limit() {
+async fn subscriptions_beyond_limit_name_the_limit() {
     let server = Server::with("[session]\nsubscriptions_max = 2\n").await;
     let uris = ["demo://a", "demo://b", "demo://c"];
     for uri in uris {
@@ -97,7 +97,7 @@ async fn subscriptions_beyond_the_limit_are_refused_by_name_of_the_limit() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_closed_until_one_ends() {
+async fn connections_beyond_limit_are_closed() {
     let server = Server::with("[http]\nconnections_max = 3\n").await;
     let clients = [
         Client::open(server.address, "2025-11-25").await,

@@ -50,7 +50,7 @@ async fn filled(options: McpOptions) -> Local {
 }
 
 #[tokio::test]
-async fn a_fresh_session_is_told_of_each_filled_list_once_and_never_for_requests() {
+async fn new_session_gets_each_filled_list_once() {
     let local = filled(McpOptions::default()).await;
     for revision in TOLD {
         let (client, mut stream) = session(&local, revision).await;
@@ -81,7 +81,7 @@ async fn a_fresh_session_is_told_of_each_filled_list_once_and_never_for_requests
 }
 
 #[tokio::test]
-async fn one_real_change_is_told_exactly_once_and_only_its_kind() {
+async fn real_list_change_is_sent_once_to_its_kind() {
     let local = filled(McpOptions::default()).await;
     let (_client, mut stream) = session(&local, "2025-11-25").await;
     told(&local, &mut stream).await;
@@ -138,7 +138,7 @@ async fn an_empty_list_is_not_announced() {
 }
 
 #[tokio::test]
-async fn without_announcements_only_changes_are_told() {
+async fn announcements_off_sends_only_changes() {
     let mut options = McpOptions::default();
     options.announce_on_connect = false;
     let local = filled(options).await;
@@ -149,7 +149,7 @@ async fn without_announcements_only_changes_are_told() {
 }
 
 #[tokio::test]
-async fn a_session_of_2025_03_26_is_told_of_no_list_and_keeps_no_memory_of_any() {
+async fn session_of_2025_03_26_gets_no_list_changes() {
     let local = filled(McpOptions::default()).await;
     let (client, mut stream) = session(&local, "2025-03-26").await;
     for kind in ["resources", "tools", "prompts"] {
@@ -169,7 +169,7 @@ async fn a_session_of_2025_03_26_is_told_of_no_list_and_keeps_no_memory_of_any()
 }
 
 #[tokio::test]
-async fn nothing_is_sent_before_the_client_is_initialized() {
+async fn no_message_before_initialized() {
     let local = filled(McpOptions::default()).await;
     for revision in LEGACY {
         let client = Client::initialize(local.server, revision).await;
@@ -194,7 +194,7 @@ async fn nothing_is_sent_before_the_client_is_initialized() {
 }
 
 #[tokio::test]
-async fn a_change_and_its_reversal_before_the_stream_reads_are_nothing() {
+async fn reverted_list_change_is_not_sent() {
     let local = filled(McpOptions::default()).await;
     let (client, mut stream) = session(&local, "2025-11-25").await;
     told(&local, &mut stream).await;
@@ -213,7 +213,7 @@ async fn a_change_and_its_reversal_before_the_stream_reads_are_nothing() {
 }
 
 #[tokio::test]
-async fn a_listen_stream_is_told_of_the_lists_it_asked_for_and_of_none_at_its_start() {
+async fn listen_gets_requested_lists_none_at_start() {
     let local = filled(McpOptions::default()).await;
     let cases: [(Value, &[&str]); 4] = [
         (json!({ "toolsListChanged": true }), &["tools"]),
@@ -244,7 +244,7 @@ async fn a_listen_stream_is_told_of_the_lists_it_asked_for_and_of_none_at_its_st
 }
 
 #[tokio::test]
-async fn the_memory_of_a_list_advances_with_telling_and_not_without() {
+async fn list_hash_advances_only_when_sent() {
     let local = filled(McpOptions::default()).await;
     let (client, mut stream) = session(&local, "2025-11-25").await;
     told(&local, &mut stream).await;

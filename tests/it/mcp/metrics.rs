@@ -100,7 +100,7 @@ async fn told(stream: &mut Events, etag: &str) {
 }
 
 #[tokio::test]
-async fn an_exact_story_shows_exact_numbers() {
+async fn known_traffic_shows_exact_metrics() {
     let server = Server::with("[session]\nannounce_on_connect = false\n").await;
     server.put(A, "1").await;
     let before = Scrape::of(server.address).await;
@@ -184,7 +184,7 @@ async fn an_exact_story_shows_exact_numbers() {
 }
 
 #[tokio::test]
-async fn a_limit_that_is_met_is_counted_under_its_key() {
+async fn reached_limit_is_counted_under_its_key() {
     let server =
         Server::with("[session]\nsubscriptions_max = 1\n[bus]\nresources_max = 2\nbody_bytes_max = 1024\n")
             .await;
@@ -235,7 +235,7 @@ fn rows(heading: &str) -> BTreeMap<String, Row> {
 }
 
 #[tokio::test]
-async fn the_page_lists_what_is_exported_no_more_and_no_less() {
+async fn metrics_page_lists_exactly_the_exported() {
     let server = Server::start().await;
     server.put(A, "1").await;
     let client = Client::open(server.address, "2025-11-25").await;
@@ -294,7 +294,7 @@ async fn the_page_lists_what_is_exported_no_more_and_no_less() {
 }
 
 #[tokio::test]
-async fn the_page_lists_what_is_exported_of_an_attached_subscriber() {
+async fn metrics_page_lists_attached_subscriber() {
     struct Nothing;
     impl Subscriber for Nothing {
         fn take(&mut self, _: &Delivery) -> Result<(), SubscriberError> {
@@ -327,7 +327,7 @@ async fn the_page_lists_what_is_exported_of_an_attached_subscriber() {
 }
 
 #[tokio::test]
-async fn metrics_are_guarded_and_can_be_elsewhere_or_nowhere() {
+async fn metrics_are_guarded_movable_and_optional() {
     let get = Request::new("GET", "/metrics");
     let server = Server::start().await;
     for (name, value) in [("host", "evil.example"), ("origin", "https://evil.example")] {

@@ -68,7 +68,7 @@ fn puts(uris: &[String], round: usize) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_stalled_reader_costs_the_others_nothing_and_is_told_the_newest_when_it_reads_again() {
+async fn stalled_reader_slows_no_one_and_gets_newest() {
     let server = Server::start().await;
     let mut publisher = Publisher::connect(server.address).await;
     let many: Vec<String> = (0..50).map(|number| format!("demo://many/{number}")).collect();
@@ -174,7 +174,7 @@ async fn clients_that_vanish_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn sessions_whose_clients_vanished_end_when_they_were_idle_long_enough() {
+async fn vanished_clients_sessions_end_when_idle() {
     let mut options = McpOptions::default();
     options.idle_timeout = Duration::from_millis(300);
     let local = Local::with(options, Limits::default()).await;
@@ -194,7 +194,7 @@ async fn sessions_whose_clients_vanished_end_when_they_were_idle_long_enough() {
 }
 
 #[tokio::test]
-async fn publishers_that_are_faster_than_the_bus_wait_at_its_door() {
+async fn fast_publishers_wait_for_admission() {
     let server = Server::with("[bus]\nin_flight_max = 2\n").await;
     let uris: Vec<String> = (0..8).map(|number| format!("demo://{number}")).collect();
     for uri in &uris {

@@ -23,7 +23,7 @@ async fn with_two() -> Local {
 }
 
 #[tokio::test]
-async fn only_the_session_that_subscribed_is_told() {
+async fn only_subscribed_session_gets_update() {
     let local = with_two().await;
     for revision in LEGACY {
         let (one, two) = (
@@ -62,7 +62,7 @@ async fn subscribing_twice_is_one_subscription() {
 }
 
 #[tokio::test]
-async fn a_uri_that_is_unknown_or_not_subscribable_is_refused_by_name() {
+async fn unknown_or_unsubscribable_uri_is_named() {
     let local = with_two().await;
     let fixed = Resource::text("demo://fixed", "1").unwrap().subscribable(false);
     local.bus.register(fixed).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_uri_that_is_unknown_or_not_subscribable_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn nothing_is_told_after_unsubscribing() {
+async fn unsubscribed_session_gets_no_update() {
     let local = with_two().await;
     let client = Client::open(local.server, "2025-06-18").await;
     let mut stream = client.stream().await;
@@ -117,7 +117,7 @@ async fn nothing_is_told_after_unsubscribing() {
 }
 
 #[tokio::test]
-async fn delete_ends_the_session_with_all_it_subscribed_to() {
+async fn delete_ends_session_and_subscriptions() {
     let local = with_two().await;
     for revision in LEGACY {
         let client = Client::open(local.server, revision).await;
@@ -139,7 +139,7 @@ async fn delete_ends_the_session_with_all_it_subscribed_to() {
 }
 
 #[tokio::test]
-async fn the_subscribers_of_a_removed_resource_get_one_last_update() {
+async fn removed_resource_gets_one_last_update() {
     let local = with_two().await;
     let client = Client::open(local.server, "2025-11-25").await;
     let mut stream = client.stream().await;
@@ -170,7 +170,7 @@ async fn the_subscribers_of_a_removed_resource_get_one_last_update() {
 }
 
 #[tokio::test]
-async fn a_tool_that_changes_a_resource_tells_its_caller_too() {
+async fn tool_change_reaches_its_caller() {
     let local = with_two().await;
     let bus = local.bus.downgrade();
     let tool = Tool::new("change", move |_: Map<String, Value>| {
@@ -200,7 +200,7 @@ async fn a_tool_that_changes_a_resource_tells_its_caller_too() {
 }
 
 #[tokio::test]
-async fn one_publish_reaches_a_session_a_listen_stream_and_a_client_on_stdio_alike() {
+async fn publish_reaches_session_listen_and_stdio() {
     let local = with_two().await;
     let client = Client::open(local.server, "2025-11-25").await;
     let mut stream = client.stream().await;
@@ -235,7 +235,7 @@ async fn one_publish_reaches_a_session_a_listen_stream_and_a_client_on_stdio_ali
 }
 
 #[tokio::test]
-async fn of_one_uri_the_newest_version_is_told_and_none_goes_backward() {
+async fn uri_versions_arrive_newest_and_never_backward() {
     let local = with_two().await;
     let client = Client::open(local.server, "2025-06-18").await;
     let mut stream = client.stream().await;
@@ -252,7 +252,7 @@ async fn of_one_uri_the_newest_version_is_told_and_none_goes_backward() {
 }
 
 #[tokio::test]
-async fn listen_streams_of_one_client_are_told_apart_by_ids_of_their_own_type() {
+async fn listen_streams_keep_ids_in_their_json_type() {
     let local = with_two().await;
     let ids = [
         json!("1"),
@@ -277,7 +277,7 @@ async fn listen_streams_of_one_client_are_told_apart_by_ids_of_their_own_type() 
 }
 
 #[tokio::test]
-async fn a_listen_stream_acknowledges_first_and_only_what_it_honours() {
+async fn listen_acknowledges_only_accepted_part() {
     let local = with_two().await;
     let fixed = Resource::text("demo://fixed", "1").unwrap().subscribable(false);
     local.bus.register(fixed).await.unwrap();
@@ -297,7 +297,7 @@ async fn a_listen_stream_acknowledges_first_and_only_what_it_honours() {
 }
 
 #[tokio::test]
-async fn a_listen_stream_with_nothing_to_honour_ends_gracefully_at_once() {
+async fn listen_without_accepted_part_ends_at_once() {
     let local = with_two().await;
     for filter in [
         json!({}),
@@ -318,7 +318,7 @@ async fn a_listen_stream_with_nothing_to_honour_ends_gracefully_at_once() {
 }
 
 #[tokio::test]
-async fn a_shutdown_tells_what_is_pending_then_ends_listen_streams_with_their_result() {
+async fn shutdown_delivers_then_ends_listen_gracefully() {
     let local = with_two().await;
     let client = Client::open(local.server, "2025-11-25").await;
     let mut stream = client.stream().await;

@@ -71,7 +71,7 @@ fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_second_stream_takes_over_and_the_first_takes_over_again() {
+async fn session_streams_take_over_from_each_other() {
     let (local, client) = session("2025-11-25").await;
     let mut first = client.stream().await;
     let mut second = client.stream().await;
@@ -86,7 +86,7 @@ async fn a_second_stream_takes_over_and_the_first_takes_over_again() {
 }
 
 #[tokio::test]
-async fn what_changed_while_no_stream_was_open_is_told_once_at_its_newest() {
+async fn change_without_stream_arrives_once_and_newest() {
     for revision in LEGACY {
         let (local, client) = session(revision).await;
         local.put(A, "2").await;
@@ -102,7 +102,7 @@ async fn what_changed_while_no_stream_was_open_is_told_once_at_its_newest() {
 }
 
 #[tokio::test]
-async fn resuming_brings_what_came_after_the_last_event_and_nothing_twice() {
+async fn resume_sends_later_events_once() {
     for revision in LEGACY {
         let (local, client) = session(revision).await;
         let mut stream = client.stream().await;
@@ -144,7 +144,7 @@ async fn resuming_brings_what_came_after_the_last_event_and_nothing_twice() {
 }
 
 #[tokio::test]
-async fn an_id_that_was_never_handed_out_brings_everything_again() {
+async fn unknown_event_id_resends_everything() {
     let (local, client) = session("2025-11-25").await;
     let mut stream = client.stream().await;
     local.put(A, "2").await;
@@ -165,7 +165,7 @@ async fn an_id_that_was_never_handed_out_brings_everything_again() {
 }
 
 #[tokio::test]
-async fn only_2025_11_25_begins_with_an_event_to_resume_from() {
+async fn only_2025_11_25_primes_its_streams() {
     for revision in LEGACY {
         let (local, client) = session(revision).await;
         let mut stream = client.stream().await;
@@ -183,7 +183,7 @@ async fn only_2025_11_25_begins_with_an_event_to_resume_from() {
 }
 
 #[tokio::test]
-async fn a_session_has_a_few_streams_at_most() {
+async fn streams_per_session_are_limited() {
     let (local, client) = session("2025-11-25").await;
     let mut streams = Vec::new();
     for _ in 0..4 {
@@ -216,7 +216,7 @@ async fn a_silent_stream_carries_comments() {
 }
 
 #[tokio::test]
-async fn an_idle_session_ends_but_not_while_a_stream_is_open() {
+async fn idle_session_ends_unless_streaming() {
     let mut options = McpOptions::default();
     options.idle_timeout = Duration::from_millis(300);
     let local = Local::with(options, Limits::default()).await;

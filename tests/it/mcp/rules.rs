@@ -13,7 +13,7 @@ fn ping() -> Value {
 }
 
 #[tokio::test]
-async fn a_request_without_session_is_refused_and_one_of_an_unknown_session_not_found() {
+async fn missing_session_is_400_and_unknown_404() {
     let local = Local::start().await;
     let without = Request::post(ping().to_string());
     for request in [without.clone(), Request::stream(), Request::new("DELETE", "/mcp")] {
@@ -27,7 +27,7 @@ async fn a_request_without_session_is_refused_and_one_of_an_unknown_session_not_
 }
 
 #[tokio::test]
-async fn a_foreign_host_or_origin_is_forbidden_whatever_the_method() {
+async fn foreign_host_or_origin_is_forbidden() {
     let local = Local::start().await;
     let client = Client::open(local.server, "2025-11-25").await;
     let requests = [
@@ -60,7 +60,7 @@ async fn a_foreign_host_or_origin_is_forbidden_whatever_the_method() {
 }
 
 #[tokio::test]
-async fn the_wrong_accept_or_content_type_is_refused() {
+async fn wrong_accept_or_content_type_is_refused() {
     let local = Local::start().await;
     let client = Client::open(local.server, "2025-11-25").await;
     let post = client.with_headers(Request::post(ping().to_string()));
@@ -89,7 +89,7 @@ async fn get_and_delete_do_not_exist_on_2026_07_28() {
 }
 
 #[tokio::test]
-async fn a_body_beyond_the_limit_is_413_and_one_at_the_limit_is_served() {
+async fn body_beyond_limit_is_413() {
     let mut options = McpOptions::default();
     options.body_bytes_max = 1_000;
     let local = Local::with(options, Limits::default()).await;
@@ -104,7 +104,7 @@ async fn a_body_beyond_the_limit_is_413_and_one_at_the_limit_is_served() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_json_is_a_parse_error() {
+async fn non_json_body_is_parse_error() {
     let local = Local::start().await;
     for body in [
         "",
@@ -130,7 +130,7 @@ async fn a_body_that_is_no_json_is_a_parse_error() {
 }
 
 #[tokio::test]
-async fn an_unknown_method_names_the_request_it_answers() {
+async fn unknown_method_error_names_its_request() {
     let local = Local::start().await;
     for revision in LEGACY {
         let client = Client::open(local.server, revision).await;
@@ -161,7 +161,7 @@ async fn an_unknown_method_names_the_request_it_answers() {
 }
 
 #[tokio::test]
-async fn a_modern_request_must_agree_with_its_headers() {
+async fn modern_request_must_agree_with_headers() {
     let local = Local::start().await;
     let good = modern_post(&json!(1), "tools/list", json!({}));
     assert_eq!(good.send(local.server).await.status, 200);
@@ -186,7 +186,7 @@ async fn a_modern_request_must_agree_with_its_headers() {
 }
 
 #[tokio::test]
-async fn a_version_header_of_no_revision_is_refused_whatever_the_method() {
+async fn unknown_version_header_is_refused() {
     let local = Local::start().await;
     let client = Client::open(local.server, "2025-11-25").await;
     for version in ["2099-01-01", "", "nonsense"] {
@@ -205,7 +205,7 @@ async fn a_version_header_of_no_revision_is_refused_whatever_the_method() {
 }
 
 #[tokio::test]
-async fn an_error_names_an_id_as_it_was_written() {
+async fn error_repeats_id_as_written() {
     let local = Local::start().await;
     for id in [
         "9".repeat(400),
@@ -225,7 +225,7 @@ async fn an_error_names_an_id_as_it_was_written() {
 }
 
 #[tokio::test]
-async fn an_unknown_version_is_answered_with_the_newest_that_has_initialize() {
+async fn unknown_version_negotiates_newest_with_sessions() {
     let local = Local::start().await;
     for asked in ["1999-01-01", "2099-01-01", MODERN] {
         let reply = Request::post(initialize(asked).to_string())
@@ -237,7 +237,7 @@ async fn an_unknown_version_is_answered_with_the_newest_that_has_initialize() {
 }
 
 #[tokio::test]
-async fn a_batch_of_2025_03_26_is_answered_message_by_message() {
+async fn batch_is_answered_message_by_message() {
     let local = Local::start().await;
     local.put("demo://a", "1").await;
     let client = Client::initialize(local.server, "2025-03-26").await;
@@ -272,7 +272,7 @@ async fn a_batch_of_2025_03_26_is_answered_message_by_message() {
 }
 
 #[tokio::test]
-async fn a_batch_of_notifications_has_no_answer() {
+async fn notification_batch_has_no_answer() {
     let local = Local::start().await;
     let client = Client::initialize(local.server, "2025-03-26").await;
     let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
@@ -284,7 +284,7 @@ async fn a_batch_of_notifications_has_no_answer() {
 }
 
 #[tokio::test]
-async fn an_empty_or_endless_batch_is_refused_and_so_is_one_of_another_revision() {
+async fn empty_huge_or_foreign_batch_is_refused() {
     let local = Local::start().await;
     let refused = |reply: Reply| (reply.status, reply.error().0);
     let client = Client::open(local.server, "2025-03-26").await;
@@ -319,7 +319,7 @@ async fn an_empty_or_endless_batch_is_refused_and_so_is_one_of_another_revision(
 }
 
 #[tokio::test]
-async fn a_list_is_paged_by_cursors_that_bring_each_item_once() {
+async fn list_pages_bring_each_item_once() {
     let local = Local::start().await;
     for number in 0..250 {
         local.put(&format!("demo://{number}"), "1").await;
@@ -363,7 +363,7 @@ async fn a_list_is_paged_by_cursors_that_bring_each_item_once() {
 }
 
 #[tokio::test]
-async fn only_2026_07_28_is_told_how_long_it_may_keep_an_answer() {
+async fn only_2026_07_28_gets_cache_hints() {
     let mut options = McpOptions::default();
     options.cache.ttl = std::time::Duration::from_secs(7);
     options.cache.public = true;

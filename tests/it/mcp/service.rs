@@ -30,7 +30,7 @@ async fn seen_by_session(client: &Client) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn the_same_etag_is_seen_at_every_window() {
+async fn etag_is_same_in_every_answer() {
     let server = Server::start().await;
     server.put(A, "first").await;
     let client = Client::open(server.address, "2025-11-25").await;
@@ -72,7 +72,7 @@ async fn the_same_etag_is_seen_at_every_window() {
 }
 
 #[tokio::test]
-async fn a_client_that_polls_is_not_stale_until_the_content_changes() {
+async fn polling_client_is_stale_only_after_change() {
     let server = Server::start().await;
     let etag = server.put(A, "same").await;
     let client = Client::open(server.address, "2024-11-05").await;
@@ -101,7 +101,7 @@ async fn a_client_that_polls_is_not_stale_until_the_content_changes() {
 }
 
 #[tokio::test]
-async fn waiting_for_a_change_returns_with_the_change() {
+async fn wait_returns_with_the_change() {
     let server = Server::start().await;
     let etag = server.put(A, "1").await;
     let client = Client::open(server.address, "2025-06-18").await;
@@ -124,7 +124,7 @@ async fn waiting_for_a_change_returns_with_the_change() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_every_stream_after_its_last_message_and_the_process_with_0() {
+async fn signal_ends_streams_gracefully_and_exits_0() {
     let mut server = Server::with("[session]\nannounce_on_connect = false\n").await;
     server.put(A, "1").await;
     let mut streams = Vec::new();
@@ -157,7 +157,7 @@ async fn a_signal_ends_every_stream_after_its_last_message_and_the_process_with_
 }
 
 #[tokio::test]
-async fn sessions_that_ended_are_found_in_no_survey() {
+async fn ended_session_is_not_listed() {
     let server = Server::start().await;
     server.put(A, "1").await;
     let client = Client::open(server.address, "2025-11-25").await;

@@ -62,7 +62,7 @@ async fn id_of(server: &Server, subscriptions: usize) -> Value {
 }
 
 #[tokio::test]
-async fn a_peer_that_stops_reading_with_full_buffers_is_cut_off_at_the_write_deadline() {
+async fn blocked_peer_is_cut_off_at_write_deadline() {
     let server = Server::with("[http]\nwrite_timeout = \"3s\"\n").await;
     let many = many();
     put_all(&server, &many, 0).await;
@@ -101,7 +101,7 @@ async fn a_peer_that_stops_reading_with_full_buffers_is_cut_off_at_the_write_dea
 }
 
 #[tokio::test]
-async fn a_peer_that_stops_reading_what_the_kernel_holds_is_cut_off_too() {
+async fn peer_blocked_inside_kernel_is_cut_off() {
     let server = Server::with("[http]\nwrite_timeout = \"1s\"\n").await;
     let long: Vec<String> = (0..3)
         .map(|number| format!("demo://long/{}/{number}", "x".repeat(1_900)))
@@ -121,7 +121,7 @@ async fn a_peer_that_stops_reading_what_the_kernel_holds_is_cut_off_too() {
 }
 
 #[tokio::test]
-async fn a_stalled_session_ends_and_each_era_can_read_why() {
+async fn stalled_session_reads_reason_in_both_eras() {
     let server = Server::with("[session]\nstall_timeout = \"1s\"\n").await;
     let many = many();
     put_all(&server, &many, 0).await;
@@ -169,7 +169,7 @@ async fn a_stalled_session_ends_and_each_era_can_read_why() {
 }
 
 #[tokio::test]
-async fn an_operator_ends_sessions_and_each_era_can_read_it() {
+async fn evicted_session_reads_reason_in_both_eras() {
     let server = Server::start().await;
     server.put(A, "1").await;
     let mut ends = Vec::new();
@@ -219,7 +219,7 @@ async fn last_comment(stream: &mut Events) -> (String, Option<Value>) {
 }
 
 #[tokio::test]
-async fn sessions_that_are_old_enough_end_gracefully_one_by_one() {
+async fn old_sessions_end_gracefully() {
     let server = Server::with("[session]\nage_max = \"4s\"\n").await;
     server.put(A, "1").await;
     let client = Client::open(server.address, "2025-06-18").await;
@@ -243,7 +243,7 @@ async fn sessions_that_are_old_enough_end_gracefully_one_by_one() {
 }
 
 #[tokio::test]
-async fn one_address_has_as_many_sessions_as_it_may_and_no_more() {
+async fn sessions_per_address_are_limited() {
     let server = Server::with("[session]\nper_peer_max = 2\n").await;
     server.put(A, "1").await;
     let one = Client::open(server.address, "2025-11-25").await;
@@ -273,7 +273,7 @@ async fn one_address_has_as_many_sessions_as_it_may_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_client_on_stdio_that_stops_reading_is_seen_and_left_alone() {
+async fn stalled_stdio_client_is_reported_not_ended() {
     let mut limits = Limits::default();
     limits.stalled_after = Duration::from_millis(200);
     let bus = Bus::builder().limits(limits).start().expect("a bus");
@@ -346,7 +346,7 @@ async fn stalled(server: &Server) -> String {
 }
 
 #[tokio::test]
-async fn those_that_stall_are_counted_while_they_do() {
+async fn stalled_sessions_are_counted() {
     let server = Server::start().await;
     let many = many();
     put_all(&server, &many, 0).await;

@@ -71,7 +71,7 @@ async fn modern(arguments: &[&str]) -> StdioClient {
 }
 
 #[tokio::test]
-async fn listen_streams_on_stdio_are_acknowledged_tagged_and_ended_silently_by_their_client() {
+async fn stdio_listen_is_acknowledged_tagged_and_ended() {
     let mut client = modern(&[]).await;
     client
         .send(&listen(json!("1"), updates(&[A, "workspace:///nowhere"])))
@@ -120,7 +120,7 @@ async fn listen_streams_on_stdio_are_acknowledged_tagged_and_ended_silently_by_t
 }
 
 #[tokio::test]
-async fn a_session_on_stdio_subscribes_and_unsubscribes_in_every_older_revision() {
+async fn stdio_session_subscribes_in_older_revisions() {
     for revision in super::client::LEGACY {
         let mut client = legacy(revision, &[]).await;
         for uri in [A, B] {
@@ -158,7 +158,7 @@ async fn a_session_on_stdio_subscribes_and_unsubscribes_in_every_older_revision(
 }
 
 #[tokio::test]
-async fn a_session_on_stdio_is_told_of_each_list_once() {
+async fn stdio_session_gets_each_list_once() {
     let mut client = legacy("2025-11-25", &[]).await;
     client
         .send(&request(json!(9), "resources/subscribe", json!({ "uri": B })))
@@ -178,14 +178,14 @@ async fn a_session_on_stdio_is_told_of_each_list_once() {
 }
 
 #[tokio::test]
-async fn the_end_of_stdin_ends_the_service_even_before_it_was_used() {
+async fn stdin_end_stops_unused_service() {
     let mut client = StdioClient::start(&[]);
     client.close_input();
     client.assert_ended().await;
 }
 
 #[tokio::test]
-async fn the_end_of_stdin_ends_open_listen_streams_at_once() {
+async fn stdin_end_ends_listen_streams() {
     let mut client = modern(&[]).await;
     client.send(&listen(json!("open"), updates(&[A]))).await;
     client.message().await;
@@ -202,7 +202,7 @@ async fn the_end_of_stdin_ends_open_listen_streams_at_once() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_listen_streams_on_stdio_with_their_result() {
+async fn signal_ends_stdio_listen_with_result() {
     let mut client = modern(&[]).await;
     client.send(&listen(json!("end"), updates(&[A]))).await;
     client.message().await;
@@ -217,7 +217,7 @@ async fn a_signal_ends_listen_streams_on_stdio_with_their_result() {
 }
 
 #[tokio::test]
-async fn stdout_belongs_to_the_protocol_when_http_is_served_beside_it() {
+async fn stdout_carries_only_mcp_beside_http() {
     let mut client = StdioClient::start(&["--listen", "127.0.0.1:0"]);
     let address = client.address().await;
     client.send(&initialize("2025-11-25")).await;
@@ -230,7 +230,7 @@ async fn stdout_belongs_to_the_protocol_when_http_is_served_beside_it() {
 }
 
 #[tokio::test]
-async fn lines_that_are_no_messages_do_not_end_a_session_on_stdio() {
+async fn stdio_session_survives_malformed_lines() {
     let mut client = legacy("2025-06-18", &[]).await;
     let deep = "[".repeat(100_000);
     for line in [
@@ -251,7 +251,7 @@ async fn lines_that_are_no_messages_do_not_end_a_session_on_stdio() {
 }
 
 #[tokio::test]
-async fn a_script_on_stdin_is_answered_and_told_of_its_lists_before_the_process_ends() {
+async fn stdin_script_gets_everything_before_exit() {
     let mut client = StdioClient::start(&[]);
     // The etag tools fill the list of tools.
     client.send(&initialize("2025-11-25")).await;

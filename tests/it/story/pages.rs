@@ -5,27 +5,27 @@ use std::fs;
 use super::{Story, wait};
 
 #[test]
-fn the_page_on_embedding_does_what_it_says() {
+fn embedding_page_works_as_printed() {
     Story::new(include_str!("../../../docs/embed.md")).follow();
 }
 
 #[test]
-fn the_page_on_watching_does_what_it_says() {
+fn watching_page_works_as_printed() {
     Story::new(include_str!("../../../docs/watch.md")).follow();
 }
 
 #[test]
-fn the_page_on_events_does_what_it_says() {
+fn events_page_works_as_printed() {
     Story::new(include_str!("../../../docs/events.md")).follow();
 }
 
 #[test]
-fn the_page_on_wrapping_does_what_it_says() {
+fn wrapping_page_works_as_printed() {
     Story::new(include_str!("../../../docs/wrap.md")).follow();
 }
 
 #[test]
-fn the_page_on_the_http_api_explains_why_a_session_was_not_told() {
+fn http_api_page_explains_missing_update() {
     let page = include_str!("../../../docs/http-api.md");
     let (_, rest) = page.split_once("## Who is slow").unwrap();
     let (section, _) = rest.split_once("\n## ").unwrap();
@@ -33,7 +33,7 @@ fn the_page_on_the_http_api_explains_why_a_session_was_not_told() {
 }
 
 #[test]
-fn the_page_on_folders_does_what_it_says() {
+fn folders_page_works_as_printed() {
     let mut story = Story::new(include_str!("../../../docs/workspace.md"));
     for _ in 0..2 {
         assert!(story.step());

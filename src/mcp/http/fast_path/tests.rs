@@ -1,15 +1,18 @@
-//! Whatever is sent, the fast path answers what rmcp's path answers, or nothing.
+//! The fast path gives the answer of rmcp's path or none, for plain, odd and hostile requests.
+
+mod variants;
 
 use std::time::Duration;
 
-use ::http::header::{HOST, ORIGIN};
-use ::http::{HeaderValue, Method, Request};
+use ::http::header::{ACCEPT, CONTENT_TYPE, HOST, ORIGIN};
+use ::http::{HeaderName, HeaderValue, Method, Request};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 
 use super::super::Endpoint;
+use super::super::headers::{JSON, LAST_EVENT_ID};
 use super::*;
 use crate::etag_tools::{self, EtagToolLimits, with_client_etag};
 use crate::mcp::McpOptions;
@@ -18,22 +21,19 @@ use crate::{Bus, Limits, Resource, ResourceTemplate, Tool, ToolOutput};
 const NOW: u64 = 1_700_000_000;
 const HERE: &str = "localhost:8080";
 
-/// A header with the values it is sent with; none: it is left out.
-type Sent = Vec<(HeaderName, Vec<&'static [u8]>)>;
-
-/// A request as a client wrote it.
+/// A request in the bytes that a client sends.
 #[derive(Debug, Clone)]
-struct Written {
+struct RawRequest {
     headers: Vec<(HeaderName, Vec<u8>)>,
     body: Vec<u8>,
 }
 
-impl Written {
+impl RawRequest {
     fn head(&self) -> Request<()> {
         let mut request = Request::new(());
         *request.method_mut() = Method::POST;
         for (name, value) in &self.headers {
-            // What is no header value cannot be sent.
+            // Bytes that are no header value cannot be sent.
             if let Ok(value) = HeaderValue::from_bytes(value) {
                 request.headers_mut().append(name, value);
             }
@@ -42,33 +42,33 @@ impl Written {
     }
 }
 
-/// What is seen of an answer.
+/// The parts of an answer that a client sees.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct SeenAnswer {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
 }
 
-async fn seen(answer: Answer) -> Seen {
+async fn seen(answer: Answer) -> SeenAnswer {
     let (parts, body) = answer.into_parts();
     let Ok(body) = body.collect().await;
-    Seen {
+    SeenAnswer {
         status: parts.status,
         headers: parts.headers,
         body: body.to_bytes(),
     }
 }
 
-/// An endpoint, and the session of each revision that has them.
-struct Bench {
+/// An endpoint with a session of each revision that has sessions.
+struct PollBench {
     bus: Bus,
     endpoint: Endpoint,
     sessions: Vec<(&'static str, String)>,
 }
 
-impl Bench {
-    async fn start() -> Bench {
+impl PollBench {
+    async fn start() -> PollBench {
         let mut limits = Limits::default();
         limits.shards = 1;
         let bus = Bus::builder().limits(limits).clock(|| NOW).start().unwrap();
@@ -81,7 +81,7 @@ impl Bench {
         let template = ResourceTemplate::new("demo://t/{x}", |_, _| async { Ok(None) }).unwrap();
         bus.add_template(template).await.unwrap();
         let endpoint = Endpoint::new(bus.clone(), McpOptions::default());
-        let mut bench = Bench {
+        let mut bench = PollBench {
             bus,
             endpoint,
             sessions: Vec::new(),
@@ -100,55 +100,66 @@ impl Bench {
         let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"},
         }});
-        let written = Written {
+        let request = RawRequest {
             headers: plain_headers(&[]),
             body: initialize.to_string().into(),
         };
         let answer = self
             .endpoint
-            .handle(written.head().map(|()| full(&written)))
+            .handle(request.head().map(|()| body_of(&request)))
             .await;
         answer.headers()[&SESSION_ID].to_str().unwrap().to_owned()
     }
 
-    /// The way all requests go.
-    async fn fast(&self, written: &Written) -> Seen {
-        seen(self.endpoint.handle(written.head().map(|()| full(written))).await).await
+    /// Sends a request the way that all requests go.
+    async fn fast(&self, request: &RawRequest) -> SeenAnswer {
+        seen(
+            self.endpoint
+                .handle(request.head().map(|()| body_of(request)))
+                .await,
+        )
+        .await
     }
 
-    /// The same without the fast path, and without what is remembered of hosts.
-    async fn slow(&self, written: &Written) -> Seen {
-        let inner = &self.endpoint.inner;
-        let (parts, ()) = written.head().into_parts();
-        if let Some(refusal) = inner.refusal_of_rmcp(&parts).await {
+    /// Sends a request past the fast path, and past the remembered hosts.
+    async fn slow(&self, request: &RawRequest) -> SeenAnswer {
+        let state = &self.endpoint.state;
+        let (parts, ()) = request.head().into_parts();
+        if let Some(refusal) = state.refusal_of_rmcp(&parts).await {
             return seen(refusal).await;
         }
-        let body = Bytes::from(written.body.clone());
+        let body = Bytes::from(request.body.clone());
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-            return seen(inner.batch(parts, &body).await).await;
+            return seen(state.batch(parts, &body).await).await;
         }
-        seen(inner.message(parts, body).await).await
+        seen(state.message(parts, body).await).await
     }
 
-    async fn is_fast(&self, written: &Written) -> bool {
-        let headers = written.head().headers().clone();
-        let answer = self.endpoint.inner.answer_poll(&headers, &written.body).await;
+    async fn is_fast(&self, request: &RawRequest) -> bool {
+        let headers = request.head().headers().clone();
+        let answer = self
+            .endpoint
+            .state
+            .fast_path
+            .answer(&headers, &request.body)
+            .await;
         answer.is_some()
     }
 
-    async fn same_both_ways(&self, written: &Written) {
-        let (fast, slow) = (self.fast(written).await, self.slow(written).await);
-        assert_eq!(fast, slow, "{written:?}");
+    async fn assert_same(&self, request: &RawRequest) {
+        let fast = self.fast(request).await;
+        let slow = self.slow(request).await;
+        assert_eq!(fast, slow, "{request:?}");
     }
 
-    /// A plain poll of this revision.
-    fn plain(&self, revision: &'static str) -> Parts {
-        Parts::plain(&self.sessions, revision)
+    /// Returns a plain poll of this revision.
+    fn plain(&self, revision: &'static str) -> PollParts {
+        PollParts::plain(&self.sessions, revision)
     }
 }
 
-fn full(written: &Written) -> Full<Bytes> {
-    Full::new(Bytes::from(written.body.clone()))
+fn body_of(request: &RawRequest) -> Full<Bytes> {
+    Full::new(Bytes::from(request.body.clone()))
 }
 
 fn plain_headers(more: &[(HeaderName, &str)]) -> Vec<(HeaderName, Vec<u8>)> {
@@ -162,17 +173,17 @@ fn plain_headers(more: &[(HeaderName, &str)]) -> Vec<(HeaderName, Vec<u8>)> {
         .collect()
 }
 
-/// A poll in parts that can be changed one by one; a field without a value is left out.
+/// A poll whose headers and fields can be changed one by one; a field without a value is left out.
 #[derive(Debug, Clone)]
-struct Parts {
+struct PollParts {
     headers: Vec<(HeaderName, Vec<u8>)>,
     fields: Vec<(&'static str, Option<String>)>,
 }
 
 const META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
 
-impl Parts {
-    fn plain(sessions: &[(&'static str, String)], revision: &'static str) -> Parts {
+impl PollParts {
+    fn plain(sessions: &[(&'static str, String)], revision: &'static str) -> PollParts {
         let session = sessions.iter().find(|(of, _)| *of == revision);
         let more = match session {
             Some((_, key)) => vec![(SESSION_ID, key.as_str()), (PROTOCOL_VERSION, revision)],
@@ -183,7 +194,7 @@ impl Parts {
             ],
         };
         let field = |name, value: &str| (name, Some(value.to_owned()));
-        Parts {
+        PollParts {
             headers: plain_headers(&more),
             fields: vec![
                 field("jsonrpc", r#""2.0""#),
@@ -220,7 +231,7 @@ impl Parts {
             .extend(values.iter().map(|value| (name.clone(), value.to_vec())));
     }
 
-    /// The JSON object of these fields.
+    /// Writes the JSON object of these fields.
     fn object(&self, names: &[&str], more: &str) -> String {
         let fields = names
             .iter()
@@ -229,7 +240,7 @@ impl Parts {
         format!("{{{}}}", fields.join(","))
     }
 
-    fn written(&self) -> Written {
+    fn request(&self) -> RawRequest {
         let mut parts = self.clone();
         if self.field("arguments").is_none() {
             let arguments = self.object(&["uri", "client_etag"], "more arguments");
@@ -240,255 +251,13 @@ impl Parts {
             parts.set("params", Some(&params));
         }
         let body = parts.object(&["jsonrpc", "id", "method", "params"], "more");
-        let (before, after) = (self.field("before"), self.field("after"));
-        Written {
+        let before = self.field("before").unwrap_or_default();
+        let after = self.field("after").unwrap_or_default();
+        RawRequest {
             headers: self.headers.clone(),
-            body: format!("{}{body}{}", before.unwrap_or(""), after.unwrap_or("")).into(),
+            body: format!("{before}{body}{after}").into(),
         }
     }
-}
-
-/// What headers are sent with instead.
-fn other_headers() -> Sent {
-    let some = |values: &[&'static str]| values.iter().map(|value| value.as_bytes()).collect::<Vec<_>>();
-    vec![
-        (HOST, vec![]),
-        (HOST, some(&["evil.example"])),
-        (HOST, some(&["LOCALHOST"])),
-        (HOST, some(&["[::1]:9"])),
-        (HOST, some(&["no host"])),
-        (HOST, some(&[HERE, "evil.example"])),
-        (ORIGIN, some(&["http://evil.example"])),
-        (ORIGIN, some(&["http://localhost:3000"])),
-        (ORIGIN, some(&["null"])),
-        (CONTENT_TYPE, vec![]),
-        (CONTENT_TYPE, some(&["text/plain"])),
-        (CONTENT_TYPE, some(&["Application/JSON"])),
-        (CONTENT_TYPE, some(&["application/json; charset=utf-8"])),
-        (CONTENT_TYPE, some(&["application/json", "text/plain"])),
-        (CONTENT_TYPE, vec![b"application/json\xff"]),
-        (ACCEPT, vec![]),
-        (ACCEPT, some(&["*/*"])),
-        (ACCEPT, some(&["application/json"])),
-        (ACCEPT, some(&["text/event-stream,application/json"])),
-        (ACCEPT, some(&["text/event-stream , application/json,*/*"])),
-        (ACCEPT, some(&["application/json", "text/event-stream"])),
-        (ACCEPT, some(&["application/json, text/event-stream;q=0"])),
-        (ACCEPT, some(&["application/json;q=0.5, text/event-stream"])),
-        (ACCEPT, some(&["\"application/json, text/event-stream\""])),
-        (ACCEPT, some(&["application/json\t, text/event-stream"])),
-        (ACCEPT, some(&["Application/Json, text/event-stream"])),
-        (ACCEPT, vec![b"application/json, text/event-stream\xe9"]),
-        (PROTOCOL_VERSION, vec![]),
-        (PROTOCOL_VERSION, some(&["2024-11-05"])),
-        (PROTOCOL_VERSION, some(&["2025-03-26"])),
-        (PROTOCOL_VERSION, some(&["2025-06-18"])),
-        (PROTOCOL_VERSION, some(&["2025-11-25"])),
-        (PROTOCOL_VERSION, some(&["2026-07-28"])),
-        (PROTOCOL_VERSION, some(&["2099-01-01"])),
-        (PROTOCOL_VERSION, some(&[""])),
-        (PROTOCOL_VERSION, some(&[" 2025-11-25"])),
-        (PROTOCOL_VERSION, some(&["2025-11-25", "2026-07-28"])),
-        (PROTOCOL_VERSION, some(&["2026-07-28", "2026-07-28"])),
-        (PROTOCOL_VERSION, vec![b"\xff"]),
-        (SESSION_ID, vec![]),
-        (SESSION_ID, some(&["0123456789abcdef0123456789abcdef"])),
-        (SESSION_ID, some(&["0123456789abcdef0123456789abcdef", "x"])),
-        (SESSION_ID, vec![b"\xff"]),
-        (MCP_METHOD, vec![]),
-        (MCP_METHOD, some(&["tools/list"])),
-        (MCP_METHOD, some(&["Tools/Call"])),
-        (MCP_METHOD, some(&[METHOD, METHOD])),
-        (MCP_NAME, vec![]),
-        (MCP_NAME, some(&["read_resource"])),
-        (MCP_NAME, some(&["=?base64?Z2V0X3Jlc291cmNlX2V0YWc=?="])),
-        (MCP_NAME, some(&["get_resource_etag", "get_resource_etag"])),
-        (HeaderName::from_static("mcp-param-uri"), some(&["demo://b"])),
-        (HeaderName::from_static("last-event-id"), some(&["a-1"])),
-    ]
-}
-
-/// What fields are written with instead, in JSON as it stands in the body; none: left out.
-fn other_fields() -> Vec<(&'static str, Option<String>)> {
-    let mut all: Vec<(&'static str, Option<String>)> = Vec::new();
-    let mut add = |name, values: &[&str]| {
-        all.push((name, None));
-        all.extend(values.iter().map(|value| (name, Some((*value).to_owned()))));
-    };
-    let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
-    let big = format!("\"{}\"", "x".repeat(4_000));
-    add("jsonrpc", &["\"1.0\"", "2.0", "null", "\"2\\u002e0\""]);
-    let ids = [
-        "0",
-        "-1",
-        "-0",
-        "1.0",
-        "1.5",
-        "1e2",
-        "12345678901234567",
-        "999999999999999999",
-        "9223372036854775807",
-        "9223372036854775808",
-        "1e999",
-        "\"\"",
-        "\"7\"",
-        "\"a b~\"",
-        "\"q\\\"\"",
-        "\"\\\\\"",
-        "\"é\"",
-        "\"\\u0061\"",
-        "\"\u{7f}\"",
-        "null",
-        "true",
-        "[1]",
-        "{}",
-        "\"\\ud800\"",
-        &deep,
-        &big,
-    ];
-    add("id", &ids);
-    add(
-        "method",
-        &[
-            "\"tools/list\"",
-            "\"ping\"",
-            "\"tools\\/call\"",
-            "\"nothing\"",
-            "\"initialized\"",
-            "7",
-            "null",
-        ],
-    );
-    let names = [
-        "\"get_resource_etags\"",
-        "\"read_resource\"",
-        "\"echo\"",
-        "\"none\"",
-        "\"get_resource\\u005fetag\"",
-        "null",
-        "{}",
-    ];
-    add("name", &names);
-    let uris = [
-        "\"demo://b\"",
-        "\"demo://t/member\"",
-        "\"demo://t/registered\"",
-        "\"demo://ä\"",
-        "\"demo:\\/\\/a\"",
-        "\"demo://quo\\\"te\"",
-        "\"no uri\"",
-        "\"\"",
-        "null",
-        "7",
-        "[\"demo://a\"]",
-        &big,
-    ];
-    add("uri", &uris);
-    let etags = [
-        "null",
-        "\"\"",
-        "\"v1-1\"",
-        "\"v2-1700000000\"",
-        "\"v1-170000000\\u0030\"",
-        "7",
-        "{}",
-        "\"é\"",
-        &big,
-    ];
-    add("client_etag", &etags);
-    add(
-        "arguments",
-        &[
-            "null",
-            "[]",
-            "{}",
-            "\"demo://a\"",
-            "{\"uri\":\"demo://a\"}",
-            &deep,
-        ],
-    );
-    add(
-        "params",
-        &["null", "[]", "{}", "{\"name\":\"get_resource_etag\"}"],
-    );
-    let deep_field = format!("\"x\":{deep}");
-    add(
-        "more arguments",
-        &[
-            "\"x\":1",
-            "\"uri\":\"demo://b\"",
-            "\"client_etag\":null",
-            &deep_field,
-        ],
-    );
-    let more_params = [
-        "\"task\":{}",
-        "\"task\":{\"ttl\":1000}",
-        "\"inputResponses\":{}",
-        "\"inputResponses\":7",
-        "\"requestState\":\"x\"",
-        "\"requestState\":7",
-        "\"name\":\"echo\"",
-        "\"_meta\":{}",
-        "\"x\":1",
-        &deep_field,
-    ];
-    add("more params", &more_params);
-    let more = [
-        "\"result\":{}",
-        "\"error\":{}",
-        "\"x\":null",
-        "\"id\":8",
-        "\"method\":\"ping\"",
-        "\"params\":{}",
-        "\"jsonrpc\":\"2.0\"",
-        &deep_field,
-        "\"x\":1e999",
-        "\"x\":\"\\ud800\"",
-    ];
-    add("more", &more);
-    add("before", &[" \n\t", "\u{feff}", "[", "x", "\u{0}"]);
-    add("after", &[" \r\n", "]", "}", ",", "{}", "\u{0}"]);
-    let version = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
-    let other = version.replace("2026-07-28", "2025-11-25");
-    let unknown = version.replace("2026-07-28", "2099-01-01");
-    let able = r#""io.modelcontextprotocol/clientCapabilities""#;
-    let info = r#""io.modelcontextprotocol/clientInfo""#;
-    let metas = [
-        "null".to_owned(),
-        "{}".to_owned(),
-        "[]".to_owned(),
-        "7".to_owned(),
-        META.to_owned(),
-        format!("{{{version}}}"),
-        format!("{{{version},{able}:{{}}}}"),
-        format!("{{{able}:{{}},{version}}}"),
-        format!("{{{other},{able}:{{}}}}"),
-        format!("{{{unknown},{able}:{{}}}}"),
-        format!("{{{version},{able}:null}}"),
-        format!("{{{version},{able}:[]}}"),
-        format!("{{{version},{able}:7}}"),
-        format!(
-            "{{{version},{able}:{{\"roots\":{{\"listChanged\":true}},\"sampling\":{{}},\"elicitation\":{{}}}}}}"
-        ),
-        format!("{{{version},{able}:{{\"roots\":7}}}}"),
-        format!("{{{version},{able}:{{\"none\":7}}}}"),
-        format!("{{{version},{able}:{{\"extensions\":{{\"io.modelcontextprotocol/tasks\":{{}}}}}}}}"),
-        format!("{{{version},{able}:{{\"experimental\":{deep}}}}}"),
-        format!("{{{version},{able}:{{}},{info}:null}}"),
-        format!("{{{version},{able}:{{}},{info}:{{}}}}"),
-        format!("{{{version},{able}:{{}},{info}:7}}"),
-        format!("{{{version},{able}:{{}},{info}:{{\"x\":{deep}}}}}"),
-        format!("{{{version},{able}:{{}},{info}:{{\"name\":1e999}}}}"),
-        format!("{{{version},{version},{able}:{{}}}}"),
-        format!("{{{version},{other},{able}:{{}}}}"),
-        format!("{{{version},{able}:{{}},\"progressToken\":1}}"),
-        format!("{{{version},{able}:{{}},\"io.modelcontextprotocol/logLevel\":\"debug\"}}"),
-        format!("{{{version},{able}:{{}},\"traceparent\":\"00-0-0-00\"}}"),
-        "{\"progressToken\":1}".to_owned(),
-    ];
-    add("_meta", &metas.each_ref().map(String::as_str));
-    all
 }
 
 const REVISIONS: [&str; 5] = [
@@ -500,8 +269,8 @@ const REVISIONS: [&str; 5] = [
 ];
 
 #[tokio::test]
-async fn plain_polls_of_every_revision_are_answered_fast() {
-    let bench = Bench::start().await;
+async fn plain_poll_of_every_revision_is_fast() {
+    let bench = PollBench::start().await;
     for revision in REVISIONS {
         let plain = bench.plain(revision);
         let mut variants = vec![plain.clone()];
@@ -521,78 +290,137 @@ async fn plain_polls_of_every_revision_are_answered_fast() {
         other_order.set_header(&ACCEPT, &[b"text/event-stream, application/json"]);
         variants.push(other_order);
         for variant in variants {
-            let written = variant.written();
-            assert!(bench.is_fast(&written).await, "{written:?}");
-            bench.same_both_ways(&written).await;
+            let request = variant.request();
+            assert!(bench.is_fast(&request).await, "{request:?}");
+            bench.assert_same(&request).await;
         }
     }
     // A session that names no version, as some clients do.
     let mut silent = bench.plain("2025-11-25");
     silent.set_header(&PROTOCOL_VERSION, &[]);
-    assert!(bench.is_fast(&silent.written()).await);
-    bench.same_both_ways(&silent.written()).await;
+    assert!(bench.is_fast(&silent.request()).await);
+    bench.assert_same(&silent.request()).await;
 }
 
-#[tokio::test]
-async fn a_poll_with_one_thing_otherwise_is_answered_the_same_both_ways() {
-    let bench = Bench::start().await;
-    let (headers, fields) = (other_headers(), other_fields());
-    for revision in ["2025-03-26", "2025-11-25", "2026-07-28"] {
-        for (name, values) in &headers {
+/// The revisions whose variants are compared: one with batches, one with sessions, one without.
+const COMPARED: [&str; 3] = ["2025-03-26", "2025-11-25", "2026-07-28"];
+
+async fn compare_header(name: HeaderName, variants: &[variants::HeaderValues]) {
+    let bench = PollBench::start().await;
+    for revision in COMPARED {
+        for values in variants {
             let mut parts = bench.plain(revision);
-            parts.set_header(name, values);
-            bench.same_both_ways(&parts.written()).await;
+            parts.set_header(&name, values);
+            bench.assert_same(&parts.request()).await;
         }
-        for (name, value) in &fields {
-            let mut parts = bench.plain(revision);
-            parts.set(name, value.as_deref());
-            bench.same_both_ways(&parts.written()).await;
-        }
-        let mut parts = bench.plain(revision);
-        let body = parts.written().body;
-        for cut in 0..body.len() {
-            let mut written = parts.written();
-            written.body.truncate(cut);
-            bench.same_both_ways(&written).await;
-        }
-        // Bytes that are no text, wherever they stand.
-        for at in (0..body.len()).step_by(3) {
-            let mut written = parts.written();
-            written.body[at] = 0xff;
-            bench.same_both_ways(&written).await;
-        }
-        parts.set_header(&CONTENT_TYPE, &[b"application/json", b"application/json"]);
-        bench.same_both_ways(&parts.written()).await;
     }
 }
 
 #[tokio::test]
-async fn an_ended_session_and_one_of_another_revision_are_left_to_the_slow_path() {
-    let bench = Bench::start().await;
-    let mut parts = bench.plain("2025-11-25");
-    let (_, other) = &bench.sessions[2];
-    parts.set_header(&SESSION_ID, &[other.as_bytes()]);
-    assert!(!bench.is_fast(&parts.written()).await);
-    bench.same_both_ways(&parts.written()).await;
-    let ended = bench.open("2025-11-25").await;
-    parts.set_header(&SESSION_ID, &[ended.as_bytes()]);
-    assert!(bench.is_fast(&parts.written()).await);
-    bench.endpoint.inner.sessions.remove(&ended);
-    assert!(!bench.is_fast(&parts.written()).await);
-    bench.same_both_ways(&parts.written()).await;
+async fn unusual_host_gets_same_answer() {
+    compare_header(HOST, variants::HOST_VALUES).await;
 }
 
 #[tokio::test]
-async fn a_tool_of_somebody_else_under_that_name_is_called_instead() {
-    let bench = Bench::start().await;
-    let plain = bench.plain("2025-11-25").written();
+async fn unusual_origin_gets_same_answer() {
+    compare_header(ORIGIN, variants::ORIGIN_VALUES).await;
+}
+
+#[tokio::test]
+async fn unusual_content_type_gets_same_answer() {
+    compare_header(CONTENT_TYPE, variants::CONTENT_TYPE_VALUES).await;
+}
+
+#[tokio::test]
+async fn unusual_accept_gets_same_answer() {
+    compare_header(ACCEPT, variants::ACCEPT_VALUES).await;
+}
+
+#[tokio::test]
+async fn unusual_protocol_version_gets_same_answer() {
+    compare_header(PROTOCOL_VERSION, variants::PROTOCOL_VERSION_VALUES).await;
+}
+
+#[tokio::test]
+async fn unusual_session_id_gets_same_answer() {
+    compare_header(SESSION_ID, variants::SESSION_ID_VALUES).await;
+}
+
+#[tokio::test]
+async fn unusual_mcp_method_gets_same_answer() {
+    compare_header(MCP_METHOD, variants::MCP_METHOD_VALUES).await;
+}
+
+#[tokio::test]
+async fn unusual_mcp_name_gets_same_answer() {
+    compare_header(MCP_NAME, variants::MCP_NAME_VALUES).await;
+}
+
+#[tokio::test]
+async fn unrelated_and_repeated_headers_get_same_answer() {
+    compare_header(HeaderName::from_static("mcp-param-uri"), &[&[b"demo://b"]]).await;
+    compare_header(LAST_EVENT_ID, &[&[b"a-1"]]).await;
+    compare_header(CONTENT_TYPE, &[&[b"application/json", b"application/json"]]).await;
+}
+
+#[tokio::test]
+async fn unusual_field_gets_same_answer() {
+    let bench = PollBench::start().await;
+    for revision in COMPARED {
+        for (name, value) in &variants::all_fields() {
+            let mut parts = bench.plain(revision);
+            parts.set(name, value.as_deref());
+            bench.assert_same(&parts.request()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn truncated_or_garbled_body_gets_same_answer() {
+    let bench = PollBench::start().await;
+    for revision in COMPARED {
+        let plain = bench.plain(revision).request();
+        for cut in 0..plain.body.len() {
+            let mut request = plain.clone();
+            request.body.truncate(cut);
+            bench.assert_same(&request).await;
+        }
+        // Bytes that are no text, in every third place.
+        for at in (0..plain.body.len()).step_by(3) {
+            let mut request = plain.clone();
+            request.body[at] = 0xff;
+            bench.assert_same(&request).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn ended_or_mismatched_session_is_left_to_rmcp() {
+    let bench = PollBench::start().await;
+    let mut parts = bench.plain("2025-11-25");
+    let (_, other) = &bench.sessions[2];
+    parts.set_header(&SESSION_ID, &[other.as_bytes()]);
+    assert!(!bench.is_fast(&parts.request()).await);
+    bench.assert_same(&parts.request()).await;
+    let ended = bench.open("2025-11-25").await;
+    parts.set_header(&SESSION_ID, &[ended.as_bytes()]);
+    assert!(bench.is_fast(&parts.request()).await);
+    bench.endpoint.state.sessions.remove(&ended);
+    assert!(!bench.is_fast(&parts.request()).await);
+    bench.assert_same(&parts.request()).await;
+}
+
+#[tokio::test]
+async fn replaced_tool_is_called_instead() {
+    let bench = PollBench::start().await;
+    let plain = bench.plain("2025-11-25").request();
     assert!(bench.is_fast(&plain).await);
     let answer = |text: &'static str| {
         Tool::new(GetResourceEtag::NAME, move |_: Map<String, Value>| async move {
             Ok(ToolOutput::text(text))
         })
     };
-    let said = |seen: &Seen, text: &str| String::from_utf8_lossy(&seen.body).contains(text);
+    let said = |seen: &SeenAnswer, text: &str| String::from_utf8_lossy(&seen.body).contains(text);
     bench.bus.add_tool(answer("theirs")).await.unwrap();
     assert!(said(&bench.fast(&plain).await, "theirs"));
     // The same item, another handler: the list does not change, the answer does.
@@ -607,14 +435,14 @@ async fn a_tool_of_somebody_else_under_that_name_is_called_instead() {
         .await
         .unwrap();
     assert!(bench.is_fast(&plain).await);
-    bench.same_both_ways(&plain).await;
+    bench.assert_same(&plain).await;
 }
 
 #[tokio::test]
-async fn a_poll_sees_every_change_that_was_answered() {
-    let bench = Bench::start().await;
-    let plain = bench.plain("2026-07-28").written();
-    let version = |seen: &Seen| {
+async fn poll_sees_every_answered_change() {
+    let bench = PollBench::start().await;
+    let plain = bench.plain("2026-07-28").request();
+    let version = |seen: &SeenAnswer| {
         let answer: Value = serde_json::from_slice(&seen.body).unwrap();
         answer["result"]["structuredContent"]["version"].as_u64()
     };
@@ -626,13 +454,13 @@ async fn a_poll_sees_every_change_that_was_answered() {
     }
     bench.bus.remove("demo://a").await.unwrap();
     assert!(!bench.is_fast(&plain).await);
-    bench.same_both_ways(&plain).await;
+    bench.assert_same(&plain).await;
     bench.bus.shutdown(Duration::from_secs(30)).await;
     assert!(!bench.is_fast(&plain).await);
 }
 
 #[test]
-fn a_poll_counts_as_a_call_whichever_way_it_goes() {
+fn poll_counts_as_call_on_both_paths() {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     let recorder = DebuggingRecorder::new();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -642,8 +470,8 @@ fn a_poll_counts_as_a_call_whichever_way_it_goes() {
     // The recorder is the thread's own, so that other tests are not counted.
     metrics::with_local_recorder(&recorder, || {
         runtime.block_on(async {
-            let bench = Bench::start().await;
-            let plain = bench.plain("2025-11-25").written();
+            let bench = PollBench::start().await;
+            let plain = bench.plain("2025-11-25").request();
             bench.fast(&plain).await;
             bench.slow(&plain).await;
         });
@@ -658,9 +486,9 @@ fn a_poll_counts_as_a_call_whichever_way_it_goes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
-    /// Many requests per case: what is dear is the bus, not the request.
+    /// Many requests per case, because starting the bus costs more than a request.
     #[test]
-    fn polls_with_several_things_otherwise_are_answered_the_same_both_ways(
+    fn several_unusual_parts_get_same_answer(
         requests in prop::collection::vec(
             (
                 0..REVISIONS.len(),
@@ -673,8 +501,9 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let bench = Bench::start().await;
-            let (headers, fields) = (other_headers(), other_fields());
+            let bench = PollBench::start().await;
+            let headers = variants::all_headers();
+            let fields = variants::all_fields();
             for (revision, header_picks, field_picks, flip) in &requests {
                 let mut parts = bench.plain(REVISIONS[*revision]);
                 for pick in header_picks {
@@ -685,12 +514,12 @@ proptest! {
                     let (name, value) = pick.get(&fields);
                     parts.set(name, value.as_deref());
                 }
-                let mut written = parts.written();
+                let mut request = parts.request();
                 if let Some((at, byte)) = flip {
-                    let at = at.index(written.body.len());
-                    written.body[at] = *byte;
+                    let at = at.index(request.body.len());
+                    request.body[at] = *byte;
                 }
-                bench.same_both_ways(&written).await;
+                bench.assert_same(&request).await;
             }
         });
     }

@@ -1,7 +1,4 @@
-//! The wrapped handler, as it is asked when no client's request is at hand.
-//!
-//! Owns: the object-safe view of a `ServerHandler`, the gathering of pages, and the patience with it. Never: remembers
-//! answers.
+//! The wrapped server as one client sees it, for questions that no request of that client is waiting for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,57 +16,63 @@ use serde_json::Value;
 
 use crate::{Body, BoxFuture, Digest, ListKind};
 
-/// Pages that are gathered of one list; a server that has more is taken to go round in circles.
+/// The largest number of pages that are read of one list. A server with more is taken to go round in circles.
 const PAGES_MAX: usize = 1_000;
 
-/// How long the wrapped server may take to answer what no client of its asked for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time in which the wrapped server must answer a question that no client of its asked.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A list that a server answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Part {
+pub(super) enum ServerList {
     Resources,
     Templates,
     Tools,
     Prompts,
 }
 
-impl Part {
-    pub(super) const ALL: [Part; 4] = [Part::Resources, Part::Templates, Part::Tools, Part::Prompts];
+impl ServerList {
+    pub(super) const ALL: [ServerList; 4] = [
+        ServerList::Resources,
+        ServerList::Templates,
+        ServerList::Tools,
+        ServerList::Prompts,
+    ];
 
-    /// The kind whose notification tells of it.
+    /// Returns the kind whose notification announces changes of this list.
     pub(super) fn kind(self) -> ListKind {
         match self {
-            Part::Resources | Part::Templates => ListKind::Resources,
-            Part::Tools => ListKind::Tools,
-            Part::Prompts => ListKind::Prompts,
+            ServerList::Resources | ServerList::Templates => ListKind::Resources,
+            ServerList::Tools => ListKind::Tools,
+            ServerList::Prompts => ListKind::Prompts,
         }
     }
 }
 
 type Context = RequestContext<RoleServer>;
 
-/// What can be asked of a wrapped handler.
-trait Inner: Send + Sync {
+/// The questions that a wrapped handler can be asked. Object-safe, unlike `ServerHandler`, so that one map
+/// holds the clients of any handler type.
+trait WrappedServer: Send + Sync {
     fn read(&self, uri: String, context: Context) -> BoxFuture<Result<ReadResourceResult, ErrorData>>;
 
-    /// Every item of a list, as JSON.
-    fn list(&self, part: Part, context: Context) -> BoxFuture<Result<Vec<Value>, ErrorData>>;
+    /// Returns every item of a list, as JSON.
+    fn list(&self, list: ServerList, context: Context) -> BoxFuture<Result<Vec<Value>, ErrorData>>;
 }
 
-struct InnerOf<H>(Arc<H>);
+struct ServerOf<H>(Arc<H>);
 
 /// A wrapped handler and the client in whose name it is asked.
 #[derive(Clone)]
-pub(super) struct Live {
-    inner: Arc<dyn Inner>,
+pub(super) struct ClientView {
+    server: Arc<dyn WrappedServer>,
     context: Context,
 }
 
-impl Live {
-    /// Asks `handler` in the name of the client that sent a request.
-    pub(super) fn new<H: ServerHandler>(handler: &Arc<H>, context: &Context) -> Live {
-        Live::of_parts(
+impl ClientView {
+    /// Makes the view of the client that sent a request.
+    pub(super) fn of_request<H: ServerHandler>(handler: &Arc<H>, context: &Context) -> ClientView {
+        ClientView::of_peer(
             handler,
             context.peer.clone(),
             context.meta.clone(),
@@ -77,43 +80,49 @@ impl Live {
         )
     }
 
-    /// Asks `handler` in the name of `peer`, with what came beside its last message.
-    pub(super) fn of_parts<H: ServerHandler>(
+    /// Makes the view of `peer`, with the metadata that came beside its last message.
+    pub(super) fn of_peer<H: ServerHandler>(
         handler: &Arc<H>,
         peer: Peer<RoleServer>,
         meta: RequestMetaObject,
         extensions: Extensions,
-    ) -> Live {
+    ) -> ClientView {
         let mut context = RequestContext::new(NumberOrString::Number(0), peer);
-        (context.meta, context.extensions) = (meta, extensions);
-        // What is asked on our own account is no part of that request's progress.
+        context.meta = meta;
+        context.extensions = extensions;
+        // The wrapper's own questions are no part of that request's progress.
         context.meta.0.0.remove("progressToken");
-        Live {
-            inner: Arc::new(InnerOf(handler.clone())),
+        ClientView {
+            server: Arc::new(ServerOf(handler.clone())),
             context,
         }
     }
 
-    /// Whether its client is still connected.
+    /// Returns true while the client is connected.
     pub(super) fn is_connected(&self) -> bool {
         !self.context.peer.is_transport_closed()
     }
 
     pub(super) async fn read(&self, uri: &str) -> Result<ReadResourceResult, ErrorData> {
-        patiently(self.inner.read(uri.to_owned(), self.context.clone())).await
+        in_time(self.server.read(uri.to_owned(), self.context.clone())).await
     }
 
-    pub(super) async fn list(&self, part: Part) -> Result<Vec<Value>, ErrorData> {
-        patiently(self.inner.list(part, self.context.clone())).await
+    pub(super) async fn list(&self, list: ServerList) -> Result<Vec<Value>, ErrorData> {
+        in_time(self.server.list(list, self.context.clone())).await
     }
 }
 
-async fn patiently<T>(answer: BoxFuture<Result<T, ErrorData>>) -> Result<T, ErrorData> {
-    let late = |_| ErrorData::internal_error(format!("no answer within {} s", PATIENCE.as_secs()), None);
-    tokio::time::timeout(PATIENCE, answer).await.map_err(late)?
+async fn in_time<T>(answer: BoxFuture<Result<T, ErrorData>>) -> Result<T, ErrorData> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(ErrorData::internal_error(
+            format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
+            None,
+        )),
+    }
 }
 
-impl<H: ServerHandler> Inner for InnerOf<H> {
+impl<H: ServerHandler> WrappedServer for ServerOf<H> {
     fn read(&self, uri: String, context: Context) -> BoxFuture<Result<ReadResourceResult, ErrorData>> {
         let handler = self.0.clone();
         Box::pin(async move {
@@ -128,23 +137,19 @@ impl<H: ServerHandler> Inner for InnerOf<H> {
         })
     }
 
-    fn list(&self, part: Part, context: Context) -> BoxFuture<Result<Vec<Value>, ErrorData>> {
+    fn list(&self, list: ServerList, context: Context) -> BoxFuture<Result<Vec<Value>, ErrorData>> {
         let handler = self.0.clone();
         Box::pin(async move {
-            let (mut items, mut cursor) = (Vec::new(), None);
-            if !declares(&*handler, part) {
+            let mut items = Vec::new();
+            if !declares(&*handler, list) {
                 return Ok(items);
             }
+            let mut page = None;
             for _ in 0..PAGES_MAX {
-                let page = cursor
-                    .take()
-                    .map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-                let (found, next) = list_page(&*handler, part, page, context.clone()).await?;
+                let (found, next) = list_page(&*handler, list, page.take(), context.clone()).await?;
                 items.extend(found);
-                cursor = next;
-                if cursor.is_none() {
-                    break;
-                }
+                let Some(cursor) = next else { break };
+                page = Some(PaginatedRequestParams::default().with_cursor(Some(cursor)));
             }
             Ok(items)
         })
@@ -153,34 +158,34 @@ impl<H: ServerHandler> Inner for InnerOf<H> {
 
 async fn list_page<H: ServerHandler>(
     handler: &H,
-    part: Part,
+    list: ServerList,
     page: Option<PaginatedRequestParams>,
     context: Context,
 ) -> Result<(Vec<Value>, Option<String>), ErrorData> {
-    Ok(match part {
-        Part::Resources => {
+    Ok(match list {
+        ServerList::Resources => {
             let page = handler.list_resources(page, context).await?;
             (as_json(&page.resources), page.next_cursor)
         }
-        Part::Templates => {
+        ServerList::Templates => {
             let page = handler.list_resource_templates(page, context).await?;
             (as_json(&page.resource_templates), page.next_cursor)
         }
-        Part::Tools => {
+        ServerList::Tools => {
             let page = handler.list_tools(page, context).await?;
             (as_json(&page.tools), page.next_cursor)
         }
-        Part::Prompts => {
+        ServerList::Prompts => {
             let page = handler.list_prompts(page, context).await?;
             (as_json(&page.prompts), page.next_cursor)
         }
     })
 }
 
-/// Whether a server declares that it has such a list; one that does not is not asked for it.
-pub(super) fn declares<H: ServerHandler>(handler: &H, part: Part) -> bool {
+/// Returns true when a server declares that it has such a list; a server that does not is not asked for it.
+pub(super) fn declares<H: ServerHandler>(handler: &H, list: ServerList) -> bool {
     let capabilities = handler.get_info().capabilities;
-    match part.kind() {
+    match list.kind() {
         ListKind::Resources => capabilities.resources.is_some(),
         ListKind::Tools => capabilities.tools.is_some(),
         ListKind::Prompts => capabilities.prompts.is_some(),
@@ -190,20 +195,23 @@ pub(super) fn declares<H: ServerHandler>(handler: &H, part: Part) -> bool {
 pub(super) fn as_json<T: Serialize>(items: &[T]) -> Vec<Value> {
     items
         .iter()
-        .filter_map(|item| serde_json::to_value(item).ok())
+        .flat_map(|item| serde_json::to_value(item).ok())
         .collect()
 }
 
-/// The digest of what a read answered, `_meta` aside: that is about the answer rather than about the resource.
+/// Returns the digest of a read's contents. Their `_meta` is left out: it describes the answer rather than
+/// the resource.
 pub(super) fn digest(result: &ReadResourceResult) -> Digest {
     let mut contents = as_json(&result.contents);
-    for content in contents.iter_mut().filter_map(Value::as_object_mut) {
-        content.remove("_meta");
+    for content in &mut contents {
+        if let Some(fields) = content.as_object_mut() {
+            fields.remove("_meta");
+        }
     }
     Digest::of_json(&Value::Array(contents))
 }
 
-/// The first content of a read as a body.
+/// Returns the first content of a read as a body.
 pub(super) fn body(result: &ReadResourceResult) -> Option<Body> {
     match result.contents.first()? {
         ResourceContents::TextResourceContents { text, .. } => Some(Body::text(text.as_str())),
@@ -212,7 +220,7 @@ pub(super) fn body(result: &ReadResourceResult) -> Option<Body> {
     }
 }
 
-/// The media type of a read's first content.
+/// Returns the media type of a read's first content.
 pub(super) fn media_type(result: &ReadResourceResult) -> Option<String> {
     match result.contents.first()? {
         ResourceContents::TextResourceContents { mime_type, .. }
@@ -226,10 +234,10 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_never_answers_is_waited_for_ten_seconds() {
+    async fn silent_server_times_out_after_ten_seconds() {
         let begin = tokio::time::Instant::now();
         let never: BoxFuture<Result<(), ErrorData>> = Box::pin(std::future::pending());
-        assert!(patiently(never).await.is_err());
-        assert_eq!(begin.elapsed(), PATIENCE);
+        assert!(in_time(never).await.is_err());
+        assert_eq!(begin.elapsed(), ANSWER_TIMEOUT);
     }
 }

@@ -1,0 +1,80 @@
+//! GET and DELETE: the streams of sessions, and their ends. 2026-07-28 has neither.
+
+use ::http::HeaderMap;
+use ::http::header::ACCEPT;
+use ::http::request::Parts;
+
+use super::endpoint::EndpointState;
+use super::event_stream::{EventStream, StreamOwner, follow_connection};
+use super::headers::{self, EVENT_STREAM, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use super::reply::{self, Answer};
+use crate::Position;
+use crate::mcp::frames::FrameFormat;
+use crate::mcp::revision::Revision;
+use crate::metrics::{self, Limit};
+
+/// The number of streams that one session may have open at once; a further GET is answered 409.
+const STREAMS_PER_SESSION_MAX: usize = 4;
+
+impl EndpointState {
+    /// Opens the stream of a session.
+    pub(super) fn get(&self, parts: &Parts) -> Answer {
+        if let Some(refusal) = refused_version(&parts.headers) {
+            return refusal;
+        }
+        let accepts = headers::text(&parts.headers, &ACCEPT).unwrap_or_default();
+        if !accepts.contains(EVENT_STREAM) && !accepts.contains("*/*") {
+            return reply::not_acceptable();
+        }
+        let session = match self.session(&parts.headers, None) {
+            Ok(session) => session,
+            Err(refusal) => return refusal,
+        };
+        if session.session.readers() >= STREAMS_PER_SESSION_MAX {
+            metrics::limit_reached(Limit::StreamsOfSession);
+            return reply::too_many_streams_of_session(STREAMS_PER_SESSION_MAX);
+        }
+        let open = match self.open_stream(None) {
+            Ok(open) => open,
+            Err(refusal) => return refusal,
+        };
+        let reader = session.session.reader();
+        if let Some(position) = headers::text(&parts.headers, &LAST_EVENT_ID) {
+            // An id that the server never sent proves nothing, so everything is sent again.
+            let unknown = Position { epoch: 0, offset: 0 };
+            reader.resume_after(position.parse().unwrap_or(unknown));
+        }
+        follow_connection(&reader, parts);
+        let format = FrameFormat::Session(session.revision);
+        let first_frame = format.first_frame(reader.position());
+        let owner = StreamOwner::Session(session);
+        let stream = EventStream::new(reader, format, first_frame, owner, open);
+        reply::events(stream, parts.extensions.get())
+    }
+
+    /// Ends a session.
+    pub(super) fn delete(&self, parts: &Parts) -> Answer {
+        if let Some(refusal) = refused_version(&parts.headers) {
+            return refusal;
+        }
+        match self.session(&parts.headers, None) {
+            Ok(session) => {
+                session.session.end();
+                if let Some(key) = headers::text(&parts.headers, &SESSION_ID) {
+                    self.sessions.remove(key);
+                }
+                reply::no_content()
+            }
+            Err(refusal) => refusal,
+        }
+    }
+}
+
+/// Returns the answer to a GET or DELETE whose revision has neither, or is unknown.
+fn refused_version(headers: &HeaderMap) -> Option<Answer> {
+    let version = headers.get(&PROTOCOL_VERSION)?.to_str().unwrap_or_default();
+    match Revision::parse(version.trim()) {
+        Some(revision) => revision.is_stateless().then(reply::post_only),
+        None => Some(reply::unknown_version(version)),
+    }
+}

@@ -1,0 +1,175 @@
+//! `subscriptions/listen` over HTTP: the request is checked, its subscriptions begin, and the stream's first
+//! and last message are made here, with rmcp's types. Everything between them comes from the outbox.
+
+use ::http::header::CONTENT_TYPE;
+use ::http::request::Parts;
+use ::http::{HeaderMap, StatusCode};
+use bytes::Bytes;
+use rmcp::model::{
+    Implementation, NotificationMetaObject, RequestId, ServerJsonRpcMessage, ServerNotification,
+    ServerResult, SubscriptionFilter, SubscriptionsAcknowledgedNotification,
+    SubscriptionsAcknowledgedNotificationParams, SubscriptionsListenResult,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::endpoint::EndpointState;
+use super::event_stream::{EventStream, StreamOwner, follow_connection};
+use super::headers::{EVENT_STREAM, MCP_METHOD, PROTOCOL_VERSION, is_plain_post, sole};
+use super::plain::{PlainMeta, is_plain_id};
+use super::reply::{self, Answer};
+use crate::mcp::frames::FrameFormat;
+use crate::mcp::listen::{AcceptedListen, ListenCheck};
+use crate::mcp::revision::Revision;
+use crate::mcp::session::SessionLifetime;
+
+const METHOD: &str = "subscriptions/listen";
+
+/// A listen request with no field that is unknown here.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlainListen<'a> {
+    jsonrpc: &'a str,
+    #[serde(borrow)]
+    id: &'a RawValue,
+    method: &'a str,
+    #[serde(borrow)]
+    params: PlainListenParams<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlainListenParams<'a> {
+    notifications: SubscriptionFilter,
+    #[serde(borrow, rename = "_meta")]
+    meta: PlainMeta<'a>,
+}
+
+#[derive(Deserialize)]
+struct AnyListenParams {
+    notifications: SubscriptionFilter,
+}
+
+impl EndpointState {
+    /// Opens a listen stream: checks the request, begins its subscriptions, and streams from the outbox.
+    pub(super) async fn listen(
+        &self,
+        parts: Parts,
+        id: &RawValue,
+        params: Option<&RawValue>,
+        body: &Bytes,
+    ) -> Answer {
+        let plain = plain_filter(&parts.headers, body);
+        let is_plain = plain.is_some();
+        let Some(requested) = plain.or_else(|| any_filter(params)) else {
+            let text =
+                "subscriptions/listen needs params.notifications, an object of the notifications to send";
+            return reply::invalid_params(Some(id), text);
+        };
+        let open = match self.open_stream(Some(id)) {
+            Ok(open) => open,
+            Err(refusal) => return refusal,
+        };
+        let permit = match self.peer_permit(&parts, Some(id)) {
+            Ok(permit) => permit,
+            Err(refusal) => return refusal,
+        };
+        // rmcp judges every request that is not plain, so one place alone refuses headers and fields.
+        if !is_plain && let Some(refusal) = self.refusal_of_listen(&parts, body).await {
+            return refusal;
+        }
+        let accepted = AcceptedListen::open(&self.server, requested, SessionLifetime::Limited).await;
+        let accepted = match accepted {
+            Ok(accepted) => accepted,
+            Err(refusal) => return reply::refused_stream(id, &refusal),
+        };
+        let is_empty = accepted.is_empty();
+        let AcceptedListen { session, filter, .. } = accepted;
+        let Some((first, last)) = first_and_last(id, filter, self.server.server_info()) else {
+            return reply::internal_error("the acknowledgement could not be made");
+        };
+        if is_empty {
+            return reply::finished(&first, &last);
+        }
+        let reader = session.reader();
+        follow_connection(&reader, &parts);
+        let owner = StreamOwner::Listen {
+            _session: session,
+            _permit: permit,
+            result: last,
+        };
+        // The id is kept as it was written: the stream is tagged with it in the JSON type that the client
+        // used.
+        let format = FrameFormat::Listen(id.to_owned());
+        let stream = EventStream::new(reader, format, first, owner, open);
+        reply::events(stream, parts.extensions.get())
+    }
+
+    /// Returns rmcp's refusal of a listen request, if it refuses it.
+    async fn refusal_of_listen(&self, parts: &Parts, body: &Bytes) -> Option<Answer> {
+        let mut parts = parts.clone();
+        parts.extensions.clear();
+        parts.extensions.insert(ListenCheck);
+        let answer = self.forward(parts, body.clone()).await;
+        let is_stream = match answer.headers().get(CONTENT_TYPE) {
+            Some(media_type) => media_type.as_bytes().starts_with(EVENT_STREAM.as_bytes()),
+            None => false,
+        };
+        // Dropping an acknowledgement ends rmcp's part of the request.
+        (answer.status() != StatusCode::OK || !is_stream).then_some(answer)
+    }
+}
+
+/// Returns the filter of a plain request: one that rmcp would accept, as its headers and all its fields are
+/// known here.
+fn plain_filter(headers: &HeaderMap, body: &[u8]) -> Option<SubscriptionFilter> {
+    if !is_plain_post(headers)
+        || sole(headers, &PROTOCOL_VERSION) != Some(Revision::STATELESS.as_str())
+        || sole(headers, &MCP_METHOD) != Some(METHOD)
+    {
+        return None;
+    }
+    let request: PlainListen<'_> = serde_json::from_slice(body).ok()?;
+    let plain = request.jsonrpc == "2.0"
+        && request.method == METHOD
+        && is_plain_id(request.id.get())
+        && request.params.meta.is_plain();
+    plain.then_some(request.params.notifications)
+}
+
+/// Returns the filter of a request whatever else it holds.
+fn any_filter(params: Option<&RawValue>) -> Option<SubscriptionFilter> {
+    let params: AnyListenParams = serde_json::from_str(params?.get()).ok()?;
+    Some(params.notifications)
+}
+
+/// Makes a stream's first message, the acknowledgement of `accepted`, and its last, the result of a graceful
+/// end.
+fn first_and_last(
+    id: &RawValue,
+    accepted: SubscriptionFilter,
+    server_info: Implementation,
+) -> Option<(Bytes, Bytes)> {
+    let id: RequestId = serde_json::from_str(id.get()).ok()?;
+    let mut meta = NotificationMetaObject::new();
+    meta.set_subscription_id(id.clone());
+    let params = SubscriptionsAcknowledgedNotificationParams::new(accepted);
+    let mut acknowledged = SubscriptionsAcknowledgedNotification::new(params);
+    acknowledged.extensions.insert(meta);
+    let acknowledged = ServerNotification::SubscriptionsAcknowledgedNotification(acknowledged);
+    let mut result = SubscriptionsListenResult::complete(id.clone());
+    result.meta.set_server_info(server_info);
+    let result = ServerResult::SubscriptionsListenResult(result);
+    let first = event(&ServerJsonRpcMessage::notification(acknowledged))?;
+    let last = event(&ServerJsonRpcMessage::response(result, id))?;
+    Some((first, last))
+}
+
+/// Encodes a message as an event of a stream.
+fn event(message: &ServerJsonRpcMessage) -> Option<Bytes> {
+    let json = serde_json::to_string(message).ok()?;
+    Some(Bytes::from(format!("data: {json}\n\n")))
+}
+
+#[cfg(test)]
+mod tests;

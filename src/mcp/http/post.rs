@@ -1,0 +1,146 @@
+//! POST: a message is answered by the fast path, by a stream, or by rmcp, after its session was found.
+
+use std::sync::{Arc, OnceLock};
+
+use ::http::request::Parts;
+use ::http::{HeaderValue, Request};
+use bytes::Bytes;
+use http_body_util::Full;
+
+use super::batch;
+use super::endpoint::EndpointState;
+use super::headers::{self, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
+use super::peek::Peek;
+use super::reply::{self, Answer};
+use crate::mcp::session::{McpSession, SessionSlot};
+
+impl EndpointState {
+    pub(super) async fn post(&self, parts: Parts, body: Bytes) -> Answer {
+        if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+            return Box::pin(self.batch(parts, &body)).await;
+        }
+        if let Some(answer) = self.fast_path.answer(&parts.headers, &body).await {
+            return answer;
+        }
+        // Boxed: rmcp's part is kilobytes of state, which every request would carry along however it is
+        // answered.
+        Box::pin(self.message(parts, body)).await
+    }
+
+    /// Answers a POST of several messages: an array of the answers to its requests, or 202 when it has none.
+    pub(super) async fn batch(&self, parts: Parts, body: &Bytes) -> Answer {
+        let session = match self.session(&parts.headers, None) {
+            Ok(session) => session,
+            Err(refusal) => return refusal,
+        };
+        if !session.revision.rules().allows_batches {
+            let text = format!(
+                "revision {} has no batches; send one message per request",
+                session.revision.as_str()
+            );
+            return reply::bad_request(None, &text);
+        }
+        let messages = match batch::split(body, self.server.options.batch_max) {
+            Ok(messages) => messages,
+            Err(refusal) => return refusal,
+        };
+        let mut answers = Vec::new();
+        for message in messages {
+            let answer = match Peek::of(&message) {
+                Ok(peek) if peek.is_initialize() => {
+                    reply::bad_request(peek.id(), "initialize cannot be in a batch")
+                }
+                _ => self.message(parts.clone(), message.clone()).await,
+            };
+            answers.extend(batch::response_in(answer).await);
+        }
+        batch::join(&answers)
+    }
+
+    /// Answers a POST of one message.
+    pub(super) async fn message(&self, mut parts: Parts, body: Bytes) -> Answer {
+        let peek = match Peek::of(&body) {
+            Ok(peek) => peek,
+            Err(error) => return reply::parse_error(&error),
+        };
+        if peek.is_initialize() {
+            return self.initialize(parts, &peek, body.clone()).await;
+        }
+        if peek.is_stateless(headers::text(&parts.headers, &PROTOCOL_VERSION)) {
+            if let Some(id) = peek.listen_id() {
+                return self.listen(parts, id, peek.params(), &body).await;
+            }
+            if let Some(method) = peek.notification()
+                && !parts.headers.contains_key(MCP_METHOD)
+                && let Ok(method) = HeaderValue::from_str(method)
+            {
+                // The specification asks this header of requests only. rmcp asks it of notifications too, and
+                // the official TypeScript client does not send it with its cancellations.
+                parts.headers.insert(MCP_METHOD, method);
+            }
+            return self.forward(parts, body.clone()).await;
+        }
+        let session = match self.session(&parts.headers, peek.id()) {
+            Ok(session) => session,
+            Err(refusal) => return refusal,
+        };
+        session.session.active();
+        self.session_message(session, parts, &peek, body.clone()).await
+    }
+
+    /// Answers a message of a session.
+    async fn session_message(
+        &self,
+        session: Arc<McpSession>,
+        mut parts: Parts,
+        peek: &Peek<'_>,
+        body: Bytes,
+    ) -> Answer {
+        match peek.notification() {
+            Some("notifications/initialized") => {
+                if session.session.ready().await.is_err() {
+                    // The notification has no answer that could say so; the client's next request gets a 404.
+                    tracing::debug!("a session ended before its client was ready");
+                }
+                reply::accepted()
+            }
+            Some(_) => self.forward(parts, body).await,
+            None if peek.is_response() => reply::accepted(),
+            None => {
+                // The oldest revisions have no such header, and rmcp would take its absence for 2025-03-26.
+                let version = HeaderValue::from_static(session.revision.as_str());
+                parts.headers.entry(PROTOCOL_VERSION).or_insert(version);
+                parts.extensions.insert(session);
+                self.forward(parts, body).await
+            }
+        }
+    }
+
+    /// Lets rmcp validate and answer a request.
+    pub(super) async fn forward(&self, parts: Parts, body: Bytes) -> Answer {
+        self.rmcp
+            .handle(Request::from_parts(parts, Full::new(body)))
+            .await
+    }
+
+    async fn initialize(&self, mut parts: Parts, peek: &Peek<'_>, body: Bytes) -> Answer {
+        let permit = match self.peer_permit(&parts, peek.id()) {
+            Ok(permit) => permit,
+            Err(refusal) => return refusal,
+        };
+        let slot: SessionSlot = Arc::new(OnceLock::new());
+        parts.extensions.insert(slot.clone());
+        parts.headers.remove(SESSION_ID);
+        let mut answer = self.forward(parts, body).await;
+        let Some(session) = slot.get() else {
+            return reply::unavailable_if_full(answer).await;
+        };
+        match self.sessions.insert(session.clone(), permit) {
+            Ok(key) => {
+                answer.headers_mut().insert(SESSION_ID, key);
+                answer
+            }
+            Err(error) => reply::internal_error(&format!("no session id could be made: {error}")),
+        }
+    }
+}

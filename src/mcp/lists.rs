@@ -1,0 +1,234 @@
+//! The pages of the four lists: resources (with the members of templates), templates, tools and prompts.
+
+use rmcp::ErrorData;
+use rmcp::model::{
+    CacheScope, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    MetaObject, PaginatedRequestParams, Resource,
+};
+use serde_json::json;
+
+use super::cursor::Cursor;
+use super::revision::SERVER_INFO_META_KEY;
+use super::session::ServerContext;
+use super::{convert, error};
+use crate::{Descriptor, Etag};
+
+/// The fields that results of 2026-07-28 carry beside their content; all empty on older revisions.
+#[derive(Default)]
+pub(crate) struct ResultHints {
+    pub(crate) meta: Option<MetaObject>,
+    pub(crate) ttl_ms: Option<u64>,
+    pub(crate) cache_scope: Option<CacheScope>,
+}
+
+impl ResultHints {
+    /// Returns the hints of a request, which is `stateless` when its revision is.
+    pub(crate) fn new(server: &ServerContext, stateless: bool) -> ResultHints {
+        if !stateless {
+            return ResultHints::default();
+        }
+        let mut meta = MetaObject::default();
+        meta.0
+            .insert(SERVER_INFO_META_KEY.to_owned(), json!(server.server_info()));
+        let cache = &server.options.cache;
+        let scope = if cache.public {
+            CacheScope::Public
+        } else {
+            CacheScope::Private
+        };
+        ResultHints {
+            meta: Some(meta),
+            ttl_ms: Some(cache.ttl.as_millis() as u64),
+            cache_scope: Some(scope),
+        }
+    }
+}
+
+/// Makes a list result of its page and its hints. A macro, because rmcp's four result types share fields but
+/// no trait.
+macro_rules! list_result {
+    ($result:ident, $items:expr, $next:expr, $hints:expr) => {{
+        let hints: ResultHints = $hints;
+        let next: Option<Cursor> = $next;
+        let mut result = $result::with_all_items($items);
+        result.next_cursor = next.map(|cursor| cursor.encode());
+        result.meta = hints.meta;
+        result.ttl_ms = hints.ttl_ms;
+        result.cache_scope = hints.cache_scope;
+        result
+    }};
+}
+
+/// Answers `resources/list`.
+pub(crate) async fn list_resources(
+    server: &ServerContext,
+    request: Option<PaginatedRequestParams>,
+    hints: ResultHints,
+) -> Result<ListResourcesResult, ErrorData> {
+    let (items, next) = resource_page(server, requested_cursor(request)?).await?;
+    let items = as_resources(&items);
+    Ok(list_result!(ListResourcesResult, items, next, hints))
+}
+
+/// Answers `resources/templates/list`.
+pub(crate) async fn list_templates(
+    server: &ServerContext,
+    request: Option<PaginatedRequestParams>,
+    hints: ResultHints,
+) -> Result<ListResourceTemplatesResult, ErrorData> {
+    let after = requested_name(request)?;
+    let mut templates = server.bus.templates().await.map_err(error::stopping)?;
+    if let Some(after) = after {
+        templates.retain(|template| template.uri_template().as_str() > after.as_str());
+    }
+    let size = server.options.page_size;
+    let more = templates.len() > size;
+    templates.truncate(size);
+    let next = match templates.last() {
+        Some(last) if more => Some(Cursor::Item(last.uri_template().as_str().to_owned())),
+        _ => None,
+    };
+    let items = templates
+        .iter()
+        .map(|template| convert::template(template))
+        .collect();
+    Ok(list_result!(ListResourceTemplatesResult, items, next, hints))
+}
+
+/// Answers `tools/list`.
+pub(crate) async fn list_tools(
+    server: &ServerContext,
+    request: Option<PaginatedRequestParams>,
+    hints: ResultHints,
+) -> Result<ListToolsResult, ErrorData> {
+    let after = requested_name(request)?;
+    let page = server.bus.tools(after, server.options.page_size).await;
+    let page = page.map_err(error::stopping)?;
+    let items = page.items.iter().filter_map(|tool| convert::tool(tool)).collect();
+    Ok(list_result!(
+        ListToolsResult,
+        items,
+        page.next.map(Cursor::Item),
+        hints
+    ))
+}
+
+/// Answers `prompts/list`.
+pub(crate) async fn list_prompts(
+    server: &ServerContext,
+    request: Option<PaginatedRequestParams>,
+    hints: ResultHints,
+) -> Result<ListPromptsResult, ErrorData> {
+    let after = requested_name(request)?;
+    let page = server.bus.prompts(after, server.options.page_size).await;
+    let page = page.map_err(error::stopping)?;
+    let items = page
+        .items
+        .iter()
+        .filter_map(|prompt| convert::prompt(prompt))
+        .collect();
+    Ok(list_result!(
+        ListPromptsResult,
+        items,
+        page.next.map(Cursor::Item),
+        hints
+    ))
+}
+
+/// Returns every listed resource of the bus, for a wrapped server whose own list comes first.
+pub(crate) async fn all_resources(server: &ServerContext) -> Result<Vec<Resource>, ErrorData> {
+    let mut items = Vec::new();
+    let mut cursor = None;
+    loop {
+        let (page, next) = resource_page(server, cursor).await?;
+        items.extend(as_resources(&page));
+        if next.is_none() {
+            return Ok(items);
+        }
+        cursor = next;
+    }
+}
+
+fn as_resources(page: &[(Descriptor, Etag)]) -> Vec<Resource> {
+    page.iter()
+        .map(|(descriptor, etag)| convert::resource(descriptor, *etag))
+        .collect()
+}
+
+type ResourcePage = (Vec<(Descriptor, Etag)>, Option<Cursor>);
+
+/// Returns one page of resources: the registered ones, then the members that templates list.
+async fn resource_page(server: &ServerContext, cursor: Option<Cursor>) -> Result<ResourcePage, ErrorData> {
+    let size = server.options.page_size;
+    let after_item = match cursor {
+        Some(Cursor::Member(after)) => return member_page(server, Vec::new(), after).await,
+        Some(Cursor::Item(uri)) => Some(uri),
+        None => None,
+    };
+    let page = server
+        .bus
+        .resources(after_item, size)
+        .await
+        .map_err(error::stopping)?;
+    let items = page
+        .items
+        .into_iter()
+        .map(|(resource, etag)| (resource.descriptor().clone(), etag))
+        .collect();
+    match page.next {
+        Some(next) => Ok((items, Some(Cursor::Item(next)))),
+        // The last page of registered resources is filled up with members.
+        None => member_page(server, items, None).await,
+    }
+}
+
+/// Fills a page up with the members after this URI.
+async fn member_page(
+    server: &ServerContext,
+    mut items: Vec<(Descriptor, Etag)>,
+    after: Option<String>,
+) -> Result<ResourcePage, ErrorData> {
+    let listed = server.bus.listed_members().await;
+    let mut members = listed.map_err(|failure| error::list(&failure))?;
+    members.sort_by(|(a, _), (b, _)| a.uri.cmp(&b.uri));
+    if let Some(after) = &after {
+        members.retain(|(member, _)| member.uri.as_str() > after.as_str());
+    }
+    let room = server.options.page_size - items.len();
+    let more = members.len() > room;
+    members.truncate(room);
+    let last = match members.last() {
+        Some((member, _)) => Some(member.uri.as_str().to_owned()),
+        // The page had no room for a member: the next one begins where this one would have.
+        None => after,
+    };
+    items.append(&mut members);
+    Ok((items, more.then_some(Cursor::Member(last))))
+}
+
+/// Returns the cursor that a request names.
+fn requested_cursor(request: Option<PaginatedRequestParams>) -> Result<Option<Cursor>, ErrorData> {
+    let Some(PaginatedRequestParams {
+        cursor: Some(text), ..
+    }) = request
+    else {
+        return Ok(None);
+    };
+    match Cursor::decode(&text) {
+        Some(cursor) => Ok(Some(cursor)),
+        None => Err(invalid_cursor()),
+    }
+}
+
+/// Returns the name after which a page of templates, tools or prompts begins.
+fn requested_name(request: Option<PaginatedRequestParams>) -> Result<Option<String>, ErrorData> {
+    match requested_cursor(request)? {
+        None => Ok(None),
+        Some(Cursor::Item(name)) => Ok(Some(name)),
+        Some(Cursor::Member(_)) => Err(invalid_cursor()),
+    }
+}
+
+fn invalid_cursor() -> ErrorData {
+    error::invalid_params("invalid cursor; list again from the start")
+}

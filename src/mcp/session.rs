@@ -1,0 +1,178 @@
+//! The sessions of clients, and the context that all requests of one transport share.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use rmcp::model::Implementation;
+use rmcp::{ErrorData, Peer, RoleServer};
+use tokio::sync::watch;
+
+use super::error;
+use super::frames::notification;
+use super::options::McpOptions;
+use super::revision::Revision;
+use crate::metrics::McpMetrics;
+use crate::{Bus, Drained, Flow, ListKind, LogLevel, OutboxReader, Session, SessionOptions, SubscriberKind};
+
+/// The bus, the options and the labels that all requests of one transport share.
+#[derive(Clone)]
+pub(crate) struct ServerContext {
+    pub(crate) bus: Bus,
+    pub(crate) options: Arc<McpOptions>,
+    /// The transport's name in labels.
+    pub(crate) transport: &'static str,
+    pub(crate) metrics: McpMetrics,
+    /// The write progress of a connection whose bytes rmcp writes (stdio).
+    pub(crate) flow: Option<Arc<Flow>>,
+}
+
+/// Returns a session's options with the labels that operators see.
+pub(crate) fn session_options(
+    kind: SubscriberKind,
+    revision: Revision,
+    transport: &'static str,
+) -> SessionOptions {
+    let mut options = SessionOptions::new(kind, format!("{} {transport}", revision.as_str()));
+    options.protocol = revision.as_str();
+    options.transport = transport;
+    options
+}
+
+impl ServerContext {
+    /// Returns the server's name and version, as clients show them.
+    pub(crate) fn server_info(&self) -> Implementation {
+        Implementation::new(self.options.name.clone(), env!("CARGO_PKG_VERSION"))
+    }
+
+    /// Opens a session at the bus. Once its client is ready it receives all lists that are not empty.
+    ///
+    /// # Errors
+    /// A server that is full or stopping.
+    pub(crate) async fn open_session(
+        &self,
+        revision: Revision,
+        lifetime: SessionLifetime,
+    ) -> Result<Arc<McpSession>, ErrorData> {
+        let mut options = session_options(SubscriberKind::Session, revision, self.transport);
+        if revision.rules().sends_list_changes {
+            options.lists = ListKind::ALL.to_vec();
+        }
+        options.announce = self.options.announce_on_connect;
+        options.subscriptions_max = self.options.subscriptions_max;
+        if lifetime == SessionLifetime::Limited {
+            options.idle_timeout = Some(self.options.idle_timeout);
+            options.stall_timeout = self.options.stall_timeout;
+            options.age_max = self.options.age_max;
+        }
+        let opened = self.bus.open(options).await;
+        let session = opened.map_err(|refusal| error::open(&refusal))?;
+        Ok(Arc::new(McpSession {
+            session,
+            revision,
+            log_threshold: LogThreshold::default(),
+            metrics: self.metrics.clone(),
+            pump_stage: Arc::new(watch::Sender::new(PumpStage::Waiting)),
+        }))
+    }
+}
+
+/// The rule by which a session ends when its client stays silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionLifetime {
+    /// The session ends with its connection, which is the client's sign of life.
+    Connection,
+    /// The session ends by the time-outs of [`McpOptions`].
+    Limited,
+}
+
+/// The session of one client of an older revision.
+#[derive(Debug)]
+pub(crate) struct McpSession {
+    /// The session at the bus.
+    pub(crate) session: Session,
+    /// The negotiated revision.
+    pub(crate) revision: Revision,
+    /// The log messages that the client wants.
+    pub(crate) log_threshold: LogThreshold,
+    pub(crate) metrics: McpMetrics,
+    /// The progress of the session's pump; unused on HTTP, where the streams are ours.
+    pub(crate) pump_stage: Arc<watch::Sender<PumpStage>>,
+}
+
+/// The place where `initialize` leaves the session that it opened, for the transport to find.
+pub(crate) type SessionSlot = Arc<OnceLock<Arc<McpSession>>>;
+
+/// The progress of a session's pump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PumpStage {
+    /// The client is not ready, or its first list changes are still being collected.
+    Waiting,
+    /// The pump sends notifications.
+    Running,
+    /// The session ended and everything was sent, or the client is gone.
+    Done,
+}
+
+/// The least severe log messages that a session's client wants; [`LogLevel::Info`] until the client chooses.
+#[derive(Debug)]
+pub(crate) struct LogThreshold(AtomicU8);
+
+impl Default for LogThreshold {
+    fn default() -> LogThreshold {
+        LogThreshold(AtomicU8::new(LogLevel::Info as u8))
+    }
+}
+
+impl LogThreshold {
+    /// Sets the threshold, also for calls that are running.
+    pub(crate) fn set(&self, level: LogLevel) {
+        self.0.store(level as u8, Ordering::Relaxed);
+    }
+
+    /// Returns true when the client wants messages of this level.
+    pub(crate) fn admits(&self, level: LogLevel) -> bool {
+        level as u8 >= self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl McpSession {
+    /// Starts the pump that sends the session's notifications to `peer` until either of them ends.
+    pub(crate) async fn start_pump(&self, peer: Peer<RoleServer>, flow: Option<&Arc<Flow>>) {
+        // The reader comes first: it must exist when `ready` marks the first list changes.
+        let reader = self.session.reader();
+        if let Some(flow) = flow {
+            reader.counts(flow.clone());
+        }
+        let stage = self.pump_stage.clone();
+        if self.session.ready().await.is_err() {
+            stage.send_replace(PumpStage::Done);
+            return;
+        }
+        stage.send_replace(PumpStage::Running);
+        let metrics = self.metrics.clone();
+        // A task of its own: rmcp keeps the handler, and with it the session, for as long as it handles the
+        // notification that called this.
+        tokio::spawn(async move {
+            pump(reader, peer, &metrics).await;
+            stage.send_replace(PumpStage::Done);
+        });
+    }
+}
+
+/// Sends the content of a session's outbox to `peer` until either of them ends. One message is in flight at a
+/// time, so that changes are conflated in the outbox while the output is blocked.
+async fn pump(mut reader: OutboxReader, peer: Peer<RoleServer>, metrics: &McpMetrics) {
+    let mut entries = Vec::new();
+    loop {
+        let drained = reader.drain(&mut entries).await;
+        for entry in entries.drain(..) {
+            if peer.send_notification(notification(&entry)).await.is_err() {
+                return;
+            }
+            metrics.wrote(&[entry]);
+        }
+        if let Drained::Ended(_) = drained {
+            return;
+        }
+    }
+}

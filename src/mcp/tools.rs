@@ -1,0 +1,54 @@
+//! Calls of the bus's tools and renderings of its prompts.
+
+use std::sync::Arc;
+
+use rmcp::model::{CallToolRequestParams, CallToolResult, GetPromptRequestParams, GetPromptResult};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer};
+
+use super::session::{McpSession, ServerContext};
+use super::tool_report::Reporter;
+use super::{convert, error};
+
+/// Calls the tool that `request` names and returns its answer, after the last message that the tool sent
+/// meanwhile.
+pub(crate) async fn call_tool(
+    server: &ServerContext,
+    request: CallToolRequestParams,
+    context: RequestContext<RoleServer>,
+    session: Option<Arc<McpSession>>,
+) -> Result<CallToolResult, ErrorData> {
+    let tool = server.bus.tool(&request.name).await.map_err(error::stopping)?;
+    let Some(tool) = tool else {
+        server.metrics.called_unknown_tool();
+        return Err(error::invalid_params(format!("Unknown tool: {}", request.name)));
+    };
+    let call = server.metrics.call_begins();
+    let reporter = Reporter::new(context, session);
+    let arguments = request.arguments.unwrap_or_default();
+    let answer = tool.call(arguments, reporter.call_context()).await;
+    reporter.end().await;
+    call.ended(answer.is_ok());
+    Ok(convert::tool_result(answer))
+}
+
+/// Renders the prompt that `request` names.
+pub(crate) async fn get_prompt(
+    server: &ServerContext,
+    request: GetPromptRequestParams,
+) -> Result<GetPromptResult, ErrorData> {
+    let prompt = server.bus.prompt(&request.name).await.map_err(error::stopping)?;
+    let Some(prompt) = prompt else {
+        return Err(error::invalid_params(format!("Unknown prompt: {}", request.name)));
+    };
+    let arguments = request.arguments.unwrap_or_default();
+    if let Some(missing) = prompt.missing_argument(&arguments) {
+        return Err(error::invalid_params(format!(
+            "prompt {} needs the argument {missing}",
+            request.name
+        )));
+    }
+    let rendered = prompt.render(arguments).await;
+    let messages = rendered.map_err(|failure| ErrorData::internal_error(failure.to_string(), None))?;
+    Ok(convert::prompt_result(&prompt, messages))
+}
