@@ -233,7 +233,7 @@ impl GetResourceEtag {
     /// Returns the answer if it needs no actor. Members of templates and resources that do not exist need
     /// one.
     pub(crate) fn at_once<'a>(&self, uri: &'a str, client_etag: Option<&str>) -> Option<EtagVerdict<'a>> {
-        let etag = self.bus.upgrade().ok()?.shown_etag(uri).ok()??;
+        let etag = self.bus.upgrade().ok()?.cached_etag(uri).ok()??;
         Some(EtagVerdict::new(uri, client_etag, etag))
     }
 }

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::convert::etag_meta;
 use super::revision::{ETAG_META_KEY, Revision};
 use crate::wire::dialect::SUBSCRIPTION_ID_META_KEY;
-use crate::{Entry, Etag, ListKind, Notice, Position, ResourceUri};
+use crate::{Etag, ListKind, Notice, OutboxEntry, Position, ResourceUri};
 
 /// The cache slots of a notice that MCP's frames use. Each transport has slots of its own: two kinds of
 /// frames in one slot would be sent for each other.
@@ -52,7 +52,7 @@ impl FrameFormat {
 
     /// Appends one write for all of `entries` to `out`; a client that has read it has everything up to
     /// `position`.
-    pub(crate) fn append(&self, entries: &[Entry], position: Position, out: &mut Vec<u8>) {
+    pub(crate) fn append(&self, entries: &[OutboxEntry], position: Position, out: &mut Vec<u8>) {
         let last = entries.len().saturating_sub(1);
         for (index, entry) in entries.iter().enumerate() {
             match self {
@@ -70,7 +70,7 @@ impl FrameFormat {
 }
 
 /// Appends a session's event without its final empty line.
-fn append_session_event(entry: &Entry, out: &mut Vec<u8>) {
+fn append_session_event(entry: &OutboxEntry, out: &mut Vec<u8>) {
     match entry {
         OutboxEntry::Updated(notice) => notice.append_frame(slot::SESSION, session_frame, out),
         OutboxEntry::ListChanged(kind) => append_data(&list_changed(*kind, None), out),
@@ -78,8 +78,8 @@ fn append_session_event(entry: &Entry, out: &mut Vec<u8>) {
 }
 
 /// Appends a session's event with the id to resume from, usually the position of its own notice.
-fn append_last_session_event(entry: &Entry, position: Position, out: &mut Vec<u8>) {
-    if let Entry::Updated(notice) = entry
+fn append_last_session_event(entry: &OutboxEntry, position: Position, out: &mut Vec<u8>) {
+    if let OutboxEntry::Updated(notice) = entry
         && notice.position == position
     {
         // The usual case has a slot of its own, since all streams that are up to date send the same id.
@@ -90,9 +90,9 @@ fn append_last_session_event(entry: &Entry, position: Position, out: &mut Vec<u8
 }
 
 /// Appends the event of a listen stream.
-fn append_listen_event(entry: &Entry, id: &RawValue, out: &mut Vec<u8>) {
+fn append_listen_event(entry: &OutboxEntry, id: &RawValue, out: &mut Vec<u8>) {
     match entry {
-        Entry::Updated(notice) => {
+        OutboxEntry::Updated(notice) => {
             // The subscription id stands last, so everything before it is the same for all streams.
             notice.append_frame(slot::LISTEN, listen_frame, out);
             out.extend_from_slice(id.get().as_bytes());
@@ -160,16 +160,16 @@ pub(crate) fn updated(uri: &ResourceUri, etag: Etag) -> ServerNotification {
 }
 
 /// Returns an entry as rmcp's notification, for transports whose bytes rmcp writes.
-pub(crate) fn notification(entry: &Entry) -> ServerNotification {
+pub(crate) fn notification(entry: &OutboxEntry) -> ServerNotification {
     match entry {
-        Entry::Updated(notice) => updated(&notice.uri, notice.etag),
-        Entry::ListChanged(ListKind::Resources) => {
+        OutboxEntry::Updated(notice) => updated(&notice.uri, notice.etag),
+        OutboxEntry::ListChanged(ListKind::Resources) => {
             ServerNotification::ResourceListChangedNotification(ResourceListChangedNotification::default())
         }
-        Entry::ListChanged(ListKind::Tools) => {
+        OutboxEntry::ListChanged(ListKind::Tools) => {
             ServerNotification::ToolListChangedNotification(ToolListChangedNotification::default())
         }
-        Entry::ListChanged(ListKind::Prompts) => {
+        OutboxEntry::ListChanged(ListKind::Prompts) => {
             ServerNotification::PromptListChangedNotification(PromptListChangedNotification::default())
         }
     }
@@ -182,21 +182,21 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
-    fn updated_entry(uri: &str, offset: u64) -> Entry {
+    fn updated_entry(uri: &str, offset: u64) -> OutboxEntry {
         let uri = ResourceUri::new(uri).unwrap();
         let etag = Etag {
             version: 2,
             updated_at: 7,
         };
         let notice = Notice::new(uri, etag, Cause::Updated, at(offset), Instant::now());
-        Entry::Updated(Arc::new(notice))
+        OutboxEntry::Updated(Arc::new(notice))
     }
 
     fn at(offset: u64) -> Position {
         Position { epoch: 10, offset }
     }
 
-    fn written(format: &FrameFormat, entries: &[Entry], position: Position) -> String {
+    fn written(format: &FrameFormat, entries: &[OutboxEntry], position: Position) -> String {
         let mut out = Vec::new();
         format.append(entries, position, &mut out);
         String::from_utf8(out).unwrap()
@@ -220,7 +220,10 @@ mod tests {
     #[test]
     fn several_session_events_only_last_has_id() {
         let format = FrameFormat::Session(Revision::R2025_11_25);
-        let entries = [Entry::ListChanged(ListKind::Tools), updated_entry("demo://a", 3)];
+        let entries = [
+            OutboxEntry::ListChanged(ListKind::Tools),
+            updated_entry("demo://a", 3),
+        ];
         let list = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
         assert_eq!(
             written(&format, &entries, at(3)),
@@ -234,7 +237,7 @@ mod tests {
             let format = FrameFormat::Listen(RawValue::from_string(id.into()).unwrap());
             let entries = [
                 updated_entry("demo://\"q", 3),
-                Entry::ListChanged(ListKind::Prompts),
+                OutboxEntry::ListChanged(ListKind::Prompts),
             ];
             let frames = written(&format, &entries, at(3));
             let events: Vec<serde_json::Value> = frames

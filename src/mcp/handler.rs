@@ -68,7 +68,9 @@ impl Handler {
     /// Starts to send notifications to the client of a connection that has only one session.
     pub(crate) async fn start_pump(&self, peer: Peer<RoleServer>) {
         if let Some(session) = self.own_session.as_ref().and_then(|slot| slot.get()) {
-            session.start_pump(peer, self.server.flow.as_ref()).await;
+            session
+                .start_pump(peer, self.server.write_progress.as_ref())
+                .await;
         }
     }
 

@@ -18,7 +18,7 @@ use super::frames::notification;
 use super::revision::Revision;
 use super::session::{ServerContext, SessionLifetime, session_options};
 use crate::metrics::{self, Limit, McpMetrics};
-use crate::{Drained, EndReason, Etag, Flow, ListKind, ResourceUri, Session, SubscriberKind};
+use crate::{Drained, EndReason, Etag, ListKind, ResourceUri, Session, SubscriberKind, WriteProgress};
 
 /// Marks a listen request that rmcp only validates, since the endpoint writes the stream itself.
 #[derive(Debug, Clone, Copy)]
@@ -139,7 +139,7 @@ pub(crate) struct ListenStream {
     is_empty: bool,
     metrics: McpMetrics,
     /// The write progress of the connection, where it is known.
-    flow: Option<Arc<Flow>>,
+    write_progress: Option<Arc<WriteProgress>>,
     /// Dropped with the stream; a receiver can wait for that.
     pub(crate) ended: watch::Sender<()>,
 }
@@ -151,7 +151,7 @@ impl ListenStream {
             is_empty: accepted.is_empty(),
             session: accepted.session,
             metrics: server.metrics.clone(),
-            flow: server.flow.clone(),
+            write_progress: server.write_progress.clone(),
             ended: watch::Sender::new(()),
         }
     }
@@ -165,8 +165,8 @@ impl ListenStream {
             return Ok(());
         }
         let mut reader = self.session.reader();
-        if let Some(flow) = &self.flow {
-            reader.counts(flow.clone());
+        if let Some(progress) = &self.write_progress {
+            reader.counts(progress.clone());
         }
         let mut entries = Vec::new();
         loop {

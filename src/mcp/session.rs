@@ -12,7 +12,9 @@ use super::frames::notification;
 use super::options::McpOptions;
 use super::revision::Revision;
 use crate::metrics::McpMetrics;
-use crate::{Bus, Drained, Flow, ListKind, LogLevel, OutboxReader, Session, SessionOptions, SubscriberKind};
+use crate::{
+    Bus, Drained, ListKind, LogLevel, OutboxReader, Session, SessionOptions, SubscriberKind, WriteProgress,
+};
 
 /// The bus, the options and the labels that all requests of one transport share.
 #[derive(Clone)]
@@ -23,7 +25,7 @@ pub(crate) struct ServerContext {
     pub(crate) transport: &'static str,
     pub(crate) metrics: McpMetrics,
     /// The write progress of a connection whose bytes rmcp writes (stdio).
-    pub(crate) flow: Option<Arc<Flow>>,
+    pub(crate) write_progress: Option<Arc<WriteProgress>>,
 }
 
 /// Returns a session's options with the labels that operators see.
@@ -137,11 +139,11 @@ impl LogThreshold {
 
 impl McpSession {
     /// Starts the pump that sends the session's notifications to `peer` until either of them ends.
-    pub(crate) async fn start_pump(&self, peer: Peer<RoleServer>, flow: Option<&Arc<Flow>>) {
+    pub(crate) async fn start_pump(&self, peer: Peer<RoleServer>, progress: Option<&Arc<WriteProgress>>) {
         // The reader comes first: it must exist when `ready` marks the first list changes.
         let reader = self.session.reader();
-        if let Some(flow) = flow {
-            reader.counts(flow.clone());
+        if let Some(progress) = progress {
+            reader.counts(progress.clone());
         }
         let stage = self.pump_stage.clone();
         if self.session.ready().await.is_err() {

@@ -47,7 +47,7 @@ where
             options: Arc::new(options),
             transport: "stdio",
             metrics: McpMetrics::new("stdio"),
-            flow: Some(output.flow().clone()),
+            write_progress: Some(output.flow().clone()),
         },
         own_session: Some(Arc::new(OnceLock::new())),
     };

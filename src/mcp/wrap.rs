@@ -116,7 +116,7 @@ impl Wrap {
                 options: self.state.options.clone(),
                 transport: "wrapped",
                 metrics: self.state.metrics.clone(),
-                flow: None,
+                write_progress: None,
             },
             own_session: Some(Arc::new(OnceLock::new())),
         };

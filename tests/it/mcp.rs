@@ -1,6 +1,7 @@
-//! What stands on the wire, between real sockets: every revision of the protocol, both transports.
+//! The wire between real sockets: every revision of the protocol, both transports.
 //!
-//! No test sleeps. What must come has a deadline; what must not come is shown by a sentinel that comes next.
+//! No test sleeps. An expected message has a deadline; an unexpected one is ruled out by a sentinel that
+//! comes next.
 
 #![expect(
     clippy::needless_pass_by_value,

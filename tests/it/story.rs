@@ -1,7 +1,7 @@
-//! The stories of the pages in `docs/`, told by their own commands: a page's blocks of shell run in order, in a
-//! folder of their own, with the real binaries first on the `PATH`. A command that goes on by itself (a server, a
-//! watch, a stream) is left running until the story ends; what the page shows after a block must be printed, with
-//! `…` for what differs each time.
+//! The pages in `docs/`, run by their own commands: a page's blocks of shell run in order, in a folder of
+//! their own, with the real binaries first on the `PATH`. A command that does not end by itself (a server, a
+//! watch, a stream) runs until the page ends. The output that the page shows after a block must be printed;
+//! `…` stands for the parts that differ each time.
 
 mod pages;
 
@@ -24,7 +24,7 @@ const ENDLESS: [&str; 5] = [
     "cargo run ",
     "mcp subscriptions/listen ",
 ];
-/// How a server is started, the address it has on the pages, and how it is given another one.
+/// The command that starts a server, its address on the pages, and the option that gives it another one.
 const SERVERS: [(&str, &str, &str); 3] = [
     ("tidings serve ", "127.0.0.1:8808", " --listen 127.0.0.1:0"),
     (
@@ -58,13 +58,13 @@ struct Story {
     outputs: Vec<PathBuf>,
 }
 
-/// A command and all it started, ended when dropped.
+/// A command and its child processes, ended when dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
         let group = Pid::from_raw(i32::try_from(self.0.id()).unwrap());
-        // It has no processes any more when the command has ended and been waited for.
+        // After the command has ended and was waited for, the group has no processes any more.
         killpg(group, Signal::SIGKILL).ok();
         self.0.wait().unwrap();
     }
@@ -121,7 +121,7 @@ impl Story {
         true
     }
 
-    /// What `script` prints, when it ends by itself; it must succeed.
+    /// Returns the output of a `script` that ends by itself; it must succeed.
     fn run(&mut self, script: &str) -> String {
         let mut script = self.here(script.trim_end());
         let last = script.lines().last().unwrap().to_owned();
@@ -152,7 +152,7 @@ impl Story {
             });
             self.address = Some((printed, real));
         } else if ENDLESS.iter().any(|command| last.starts_with(command)) {
-            // The next block may be a change, which must find it at work.
+            // The next block may be a change, which this command must be ready for.
             wait(complaint, || read(&output).contains('\n').then_some(()));
         } else {
             let status = wait(complaint, || running.0.try_wait().unwrap());
@@ -204,7 +204,7 @@ fn listening(output: &str) -> Option<String> {
     Some(rest.split_once("/mcp")?.0.to_owned())
 }
 
-/// Whether `output` has a line for each of `expected`, in their order.
+/// Returns true when `output` has a line for each of `expected`, in their order.
 fn shown(output: &str, expected: &str) -> bool {
     let mut printed = output.lines();
     expected
@@ -212,7 +212,7 @@ fn shown(output: &str, expected: &str) -> bool {
         .all(|expected| printed.any(|line| fits(line, expected)))
 }
 
-/// Whether `line` is `expected` with something in the place of each `…`.
+/// Returns true when `line` is `expected` with some text in the place of each `…`.
 fn fits(line: &str, expected: &str) -> bool {
     let mut parts = expected.split('…').peekable();
     let Some(mut rest) = parts.next().and_then(|first| line.strip_prefix(first)) else {

@@ -1,4 +1,4 @@
-//! A wrapped rmcp server keeps all that it does, and its clients are told of changes, once, on every revision.
+//! A wrapped rmcp server keeps its behaviour, and its clients receive changes, once, on every revision.
 
 #![expect(
     clippy::unwrap_used,
@@ -149,7 +149,7 @@ async fn refresh_sends_only_changes() {
     client.settle(&wrap).await;
     assert_eq!((client.updates("note://a"), client.updates("note://b")), (0, 1));
 
-    // A resource that goes is told of once, and again, with a higher version, when it is back.
+    // A removed resource gets one update, and another one with a higher version when it is back.
     let text = notes.remove("note://a");
     wrap.refresh_subscribed().await.unwrap();
     wrap.refresh_subscribed().await.unwrap();
@@ -206,7 +206,7 @@ async fn unknown_uri_is_refused_by_name() {
         unread.message, "no such note",
         "the wrapped server words its own refusals"
     );
-    // Nothing happens when what nobody ever read is said to have changed.
+    // The announced change of a resource that was never read has no effect.
     wrap.notify_resource_changed("note://nowhere").await.unwrap();
     assert_eq!(wrap.bus().stats().await.unwrap().resources, 0);
 }
@@ -331,7 +331,7 @@ async fn a_listen_stream_is_told_what_it_asked_for(over: Over) {
         .resource_subscription("note://a")
         .build();
     let mut stream = client.listen(filter).await;
-    // What is subscribed is not told before the stream has its session.
+    // A subscribed resource sends nothing before the stream has its session.
     eventually(async || {
         wrap.bus()
             .subscribers(&"note://a".parse().unwrap())
@@ -418,7 +418,7 @@ async fn change_while_listen_opens_is_sent() {
 
 async fn a_session_that_ends_leaves_nothing_behind(over: Over) {
     let (wrap, notes) = (wrap().await, Notes::new());
-    // A handler that holds the wrapper, as one does that tells of its own changes.
+    // A handler that holds the wrapper, like one that announces its own changes.
     notes.hold(&wrap);
     let client = Client::connect(over, &wrap, &notes).await;
     client.subscribe("note://a").await.unwrap();
@@ -427,7 +427,7 @@ async fn a_session_that_ends_leaves_nothing_behind(over: Over) {
     client.end().await;
     eventually(async || wrap.bus().sessions().await.unwrap().is_empty()).await;
     eventually(async || notes.servers() == 0).await;
-    // Nobody is left to be asked or told, and nothing waits for it.
+    // No client is left, and nothing waits for one.
     wrap.refresh_lists().await.unwrap();
     wrap.refresh_subscribed().await.unwrap();
     wrap.notify_resource_changed("note://a").await.unwrap();

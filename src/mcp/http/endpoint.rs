@@ -68,7 +68,7 @@ impl Endpoint {
             options: Arc::new(options),
             transport: "http",
             metrics: McpMetrics::new("http"),
-            flow: None,
+            write_progress: None,
         };
         let handler = Handler {
             server: server.clone(),

@@ -21,12 +21,12 @@ use crate::mcp::frames::{FrameFormat, KEEP_ALIVE};
 use crate::mcp::options::McpOptions;
 use crate::mcp::session::McpSession;
 use crate::metrics::{self, Limit, McpMetrics};
-use crate::{Drained, EndReason, Entry, Flow, OutboxReader, Session};
+use crate::{Drained, EndReason, OutboxEntry, OutboxReader, Session, WriteProgress};
 
 thread_local! {
     /// The entries on their way from an outbox to the wire. One buffer for all streams of a thread, since a
     /// stream never keeps entries between two polls.
-    static ENTRIES: Cell<Vec<Entry>> = const { Cell::new(Vec::new()) };
+    static ENTRIES: Cell<Vec<OutboxEntry>> = const { Cell::new(Vec::new()) };
 }
 
 /// The right to one of the streams that the server allows; given back when dropped.
@@ -120,8 +120,8 @@ impl EventStream {
 
 /// Lets a reader wait while the request's connection is blocked, if the server that carries it notes that.
 pub(super) fn follow_connection(reader: &OutboxReader, parts: &Parts) {
-    if let Some(flow) = parts.extensions.get::<Arc<Flow>>() {
-        reader.flows_through(flow.clone());
+    if let Some(progress) = parts.extensions.get::<Arc<WriteProgress>>() {
+        reader.flows_through(progress.clone());
     }
 }
 

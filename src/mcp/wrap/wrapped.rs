@@ -22,7 +22,7 @@ use crate::mcp::handler::Handler;
 use crate::mcp::listen::{AcceptedListen, ListenStream, requested_lists};
 use crate::mcp::revision::SERVER_INFO_META_KEY;
 use crate::mcp::session::SessionLifetime;
-use crate::{Digest, Entry, Etag, ResourceUri};
+use crate::{Digest, Etag, OutboxEntry, ResourceUri};
 
 /// A `ServerHandler` with a bus: serve it in place of the one it wraps, on any transport of rmcp.
 ///
@@ -102,7 +102,7 @@ impl<H: ServerHandler> Wrapped<H> {
         let mut owed = Vec::new();
         for kind in requested_lists(&accepted.filter) {
             if changes[kind as usize] != changes_before[kind as usize] {
-                owed.push(notification(&Entry::ListChanged(kind)));
+                owed.push(notification(&OutboxEntry::ListChanged(kind)));
             }
         }
         owed.extend(missed_updates(&accepted.subscribed, etags_before));

@@ -1,5 +1,5 @@
-//! The two kinds of clients on HTTP: one with a session (the four older revisions), one whose requests stand for
-//! themselves (2026-07-28). Owns: headers and envelopes. Never: hides what the server answered.
+//! The two kinds of clients on HTTP: one with a session (the four older revisions), and one whose requests
+//! stand alone (2026-07-28). They add headers and envelopes, and return the server's answers unchanged.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Opens a session and says that it is ready.
+    /// Opens a session and reports that the client is ready.
     pub(crate) async fn open(server: SocketAddr, revision: &'static str) -> Client {
         let client = Client::initialize(server, revision).await;
         client.ready().await;
@@ -46,7 +46,7 @@ impl Client {
         }
     }
 
-    /// Says `notifications/initialized`.
+    /// Sends `notifications/initialized`.
     pub(crate) async fn ready(&self) {
         self.notify("notifications/initialized").await;
     }
@@ -138,14 +138,14 @@ pub(crate) fn initialize(revision: &str) -> Value {
     })
 }
 
-/// `params` with what every request of 2026-07-28 says of itself.
+/// Adds the `_meta` of every request of 2026-07-28 to `params`.
 pub(crate) fn stateless(mut params: Value) -> Value {
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
     params
 }
 
-/// A POST of 2026-07-28 with the headers that it asks for.
+/// A POST of 2026-07-28 with the headers that the revision requires.
 pub(crate) fn modern_post(id: &Value, method: &str, params: Value) -> Request {
     let params = stateless(params);
     let name = params
@@ -168,7 +168,7 @@ pub(crate) async fn modern(server: SocketAddr, method: &str, params: Value) -> R
     modern_post(&json!(1), method, params).send(server).await
 }
 
-/// Opens a listen stream; answers it with its acknowledgement.
+/// Opens a listen stream; returns it with its acknowledgement.
 pub(crate) async fn listen(server: SocketAddr, id: &Value, filter: Value) -> (Value, Events) {
     let request = modern_post(id, "subscriptions/listen", json!({ "notifications": filter }));
     let incoming = request.open(server).await;

@@ -1,4 +1,4 @@
-//! The reading side of server-sent events. Owns: splitting a body into events. Every wait has a deadline.
+//! The reading side of server-sent events: a body is split into events, and every wait has a deadline.
 
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ impl Events {
         }
     }
 
-    /// The next event or comment; `Err` is how the stream ended.
+    /// Returns the next event or comment; `Err` says how the stream ended.
     pub(crate) async fn event(&mut self) -> Result<Event, Read> {
         within("an event", async {
             loop {

@@ -1,5 +1,5 @@
-//! The wire of each revision, frame by frame, as it stands in `tests/it/golden/<revision>/`. A change of the wire shows
-//! as a change of those files: `TIDINGS_UPDATE_GOLDEN=1 cargo test --test it golden` writes them anew.
+//! The wire of each revision, frame by frame, as recorded in `tests/it/golden/<revision>/`. A change of the
+//! wire is a change of those files: `TIDINGS_UPDATE_GOLDEN=1 cargo test --test it golden` writes them anew.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -111,7 +111,7 @@ async fn stateless() -> Frames {
     frames
 }
 
-/// Puts a constant in place of our own version.
+/// Replaces the version of this crate by a constant.
 fn normalise(value: &mut Value) {
     match value {
         Value::Object(fields) => {

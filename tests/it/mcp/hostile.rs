@@ -1,4 +1,4 @@
-//! What nobody should send: it is refused, quickly, and the service goes on.
+//! Messages that no client should send: they are refused quickly, and the service continues.
 
 use std::time::{Duration, Instant};
 
@@ -164,7 +164,7 @@ async fn malformed_messages_are_refused() {
             && let Some(method) = message.get("method").and_then(Value::as_str).map(str::to_owned)
             && !method.contains('\u{0}')
         {
-            // So that it is refused for what it is, not for its headers.
+            // The headers fit the body, so the body alone is refused.
             let params = message.get("params").filter(|params| params.is_object()).cloned();
             message.insert("params".into(), stateless(params.unwrap_or_else(|| json!({}))));
             modern = modern

@@ -1,5 +1,5 @@
-//! A raw HTTP/1.1 client: one connection per request, so that a test sees exactly what stands on the wire, can stop
-//! reading, and can vanish. Owns: bytes. Never: knows what a message means.
+//! A raw HTTP/1.1 client with one connection per request, so that a test sees the exact bytes of the wire,
+//! can stop reading, and can vanish.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// How long anything that must happen may take.
+/// The time within which every expected event must happen.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Waits for what must happen.
+/// Waits for an expected event.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let Ok(value) = tokio::time::timeout(DEADLINE, future).await else {
         panic!("nothing within {DEADLINE:?}: {what}")
@@ -76,7 +76,7 @@ impl Request {
         self
     }
 
-    /// Makes the kernel take few bytes for a client that does not read.
+    /// Limits the bytes that the kernel accepts for a client that does not read.
     pub(crate) fn small_receive_buffer(mut self) -> Request {
         self.receive_buffer = Some(4 << 10);
         self
@@ -129,7 +129,7 @@ enum Framing {
     Done,
 }
 
-/// What reading the body brought.
+/// The outcome of reading the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
     /// More bytes.
@@ -189,7 +189,7 @@ impl Incoming {
         })
     }
 
-    /// Appends what is there of the body to `body`, waiting when there is nothing.
+    /// Appends the available part of the body to `body`, and waits when there is none.
     pub(crate) async fn read(&mut self, body: &mut Vec<u8>) -> Read {
         loop {
             if let Some(read) = self.decode(body) {
@@ -244,7 +244,7 @@ impl Incoming {
         }
     }
 
-    /// Vanishes as a machine that lost its power and came back does: the server gets a reset.
+    /// Vanishes like a machine that lost its power and came back: the server gets a reset.
     pub(crate) fn reset(self) {
         SockRef::from(&self.stream)
             .set_linger(Some(Duration::ZERO))

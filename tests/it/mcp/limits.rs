@@ -1,4 +1,4 @@
-//! Every limit of the service, reached: what is refused, with which words, and that it is served again afterwards.
+//! Every limit of the service: the refusal when it is reached, its text, and the service afterwards.
 
 use serde_json::{Value, json};
 

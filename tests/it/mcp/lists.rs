@@ -8,12 +8,12 @@ use super::client::{Client, LEGACY, listen};
 use super::events::Events;
 use super::local::{Local, prompt, tool};
 
-/// The revisions whose sessions are told of lists.
+/// The revisions whose sessions receive list changes.
 const TOLD: [&str; 3] = ["2024-11-05", "2025-06-18", "2025-11-25"];
 
 const SENTINEL: &str = "demo://sentinel";
 
-/// A session that is ready and has one subscription that marks the end of what was due.
+/// A session that is ready, with one subscription whose update marks the end of the messages that were due.
 async fn session(local: &Local, revision: &'static str) -> (Client, Events) {
     let client = Client::open(local.server, revision).await;
     let stream = client.stream().await;
@@ -21,7 +21,7 @@ async fn session(local: &Local, revision: &'static str) -> (Client, Events) {
     (client, stream)
 }
 
-/// The methods of everything that is told before a change of the sentinel.
+/// The methods of all messages before a change of the sentinel.
 async fn told(local: &Local, stream: &mut Events) -> Vec<String> {
     local.bus.touch(SENTINEL).await.expect("the sentinel is there");
     let mut methods = Vec::new();

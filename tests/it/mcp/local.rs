@@ -1,5 +1,5 @@
-//! A bus and an MCP endpoint in this process, for what needs the bus in hand. Every server has its own port and its own
-//! threads, so tests run side by side.
+//! A bus and an MCP endpoint in this process, for tests that use the bus directly. Every server has its own
+//! port and its own threads, so tests run side by side.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Local {
         self.bus.sessions().await.expect("the bus runs")
     }
 
-    /// Waits until the survey of sessions satisfies `holds`.
+    /// Waits until the list of sessions satisfies `holds`.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&[SubscriberInfo]) -> bool) {
         within(what, async {
             while !holds(&self.sessions().await) {

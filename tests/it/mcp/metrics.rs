@@ -1,4 +1,4 @@
-//! `/metrics`: an exact story shows exact numbers, and the page lists what is exported, no more and no less.
+//! `/metrics`: known traffic shows exact numbers, and the page lists exactly the exported metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use super::server::Server;
 const A: &str = "demo://a";
 const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md"));
 
-/// What one scrape showed.
+/// The content of one scrape.
 struct Scrape {
     /// Name → type, and whether there is a help text.
     kinds: BTreeMap<String, (String, bool)>,
@@ -29,7 +29,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// Reads a line such as `name{a="b",c="d"} 1`; no value of ours has quotes or commas in it.
+    /// Reads a line such as `name{a="b",c="d"} 1`; no value here has quotes or commas in it.
     fn parse(line: &str) -> Sample {
         let (series, value) = line.rsplit_once(' ').expect("a value");
         let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
@@ -94,7 +94,7 @@ impl Scrape {
     }
 }
 
-/// Waits until a stream has told of this etag; answers how many messages that took.
+/// Waits until a stream has delivered this etag; returns the number of messages until then.
 async fn told(stream: &mut Events, etag: &str) {
     assert_eq!(updated_etag(&stream.message().await), etag);
 }
@@ -138,7 +138,7 @@ async fn known_traffic_shows_exact_metrics() {
         ("tidings_changes_total outcome=refused", 0.0),
         ("tidings_notices_total kind=updated", 2.0),
         ("tidings_notices_total", 2.0),
-        // Who has no stream was told of neither; of the second change that is one entry less.
+        // The session without a stream received neither; for the second change that is one entry less.
         ("tidings_told_total", 5.0),
         ("tidings_conflated_total", 1.0),
         ("tidings_delivered_total transport=http", 4.0),
@@ -276,7 +276,7 @@ async fn metrics_page_lists_exactly_the_exported() {
             seen.insert((name, label, value));
         }
     }
-    // What comes with the first session of its kind.
+    // The metrics that appear with the first session of a kind.
     let later = ["revision", "transport", "version"];
     for (name, (_, labels)) in &rows {
         for (label, values) in labels

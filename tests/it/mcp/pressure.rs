@@ -1,4 +1,5 @@
-//! Back-pressure over real sockets: readers that stall, clients that vanish, publishers that are faster than the bus.
+//! Back-pressure over real sockets: stalled readers, vanished clients, publishers that are faster than the
+//! bus.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -101,7 +102,7 @@ async fn stalled_reader_slows_no_one_and_gets_newest() {
             );
         }
         if round == 20 {
-            // By then every buffer on the way is as large as it gets.
+            // By then every buffer on the way has its full size.
             before = server.memory();
         }
     }

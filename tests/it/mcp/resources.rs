@@ -1,4 +1,4 @@
-//! Subscriptions: who is told of a resource, who is not, and what is refused.
+//! Subscriptions: the sessions that get an update, those that do not, and the refusals.
 
 use serde_json::{Map, Value, json};
 use tidings::mcp::{McpOptions, serve_stdio};

@@ -26,7 +26,7 @@ async fn session(revision: &'static str) -> (Local, Client) {
         client.subscribe(uri).await;
     }
     if revision != "2025-03-26" {
-        // The list became another one while it was filled, which is told once and is of no interest afterwards.
+        // The list changed while it was filled. That is sent once and does not matter afterwards.
         let mut stream = client.stream().await;
         assert_eq!(
             stream.message().await["method"],
@@ -46,7 +46,7 @@ async fn no_streams(local: &Local) {
         .await;
 }
 
-/// What comes before a change of the sentinel.
+/// The messages before a change of the sentinel.
 async fn told(local: &Local, stream: &mut Events) -> Vec<(String, String)> {
     local.bus.touch(SENTINEL).await.expect("it is there");
     let mut told = Vec::new();

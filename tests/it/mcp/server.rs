@@ -1,5 +1,5 @@
-//! The real binary on a folder of its own. Owns: the process, from its start to its exit code. What it wrote to stderr
-//! is shown when a test fails.
+//! The real binary on a folder of its own, from its start to its exit code. Its stderr is printed when a test
+//! fails.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -38,12 +38,12 @@ impl Server {
         Server { address, process }
     }
 
-    /// Where a file of the folder that is served is.
+    /// Returns the path of a file in the served folder.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.process.folder.path().join("resources").join(name)
     }
 
-    /// Writes a file of the folder that is served.
+    /// Writes a file of the served folder.
     pub(crate) fn write_file(&self, name: &str, text: &str) {
         fs::write(self.file(name), text).expect("a file");
     }
@@ -58,7 +58,7 @@ impl Server {
         .await;
     }
 
-    /// Creates or replaces a text resource over the HTTP API; answers its etag.
+    /// Creates or replaces a text resource over the HTTP API; returns its etag.
     pub(crate) async fn put(&self, uri: &str, text: &str) -> String {
         let reply = self.api("PUT", uri, text).await;
         assert!(
@@ -119,18 +119,18 @@ impl Server {
         kilobytes << 10
     }
 
-    /// Asks it to stop.
+    /// Sends the process a SIGTERM.
     pub(crate) fn terminate(&self) {
         self.process.terminate();
     }
 
-    /// Waits until it has ended; it must have succeeded and printed nothing more.
+    /// Waits until the process has ended; it must have succeeded and printed nothing more.
     pub(crate) async fn assert_ended(&mut self) {
         self.process.assert_ended().await;
     }
 }
 
-/// Where a resource is found in the HTTP API.
+/// Returns the path of a resource in the HTTP API.
 pub(crate) fn resource_path(uri: &str) -> String {
     format!("/v1/resources/{}", utf8_percent_encode(uri, NON_ALPHANUMERIC))
 }
@@ -173,7 +173,7 @@ impl StdioClient {
         input.flush().await.expect("stdin is read");
     }
 
-    /// The next message; every line must be one.
+    /// Returns the next message; every line must be one.
     pub(crate) async fn message(&mut self) -> Value {
         let line = within("a line", self.process.out.next_line()).await;
         let line = line.expect("stdout is text").expect("the service runs");
@@ -182,7 +182,7 @@ impl StdioClient {
         message
     }
 
-    /// The URL it listens on, as it says on stderr.
+    /// Returns the address that the process prints on stderr.
     pub(crate) async fn address(&mut self) -> SocketAddr {
         let line = within("the address on stderr", async {
             loop {
@@ -223,7 +223,7 @@ pub(crate) fn service_folder(config: &str) -> TempDir {
     folder
 }
 
-/// The process and what it says.
+/// The process and its output.
 struct Process {
     child: Child,
     folder: TempDir,
@@ -283,7 +283,9 @@ impl Drop for Process {
             let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
             eprintln!("the service said:\n{log}");
         }
-        // It may have ended already, as it should have.
-        self.child.start_kill().unwrap_or_default();
+        if let Err(error) = self.child.start_kill() {
+            // The usual case: the process has ended already.
+            eprintln!("the service was not killed: {error}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The service as a whole: the same etag at every window, and an end that leaves nobody in doubt.
+//! The service as a whole: one etag in every answer, and an end that each client can tell from a failure.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::server::{Server, resource_path};
 const A: &str = "demo://a";
 const ETAG: &str = "io.github.tidings/etag";
 
-/// The etag of the resource at each window that a session has.
+/// The etag of the resource in each answer that a session can get.
 async fn seen_by_session(client: &Client) -> Vec<Value> {
     let list = client.call("resources/list", json!({})).await;
     let read = client.call("resources/read", json!({ "uri": A })).await;

@@ -1,5 +1,5 @@
-//! Slow and dead peers over real sockets: who stops reading is cut off when its time is up, and each client can read
-//! why its session ended, in both eras of the protocol.
+//! Slow and dead peers over real sockets: a peer that stops reading is cut off when its time is up, and each
+//! client can read why its session ended, in both eras of the protocol.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn session(server: &Server, id: &Value) -> Value {
     Request::new("GET", path).send(server.address).await.json()
 }
 
-/// Waits until the session has ended; answers how.
+/// Waits until the session has ended; returns how.
 async fn ended(server: &Server, id: &Value) -> Value {
     within("the end of a session", async {
         loop {
@@ -109,8 +109,8 @@ async fn peer_blocked_inside_kernel_is_cut_off() {
     put_all(&server, &long, 0).await;
     let stalled = stalling_listen(&long).open(server.address).await;
     let id = id_of(&server, long.len()).await;
-    // About 6 kB: more than the client's kernel takes, less than ours holds, so nothing is refused to the service and
-    // only the kernel can tell.
+    // About 6 kB: more than the client's kernel takes, less than ours holds, so nothing is refused to the
+    // service and only the kernel can tell.
     put_all(&server, &long, 1).await;
     let gone = ended(&server, &id).await;
     assert_eq!(
@@ -200,7 +200,7 @@ async fn evicted_session_reads_reason_in_both_eras() {
     server.until("all are gone", <[_]>::is_empty).await;
 }
 
-/// Reads to the end, which must be as the framing promises; answers the last comment and the last message.
+/// Reads to the end, which must be as the framing promises; returns the last comment and the last message.
 async fn last_comment(stream: &mut Events) -> (String, Option<Value>) {
     let (mut comment, mut message) = (String::new(), None);
     loop {
@@ -290,7 +290,7 @@ async fn stalled_stdio_client_is_reported_not_ended() {
     options.stall_timeout = Some(Duration::from_millis(300));
     let serving = tokio::spawn(serve_stdio(bus.clone(), options, input, output));
     let (mut reading, mut writing) = tokio::io::split(client);
-    // Its answers, but no more, are read.
+    // The client reads its answers and nothing more.
     let mut say = async |message: Value, answered: bool| {
         let line = format!("{message}\n");
         writing.write_all(line.as_bytes()).await.expect("it is read");
@@ -335,7 +335,7 @@ async fn stalled_stdio_client_is_reported_not_ended() {
     .await;
 }
 
-/// How many sessions stall, as `/metrics` says it.
+/// Returns the number of stalled sessions on `/metrics`.
 async fn stalled(server: &Server) -> String {
     let reply = Request::new("GET", "/metrics").send(server.address).await;
     let text = reply.text().to_owned();

@@ -1,4 +1,4 @@
-//! The pages, one test each; `workspace.md` is asked a little more than it prints.
+//! The pages, one test each; `workspace.md` is tested a little beyond its own commands.
 
 use std::fs;
 

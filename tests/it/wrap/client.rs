@@ -1,4 +1,4 @@
-//! A real rmcp client of a wrapped server, over a pipe or over HTTP, that writes down what it is told.
+//! A real rmcp client of a wrapped server, over a pipe or over HTTP, that records the messages it receives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,21 +21,21 @@ use super::notes::{Notes, Server};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How the client reaches the server.
+/// The way from the client to the server.
 #[derive(Clone, Copy)]
 pub(super) enum Over {
     Pipe,
     Http,
 }
 
-/// What a client was told.
+/// A message that a client received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Heard {
     List(ListKind),
     Updated { uri: String, etag: String },
 }
 
-/// All that a client was told, in order.
+/// All messages that a client received, in order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Log(Vec<Heard>);
 
@@ -190,7 +190,7 @@ impl Client {
         self.running.peer()
     }
 
-    /// Waits until what was heard so far satisfies `enough`.
+    /// Waits until the messages so far satisfy `enough`.
     pub(super) async fn heard(&self, enough: impl Fn(&Log) -> bool) {
         let mut log = self.log.clone();
         let waited = tokio::time::timeout(DEADLINE, log.wait_for(|log| enough(log))).await;
@@ -201,7 +201,7 @@ impl Client {
         self.log.borrow().0.iter().filter(|heard| *heard == what).count()
     }
 
-    /// How many list changes were heard of.
+    /// Returns the number of list changes so far.
     pub(super) fn lists(&self) -> usize {
         let log = self.log.borrow();
         log.0
@@ -214,13 +214,13 @@ impl Client {
         self.log.borrow().updates(uri).len()
     }
 
-    /// Waits for the so-manieth update of `uri`; answers its etag.
+    /// Waits for the update of `uri` with this number; returns its etag.
     pub(super) async fn update(&self, uri: &str, nth: usize) -> String {
         self.heard(|log| log.updates(uri).len() >= nth).await;
         self.log.borrow().updates(uri)[nth - 1].clone()
     }
 
-    /// Waits until everything that was due before has been heard: two changes one after the other are the last.
+    /// Waits until all messages that were due before have arrived: two changes one after the other come last.
     pub(super) async fn settle(&self, wrap: &Wrap) {
         let barrier = "held://barrier";
         for _ in 0..2 {
@@ -278,7 +278,7 @@ impl Client {
         self.running.listen(filter).await.unwrap()
     }
 
-    /// Ends the session as a client does that goes.
+    /// Ends the session like a client that leaves.
     pub(super) async fn end(mut self) {
         self.running.close().await.unwrap();
     }
@@ -299,7 +299,7 @@ pub(super) fn etag_in(notification: &ServerNotification) -> Option<String> {
     Some(meta.0.0.get(ETAG_META_KEY)?.as_str()?.to_owned())
 }
 
-/// Waits until `holds` does.
+/// Waits until `holds` is true.
 pub(super) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(DEADLINE, async {
         while !holds().await {

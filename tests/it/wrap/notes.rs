@@ -1,5 +1,5 @@
-//! A plain rmcp server that knows nothing of the bus: notes that can be read, a tool that asks the client's model, a
-//! prompt, completion and a request of its own.
+//! A plain rmcp server that knows nothing of the bus: notes that can be read, a tool that asks the client's
+//! model, a prompt, completion and a request of its own.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use tidings::mcp::Wrap;
 
 type Context = RequestContext<RoleServer>;
 
-/// What all clients of the server share, and the test's hand on it.
+/// The state that all clients of the server share, which the test controls.
 #[derive(Default)]
 pub(super) struct Notes {
     texts: Mutex<BTreeMap<String, String>>,
@@ -54,17 +54,17 @@ impl Notes {
         self.prompts.lock().unwrap().push(name.into());
     }
 
-    /// Whether it answers lists and reads with an internal error.
+    /// Makes the server answer lists and reads with an internal error.
     pub(super) fn fail(&self, failing: bool) {
         self.failing.store(failing, Ordering::SeqCst);
     }
 
-    /// Has the server stay busy with each client for as long as that client is there.
+    /// Keeps the server busy with each client for as long as that client is connected.
     pub(super) fn linger(&self) {
         self.lingering.store(true, Ordering::SeqCst);
     }
 
-    /// Has the server answer no list until what is returned is dropped.
+    /// Keeps the server from answering lists until the returned guard is dropped.
     pub(super) async fn close(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
         self.gate.write().await
     }
@@ -74,12 +74,12 @@ impl Notes {
         self.asked.notified().await;
     }
 
-    /// Has every handler hold the wrapper that wraps it.
+    /// Makes every handler hold the wrapper that wraps it.
     pub(super) fn hold(&self, wrap: &Wrap) {
         *self.wrap.lock().unwrap() = Some(wrap.clone());
     }
 
-    /// How many handlers there are now.
+    /// Returns the number of handlers.
     pub(super) fn servers(&self) -> usize {
         self.servers.load(Ordering::SeqCst)
     }
@@ -131,7 +131,7 @@ impl ServerHandler for Server {
     ) -> Result<ListResourcesResult, ErrorData> {
         self.notes.check()?;
         let texts = self.notes.texts.lock().unwrap();
-        // Note b is there for those who know of it.
+        // Note b can be read by clients that know its URI.
         let listed = texts.keys().filter(|uri| uri.as_str() == "note://a");
         Ok(ListResourcesResult::with_all_items(
             listed
@@ -148,7 +148,7 @@ impl ServerHandler for Server {
         self.notes.check()?;
         let text = self.notes.texts.lock().unwrap().get(&request.uri).cloned();
         let text = text.ok_or_else(|| ErrorData::resource_not_found("no such note", None))?;
-        // What is about the answer rather than the note differs each time.
+        // The metadata of the answer differs each time; the note does not.
         let mut meta = MetaObject::default();
         let nonce = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
