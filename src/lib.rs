@@ -20,16 +20,12 @@ mod http_client;
 
 pub use mcp::etag_tools;
 pub use tidings_actors::{
-    AttachError, AttachOptions, AttachedInfo, Attachment, Block, Body, BoxFuture, Builder, Bus, CallContext,
-    CallEvent, CallObserver, CallTool, CallbackError, Cause, Change, Checkpoint, Clock, Closed, Condition,
-    Content, DelayReason, Delivery, DeliveryClass, DeliveryStatus, Descriptor, Digest, DrainReport, Drained,
-    EndReason, EndedSubscriber, Etag, Filter, Gap, Health, InvalidEtag, InvalidPattern, InvalidPosition,
-    InvalidSubscriberId, InvalidUri, InvalidUriTemplate, Limits, Line, ListHash, ListKind, ListOutcome,
-    ListTemplate, LogLevel, Notice, NoticeKind, OpenError, OutboxEntry, OutboxReader, Outcome, Overflow,
-    Page, Pending, Position, Progress, Prompt, PromptArgument, PromptMessage, PublishError, ReadBody,
-    ReadError, ReadTemplate, Record, RenderPrompt, Resource, ResourceTemplate, ResourceUri, Role, Session,
-    SessionOptions, Shard, SkipReason, Snapshot, StartError, Stats, Store, StoreError, SubscribeError,
-    Subscriber, SubscriberError, SubscriberId, SubscriberInfo, SubscriberKind, SubscriberPage, SubscriberRef,
-    SubscriberState, Tool, ToolOutput, Trace, TraceStep, TraceSubject, UriPattern, UriTemplate, Variables,
-    WeakBus, WithContext, WriteProgress,
+    Block, Body, BoxFuture, Builder, Bus, CallContext, CallbackError, Cause, Change, Checkpoint, Clock,
+    Closed, Condition, Content, Descriptor, Digest, DrainReport, Drained, EndReason, Etag, Filter,
+    InvalidEtag, InvalidPattern, InvalidPosition, InvalidUri, InvalidUriTemplate, Limits, Line, ListHash,
+    ListKind, ListOutcome, LogLevel, Notice, NoticeKind, OpenError, OutboxEntry, OutboxReader, Outcome, Page,
+    Position, Prompt, PromptArgument, PromptMessage, PublishError, ReadError, Record, Resource,
+    ResourceTemplate, ResourceUri, Role, Session, SessionOptions, Shard, Snapshot, StartError, Stats, Store,
+    StoreError, SubscribeError, SubscriberId, SubscriberKind, Tool, ToolOutput, UriPattern, UriTemplate,
+    Variables, WeakBus, WriteProgress, attach, callback, status, trace,
 };

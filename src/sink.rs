@@ -1,6 +1,6 @@
 //! Where notices go besides MCP sessions: files, a debug log, signed webhooks, server-sent events, a WebSocket.
 //!
-//! Owns: the subscribers that come with Tidings, each an implementation of [`Subscriber`](tidings_actors::Subscriber),
+//! Owns: the subscribers that come with Tidings, each an implementation of [`Subscriber`](tidings_actors::attach::Subscriber),
 //! to be attached with [`Bus::attach`](tidings_actors::Bus::attach) from code, and by [`Sinks`] as the configuration
 //! says. Never: is waited for by anybody; each runs on a thread of its own behind a bounded queue.
 //! Receives deliveries from the bus; writes to files, standard error and HTTP receivers.
@@ -10,7 +10,8 @@
 //! # let dir = tempfile::tempdir()?;
 //! # let file = dir.path().join("journal.jsonl");
 //! use tidings::sink::{JsonLines, JsonLinesOptions};
-//! use tidings::{AttachOptions, Bus, Resource};
+//! use tidings::{Bus, Resource};
+//! use tidings::attach::AttachOptions;
 //! let bus = Bus::builder().start()?;
 //! let options = JsonLinesOptions::new(&file);
 //! let journal = bus.attach(AttachOptions::new("journal"), move || JsonLines::open(&options)).await?;

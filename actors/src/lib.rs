@@ -1,8 +1,8 @@
-//! The bus of Tidings: what exists, which version of it is current, and who wants to know.
+//! The bus of Tidings: resources and lists, their versions, and the subscribers that are notified of changes.
 //!
-//! This crate knows no protocol, no sockets and no files. A change walks one way through its actors,
-//! Registry → Etag → Publisher → outbox, and each of them owns one kind of truth. Publishers and subscribers hold one
-//! handle, [`Bus`]; no type of the actor framework is part of the public interface.
+//! A change walks one way through the actors, Registry → Etag → Publisher → outbox, because one direction gives every
+//! subscriber the same order without a lock. Publishers and subscribers hold one handle, [`Bus`]; the actor framework
+//! is no part of the public interface, and neither is any protocol, socket or file.
 //!
 //! The modules below are listed from top to bottom: each imports only modules below it.
 
@@ -18,16 +18,46 @@ mod runtime;
 mod metrics;
 mod model;
 
-pub use self::bus::{Builder, Bus, Clock, DrainReport, Page, Snapshot, Stats, WeakBus};
-pub use self::model::*;
-pub use self::outbox::{
-    Drained, MarkResult, Outbox, OutboxEntry, OutboxReader, OutboxSet, SlotId, WriteProgress,
+pub use bus::{Builder, Bus, Clock, DrainReport, Page, Snapshot, Stats, WeakBus};
+pub use model::{
+    Block, Body, BoxFuture, CallContext, CallbackError, Cause, Change, Closed, Condition, Content,
+    Descriptor, Digest, EndReason, Etag, Filter, InvalidEtag, InvalidPattern, InvalidPosition, InvalidUri,
+    InvalidUriTemplate, Limits, ListHash, ListKind, ListOutcome, LogLevel, Notice, NoticeKind, OpenError,
+    Outcome, PATTERNS_MAX, Position, Prompt, PromptArgument, PromptMessage, PublishError, ReadError,
+    Resource, ResourceTemplate, ResourceUri, Role, SessionOptions, StartError, StoreError, SubscribeError,
+    SubscriberId, SubscriberKind, Tool, ToolOutput, UriPattern, UriTemplate, Variables,
 };
-pub use self::publisher::{Member, SubscriptionTable};
-pub use self::runtime::Shard;
-pub use self::session::{Session, WATCHED_MAX};
-pub use self::sink::{
-    AttachError, AttachOptions, AttachedInfo, Attachment, Delivery, DeliveryClass, Gap, Health, Overflow,
-    Subscriber, SubscriberError,
-};
-pub use self::versions::{Checkpoint, Line, Record, Store};
+pub use outbox::{Drained, OutboxEntry, OutboxReader, WriteProgress};
+pub use runtime::Shard;
+pub use session::Session;
+pub use versions::{Checkpoint, Line, Record, Store};
+
+/// Subscribers without a session, such as logs, files and webhooks: implement [`Subscriber`](attach::Subscriber) and
+/// hand it to [`Bus::attach`].
+pub mod attach {
+    pub use crate::sink::{
+        AttachError, AttachOptions, AttachedInfo, Attachment, Delivery, DeliveryClass, Gap, Health, Overflow,
+        Subscriber, SubscriberError,
+    };
+}
+
+/// The traits behind readers, lists, prompts and tools. Closures implement most of them, so a program names them only
+/// to keep state beside the callback.
+pub mod callback {
+    pub use crate::model::{
+        CallEvent, CallObserver, CallTool, ListTemplate, ReadBody, ReadTemplate, RenderPrompt, WithContext,
+    };
+}
+
+/// The state of subscribers, as [`Bus::list_subscribers`] and the other queries return it.
+pub mod status {
+    pub use crate::model::{
+        DelayReason, DeliveryStatus, EndedSubscriber, InvalidSubscriberId, Pending, Progress, SubscriberInfo,
+        SubscriberPage, SubscriberState,
+    };
+}
+
+/// The steps of one notice, for subscribers attached with [`AttachOptions::trace`](attach::AttachOptions::trace).
+pub mod trace {
+    pub use crate::model::{SkipReason, SubscriberRef, Trace, TraceStep, TraceSubject};
+}

@@ -30,7 +30,7 @@ pub(crate) use callback::run_callback;
 pub use callback::{BoxFuture, CallbackError};
 pub(crate) use change::ListChange;
 pub use change::{Change, Condition, ListOutcome, Outcome};
-pub use clock::MonotonicMillis;
+pub(crate) use clock::MonotonicMillis;
 pub use digest::Digest;
 pub use end_reason::EndReason;
 pub use error::{Closed, OpenError, PublishError, ReadError, StartError, StoreError, SubscribeError};
@@ -38,19 +38,18 @@ pub use etag::{Etag, InvalidEtag};
 pub use filter::{Filter, InvalidPattern, NoticeKind, PATTERNS_MAX, UriPattern};
 pub use limits::Limits;
 pub use list::{ListHash, ListKind};
-pub use notice::{Cause, FRAME_SLOTS, Notice};
+pub use notice::{Cause, Notice};
 pub use position::{InvalidPosition, Position};
 pub use prompt::{Prompt, PromptArgument, PromptMessage, RenderPrompt, Role};
 pub use resource::{Body, Content, Descriptor, ReadBody, Resource};
 pub use session_options::SessionOptions;
+pub(crate) use subscriber::PENDING_URIS_MAX;
 pub use subscriber::{
-    DelayReason, DeliveryStatus, EndedSubscriber, InvalidSubscriberId, PENDING_URIS_MAX, Pending, Progress,
-    SubscriberId, SubscriberInfo, SubscriberKind, SubscriberPage, SubscriberState,
+    DelayReason, DeliveryStatus, EndedSubscriber, InvalidSubscriberId, Pending, Progress, SubscriberId,
+    SubscriberInfo, SubscriberKind, SubscriberPage, SubscriberState,
 };
 pub use template::{ListTemplate, ReadTemplate, ResourceTemplate};
 pub use tool::{Block, CallTool, Tool, ToolOutput, WithContext};
 pub use trace::{SkipReason, SubscriberRef, Trace, TraceStep, TraceSubject};
-pub use uri::{InvalidUri, ResourceUri, URI_LEN_MAX};
-pub use uri_template::{
-    InvalidUriTemplate, TEMPLATE_LEN_MAX, TEMPLATE_VARIABLES_MAX, UriTemplate, Variables,
-};
+pub use uri::{InvalidUri, ResourceUri};
+pub use uri_template::{InvalidUriTemplate, UriTemplate, Variables};

@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-pub use pending::{MarkResult, OutboxEntry, OutboxSet, SlotId};
+pub use pending::OutboxEntry;
+pub(crate) use pending::{MarkResult, OutboxSet, SlotId};
 pub use reader::OutboxReader;
 use readers::Readers;
 pub(crate) use timeouts::SessionTimeouts;
@@ -105,7 +106,7 @@ impl OutboxState {
 }
 
 /// What one subscriber has not been told yet.
-pub struct Outbox {
+pub(crate) struct Outbox {
     id: SubscriberId,
     kind: SubscriberKind,
     label: Arc<str>,
@@ -201,17 +202,17 @@ impl Outbox {
     }
 
     /// Whose outbox it is.
-    pub fn id(&self) -> SubscriberId {
+    pub(crate) fn id(&self) -> SubscriberId {
         self.id
     }
 
     /// What its subscriber is.
-    pub fn kind(&self) -> SubscriberKind {
+    pub(crate) fn kind(&self) -> SubscriberKind {
         self.kind
     }
 
     /// What its subscriber was called when it came.
-    pub fn label(&self) -> &Arc<str> {
+    pub(crate) fn label(&self) -> &Arc<str> {
         &self.label
     }
 
@@ -437,12 +438,12 @@ impl Outbox {
     }
 
     /// Why it ended, if it did.
-    pub fn ended(&self) -> Option<EndReason> {
+    pub(crate) fn ended(&self) -> Option<EndReason> {
         self.lock().ended
     }
 
     /// How many readers are open.
-    pub fn readers(&self) -> usize {
+    pub(crate) fn readers(&self) -> usize {
         self.lock().readers.len()
     }
 }

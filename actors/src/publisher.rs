@@ -26,7 +26,7 @@ use crate::outbox::{MarkResult, Outbox};
 use crate::runtime::{CoreGuard, Tracer, current_shard};
 use crate::sink::{AttachmentState, Attachments, Delivery};
 pub(crate) use interest::Interest;
-pub use subscriptions::{Member, SubscriptionTable};
+pub(crate) use subscriptions::{Member, SubscriptionTable};
 
 use counts::MarkCounts;
 use sweep::{SWEEP_ROUND, SWEEP_ROUND_MIN, Stalling};

@@ -28,7 +28,7 @@ use crate::sink::HeldSession;
 pub(crate) use ended::EndedSubscribers;
 
 /// How many resources may wait for a session that watches all of them.
-pub const WATCHED_MAX: usize = 100_000;
+const WATCHED_MAX: usize = 100_000;
 
 /// The life of one session.
 pub(crate) struct SessionActor {
@@ -211,7 +211,7 @@ impl Session {
         self.ask(ClientReady).await
     }
 
-    /// Has it told about every resource there is, of which [`WATCHED_MAX`] may wait at once.
+    /// Has it told about every resource there is, of which 100,000 may wait at once.
     ///
     /// # Errors
     /// [`Closed`] when the session or the bus has ended.

@@ -12,11 +12,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::callback::{CallTool, WithContext};
 use crate::metrics::{self, Limit};
 use crate::{
-    Body, BoxFuture, Bus, CallContext, CallTool, CallbackError, Closed, Drained, Etag, OpenError,
-    PublishError, ResourceUri, SessionOptions, SubscribeError, SubscriberKind, Tool, ToolOutput, WeakBus,
-    WithContext,
+    Body, BoxFuture, Bus, CallContext, CallbackError, Closed, Drained, Etag, OpenError, PublishError,
+    ResourceUri, SessionOptions, SubscribeError, SubscriberKind, Tool, ToolOutput, WeakBus,
 };
 
 /// The bounds of the etag tools.

@@ -167,7 +167,7 @@ mod tests {
         });
         metered.write_all(&[0; 6]).await.unwrap();
         drop(read.await.unwrap());
-        assert!(!flow.timed_out() && flow.blocked_since().is_none());
+        assert!(!flow.timed_out() && !flow.is_blocked());
         assert_eq!(flow.written(), 6);
     }
 }

@@ -13,7 +13,8 @@ use tokio::sync::Mutex;
 use super::convert;
 use super::revision::Revision;
 use super::session::McpSession;
-use crate::{BoxFuture, CallContext, CallEvent, CallObserver, LogLevel};
+use crate::callback::{CallEvent, CallObserver};
+use crate::{BoxFuture, CallContext, LogLevel};
 
 /// Sends the messages of one tool call to its caller, as far as the caller asked for them.
 pub(crate) struct Reporter {

@@ -195,7 +195,7 @@ where
     match connection.poll_without_shutdown(cx) {
         Poll::Ready(ended) => Poll::Ready(ended.map(|()| None)),
         // While bytes of the library's are unsent, the head may be among them.
-        Poll::Pending if flow.blocked_since().is_some() => Poll::Pending,
+        Poll::Pending if flow.is_blocked() => Poll::Pending,
         Poll::Pending => match carrier.take() {
             Some(stream) => Poll::Ready(Ok(Some(stream))),
             None => Poll::Pending,

@@ -11,9 +11,8 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use serde::Serialize;
 use serde_json::Value;
-use tidings_actors::{
-    AttachError, AttachOptions, Attachment, Bus, DeliveryClass, Filter, NoticeKind, Overflow, UriPattern,
-};
+use tidings_actors::attach::{AttachError, AttachOptions, Attachment, DeliveryClass, Overflow};
+use tidings_actors::{Bus, Filter, NoticeKind, UriPattern};
 
 use super::{
     DebugLog, DebugLogOptions, DebugLogTarget, FileOptions, Fsync, JsonLines, JsonLinesOptions, SecretSource,

@@ -7,10 +7,8 @@ use std::io::{self, Write};
 use std::time::SystemTime;
 
 use serde::Serialize;
-use tidings_actors::{
-    AttachOptions, Delivery, SkipReason, Subscriber, SubscriberError, SubscriberRef, Trace, TraceStep,
-    TraceSubject,
-};
+use tidings_actors::attach::{AttachOptions, Delivery, Subscriber, SubscriberError};
+use tidings_actors::trace::{SkipReason, SubscriberRef, Trace, TraceStep, TraceSubject};
 
 use super::append_file::{AppendFile, FileOptions};
 use super::json_lines::failed;
@@ -257,7 +255,8 @@ fn skipped(why: SkipReason) -> &'static str {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use tidings_actors::{Etag, Gap, ListKind, NoticeKind, Position, ResourceUri};
+    use tidings_actors::attach::Gap;
+    use tidings_actors::{Etag, ListKind, NoticeKind, Position, ResourceUri};
 
     fn entries(delivery: &Delivery) -> (String, String) {
         let entry = Entry::of(delivery, "T".to_owned()).unwrap();

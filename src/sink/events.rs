@@ -28,9 +28,10 @@ use recorder::Recorder;
 use shared::Shared;
 use stream::EventStream;
 
+use crate::attach::{AttachError, AttachOptions, Attachment};
 use crate::carry::{BodyStream, Carrier};
 use crate::source::http_api::{Access, Kind, Problem, guarded};
-use crate::{AttachError, AttachOptions, Attachment, Bus, Position};
+use crate::{Bus, Position};
 
 /// What the hub is called among the attached subscribers.
 const NAME: &str = "v1-events";

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use tidings_actors::{Delivery, Subscriber, SubscriberError};
+use tidings_actors::attach::{Delivery, Subscriber, SubscriberError};
 
 use super::append_file::{AppendFile, FileOptions, Fsync};
 use super::record::Record;
@@ -28,7 +28,7 @@ impl JsonLinesOptions {
     }
 
     /// How often [`Subscriber::idle`] must be called for lines to reach the disk in time, for
-    /// [`AttachOptions::idle_every`](tidings_actors::AttachOptions::idle_every).
+    /// [`AttachOptions::idle_every`](tidings_actors::attach::AttachOptions::idle_every).
     pub fn idle_every(&self) -> Duration {
         let most = Duration::from_secs(1);
         match self.file.fsync {

@@ -6,7 +6,8 @@
 use std::time::SystemTime;
 
 use serde::Serialize;
-use tidings_actors::{Delivery, NoticeKind};
+use tidings_actors::NoticeKind;
+use tidings_actors::attach::Delivery;
 
 use crate::timestamp;
 
@@ -83,7 +84,8 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::time::{Duration, Instant};
-    use tidings_actors::{Cause, Etag, Gap, ListKind, Notice, Position, ResourceUri};
+    use tidings_actors::attach::Gap;
+    use tidings_actors::{Cause, Etag, ListKind, Notice, Position, ResourceUri};
 
     const POSITION: Position = Position {
         epoch: 0x1f,

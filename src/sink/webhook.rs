@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use reqwest::Url;
 use serde::Serialize;
-use tidings_actors::{Delivery, NoticeKind, Subscriber, SubscriberError};
+use tidings_actors::NoticeKind;
+use tidings_actors::attach::{Delivery, Subscriber, SubscriberError};
 
 use crate::http_client;
 

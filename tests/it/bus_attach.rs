@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidings_actors::{
-    AttachError, AttachOptions, AttachedInfo, Delivery, DeliveryClass, Filter, Gap, Health, NoticeKind,
-    Overflow, Subscriber, SubscriberError, TraceStep, TraceSubject,
+use tidings_actors::attach::{
+    AttachError, AttachOptions, AttachedInfo, Delivery, DeliveryClass, Gap, Health, Overflow, Subscriber,
+    SubscriberError,
 };
+use tidings_actors::trace::{TraceStep, TraceSubject};
+use tidings_actors::{Filter, NoticeKind};
 
 use crate::support::{Bench, until, within};
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use tidings::callback::ReadBody;
 use tidings::{
-    Body, BoxFuture, Bus, CallbackError, Closed, Descriptor, EndReason, OpenError, PublishError, ReadBody,
-    ReadError, Resource, ResourceTemplate, ResourceUri, Variables,
+    Body, BoxFuture, Bus, CallbackError, Closed, Descriptor, EndReason, OpenError, PublishError, ReadError,
+    Resource, ResourceTemplate, ResourceUri, Variables,
 };
 
 use crate::support::{Bench, Client, DEADLINE, NoStore, on_shard, options, text, tool, uri, within};

@@ -4,10 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidings::{
-    DelayReason, DeliveryStatus, EndReason, OutboxReader, SessionOptions, SubscriberId, SubscriberInfo,
-    SubscriberKind, SubscriberState, WriteProgress,
-};
+use tidings::status::{DelayReason, DeliveryStatus, SubscriberInfo, SubscriberState};
+use tidings::{EndReason, OutboxReader, SessionOptions, SubscriberId, SubscriberKind, WriteProgress};
 
 use crate::support::{Bench, Client, options, until, uri, within};
 

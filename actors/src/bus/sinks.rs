@@ -21,7 +21,8 @@ impl Bus {
     ///
     /// ```
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tidings_actors::{AttachOptions, Bus, Delivery, Resource, Subscriber, SubscriberError};
+    /// use tidings_actors::{Bus, Resource};
+    /// use tidings_actors::attach::{AttachOptions, Delivery, Subscriber, SubscriberError};
     /// struct Print;
     /// impl Subscriber for Print {
     ///     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError> {

@@ -11,17 +11,17 @@ static START: OnceLock<Instant> = OnceLock::new();
 
 /// A point in the life of the process, to the millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MonotonicMillis(NonZeroU64);
+pub(crate) struct MonotonicMillis(NonZeroU64);
 
 impl MonotonicMillis {
     /// Now. The first call of a process makes its clock begin.
-    pub fn now() -> MonotonicMillis {
+    pub(crate) fn now() -> MonotonicMillis {
         let millis = START.get_or_init(Instant::now).elapsed().as_millis() as u64;
         MonotonicMillis(NonZeroU64::MIN.saturating_add(millis))
     }
 
     /// How long after `earlier` this is; zero when it is before.
-    pub fn since(self, earlier: MonotonicMillis) -> Duration {
+    pub(crate) fn since(self, earlier: MonotonicMillis) -> Duration {
         Duration::from_millis(self.0.get().saturating_sub(earlier.0.get()))
     }
 

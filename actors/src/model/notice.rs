@@ -13,7 +13,7 @@ use super::position::Position;
 use super::uri::ResourceUri;
 
 /// How many encodings of one notice transports may share.
-pub const FRAME_SLOTS: usize = 4;
+pub(crate) const FRAME_SLOTS: usize = 4;
 
 /// Why a resource's subscribers are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use super::position::Position;
 use super::uri::ResourceUri;
 
 /// How many URIs a survey names of what one subscriber has not been told; the rest is counted.
-pub const PENDING_URIS_MAX: usize = 32;
+pub(crate) const PENDING_URIS_MAX: usize = 32;
 
 /// Names one subscriber for the life of the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,7 +55,7 @@ pub enum SubscriberKind {
     Stream,
     /// Code of this process.
     Local,
-    /// An attached [`Subscriber`](crate::Subscriber) that wants the newest of each resource.
+    /// An attached [`Subscriber`](crate::attach::Subscriber) that wants the newest of each resource.
     Attached,
 }
 

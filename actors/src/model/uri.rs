@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Longest URI the bus accepts, in bytes. Longer ones are refused with [`InvalidUri`].
-pub const URI_LEN_MAX: usize = 2048;
+pub(crate) const URI_LEN_MAX: usize = 2048;
 
 /// A checked, cheaply cloned resource URI (RFC 3986 shape: a scheme, a colon, no spaces or control characters).
 ///

@@ -18,23 +18,10 @@ use unit::Unit;
 use super::uri::URI_LEN_MAX;
 
 /// Longest template, in bytes, that [`UriTemplate::parse`] takes; a longer one is refused.
-///
-/// ```
-/// use tidings_actors::{TEMPLATE_LEN_MAX, UriTemplate};
-/// assert!(UriTemplate::parse(&"a".repeat(TEMPLATE_LEN_MAX)).is_ok());
-/// assert!(UriTemplate::parse(&"a".repeat(TEMPLATE_LEN_MAX + 1)).is_err());
-/// ```
-pub const TEMPLATE_LEN_MAX: usize = 2048;
+pub(crate) const TEMPLATE_LEN_MAX: usize = 2048;
 
 /// Most variables that one template may have; a template with more is refused.
-///
-/// ```
-/// use tidings_actors::{TEMPLATE_VARIABLES_MAX, UriTemplate};
-/// let template = |count: usize| (0..count).map(|n| format!("/{{v{n}}}")).collect::<String>();
-/// assert!(UriTemplate::parse(&template(TEMPLATE_VARIABLES_MAX)).is_ok());
-/// assert!(UriTemplate::parse(&template(TEMPLATE_VARIABLES_MAX + 1)).is_err());
-/// ```
-pub const TEMPLATE_VARIABLES_MAX: usize = 32;
+pub(crate) const TEMPLATE_VARIABLES_MAX: usize = 32;
 
 /// A parsed RFC 6570 template that can tell whether a URI is one of its expansions.
 ///

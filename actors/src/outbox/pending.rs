@@ -14,7 +14,7 @@ use std::time::Instant;
 use crate::model::{Cause, Etag, Filter, ListHash, ListKind, Notice, ResourceUri};
 
 /// A subscription's place in its subscriber's own outbox.
-pub type SlotId = u32;
+pub(crate) type SlotId = u32;
 
 /// Slots beyond which URIs are found through a map instead of a walk.
 const WALK_MAX: usize = 16;
@@ -30,7 +30,7 @@ pub enum OutboxEntry {
 
 /// What marking did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MarkResult {
+pub(crate) enum MarkResult {
     /// The entry is newly pending.
     New,
     /// The entry was pending already; it now holds the newer state.
@@ -77,7 +77,7 @@ struct ListSlot {
 
 /// What one subscriber has not been told yet.
 #[derive(Debug, Default)]
-pub struct OutboxSet {
+pub(crate) struct OutboxSet {
     slots: Vec<Option<Slot>>,
     /// Where slots are found once there are many.
     by_uri: Option<HashMap<ResourceUri, SlotId>>,
@@ -110,7 +110,7 @@ struct Open {
 impl OutboxSet {
     /// Adds a subscription that knows `etag`, at offset `at`. Answers its slot, and whether it is new: subscribing
     /// twice is one subscription.
-    pub fn subscribe(&mut self, uri: &ResourceUri, etag: Etag, at: u64) -> (SlotId, bool) {
+    pub(crate) fn subscribe(&mut self, uri: &ResourceUri, etag: Etag, at: u64) -> (SlotId, bool) {
         let index = self.find(uri).unwrap_or_else(|| self.occupy(uri, etag, at));
         let mut new = false;
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
@@ -165,7 +165,7 @@ impl OutboxSet {
     }
 
     /// Ends a subscription, pending notice included unless the set is open. Answers its slot.
-    pub fn unsubscribe(&mut self, uri: &ResourceUri) -> Option<SlotId> {
+    pub(crate) fn unsubscribe(&mut self, uri: &ResourceUri) -> Option<SlotId> {
         let index = self.find(uri)?;
         let slot = self.slots.get_mut(index as usize)?.as_mut()?;
         if !std::mem::take(&mut slot.by_name) {
@@ -204,7 +204,7 @@ impl OutboxSet {
     }
 
     /// Whether there is a subscription to `uri` by name.
-    pub fn is_subscribed(&self, uri: &ResourceUri) -> bool {
+    pub(crate) fn is_subscribed(&self, uri: &ResourceUri) -> bool {
         let slot = self
             .find(uri)
             .and_then(|slot| self.slots.get(slot as usize)?.as_ref());
@@ -212,7 +212,7 @@ impl OutboxSet {
     }
 
     /// The slot of a URI.
-    pub fn find(&self, uri: &ResourceUri) -> Option<SlotId> {
+    pub(crate) fn find(&self, uri: &ResourceUri) -> Option<SlotId> {
         if let Some(by_uri) = &self.by_uri {
             return by_uri.get(uri).copied();
         }
@@ -222,7 +222,7 @@ impl OutboxSet {
 
     /// Notes that the resource behind `slot` changed. A notice of another URI is for a subscription that has ended:
     /// the shard that a subscriber left may still have it.
-    pub fn mark(&mut self, slot: SlotId, notice: &Arc<Notice>) -> MarkResult {
+    pub(crate) fn mark(&mut self, slot: SlotId, notice: &Arc<Notice>) -> MarkResult {
         let at = self.place(notice.position.offset);
         let Some(Some(held)) = self.slots.get_mut(slot as usize) else {
             return MarkResult::Ignored;
@@ -244,7 +244,7 @@ impl OutboxSet {
 
     /// Makes the set take notices of every URI that `filter` wants, in at most `max` slots (at least 1) beside those
     /// of its subscriptions. The first filter stands.
-    pub fn open(&mut self, filter: Arc<Filter>, max: usize) {
+    pub(crate) fn open(&mut self, filter: Arc<Filter>, max: usize) {
         self.open.get_or_insert_with(|| {
             Box::new(Open {
                 filter,
@@ -256,19 +256,19 @@ impl OutboxSet {
     }
 
     /// Whether it takes notices by filter.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
     /// How many changes were not taken in since this was last asked, because every slot was pending.
-    pub fn take_lost(&mut self) -> u64 {
+    pub(crate) fn take_lost(&mut self) -> u64 {
         self.open
             .as_mut()
             .map_or(0, |open| std::mem::take(&mut open.lost))
     }
 
     /// Notes that a resource changed, whichever it is; for a set made [`open`](Self::open).
-    pub fn mark_any(&mut self, notice: &Arc<Notice>) -> MarkResult {
+    pub(crate) fn mark_any(&mut self, notice: &Arc<Notice>) -> MarkResult {
         let wanted = self.open.as_ref().is_some_and(|open| open.filter.wants(notice));
         if !wanted {
             return MarkResult::Ignored;
@@ -309,7 +309,7 @@ impl OutboxSet {
     }
 
     /// Begins to watch a list whose last told hash is `notified`.
-    pub fn watch_list(&mut self, kind: ListKind, notified: ListHash, at: u64) {
+    pub(crate) fn watch_list(&mut self, kind: ListKind, notified: ListHash, at: u64) {
         let slot = ListSlot {
             notified: Some(notified),
             notified_offset: 0,
@@ -324,7 +324,7 @@ impl OutboxSet {
 
     /// Notes that a list has the hash `hash` since `offset`. A list that is back at what the subscriber was told is
     /// no longer pending.
-    pub fn mark_list(&mut self, kind: ListKind, hash: ListHash, offset: u64) -> MarkResult {
+    pub(crate) fn mark_list(&mut self, kind: ListKind, hash: ListHash, offset: u64) -> MarkResult {
         let at = self.place(offset);
         let Some(list) = self.list_mut(kind) else {
             return MarkResult::Ignored;
@@ -348,7 +348,7 @@ impl OutboxSet {
     }
 
     /// Takes the entry that has been pending longest. From here on it counts as told.
-    pub fn pop(&mut self) -> Option<OutboxEntry> {
+    pub(crate) fn pop(&mut self) -> Option<OutboxEntry> {
         while let Some(key) = self.queue.pop_front() {
             match key {
                 Key::Slot(slot) => {
@@ -378,14 +378,14 @@ impl OutboxSet {
     }
 
     /// The offset up to which this subscriber has been told everything it asked for.
-    pub fn safe_offset(&self) -> u64 {
+    pub(crate) fn safe_offset(&self) -> u64 {
         // The queue is in the order of `first`, so its head is the oldest entry.
         let first = self.queue.front().and_then(|key| self.first_of(*key));
         first.map_or(self.seen, |first| first - 1)
     }
 
     /// Marks again everything that was told after `offset`: the reader says it got no further. Keeps the order.
-    pub fn rewind(&mut self, offset: u64) {
+    pub(crate) fn rewind(&mut self, offset: u64) {
         for slot in self.slots.iter_mut().flatten() {
             if slot.latest.is_some() && slot.latest_offset > offset && slot.first.is_none() {
                 slot.first = Some(slot.latest_offset);
@@ -413,17 +413,17 @@ impl OutboxSet {
     }
 
     /// How many entries are pending.
-    pub fn pending(&self) -> usize {
+    pub(crate) fn pending(&self) -> usize {
         self.queue.len()
     }
 
     /// The URIs of the pending resource entries, oldest first.
-    pub fn pending_uris(&self) -> impl Iterator<Item = &ResourceUri> {
+    pub(crate) fn pending_uris(&self) -> impl Iterator<Item = &ResourceUri> {
         self.pending_notices().map(|notice| &notice.uri)
     }
 
     /// The notices that are pending, oldest first.
-    pub fn pending_notices(&self) -> impl Iterator<Item = &Arc<Notice>> {
+    pub(crate) fn pending_notices(&self) -> impl Iterator<Item = &Arc<Notice>> {
         self.queue.iter().filter_map(|key| match key {
             Key::Slot(slot) => self.slots.get(*slot as usize)?.as_ref()?.latest.as_ref(),
             Key::List(_) => None,
@@ -431,20 +431,15 @@ impl OutboxSet {
     }
 
     /// The lists whose change is pending, oldest first.
-    pub fn pending_lists(&self) -> impl Iterator<Item = ListKind> {
+    pub(crate) fn pending_lists(&self) -> impl Iterator<Item = ListKind> {
         self.queue.iter().filter_map(|key| match key {
             Key::Slot(_) => None,
             Key::List(kind) => Some(*kind),
         })
     }
 
-    /// The notice that has been pending longest.
-    pub fn oldest(&self) -> Option<&Arc<Notice>> {
-        self.pending_notices().next()
-    }
-
     /// When the change passed the door that has been pending longest.
-    pub fn oldest_since(&self) -> Option<Instant> {
+    pub(crate) fn oldest_since(&self) -> Option<Instant> {
         self.queue.iter().find_map(|key| match key {
             Key::Slot(slot) => self.slots.get(*slot as usize)?.as_ref()?.since,
             Key::List(_) => None,
@@ -453,18 +448,18 @@ impl OutboxSet {
 
     /// How `uri` stands: the version this subscriber knows or will know, the newest notice of it, and whether that is
     /// pending. None when it is told nothing of it.
-    pub fn standing(&self, uri: &ResourceUri) -> Option<(u64, Option<&Arc<Notice>>, bool)> {
+    pub(crate) fn standing(&self, uri: &ResourceUri) -> Option<(u64, Option<&Arc<Notice>>, bool)> {
         let slot = self.slots.get(self.find(uri)? as usize)?.as_ref()?;
         Some((slot.version, slot.latest.as_ref(), slot.first.is_some()))
     }
 
     /// How many subscriptions by name there are.
-    pub fn subscriptions(&self) -> usize {
+    pub(crate) fn subscriptions(&self) -> usize {
         self.by_name
     }
 
     /// Every subscription by name with its slot.
-    pub fn slots(&self) -> impl Iterator<Item = (SlotId, &ResourceUri)> {
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (SlotId, &ResourceUri)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(index, slot)| {
             let slot = slot.as_ref().filter(|slot| slot.by_name)?;
@@ -474,12 +469,12 @@ impl OutboxSet {
 
     /// The hash of `kind` that the subscriber was last told of; none when it does not watch that list or may have
     /// missed the telling.
-    pub fn list_notified(&self, kind: ListKind) -> Option<ListHash> {
+    pub(crate) fn list_notified(&self, kind: ListKind) -> Option<ListHash> {
         self.list(kind).and_then(|list| list.notified)
     }
 
     /// The kinds it watches.
-    pub fn lists(&self) -> impl Iterator<Item = ListKind> {
+    pub(crate) fn lists(&self) -> impl Iterator<Item = ListKind> {
         ListKind::ALL
             .into_iter()
             .filter(|kind| self.list(*kind).is_some())

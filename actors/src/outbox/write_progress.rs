@@ -75,12 +75,17 @@ impl WriteProgress {
     }
 
     /// When the far end last took something.
-    pub fn taken_at(&self) -> Option<MonotonicMillis> {
+    pub(crate) fn taken_at(&self) -> Option<MonotonicMillis> {
         MonotonicMillis::from_bits(self.taken.load(Ordering::Relaxed))
     }
 
+    /// Returns true while the far end takes nothing of the bytes that are ready for it.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed) != 0
+    }
+
     /// Since when the far end has been taking nothing of what there is for it.
-    pub fn blocked_since(&self) -> Option<MonotonicMillis> {
+    pub(crate) fn blocked_since(&self) -> Option<MonotonicMillis> {
         MonotonicMillis::from_bits(self.blocked.load(Ordering::Relaxed))
     }
 }

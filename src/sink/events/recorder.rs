@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::frame;
 use super::history::Subject;
 use super::shared::{Shared, State};
-use crate::{Delivery, NoticeKind, Position, Subscriber, SubscriberError};
+use crate::attach::{Delivery, Subscriber, SubscriberError};
+use crate::{NoticeKind, Position};
 
 /// Writes what it is handed into the history.
 pub(super) struct Recorder {

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidings_actors::{AttachedInfo, DeliveryClass};
+use tidings_actors::attach::{AttachedInfo, DeliveryClass};
 
 use super::Api;
 

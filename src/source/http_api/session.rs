@@ -10,10 +10,10 @@ use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use tidings_actors::{
-    DelayReason, DeliveryStatus, EndedSubscriber, ListKind, ReadError, ResourceUri, SubscriberId,
-    SubscriberInfo, SubscriberPage, SubscriberState,
+use tidings_actors::status::{
+    DelayReason, DeliveryStatus, EndedSubscriber, SubscriberInfo, SubscriberPage, SubscriberState,
 };
+use tidings_actors::{ListKind, ReadError, ResourceUri, SubscriberId};
 
 use super::Api;
 use super::problem::{Kind, Problem};

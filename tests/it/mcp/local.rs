@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tidings::mcp::{Endpoint, McpOptions};
-use tidings::{Bus, Limits, Outcome, Prompt, PromptMessage, Resource, SubscriberInfo, Tool, ToolOutput};
+use tidings::status::SubscriberInfo;
+use tidings::{Bus, Limits, Outcome, Prompt, PromptMessage, Resource, Tool, ToolOutput};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use metrics_util::debugging::DebuggingRecorder;
 use serde_json::json;
-use tidings::{AttachOptions, Bus, Delivery, Subscriber, SubscriberError};
+use tidings::Bus;
+use tidings::attach::{AttachOptions, Delivery, Subscriber, SubscriberError};
 
 use super::client::{Client, listen, updates};
 use super::events::{Events, updated_etag};

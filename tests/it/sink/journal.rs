@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tidings::sink::{FileOptions, Fsync, JsonLines, JsonLinesOptions};
-use tidings_actors::{AttachOptions, Health};
+use tidings_actors::attach::{AttachOptions, Health};
 
 use super::service::Place;
 use crate::support::{Bench, until, within};

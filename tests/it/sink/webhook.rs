@@ -5,7 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use tidings::sink::{FileOptions, JsonLines, JsonLinesOptions, SecretSource, Webhook, WebhookOptions};
-use tidings_actors::{AttachOptions, Attachment, Filter, Health, NoticeKind};
+use tidings_actors::attach::{AttachOptions, Attachment, Health};
+use tidings_actors::{Filter, NoticeKind};
 
 use super::receiver::{Receiver, Reply, SECRET};
 use crate::support::{Bench, until};
