@@ -14,8 +14,8 @@ use anyhow::{Context, bail, ensure};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use tidings::config::Config;
+use tidings::http::HttpServer;
 use tidings::mcp::{Endpoint, McpOptions};
-use tidings::service::HttpServer;
 use tidings::{Bus, Limits, Resource};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -120,7 +120,7 @@ async fn measure(era: &str, sessions: usize) -> anyhow::Result<[f64; 4]> {
 
 struct Server {
     bus: Bus,
-    http: HttpServer,
+    http: HttpServer<Endpoint>,
 }
 
 /// A bus, and the service's HTTP server on it, wide enough for `sessions`.
@@ -137,18 +137,18 @@ async fn start(sessions: usize) -> anyhow::Result<Server> {
     let endpoint = Endpoint::new(bus.clone(), options);
     let mut config = Config::default().http;
     config.connections_max = 2 * room;
-    let http = HttpServer::new(&bus, Some(endpoint), axum::Router::new(), &config);
+    let http = HttpServer::new(&bus, endpoint, &config);
     Ok(Server { bus, http })
 }
 
-fn connect(http: &HttpServer) -> anyhow::Result<Pipe> {
+fn connect(http: &HttpServer<Endpoint>) -> anyhow::Result<Pipe> {
     let (near, far) = Pipe::pair();
     http.serve(PEER, move || Ok(near))?;
     Ok(far)
 }
 
 /// Opens a subscribed stream.
-async fn open(http: &HttpServer, era: &str) -> anyhow::Result<Pipe> {
+async fn open(http: &HttpServer<Endpoint>, era: &str) -> anyhow::Result<Pipe> {
     let mut pipe = connect(http)?;
     if era == ERAS[1] {
         let listen = json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": {

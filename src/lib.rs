@@ -2,7 +2,7 @@
 
 pub mod cli;
 pub mod service;
-mod carry;
+pub mod http;
 pub mod mcp;
 pub mod client;
 pub mod check;

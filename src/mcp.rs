@@ -19,11 +19,9 @@ mod handler;
 pub mod etag_tools;
 mod http;
 mod stdio;
-mod metered;
 mod wrap;
 
-pub use http::{Endpoint, EndpointBody, PeerAddress};
-pub use metered::Metered;
+pub use http::{Endpoint, EndpointBody};
 pub use options::{CacheHint, McpOptions};
 pub use revision::{ETAG_META_KEY, Revision};
 pub use stdio::serve_stdio;

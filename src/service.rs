@@ -4,13 +4,10 @@
 //! listeners, door, drain, actors).
 //! Never: parses arguments or knows what a message means. Called by the command line.
 
-mod listener;
-mod http_server;
-mod connection;
-mod peeked;
-mod stream_writer;
+mod routes;
 mod reload;
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,22 +17,21 @@ use anyhow::{Context as _, anyhow};
 use axum::Router;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::config::{CacheScope, Config};
 use crate::etag_tools::{self, EtagToolLimits};
+use crate::http::{Access, HttpServer, Listener, api, events, ws};
 use crate::mcp::{CacheHint, Endpoint, McpOptions, serve_stdio};
 use crate::metrics::{self, Exporter};
-use crate::sink::{Sinks, events, ws};
+use crate::sink::Sinks;
 use crate::source::collection::Collection;
-use crate::source::http_api;
 use crate::source::workspace::Workspace;
 use crate::store::RedbStore;
 use crate::{Bus, Limits};
 
-pub use http_server::HttpServer;
-use listener::Listener;
 pub use reload::Reload;
+use routes::{MCP_PATH, Routes};
 
 /// How long a client on stdout may take to read what it is owed when the service stops.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -167,10 +163,16 @@ impl Running {
 
     /// Says where MCP is spoken: on stdout, unless that belongs to the protocol.
     fn announce(&self, stdio: bool) {
-        match &self.listener {
-            Some(listener) if stdio => listener.announce(std::io::stderr().lock()),
-            Some(listener) => listener.announce(std::io::stdout().lock()),
-            None => {}
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        let line = format!("tidings listening on http://{}{MCP_PATH}\n", listener.address());
+        let written = match stdio {
+            true => write_line(std::io::stderr().lock(), &line),
+            false => write_line(std::io::stdout().lock(), &line),
+        };
+        if let Err(error) = written {
+            debug!(%error, "the address could not be announced");
         }
     }
 
@@ -187,6 +189,11 @@ impl Running {
             listener.close();
         }
     }
+}
+
+fn write_line(mut out: impl Write, line: &str) -> std::io::Result<()> {
+    out.write_all(line.as_bytes())?;
+    out.flush()
 }
 
 async fn start_collections(config: &Config, bus: &Bus) -> anyhow::Result<Vec<Collection>> {
@@ -298,15 +305,19 @@ async fn start_events(config: &Config, bus: &Bus) -> anyhow::Result<Option<event
     hub.map(Some).context("the event streams could not be started")
 }
 
-/// The transports beside MCP, as far as they are turned on.
-fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>) -> Router {
-    let access = || http_api::Access {
+/// The hosts and origins that may call.
+fn access(config: &Config) -> Access {
+    Access {
         allowed_hosts: config.http.allowed_hosts.clone(),
         allowed_origins: config.http.allowed_origins.clone(),
-    };
+    }
+}
+
+/// The transports beside MCP, as far as they are turned on.
+fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>) -> Router {
     let mut routes = Router::new();
     if let Some(hub) = hub {
-        routes = routes.merge(events::router(hub, access()));
+        routes = routes.merge(events::router(hub, access(config)));
     }
     if config.ws.connections_max > 0 {
         let options = ws::Options {
@@ -316,7 +327,7 @@ fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>) -> Router {
             pong_timeout: config.ws.pong_timeout,
             write_timeout: config.http.write_timeout,
         };
-        routes = routes.merge(ws::router(bus.clone(), options, access()));
+        routes = routes.merge(ws::router(bus.clone(), options, access(config)));
     }
     routes
 }
@@ -341,8 +352,7 @@ fn metrics_router(config: &Config, bus: &Bus, exporter: Exporter) -> Router {
         bus.export_metrics();
         exporter.render()
     };
-    let (hosts, origins) = (&config.http.allowed_hosts, &config.http.allowed_origins);
-    http_api::metrics_router(Arc::new(render), hosts.clone(), origins.clone())
+    api::metrics_router(Arc::new(render), access(config))
 }
 
 /// Binds the listener that serves the metrics alone.
@@ -355,7 +365,7 @@ async fn bind_metrics(
     let socket = TcpListener::bind(listen)
         .await
         .with_context(|| format!("cannot listen on {listen} (metrics.listen)"))?;
-    let server = HttpServer::new(bus, None, router.clone(), &config.http);
+    let server = HttpServer::new(bus, Routes::without_mcp(router.clone()), &config.http);
     let listener = Listener::start(socket, server);
     let listener = listener.context("the listener of metrics could not be started")?;
     info!("metrics on http://{}/metrics", listener.address());
@@ -382,16 +392,12 @@ async fn bind(
         &http.allowed_hosts,
         &http.allowed_origins,
     );
-    let api = http_api::router(
-        bus.clone(),
-        http_api::Options {
-            body_bytes_max: config.bus.body_bytes_max,
-            allowed_hosts: http.allowed_hosts.clone(),
-            allowed_origins: http.allowed_origins.clone(),
-            ready: ready.clone(),
-        },
-    );
-    let api = api.merge(beside);
-    let server = HttpServer::new(bus, Some(endpoint), api, http);
+    let options = api::Options {
+        body_bytes_max: config.bus.body_bytes_max,
+        access: access(config),
+        ready: ready.clone(),
+    };
+    let api = api::router(bus.clone(), options).merge(beside);
+    let server = HttpServer::new(bus, Routes::new(endpoint, api), http);
     Listener::start(socket, server).context("the listener could not be started")
 }

@@ -28,8 +28,6 @@ mod json_lines;
 mod debug_log;
 mod webhook;
 mod configured;
-pub mod events;
-pub mod ws;
 
 pub use append_file::{FileOptions, Fsync};
 pub use configured::{SinkChanges, SinkError, Sinks};

@@ -2,9 +2,8 @@
 //!
 //! Owns: the sources, one module each; a source removes only what it registered. Never: holds what exists or which
 //! version of it is current (the bus does), decides what counts as a change, or knows another source. Receives from
-//! the network and from files; sends to the bus.
+//! files; sends to the bus.
 
-pub mod http_api;
 pub mod collection;
 pub mod workspace;
 // What those that watch files share.

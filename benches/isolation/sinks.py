@@ -154,7 +154,7 @@ class Service:
         self.folder, self.log = folder, []
         # A full disk is answered with a signal too, which a disk is not.
         shell = ["sh", "-c", 'trap "" XFSZ; exec "$0" "$@"', binary, "serve", "--listen", "127.0.0.1:0"]
-        arguments = ["--config", str(folder / "tidings.toml"), "--log", "info,tidings::sink::ws=debug"]
+        arguments = ["--config", str(folder / "tidings.toml"), "--log", "info,tidings::http::ws=debug"]
         self.process = subprocess.Popen(
             [*shell, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

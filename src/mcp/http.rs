@@ -20,5 +20,4 @@ mod legacy_stream;
 mod listen_stream;
 
 pub use endpoint::Endpoint;
-pub use peers::PeerAddress;
 pub use reply::EndpointBody;

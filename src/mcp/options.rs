@@ -40,7 +40,7 @@ pub struct McpOptions {
     /// The greatest age of a session or stream (default none: as old as the server). Each ends up to a tenth
     /// earlier, so that clients which connected together do not return together. Ignored on stdio.
     pub age_max: Option<Duration>,
-    /// Sessions and listen streams of one [`PeerAddress`](super::PeerAddress) (default none: as many as in
+    /// Sessions and listen streams of one [`PeerAddress`](crate::http::PeerAddress) (default none: as many as in
     /// all). At the limit: HTTP 429.
     pub per_peer_max: Option<usize>,
     /// Bytes of one POST body (default 4 MiB). Larger ones are answered 413.

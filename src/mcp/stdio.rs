@@ -17,10 +17,10 @@ use tokio::time::Instant;
 
 use super::handler::Handler;
 use super::listen::{AcceptedListen, ListenStream};
-use super::metered::Metered;
 use super::options::McpOptions;
 use super::session::{McpSession, PumpStage, ServerContext, SessionLifetime};
 use crate::Bus;
+use crate::http::WriteDeadline;
 use crate::metrics::McpMetrics;
 
 /// The time in which a client that sends nothing more must read the messages it is owed; its input may be
@@ -40,14 +40,14 @@ where
     let line_max = options.body_bytes_max;
     let stopping = bus.clone();
     // No write time-out: the process that started this one ends it, so a reader that stalls is only reported.
-    let output = Metered::new(output, None);
+    let output = WriteDeadline::new(output, None);
     let handler = Handler {
         server: ServerContext {
             bus,
             options: Arc::new(options),
             transport: "stdio",
             metrics: McpMetrics::new("stdio"),
-            write_progress: Some(output.flow().clone()),
+            write_progress: Some(output.progress().clone()),
         },
         own_session: Some(Arc::new(OnceLock::new())),
     };

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidings::sink::events::{Hub, Options, router};
-use tidings::source::http_api::Access;
+use tidings::http::Access;
+use tidings::http::events::{Hub, Options, router};
 use tidings::{Bus, Resource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 
 use super::peers::PeerPermit;
-use crate::carry::{Appended, StreamSource};
+use crate::http::stream_handover::{Appended, StreamSource};
 use crate::mcp::error;
 use crate::mcp::frames::{FrameFormat, KEEP_ALIVE};
 use crate::mcp::options::McpOptions;
@@ -129,10 +129,10 @@ impl StreamSource for EventStream {
     fn poll_append(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended> {
         if let Some(first) = self.first_frame.take() {
             out.extend(first);
-            return Poll::Ready(Appended::Part);
+            return Poll::Ready(Appended::More);
         }
         if self.ended {
-            return Poll::Ready(Appended::Last);
+            return Poll::Ready(Appended::Finished);
         }
         let mut entries = ENTRIES.take();
         let drained = self.reader.poll_drain(cx, |entry| entries.push(entry));
@@ -143,19 +143,19 @@ impl StreamSource for EventStream {
                 // A drain that was not full emptied the outbox and left the waker, so no second look is
                 // needed.
                 if entries.len() < self.reader.drain_max() {
-                    Appended::All
+                    Appended::Drained
                 } else {
-                    Appended::Part
+                    Appended::More
                 }
             }
             Drained::KeepAlive => {
                 out.extend(KEEP_ALIVE);
-                Appended::Part
+                Appended::More
             }
             Drained::Ended(reason) => {
                 self.ended = true;
                 out.extend(self.last_frame(reason).unwrap_or_default());
-                Appended::Last
+                Appended::Finished
             }
         });
         entries.clear();

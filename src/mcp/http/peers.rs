@@ -2,27 +2,10 @@
 //! connection comes from, so all clients behind one proxy are one peer.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The address that a request's connection comes from. The server that carries the connection puts it into
-/// the extensions of each request; requests without it are not counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PeerAddress(pub IpAddr);
-
-impl PeerAddress {
-    /// Returns the address under which a peer is counted. One machine has a whole /64 of IPv6, and IPv4
-    /// addresses may be written as IPv6 ones.
-    fn counted(self) -> IpAddr {
-        match self.0.to_canonical() {
-            IpAddr::V4(address) => IpAddr::V4(address),
-            IpAddr::V6(address) => {
-                let network = u128::from(address) >> 64 << 64;
-                IpAddr::V6(Ipv6Addr::from(network))
-            }
-        }
-    }
-}
+use crate::http::PeerAddress;
 
 type SessionCounts = HashMap<IpAddr, usize>;
 

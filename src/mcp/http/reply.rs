@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::event_stream::EventStream;
 use super::headers;
-use crate::carry::Carrier;
+use crate::http::stream_handover::StreamHandover;
 use crate::mcp::revision::Revision;
 
 /// The body of an answer.
@@ -196,10 +196,10 @@ pub(super) fn post_only() -> Answer {
     with_header(plain(StatusCode::METHOD_NOT_ALLOWED), header::ALLOW, "POST")
 }
 
-/// Answers with an open stream. With a `carrier`, the server that carries the connection writes it.
-pub(super) fn events(stream: EventStream, carrier: Option<&Carrier>) -> Answer {
-    as_events(Response::new(match carrier {
-        Some(carrier) => carrier.hand_over(Box::new(stream)).boxed(),
+/// Answers with an open stream. With a `handover`, the server that carries the connection writes it.
+pub(super) fn events(stream: EventStream, handover: Option<&StreamHandover>) -> Answer {
+    as_events(Response::new(match handover {
+        Some(handover) => handover.hand_over(Box::new(stream)).boxed(),
         None => stream.boxed(),
     }))
 }

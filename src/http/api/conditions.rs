@@ -6,7 +6,7 @@
 use axum::http::{HeaderMap, HeaderName, header};
 use tidings_actors::Etag;
 
-use super::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 
 /// What a request wants to hold before it is carried out.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Tags {
             // Ignoring what cannot be read would carry out a write that the client wanted guarded.
             parse_list(value, &mut tags).ok_or_else(|| {
                 let value = String::from_utf8_lossy(&value[..value.len().min(120)]);
-                Kind::BadRequest.because(format!(
+                ProblemKind::BadRequest.because(format!(
                     "{name} {value:?} is neither * nor a list of etags; write them in double quotes, as the ETag header has them"
                 ))
             })?;
@@ -237,7 +237,7 @@ mod tests {
         ] {
             for name in [header::IF_MATCH, header::IF_NONE_MATCH] {
                 let problem = parse(&[(name, value)]).unwrap_err();
-                assert_eq!(problem.kind, Kind::BadRequest, "{value}");
+                assert_eq!(problem.kind, ProblemKind::BadRequest, "{value}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A byte stream that notes what its far end takes, and gives up on one that takes nothing.
 //!
-//! Owns: [`Metered`] and its write deadline, a timer that is there only while a write is being refused. Never: buffers
+//! Owns: [`WriteDeadline`] and its write deadline, a timer that is there only while a write is being refused. Never: buffers
 //! or looks into bytes. Written by whoever carries a connection; what it notes is read by the outboxes of the streams
 //! that go over it.
 
@@ -15,37 +15,37 @@ use tokio::time::Sleep;
 
 use crate::WriteProgress;
 
-/// A connection with a meter. Put its [`flow`](Self::flow) into the extensions of each request that comes over it, and
+/// A connection with a meter. Put its [`progress`](Self::progress) into the extensions of each request that comes over it, and
 /// the streams that answer them take nothing from their outboxes while the connection is blocked.
 #[derive(Debug)]
-pub struct Metered<T> {
+pub struct WriteDeadline<T> {
     inner: T,
-    flow: Arc<WriteProgress>,
+    progress: Arc<WriteProgress>,
     write_timeout: Option<Duration>,
     /// There while writes are refused.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<T> Metered<T> {
+impl<T> WriteDeadline<T> {
     /// Meters `inner`. Once its far end has taken nothing of what is written for `write_timeout`, writing fails with
     /// [`TimedOut`](io::ErrorKind::TimedOut); with none it waits for ever.
-    pub fn new(inner: T, write_timeout: Option<Duration>) -> Metered<T> {
-        Metered {
+    pub fn new(inner: T, write_timeout: Option<Duration>) -> WriteDeadline<T> {
+        WriteDeadline {
             inner,
-            flow: Arc::default(),
+            progress: Arc::default(),
             write_timeout,
             deadline: None,
         }
     }
 
     /// What it notes.
-    pub fn flow(&self) -> &Arc<WriteProgress> {
-        &self.flow
+    pub fn progress(&self) -> &Arc<WriteProgress> {
+        &self.progress
     }
 
     /// Whether writing is over.
     fn poll_fate(&mut self) -> io::Result<()> {
-        if self.flow.is_cut() {
+        if self.progress.is_cut() {
             return Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
                 "the connection was cut, since its session was ended and it takes nothing",
@@ -59,7 +59,7 @@ impl<T> Metered<T> {
         match written {
             Poll::Ready(Ok(bytes)) => {
                 self.deadline = None;
-                if self.flow.took(bytes) {
+                if self.progress.took(bytes) {
                     // The stream that waits for this is polled by the task that writes.
                     cx.waker().wake_by_ref();
                 }
@@ -67,7 +67,7 @@ impl<T> Metered<T> {
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(self.noted(error))),
             Poll::Pending => {
-                self.flow.refused();
+                self.progress.refused();
                 let Some(timeout) = self.write_timeout else {
                     return Poll::Pending;
                 };
@@ -84,30 +84,30 @@ impl<T> Metered<T> {
     /// The kernel gives up in the same way on what it holds itself (`TCP_USER_TIMEOUT`).
     fn noted(&self, error: io::Error) -> io::Error {
         if error.kind() == io::ErrorKind::TimedOut {
-            self.flow.time_out();
+            self.progress.time_out();
         }
         error
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for WriteDeadline<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let metered = self.get_mut();
-        let read = ready!(Pin::new(&mut metered.inner).poll_read(cx, buffer));
-        Poll::Ready(read.map_err(|error| metered.noted(error)))
+        let stream = self.get_mut();
+        let read = ready!(Pin::new(&mut stream.inner).poll_read(cx, buffer));
+        Poll::Ready(read.map_err(|error| stream.noted(error)))
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for WriteDeadline<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let metered = self.get_mut();
-        metered.poll_fate()?;
-        let written = Pin::new(&mut metered.inner).poll_write(cx, bytes);
-        metered.note(cx, written)
+        let stream = self.get_mut();
+        stream.poll_fate()?;
+        let written = Pin::new(&mut stream.inner).poll_write(cx, bytes);
+        stream.note(cx, written)
     }
 
     fn poll_write_vectored(
@@ -115,10 +115,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<T> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let metered = self.get_mut();
-        metered.poll_fate()?;
-        let written = Pin::new(&mut metered.inner).poll_write_vectored(cx, slices);
-        metered.note(cx, written)
+        let stream = self.get_mut();
+        stream.poll_fate()?;
+        let written = Pin::new(&mut stream.inner).poll_write_vectored(cx, slices);
+        stream.note(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -144,20 +144,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_far_end_that_takes_nothing_for_the_time_out_is_given_up_on() {
         let (near, _far) = tokio::io::duplex(8);
-        let mut metered = Metered::new(near, Some(MINUTE));
-        let flow = metered.flow().clone();
+        let mut stream = WriteDeadline::new(near, Some(MINUTE));
+        let progress = stream.progress().clone();
         let started = tokio::time::Instant::now();
-        let error = metered.write_all(&[0; 9]).await.unwrap_err();
+        let error = stream.write_all(&[0; 9]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(started.elapsed(), MINUTE);
-        assert!(flow.timed_out() && flow.written() == 8);
+        assert!(progress.timed_out() && progress.written() == 8);
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_that_takes_a_byte_at_a_time_is_waited_for() {
         let (near, mut far) = tokio::io::duplex(1);
-        let mut metered = Metered::new(near, Some(MINUTE));
-        let flow = metered.flow().clone();
+        let mut stream = WriteDeadline::new(near, Some(MINUTE));
+        let progress = stream.progress().clone();
         let read = tokio::spawn(async move {
             for _ in 0..5 {
                 tokio::time::sleep(MINUTE - Duration::from_secs(1)).await;
@@ -165,9 +165,9 @@ mod tests {
             }
             far
         });
-        metered.write_all(&[0; 6]).await.unwrap();
+        stream.write_all(&[0; 6]).await.unwrap();
         drop(read.await.unwrap());
-        assert!(!flow.timed_out() && !flow.is_blocked());
-        assert_eq!(flow.written(), 6);
+        assert!(!progress.timed_out() && !progress.is_blocked());
+        assert_eq!(progress.written(), 6);
     }
 }

@@ -16,9 +16,9 @@ use tidings_actors::status::{
 use tidings_actors::{ListKind, ReadError, ResourceUri, SubscriberId};
 
 use super::Api;
-use super::problem::{Kind, Problem};
-use super::target::Target;
-use super::view::{PAGE_LEN, PAGE_LEN_MAX, page_len};
+use super::path::Target;
+use super::resources::{PAGE_LEN, PAGE_LEN_MAX, page_len};
+use crate::http::problem::{Problem, ProblemKind};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -142,7 +142,7 @@ struct ExplanationItem {
 /// slowest first, as many as `limit` allows.
 pub(super) async fn sessions(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let Query(SurveyQuery { uri, limit }) = Query::try_from_uri(&uri).map_err(|error| {
-        Kind::BadRequest.because(format!("{}; the query takes uri and limit", error.body_text()))
+        ProblemKind::BadRequest.because(format!("{}; the query takes uri and limit", error.body_text()))
     })?;
     let uri = uri
         .filter(|uri| !uri.is_empty())
@@ -178,8 +178,9 @@ pub(super) async fn session(
     Path(id): Path<String>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let Query(ExplainQuery { uri }) = Query::try_from_uri(&uri)
-        .map_err(|error| Kind::BadRequest.because(format!("{}; the query takes uri", error.body_text())))?;
+    let Query(ExplainQuery { uri }) = Query::try_from_uri(&uri).map_err(|error| {
+        ProblemKind::BadRequest.because(format!("{}; the query takes uri", error.body_text()))
+    })?;
     let id = subscriber_id(&id)?;
     let uri = uri
         .filter(|uri| !uri.is_empty())
@@ -240,25 +241,25 @@ pub(super) async fn evict(State(api): State<Arc<Api>>, Path(id): Path<String>) -
     }
     match api.bus.subscriber_state(id).await? {
         Some(SubscriberState::Ended(ended)) => {
-            Err(Kind::NotFound.because(format!("{id} has ended already: {}", ended.reason.name())))
+            Err(ProblemKind::NotFound.because(format!("{id} has ended already: {}", ended.reason.name())))
         }
         _ => Err(unknown(id)),
     }
 }
 
 fn unknown(id: SubscriberId) -> Problem {
-    Kind::NotFound.because(format!(
+    ProblemKind::NotFound.because(format!(
         "there is no session {id}, nor did one end lately; see /v1/sessions"
     ))
 }
 
 fn subscriber_id(text: &str) -> Result<SubscriberId, Problem> {
     let id = text.parse::<SubscriberId>();
-    id.map_err(|error| Kind::BadRequest.because(error.to_string()))
+    id.map_err(|error| ProblemKind::BadRequest.because(error.to_string()))
 }
 
 fn resource_uri(text: &str) -> Result<ResourceUri, Problem> {
-    ResourceUri::new(text).map_err(|error| Kind::BadRequest.because(error.to_string()))
+    ResourceUri::new(text).map_err(|error| ProblemKind::BadRequest.because(error.to_string()))
 }
 
 fn limit_of(text: Option<&str>) -> Result<usize, Problem> {

@@ -9,14 +9,14 @@ use std::sync::atomic::Ordering;
 use axum::extract::State;
 
 use super::Api;
-use super::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 
 /// `GET /healthz`: 200 while the bus runs.
 pub(super) async fn alive(State(api): State<Arc<Api>>) -> Result<&'static str, Problem> {
     if api.bus.is_running() {
         Ok("ok")
     } else {
-        Err(Kind::Unavailable.because("the bus has stopped; the service must be started again"))
+        Err(ProblemKind::Unavailable.because("the bus has stopped; the service must be started again"))
     }
 }
 
@@ -25,6 +25,6 @@ pub(super) async fn ready(state: State<Arc<Api>>) -> Result<&'static str, Proble
     if state.ready.load(Ordering::Acquire) {
         alive(state).await
     } else {
-        Err(Kind::Unavailable.because("the service is still starting; try again"))
+        Err(ProblemKind::Unavailable.because("the service is still starting; try again"))
     }
 }

@@ -29,8 +29,9 @@ use shared::Shared;
 use stream::EventStream;
 
 use crate::attach::{AttachError, AttachOptions, Attachment};
-use crate::carry::{BodyStream, Carrier};
-use crate::source::http_api::{Access, Kind, Problem, guarded};
+use crate::http::access::{Access, guarded};
+use crate::http::problem::{Problem, ProblemKind};
+use crate::http::stream_handover::{BodyStream, StreamHandover};
 use crate::{Bus, Position};
 
 /// What the hub is called among the attached subscribers.
@@ -117,18 +118,18 @@ pub fn router(hub: Hub, access: Access) -> Router {
 
 async fn open(
     State(hub): State<Hub>,
-    carrier: Option<Extension<Carrier>>,
+    handover: Option<Extension<StreamHandover>>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Asked { filter, resume } = query::parse(&uri, &headers)?;
     let stream = EventStream::open(hub.shared, filter, resume.as_deref()).map_err(|max| {
-        Kind::Unavailable.because(format!(
+        ProblemKind::Unavailable.because(format!(
             "{max} event streams are open, as many as may be (events.streams_max); try again later"
         ))
     })?;
-    let body = match carrier {
-        Some(Extension(carrier)) => Body::new(carrier.hand_over(Box::new(BodyStream(stream)))),
+    let body = match handover {
+        Some(Extension(handover)) => Body::new(handover.hand_over(Box::new(BodyStream(stream)))),
         None => Body::new(stream),
     };
     let mut response = body.into_response();

@@ -37,7 +37,7 @@ struct Items<'a> {
 }
 
 /// Every attached subscriber, by name.
-pub(super) async fn attached(State(api): State<Arc<Api>>) -> Response {
+pub(super) async fn list(State(api): State<Arc<Api>>) -> Response {
     let infos = api.bus.attached();
     let items = infos.iter().map(item).collect();
     Json(Items { items }).into_response()

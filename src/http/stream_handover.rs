@@ -1,11 +1,11 @@
 //! Streams that leave the HTTP library once their head is written.
 //!
-//! Owns: [`Carrier`], by which a server that can write streams itself tells an endpoint so, and is handed the stream, a
+//! Owns: [`StreamHandover`], by which a server that can write streams itself tells an endpoint so, and is handed the stream, a
 //! [`StreamSource`]. Never: writes (the service's stream writer does), or decides what is streamed.
 //! An idle connection of the HTTP library holds a read buffer, a parser and a boxed service, and each frame passes its
 //! whole state machine; what a stream needs after its head is a socket and a body (figures in `docs/benchmarks.md`).
 //!
-//! The server puts a carrier into the request; the endpoint hands the stream over and answers with a placeholder; when the
+//! The server puts a handover into the request; the endpoint hands the stream over and answers with a deferred body; when the
 //! library has polled that, the head is written, and the server takes the connection away from the library.
 
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ use http_body::{Body, Frame};
 /// and says in one call whether there is more, so that a delivery is one look and one copy.
 pub(crate) trait StreamSource: Send {
     /// Appends what is to be written next to `out`, as much as one write should carry. Pending when there is nothing;
-    /// then, and after [`Appended::All`], `cx` is woken when there is.
+    /// then, and after [`Appended::Drained`], `cx` is woken when there is.
     fn poll_append(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended>;
 }
 
@@ -29,11 +29,11 @@ pub(crate) trait StreamSource: Send {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Appended {
     /// That is all for now: looking again before being woken brings nothing.
-    All,
+    Drained,
     /// There may be more.
-    Part,
+    More,
     /// Nothing will come after it.
-    Last,
+    Finished,
 }
 
 /// A stream that is written after its head.
@@ -49,31 +49,31 @@ where
     fn poll_append(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended> {
         let frame = std::task::ready!(Pin::new(&mut self.0).poll_frame(cx));
         let Some(Ok(frame)) = frame else {
-            return Poll::Ready(Appended::Last);
+            return Poll::Ready(Appended::Finished);
         };
         out.extend(frame.into_data().unwrap_or_default());
-        Poll::Ready(Appended::Part)
+        Poll::Ready(Appended::More)
     }
 }
 
 #[derive(Default)]
 struct Slot {
     stream: Mutex<Option<Stream>>,
-    /// Whether the placeholder has been polled, which the library does after it has written the head.
+    /// Whether the deferred body has been polled, which the library does after it has written the head.
     polled: AtomicBool,
 }
 
 /// The way of a stream around the HTTP library. Travels in the extensions of a request.
 #[derive(Clone, Default)]
-pub(crate) struct Carrier {
+pub(crate) struct StreamHandover {
     slot: Arc<Slot>,
 }
 
-impl Carrier {
-    /// Hands `stream` over; the answer is to have the placeholder instead.
-    pub(crate) fn hand_over(&self, stream: Stream) -> Placeholder {
+impl StreamHandover {
+    /// Hands `stream` over; the answer is to have the deferred body instead.
+    pub(crate) fn hand_over(&self, stream: Stream) -> DeferredBody {
         *self.slot.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
-        Placeholder {
+        DeferredBody {
             slot: self.slot.clone(),
         }
     }
@@ -92,11 +92,11 @@ impl Carrier {
 }
 
 /// Stands for a body that is written by somebody else. Never ready.
-pub(crate) struct Placeholder {
+pub(crate) struct DeferredBody {
     slot: Arc<Slot>,
 }
 
-impl Body for Placeholder {
+impl Body for DeferredBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -120,20 +120,23 @@ mod tests {
     fn a_body_gives_its_data_and_then_its_end() {
         let mut stream = BodyStream(Full::new(Bytes::from_static(b"body")));
         let (mut cx, mut out) = (Context::from_waker(Waker::noop()), Vec::new());
-        assert_eq!(stream.poll_append(&mut cx, &mut out), Poll::Ready(Appended::Part));
-        assert_eq!(stream.poll_append(&mut cx, &mut out), Poll::Ready(Appended::Last));
+        assert_eq!(stream.poll_append(&mut cx, &mut out), Poll::Ready(Appended::More));
+        assert_eq!(
+            stream.poll_append(&mut cx, &mut out),
+            Poll::Ready(Appended::Finished)
+        );
         assert_eq!(out, b"body");
     }
 
     #[test]
     fn a_stream_is_taken_once_and_only_after_the_head() {
-        let carrier = Carrier::default();
-        assert!(carrier.take().is_none());
-        let mut placeholder = carrier.hand_over(Box::new(BodyStream(Full::new(Bytes::new()))));
-        assert!(carrier.take().is_none());
+        let handover = StreamHandover::default();
+        assert!(handover.take().is_none());
+        let mut deferred = handover.hand_over(Box::new(BodyStream(Full::new(Bytes::new()))));
+        assert!(handover.take().is_none());
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(Pin::new(&mut placeholder).poll_frame(&mut cx).is_pending());
-        assert!(carrier.take().is_some());
-        assert!(carrier.take().is_none());
+        assert!(Pin::new(&mut deferred).poll_frame(&mut cx).is_pending());
+        assert!(handover.take().is_some());
+        assert!(handover.take().is_none());
     }
 }

@@ -19,7 +19,7 @@ const INSTANCE_LEN_MAX: usize = 8192;
 
 /// What kind of error it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ProblemKind {
     BadRequest,
     Forbidden,
     NotFound,
@@ -36,56 +36,56 @@ pub(crate) enum Kind {
     Full,
 }
 
-impl Kind {
+impl ProblemKind {
     /// Status, last part of the type, and title.
     fn row(self) -> (StatusCode, &'static str, &'static str) {
         match self {
-            Kind::BadRequest => (StatusCode::BAD_REQUEST, "bad-request", "Bad request"),
-            Kind::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "Forbidden"),
-            Kind::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
-            Kind::MethodNotAllowed => (
+            ProblemKind::BadRequest => (StatusCode::BAD_REQUEST, "bad-request", "Bad request"),
+            ProblemKind::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "Forbidden"),
+            ProblemKind::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
+            ProblemKind::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method-not-allowed",
                 "Method not allowed",
             ),
-            Kind::AlreadyExists => (
+            ProblemKind::AlreadyExists => (
                 StatusCode::CONFLICT,
                 "already-exists",
                 "The resource already exists",
             ),
-            Kind::Conflict => (StatusCode::CONFLICT, "conflict", "The resource changed"),
-            Kind::PreconditionFailed => (
+            ProblemKind::Conflict => (StatusCode::CONFLICT, "conflict", "The resource changed"),
+            ProblemKind::PreconditionFailed => (
                 StatusCode::PRECONDITION_FAILED,
                 "precondition-failed",
                 "A precondition does not hold",
             ),
-            Kind::BodyTooLarge => (
+            ProblemKind::BodyTooLarge => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "body-too-large",
                 "The body is too large",
             ),
-            Kind::UnsupportedMediaType => (
+            ProblemKind::UnsupportedMediaType => (
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "unsupported-media-type",
                 "The body cannot be taken",
             ),
-            Kind::UpgradeRequired => (
+            ProblemKind::UpgradeRequired => (
                 StatusCode::UPGRADE_REQUIRED,
                 "upgrade-required",
                 "Another protocol is spoken here",
             ),
-            Kind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
-            Kind::ReaderFailed => (
+            ProblemKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
+            ProblemKind::ReaderFailed => (
                 StatusCode::BAD_GATEWAY,
                 "reader-failed",
                 "The resource could not be read",
             ),
-            Kind::Unavailable => (
+            ProblemKind::Unavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",
                 "Not available now",
             ),
-            Kind::Full => (
+            ProblemKind::Full => (
                 StatusCode::INSUFFICIENT_STORAGE,
                 "full",
                 "A limit of the bus is reached",
@@ -105,7 +105,7 @@ impl Kind {
 /// Why a request was refused. Nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
-    pub(super) kind: Kind,
+    pub(super) kind: ProblemKind,
     detail: String,
 }
 
@@ -138,14 +138,14 @@ impl Problem {
         );
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         match self.kind {
-            Kind::Unavailable => {
+            ProblemKind::Unavailable => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
-            Kind::UpgradeRequired => {
+            ProblemKind::UpgradeRequired => {
                 headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
                 headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
             }
-            Kind::UnsupportedMediaType => {
+            ProblemKind::UnsupportedMediaType => {
                 headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             }
             _ => {}
@@ -187,34 +187,34 @@ fn of_bus(refusal: &Refusal) -> Problem {
     let (kind, text) = match refusal {
         Refusal::Publish(error) => {
             let kind = match error {
-                P::AlreadyExists(_) => Kind::AlreadyExists,
-                P::NotFound(_) => Kind::NotFound,
-                P::Conflict(_) => Kind::Conflict,
-                P::TooMany { .. } => Kind::Full,
-                P::BodyTooLarge { .. } => Kind::BodyTooLarge,
-                P::InvalidUri(_) => Kind::BadRequest,
-                P::Busy(_) | P::Closed(_) => Kind::Unavailable,
-                P::Lister { .. } => Kind::ReaderFailed,
-                _ => Kind::Internal,
+                P::AlreadyExists(_) => ProblemKind::AlreadyExists,
+                P::NotFound(_) => ProblemKind::NotFound,
+                P::Conflict(_) => ProblemKind::Conflict,
+                P::TooMany { .. } => ProblemKind::Full,
+                P::BodyTooLarge { .. } => ProblemKind::BodyTooLarge,
+                P::InvalidUri(_) => ProblemKind::BadRequest,
+                P::Busy(_) | P::Closed(_) => ProblemKind::Unavailable,
+                P::Lister { .. } => ProblemKind::ReaderFailed,
+                _ => ProblemKind::Internal,
             };
             (kind, error.to_string())
         }
         Refusal::Read(error) => {
             let kind = match error {
-                ReadError::NotFound(_) => Kind::NotFound,
-                ReadError::Reader { .. } => Kind::ReaderFailed,
-                ReadError::InvalidUri(_) => Kind::BadRequest,
-                ReadError::Closed(_) => Kind::Unavailable,
-                _ => Kind::Internal,
+                ReadError::NotFound(_) => ProblemKind::NotFound,
+                ReadError::Reader { .. } => ProblemKind::ReaderFailed,
+                ReadError::InvalidUri(_) => ProblemKind::BadRequest,
+                ReadError::Closed(_) => ProblemKind::Unavailable,
+                _ => ProblemKind::Internal,
             };
             (kind, error.to_string())
         }
     };
     let remedy = match kind {
-        Kind::NotFound => "; create it with PUT, or see what exists at /v1/resources",
-        Kind::AlreadyExists => ", which is PUT here",
-        Kind::Unavailable => "; try again later",
-        Kind::ReaderFailed => "; see the log of what publishes it",
+        ProblemKind::NotFound => "; create it with PUT, or see what exists at /v1/resources",
+        ProblemKind::AlreadyExists => ", which is PUT here",
+        ProblemKind::Unavailable => "; try again later",
+        ProblemKind::ReaderFailed => "; see the log of what publishes it",
         _ => "",
     };
     kind.because(text + remedy)
@@ -261,15 +261,15 @@ mod tests {
             message: "gone".into(),
         };
         for (error, kind) in [
-            (PublishError::AlreadyExists(uri()), Kind::AlreadyExists),
-            (PublishError::NotFound(uri()), Kind::NotFound),
-            (PublishError::Conflict(uri()), Kind::Conflict),
-            (many, Kind::Full),
-            (body, Kind::BodyTooLarge),
-            (PublishError::Busy(7), Kind::Unavailable),
-            (invalid().into(), Kind::BadRequest),
-            (lister, Kind::ReaderFailed),
-            (Closed.into(), Kind::Unavailable),
+            (PublishError::AlreadyExists(uri()), ProblemKind::AlreadyExists),
+            (PublishError::NotFound(uri()), ProblemKind::NotFound),
+            (PublishError::Conflict(uri()), ProblemKind::Conflict),
+            (many, ProblemKind::Full),
+            (body, ProblemKind::BodyTooLarge),
+            (PublishError::Busy(7), ProblemKind::Unavailable),
+            (invalid().into(), ProblemKind::BadRequest),
+            (lister, ProblemKind::ReaderFailed),
+            (Closed.into(), ProblemKind::Unavailable),
         ] {
             assert_eq!(Problem::from(error.clone()).kind, kind, "{error}");
         }
@@ -278,10 +278,10 @@ mod tests {
             source: "disk gone".into(),
         };
         for (error, kind) in [
-            (ReadError::NotFound(uri()), Kind::NotFound),
-            (reader, Kind::ReaderFailed),
-            (invalid().into(), Kind::BadRequest),
-            (Closed.into(), Kind::Unavailable),
+            (ReadError::NotFound(uri()), ProblemKind::NotFound),
+            (reader, ProblemKind::ReaderFailed),
+            (invalid().into(), ProblemKind::BadRequest),
+            (Closed.into(), ProblemKind::Unavailable),
         ] {
             let text = error.to_string();
             let problem = Problem::from(error);

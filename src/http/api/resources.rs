@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 use tidings_actors::{Body, Etag, Resource, Snapshot};
 
 use super::Api;
-use super::condition::{Preconditions, Verdict};
-use super::problem::{Kind, Problem};
-use super::target::Target;
+use super::conditions::{Preconditions, Verdict};
+use super::path::Target;
+use crate::http::problem::{Problem, ProblemKind};
 
 pub(super) const PAGE_LEN: usize = 100;
 pub(super) const PAGE_LEN_MAX: usize = 1000;
 
 /// `GET` and `HEAD` of a resource: its body, or 304 when the client has it.
-pub(super) async fn resource(
+pub(super) async fn read(
     State(api): State<Arc<Api>>,
     Target(uri): Target,
     headers: HeaderMap,
@@ -46,7 +46,7 @@ pub(super) async fn resource(
     match conditions.judge(Some(etag)) {
         Verdict::Holds => Ok(whole(snapshot)),
         Verdict::Same => Ok(not_modified(etag)),
-        Verdict::Other => Err(Kind::PreconditionFailed.because(format!(
+        Verdict::Other => Err(ProblemKind::PreconditionFailed.because(format!(
             "{uri} is at \"{etag}\", which If-Match does not name; leave If-Match out to read it"
         ))),
     }
@@ -132,9 +132,9 @@ struct Items<T> {
 }
 
 /// `GET /v1/resources?after=&limit=`: a page of the list, ordered by URI; `next` is the `after` of the next page.
-pub(super) async fn resources(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+pub(super) async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let Query(PageQuery { after, limit }) = Query::try_from_uri(&uri).map_err(|error| {
-        Kind::BadRequest.because(format!("{}; the query takes after and limit", error.body_text()))
+        ProblemKind::BadRequest.because(format!("{}; the query takes after and limit", error.body_text()))
     })?;
     let limit = match limit.as_deref() {
         None | Some("") => PAGE_LEN,
@@ -161,7 +161,7 @@ pub(super) fn page_len(text: &str) -> Result<usize, Problem> {
         .filter(|asked| (1..=PAGE_LEN_MAX).contains(asked));
     asked.ok_or_else(|| {
         let text: String = text.chars().take(40).collect();
-        Kind::BadRequest.because(format!("limit {text:?} is not a number from 1 to {PAGE_LEN_MAX}"))
+        ProblemKind::BadRequest.because(format!("limit {text:?} is not a number from 1 to {PAGE_LEN_MAX}"))
     })
 }
 

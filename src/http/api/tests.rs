@@ -66,8 +66,7 @@ fn client_of(limits: Limits) -> Client {
     let bus = Bus::builder().limits(limits).start().unwrap();
     let ready = Arc::new(AtomicBool::new(false));
     let options = Options {
-        allowed_hosts: Vec::new(),
-        allowed_origins: Vec::new(),
+        access: Access::default(),
         body_bytes_max: 1000,
         ready: ready.clone(),
     };

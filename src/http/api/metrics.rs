@@ -10,8 +10,9 @@ use axum::http::{HeaderName, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 
-use super::guard::{self, Guard};
-use super::{problem, wrong_method};
+use super::wrong_method;
+use crate::http::access::{self, Access};
+use crate::http::problem;
 
 /// What Prometheus asks for.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -19,10 +20,9 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Makes the text, on a thread of the bus: it must not block.
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// A router of `/metrics` alone, to be merged with others or served on a listener of its own. Hosts and origins are
-/// let in as [`Options`](super::Options) says; others get 403.
-pub fn metrics_router(render: Render, hosts: Vec<String>, origins: Vec<String>) -> Router {
-    let guard = Arc::new(Guard::new(hosts, origins));
+/// A router of `/metrics` alone, to be merged with others or served on a listener of its own. Hosts and origins
+/// that `access` does not name get 403.
+pub fn metrics_router(render: Render, access: Access) -> Router {
     let show = move || {
         let text = render();
         async move { (headers(), text) }
@@ -30,7 +30,7 @@ pub fn metrics_router(render: Render, hosts: Vec<String>, origins: Vec<String>) 
     Router::new()
         .route("/metrics", get(show))
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(guard, guard::check))
+        .layer(from_fn_with_state(Arc::new(access), access::check))
         .layer(from_fn(problem::render))
 }
 

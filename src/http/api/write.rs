@@ -14,10 +14,10 @@ use tidings_actors::{
 };
 
 use super::Api;
-use super::condition::{Preconditions, Verdict};
-use super::payload::receive;
-use super::problem::{Kind, Problem};
-use super::target::{Target, path_of};
+use super::body::receive;
+use super::conditions::{Preconditions, Verdict};
+use super::path::{Target, path_of};
+use crate::http::problem::{Problem, ProblemKind};
 
 /// How often a guarded write is judged again because somebody else was faster. Each time somebody else succeeded.
 const ATTEMPTS_MAX: usize = 64;
@@ -93,7 +93,7 @@ async fn make(bus: &Bus, change: Change, conditions: &Preconditions) -> Result<O
             other => return Ok(other?),
         }
     }
-    Err(Kind::Unavailable.because(format!(
+    Err(ProblemKind::Unavailable.because(format!(
         "{} changed {ATTEMPTS_MAX} times while its preconditions were judged; try again",
         change.uri()
     )))
@@ -143,7 +143,7 @@ fn require(uri: &ResourceUri, current: Option<&Snapshot>, conditions: &Precondit
         Verdict::Other => format!("{uri} {now}, which If-Match does not name; read it again"),
         Verdict::Same => format!("{uri} {now}, which If-None-Match rules out"),
     };
-    Err(Kind::PreconditionFailed.because(detail))
+    Err(ProblemKind::PreconditionFailed.because(detail))
 }
 
 fn stored(uri: &ResourceUri, outcome: &Outcome) -> Response {

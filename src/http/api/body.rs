@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tidings_actors::{Body, Content, Descriptor, Resource, ResourceUri};
 
-use super::problem::{Kind, Problem};
-use super::target::decode;
+use super::path::decode;
+use crate::http::problem::{Problem, ProblemKind};
 use crate::metrics::{self, Limit};
 
 /// Longest name, title or description in bytes, decoded.
@@ -40,12 +40,12 @@ fn check_coding(headers: &HeaderMap) -> Result<(), Problem> {
         .iter()
         .find(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
     {
-        return Err(Kind::UnsupportedMediaType.because(format!(
+        return Err(ProblemKind::UnsupportedMediaType.because(format!(
             "content-encoding {coding:?} is not taken; send the body as it is"
         )));
     }
     if headers.contains_key(header::CONTENT_RANGE) {
-        return Err(Kind::BadRequest.because("content-range is not taken; send the whole body"));
+        return Err(ProblemKind::BadRequest.because("content-range is not taken; send the whole body"));
     }
     Ok(())
 }
@@ -66,14 +66,15 @@ async fn collect(body: HttpBody, bytes_max: usize) -> Result<Bytes, Problem> {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
         Err(error) => {
-            Err(Kind::BadRequest.because(format!("the body could not be read: {error}; send it again")))
+            Err(ProblemKind::BadRequest
+                .because(format!("the body could not be read: {error}; send it again")))
         }
     }
 }
 
 fn too_large(bytes_max: usize) -> Problem {
     metrics::limit_reached(Limit::BodyBytes);
-    Kind::BodyTooLarge.because(format!(
+    ProblemKind::BodyTooLarge.because(format!(
         "the body has more than {bytes_max} bytes; shorten it or raise http.body_bytes_max"
     ))
 }
@@ -91,7 +92,7 @@ fn describe(uri: ResourceUri, headers: &HeaderMap, media_type: &MediaType) -> Re
         Some("false") => false,
         Some(other) => {
             let detail = format!("tidings-subscribable {other:?} is neither true nor false");
-            return Err(Kind::BadRequest.because(detail));
+            return Err(ProblemKind::BadRequest.because(detail));
         }
     };
     Ok(descriptor)
@@ -113,7 +114,7 @@ fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
     });
     decoded
         .map(Some)
-        .map_err(|reason| Kind::BadRequest.because(format!("the header {name} {reason}")))
+        .map_err(|reason| ProblemKind::BadRequest.because(format!("the header {name} {reason}")))
 }
 
 /// The media type of a body.
@@ -140,7 +141,7 @@ impl MediaType {
             .ok()
             .filter(|text| text.len() <= MEDIA_TYPE_LEN_MAX);
         text.ok_or_else(|| {
-            Kind::UnsupportedMediaType.because(format!(
+            ProblemKind::UnsupportedMediaType.because(format!(
                 "content-type {shown:?} is not ASCII of at most {MEDIA_TYPE_LEN_MAX} bytes; write type/subtype"
             ))
         })
@@ -148,8 +149,9 @@ impl MediaType {
     }
 
     fn of(text: &str) -> Result<MediaType, Problem> {
-        let refused =
-            |reason: &str| Kind::UnsupportedMediaType.because(format!("content-type {text:?} {reason}"));
+        let refused = |reason: &str| {
+            ProblemKind::UnsupportedMediaType.because(format!("content-type {text:?} {reason}"))
+        };
         let mut parts = text.split(';');
         let essence = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
         let (kind, subtype) = essence.split_once('/').unwrap_or_default();
@@ -181,7 +183,7 @@ impl MediaType {
             return Ok(Body::blob(bytes));
         }
         std::str::from_utf8(&bytes).map(Body::text).map_err(|error| {
-            Kind::UnsupportedMediaType.because(format!(
+            ProblemKind::UnsupportedMediaType.because(format!(
                 "the body is not UTF-8 from byte {} on, but its content-type {:?} is a text; send UTF-8, or another content-type",
                 error.valid_up_to(),
                 self.text
@@ -250,7 +252,7 @@ mod tests {
         ] {
             assert_eq!(
                 MediaType::of(text).unwrap_err().kind,
-                Kind::UnsupportedMediaType,
+                ProblemKind::UnsupportedMediaType,
                 "{text}"
             );
         }

@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::carry::{Appended, Stream};
-use crate::mcp::Metered;
+use super::write_deadline::WriteDeadline;
+use crate::http::stream_handover::{Appended, Stream};
 
 /// Writes before other streams of the thread have their turn.
 const WRITES_PER_TURN: usize = 8;
@@ -35,7 +35,7 @@ thread_local! {
 
 /// One stream on its way to the socket; ends with the stream or the client.
 pub(super) struct StreamWriter<T> {
-    socket: Metered<T>,
+    socket: WriteDeadline<T>,
     source: Stream,
     /// What the kernel has not taken yet.
     rest: Vec<u8>,
@@ -45,7 +45,7 @@ pub(super) struct StreamWriter<T> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
     /// A writer of what `source` has.
-    pub(super) fn new(socket: Metered<T>, source: Stream) -> StreamWriter<T> {
+    pub(super) fn new(socket: WriteDeadline<T>, source: Stream) -> StreamWriter<T> {
         StreamWriter {
             socket,
             source,
@@ -70,8 +70,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
             }
             // Also while the connection is blocked: the source then gives nothing, but wakes this when it is ended.
             let appended = std::task::ready!(self.poll_chunk(cx)?);
-            self.last = appended == Appended::Last;
-            if blocked || (appended == Appended::All && self.rest.is_empty()) {
+            self.last = appended == Appended::Finished;
+            if blocked || (appended == Appended::Drained && self.rest.is_empty()) {
                 return Poll::Pending;
             }
         }
@@ -87,7 +87,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
         let appended = self.source.poll_append(cx, &mut chunk);
         let written = match appended {
             Poll::Ready(appended) => {
-                let start = close_chunk(&mut chunk, appended == Appended::Last);
+                let start = close_chunk(&mut chunk, appended == Appended::Finished);
                 self.write(cx, &chunk[start..])
             }
             Poll::Pending => Ok(()),
@@ -184,7 +184,7 @@ fn close_chunk(chunk: &mut Vec<u8>, last: bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carry::BodyStream;
+    use crate::http::stream_handover::BodyStream;
     use bytes::Bytes;
     use futures_util::stream;
     use http_body::Frame;
@@ -193,11 +193,11 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
-    async fn pair() -> (TcpStream, Metered<TcpStream>) {
+    async fn pair() -> (TcpStream, WriteDeadline<TcpStream>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, server) = tokio::join!(client, listener.accept());
-        (client.unwrap(), Metered::new(server.unwrap().0, None))
+        (client.unwrap(), WriteDeadline::new(server.unwrap().0, None))
     }
 
     fn body(frames: Vec<Bytes>) -> Stream {

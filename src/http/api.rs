@@ -9,17 +9,15 @@
 //! `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /healthz`, `GET /readyz`, `GET /metrics` where
 //! it is mounted. Errors are problem details (RFC 9457).
 
-mod guard;
 mod health;
-mod target;
-mod condition;
-mod payload;
+mod path;
+mod conditions;
+mod body;
 mod write;
-mod view;
-mod session;
-mod attached;
-mod problem;
-mod exposition;
+mod resources;
+mod sessions;
+mod sinks;
+mod metrics;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -30,20 +28,16 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get, post};
 use tidings_actors::Bus;
 
-pub use exposition::{Render, metrics_router};
+pub use metrics::{Render, metrics_router};
 
-use guard::Guard;
-pub(crate) use problem::{Kind, Problem};
+use super::access::{self, Access};
+use super::problem::{self, Problem, ProblemKind};
 
 /// What the API lets in.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Hosts that `/v1` may be called by, besides localhost, 127.0.0.1 and \[::1\]: lower case, without port, IPv6 in
-    /// brackets. A request for another one gets 403.
-    pub allowed_hosts: Vec<String>,
-    /// Origins of web pages that may call `/v1`, besides those of localhost, 127.0.0.1 and \[::1\]: `scheme://host`,
-    /// with the port unless it is the scheme's own. A request from another one gets 403.
-    pub allowed_origins: Vec<String>,
+    /// The hosts and origins that may call `/v1`.
+    pub access: Access,
     /// Largest body of a request in bytes. A larger one gets 413 and is not read further.
     pub body_bytes_max: usize,
     /// Set by the service once everything it was asked to serve is there; until then `/readyz` answers 503.
@@ -61,8 +55,7 @@ struct Api {
 /// The API as a router, to be served alone or merged with others: it has no fallback outside `/v1`.
 pub fn router(bus: Bus, options: Options) -> Router {
     let Options {
-        allowed_hosts,
-        allowed_origins,
+        access,
         body_bytes_max,
         ready,
     } = options;
@@ -71,24 +64,26 @@ pub fn router(bus: Bus, options: Options) -> Router {
         body_bytes_max,
         ready,
     });
-    let guard = Arc::new(Guard::new(allowed_hosts, allowed_origins));
-    let resource = get(view::resource)
+    let resource = get(resources::read)
         .put(write::put)
         .post(write::create)
         .delete(write::delete);
     let guarded = Router::new()
-        .route("/v1/resources", get(view::resources))
+        .route("/v1/resources", get(resources::list))
         .route("/v1/resources/{uri}", resource)
         .route("/v1/resources/{uri}/touch", post(write::touch))
-        .route("/v1/resources/{uri}/subscribers", get(session::subscribers))
-        .route("/v1/sessions", get(session::sessions))
-        .route("/v1/sessions/{id}", get(session::session).delete(session::evict))
-        .route("/v1/subscribers", get(attached::attached))
+        .route("/v1/resources/{uri}/subscribers", get(sessions::subscribers))
+        .route("/v1/sessions", get(sessions::sessions))
+        .route(
+            "/v1/sessions/{id}",
+            get(sessions::session).delete(sessions::evict),
+        )
+        .route("/v1/subscribers", get(sinks::list))
         .route("/v1", any(unknown))
         .route("/v1/", any(unknown))
         .route("/v1/{*rest}", any(unknown))
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(guard, guard::check));
+        .layer(from_fn_with_state(Arc::new(access), access::check));
     let open = Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
@@ -99,36 +94,18 @@ pub fn router(bus: Bus, options: Options) -> Router {
         .with_state(api)
 }
 
-/// Who may call routes that stand beside the API.
-#[derive(Debug, Clone, Default)]
-pub struct Access {
-    /// As [`Options::allowed_hosts`].
-    pub allowed_hosts: Vec<String>,
-    /// As [`Options::allowed_origins`].
-    pub allowed_origins: Vec<String>,
-}
-
-/// Puts the guard of the API before `routes`, and writes their problems as its own.
-pub(crate) fn guarded(routes: Router, access: Access) -> Router {
-    let guard = Arc::new(Guard::new(access.allowed_hosts, access.allowed_origins));
-    routes
-        .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(guard, guard::check))
-        .layer(from_fn(problem::render))
-}
-
 async fn unknown(request: Request) -> Problem {
     let hint = if request.uri().path().starts_with("/v1/resources/") {
         "; percent-encode the resource's URI as one segment, for example /v1/resources/demo%3A%2F%2Fgreeting"
     } else {
         "; see /v1/resources and /v1/sessions"
     };
-    problem::Kind::NotFound.because(format!("nothing is served under this path{hint}"))
+    ProblemKind::NotFound.because(format!("nothing is served under this path{hint}"))
 }
 
-async fn wrong_method(request: Request) -> Problem {
+pub(super) async fn wrong_method(request: Request) -> Problem {
     let method = request.method();
-    problem::Kind::MethodNotAllowed.because(format!(
+    ProblemKind::MethodNotAllowed.because(format!(
         "{method} is not possible here; the Allow header names the methods that are"
     ))
 }

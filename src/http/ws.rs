@@ -20,8 +20,10 @@ use axum::response::Response;
 use axum::routing::get;
 
 use crate::Bus;
+use crate::http::ConnectionPermit;
+use crate::http::access::{Access, guarded};
+use crate::http::problem::{Problem, ProblemKind};
 use crate::metrics::WsMetrics;
-use crate::source::http_api::{Access, Kind, Problem, guarded};
 
 /// Bytes that are read from a socket at a time: requests are small.
 const READ_BUFFER: usize = 4 << 10;
@@ -54,20 +56,6 @@ impl Default for Options {
             message_bytes_max: 64 << 10,
             pong_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(300),
-        }
-    }
-}
-
-/// The place of a connection among those its listener allows; held until the connection has ended, upgraded or not.
-#[derive(Clone)]
-pub(crate) struct ConnectionPlace {
-    _held: Arc<dyn Send + Sync>,
-}
-
-impl ConnectionPlace {
-    pub(crate) fn new(place: impl Send + Sync + 'static) -> ConnectionPlace {
-        ConnectionPlace {
-            _held: Arc::new(place),
         }
     }
 }
@@ -123,11 +111,11 @@ pub fn router(bus: Bus, options: Options, access: Access) -> Router {
 
 async fn upgrade(
     State(shared): State<Arc<Shared>>,
-    place: Option<Extension<ConnectionPlace>>,
+    permit: Option<Extension<ConnectionPermit>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
     let upgrade = upgrade.map_err(|rejection| {
-        Kind::UpgradeRequired.because(format!(
+        ProblemKind::UpgradeRequired.because(format!(
             "{}; open it as a WebSocket (version 13)",
             rejection.body_text()
         ))
@@ -139,6 +127,6 @@ async fn upgrade(
         .max_frame_size(message_bytes_max);
     Ok(upgrade.on_upgrade(async move |socket| {
         connection::run(socket, &shared).await;
-        drop(place);
+        drop(permit);
     }))
 }

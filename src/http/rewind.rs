@@ -1,6 +1,6 @@
 //! A stream of bytes whose beginning was looked at before anybody read it.
 //!
-//! Owns: [`Peeked`], which gives the bytes looked at to whoever reads first. Never: buffers beyond them, or writes by
+//! Owns: [`Rewind`], which gives the bytes looked at to whoever reads first. Never: buffers beyond them, or writes by
 //! itself. Made and read by the connection.
 
 use std::io::{self, IoSlice};
@@ -14,19 +14,19 @@ const START_BYTES: usize = super::connection::UPGRADE_START.len();
 
 /// A stream that begins with what was looked at of it.
 #[derive(Debug)]
-pub(super) struct Peeked<T> {
+pub(super) struct Rewind<T> {
     inner: T,
     start: [u8; START_BYTES],
     /// Of those, where the ones begin that nobody has read, and where they end.
     unread: (u8, u8),
 }
 
-impl<T: AsyncRead + Unpin> Peeked<T> {
+impl<T: AsyncRead + Unpin> Rewind<T> {
     /// Waits until the far end says something and looks at it; at nothing when the stream ends first.
-    pub(super) async fn new(mut inner: T) -> io::Result<Peeked<T>> {
+    pub(super) async fn new(mut inner: T) -> io::Result<Rewind<T>> {
         let mut start = [0; START_BYTES];
         let end = inner.read(&mut start).await?;
-        Ok(Peeked {
+        Ok(Rewind {
             inner,
             start,
             unread: (0, u8::try_from(end).unwrap_or(u8::MAX)),
@@ -40,26 +40,26 @@ impl<T: AsyncRead + Unpin> Peeked<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Peeked<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for Rewind<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let peeked = self.get_mut();
-        let unread = peeked.start();
+        let rewind = self.get_mut();
+        let unread = rewind.start();
         if unread.is_empty() {
-            return Pin::new(&mut peeked.inner).poll_read(cx, buffer);
+            return Pin::new(&mut rewind.inner).poll_read(cx, buffer);
         }
         let count = unread.len().min(buffer.remaining());
         buffer.put_slice(&unread[..count]);
         // At most `START_BYTES`.
-        peeked.unread.0 += count as u8;
+        rewind.unread.0 += count as u8;
         Poll::Ready(Ok(()))
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Peeked<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Rewind<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().inner).poll_write(cx, bytes)
     }
@@ -94,14 +94,14 @@ mod tests {
     async fn what_was_looked_at_is_read_first_and_once() {
         let (mut far, near) = tokio::io::duplex(64);
         far.write_all(b"GET /v1/ws HTTP/1.1").await.unwrap();
-        let mut peeked = Peeked::new(near).await.unwrap();
-        assert_eq!(peeked.start(), b"GET /v1/ws");
+        let mut rewind = Rewind::new(near).await.unwrap();
+        assert_eq!(rewind.start(), b"GET /v1/ws");
         far.shutdown().await.unwrap();
         let mut first = [0; 3];
-        peeked.read_exact(&mut first).await.unwrap();
-        assert_eq!(peeked.start(), b" /v1/ws");
+        rewind.read_exact(&mut first).await.unwrap();
+        assert_eq!(rewind.start(), b" /v1/ws");
         let mut rest = String::new();
-        peeked.read_to_string(&mut rest).await.unwrap();
+        rewind.read_to_string(&mut rest).await.unwrap();
         assert_eq!((&first, rest.as_str()), (b"GET", " /v1/ws HTTP/1.1"));
     }
 
@@ -109,6 +109,6 @@ mod tests {
     async fn a_stream_that_ends_at_once_has_nothing_to_look_at() {
         let (far, near) = tokio::io::duplex(64);
         drop(far);
-        assert_eq!(Peeked::new(near).await.unwrap().start(), b"");
+        assert_eq!(Rewind::new(near).await.unwrap().start(), b"");
     }
 }

@@ -7,34 +7,35 @@
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, Uri, header};
-use axum::middleware::Next;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
-use super::problem::{Kind, Problem};
+use super::api::wrong_method;
+use super::problem::{self, Problem, ProblemKind};
 
 /// Names that lead to this machine only.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// The hosts and origins that are let in.
-#[derive(Debug)]
-pub(super) struct Guard {
-    hosts: Vec<String>,
-    origins: Vec<String>,
+/// The hosts and origins whose requests are answered, besides those of loopback.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    /// Hosts that the service may be called by, besides localhost, 127.0.0.1 and \[::1\]: without port, IPv6 in
+    /// brackets. A request for another one gets 403.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of web pages that may call, besides those of localhost, 127.0.0.1 and \[::1\]: `scheme://host`,
+    /// with the port unless it is the scheme's own. A request from another one gets 403.
+    pub allowed_origins: Vec<String>,
 }
 
-impl Guard {
-    /// Lets in these besides the loopback ones.
-    pub(super) fn new(hosts: Vec<String>, origins: Vec<String>) -> Guard {
-        Guard { hosts, origins }
-    }
-
+impl Access {
     fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         let host = single(headers, &header::HOST)?;
         let authority = uri.authority().map(|authority| authority.as_str());
         if host.is_none() && authority.is_none() {
-            return Err(Kind::Forbidden.because("the request has no Host header; send one"));
+            return Err(ProblemKind::Forbidden.because("the request has no Host header; send one"));
         }
         for called in [host, authority].into_iter().flatten() {
             self.admit_host(called)?;
@@ -43,30 +44,39 @@ impl Guard {
     }
 
     fn admit_host(&self, called: &str) -> Result<(), Problem> {
-        let allowed =
-            split(called).is_some_and(|(name, _)| knows(&LOOPBACK, &name) || knows(&self.hosts, &name));
+        let allowed = split(called)
+            .is_some_and(|(name, _)| knows(&LOOPBACK, &name) || knows(&self.allowed_hosts, &name));
         allowed.then_some(()).ok_or_else(|| {
             let called = shorten(called);
-            Kind::Forbidden.because(format!(
+            ProblemKind::Forbidden.because(format!(
                 "host {called:?} is not served; call a loopback name or add it to http.allowed_hosts"
             ))
         })
     }
 
     fn admit_origin(&self, origin: &str) -> Result<(), Problem> {
-        let allowed = normalize(origin).is_some_and(|(local, normal)| local || knows(&self.origins, &normal));
+        let allowed =
+            normalize(origin).is_some_and(|(local, normal)| local || knows(&self.allowed_origins, &normal));
         allowed.then_some(()).ok_or_else(|| {
             let origin = shorten(origin);
-            Kind::Forbidden.because(format!(
+            ProblemKind::Forbidden.because(format!(
                 "pages of origin {origin:?} may not call; add it to http.allowed_origins"
             ))
         })
     }
 }
 
+/// Puts the check of host and origin before `routes`, and writes their problems.
+pub(super) fn guarded(routes: Router, access: Access) -> Router {
+    routes
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::new(access), check))
+        .layer(from_fn(problem::render))
+}
+
 /// Lets the request pass, or answers 403.
-pub(super) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    match guard.admit(request.uri(), request.headers()) {
+pub(super) async fn check(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
+    match access.admit(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -77,10 +87,14 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
     let mut values = headers.get_all(name).iter();
     let first = values.next();
     if values.next().is_some() {
-        return Err(Kind::Forbidden.because(format!("the request has several {name} headers; send one")));
+        return Err(
+            ProblemKind::Forbidden.because(format!("the request has several {name} headers; send one"))
+        );
     }
     let text = first.map(|value| value.to_str()).transpose();
-    text.map_err(|_| Kind::Forbidden.because(format!("the {name} header is not ASCII; send a plain name")))
+    text.map_err(|_| {
+        ProblemKind::Forbidden.because(format!("the {name} header is not ASCII; send a plain name"))
+    })
 }
 
 fn knows(names: &[impl AsRef<str>], name: &str) -> bool {
@@ -141,18 +155,18 @@ mod tests {
     use axum::http::HeaderValue;
 
     fn admits(uri: &str, sent: &[(HeaderName, &str)]) -> bool {
-        let guard = Guard::new(
-            vec!["bus.example.org".into(), "[2001:db8::1]".into()],
-            vec![
+        let access = Access {
+            allowed_hosts: vec!["bus.example.org".into(), "[2001:db8::1]".into()],
+            allowed_origins: vec![
                 "https://app.example.org".into(),
                 "https://dev.example.org:8443".into(),
             ],
-        );
+        };
         let mut headers = HeaderMap::new();
         for (name, value) in sent {
             headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        guard.admit(&uri.parse().unwrap(), &headers).is_ok()
+        access.admit(&uri.parse().unwrap(), &headers).is_ok()
     }
 
     #[test]

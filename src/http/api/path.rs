@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 use tidings_actors::{InvalidUri, ResourceUri};
 
-use super::problem::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 
 const ROOT: &str = "/v1/resources/";
 
@@ -28,16 +28,16 @@ impl<S: Sync> FromRequestParts<S> for Target {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Target, Problem> {
         // A '?' that was not encoded would address another resource without anybody noticing.
         if parts.uri.query().is_some() {
-            return Err(Kind::BadRequest.because(
+            return Err(ProblemKind::BadRequest.because(
                 "no query is taken here; when the '?' is part of the resource's URI, write it as %3F",
             ));
         }
         let segment = parts.uri.path().strip_prefix(ROOT).unwrap_or_default();
         let segment = segment.split('/').next().unwrap_or_default();
         let text = decode(segment.as_bytes())
-            .map_err(|reason| Kind::BadRequest.because(format!("the path {reason}")))?;
+            .map_err(|reason| ProblemKind::BadRequest.because(format!("the path {reason}")))?;
         let uri = ResourceUri::new(&text)
-            .map_err(|error: InvalidUri| Kind::BadRequest.because(error.to_string()))?;
+            .map_err(|error: InvalidUri| ProblemKind::BadRequest.because(error.to_string()))?;
         Ok(Target(uri))
     }
 }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    async fn target(path: &str) -> Result<String, Kind> {
+    async fn target(path: &str) -> Result<String, ProblemKind> {
         let (mut parts, ()) = axum::http::Request::get(path).body(()).unwrap().into_parts();
         let target = Target::from_request_parts(&mut parts, &()).await;
         target
@@ -110,7 +110,7 @@ mod tests {
             &long,
         ] {
             let answer = target(&format!("/v1/resources/{path}")).await;
-            assert_eq!(answer, Err(Kind::BadRequest), "{path}");
+            assert_eq!(answer, Err(ProblemKind::BadRequest), "{path}");
         }
     }
 

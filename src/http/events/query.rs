@@ -5,7 +5,7 @@
 use axum::extract::Query;
 use axum::http::{HeaderMap, HeaderName, Uri};
 
-use crate::source::http_api::{Kind, Problem};
+use crate::http::problem::{Problem, ProblemKind};
 use crate::{Filter, NoticeKind, UriPattern};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -21,7 +21,7 @@ pub(super) struct Asked {
 /// Reads the query and the headers of a request.
 pub(super) fn parse(uri: &Uri, headers: &HeaderMap) -> Result<Asked, Problem> {
     let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(|error| {
-        Kind::BadRequest.because(format!("{}; see uri, kind and last_event_id", error.body_text()))
+        ProblemKind::BadRequest.because(format!("{}; see uri, kind and last_event_id", error.body_text()))
     })?;
     let (mut patterns, mut kinds, mut resume) = (Vec::new(), Vec::new(), None);
     for (name, value) in pairs {
@@ -31,13 +31,14 @@ pub(super) fn parse(uri: &Uri, headers: &HeaderMap) -> Result<Asked, Problem> {
             "last_event_id" => resume = Some(value),
             _ => {
                 let name: String = name.chars().take(40).collect();
-                return Err(Kind::BadRequest.because(format!(
+                return Err(ProblemKind::BadRequest.because(format!(
                     "the query has {name:?}; it takes uri, kind and last_event_id"
                 )));
             }
         }
     }
-    let mut filter = Filter::of(patterns).map_err(|error| Kind::BadRequest.because(error.to_string()))?;
+    let mut filter =
+        Filter::of(patterns).map_err(|error| ProblemKind::BadRequest.because(error.to_string()))?;
     if !kinds.is_empty() {
         filter = filter.kinds(kinds);
     }
@@ -52,14 +53,14 @@ pub(super) fn parse(uri: &Uri, headers: &HeaderMap) -> Result<Asked, Problem> {
 
 fn pattern(text: &str) -> Result<UriPattern, Problem> {
     text.parse()
-        .map_err(|error: crate::InvalidPattern| Kind::BadRequest.because(error.to_string()))
+        .map_err(|error: crate::InvalidPattern| ProblemKind::BadRequest.because(error.to_string()))
 }
 
 fn kind(text: &str) -> Result<NoticeKind, Problem> {
     NoticeKind::from_name(text).ok_or_else(|| {
         let text: String = text.chars().take(40).collect();
         let all = NoticeKind::ALL.map(NoticeKind::name).join(", ");
-        Kind::BadRequest.because(format!("kind {text:?} is none; the kinds are {all}"))
+        ProblemKind::BadRequest.because(format!("kind {text:?} is none; the kinds are {all}"))
     })
 }
 

@@ -1,0 +1,145 @@
+//! The HTTP server: carries connections on the bus's threads and answers their requests with one tower service.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Semaphore, watch};
+use tower_service::Service;
+use tracing::{debug, warn};
+
+use super::connection::{ConnectionPermit, serve_connection};
+use crate::config::HttpConfig;
+use crate::metrics::{self, HttpMetrics, Limit};
+use crate::{Bus, Shard};
+
+/// A tower service that answers HTTP requests and never fails. Implemented by every service that qualifies.
+pub trait RequestService:
+    Service<Request<Incoming>, Response = Response<Self::Body>, Error = Infallible, Future: 'static>
+    + Clone
+    + Send
+    + 'static
+{
+    /// The body of its responses.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + 'static;
+}
+
+impl<S, B> RequestService for S
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: 'static>
+        + Clone
+        + Send
+        + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
+{
+    type Body = B;
+}
+
+/// Serves HTTP/1.1 on connections that it is handed: sockets, or any other stream of bytes in both directions.
+///
+/// Cheap to clone; all clones are one server. Each connection lives on the thread of one shard, so that the
+/// streams it carries are woken without leaving that thread.
+#[derive(Clone)]
+pub struct HttpServer<S> {
+    shards: Arc<[Shard]>,
+    /// The number of connections so far; it picks the shard of the next one.
+    accepted: Arc<AtomicUsize>,
+    permits: Arc<Semaphore>,
+    context: ServerContext<S>,
+    closing: watch::Sender<bool>,
+}
+
+/// The parts of a server that its connections share.
+#[derive(Clone)]
+pub(super) struct ServerContext<S> {
+    pub(super) service: S,
+    pub(super) metrics: HttpMetrics,
+    pub(super) config: Arc<HttpConfig>,
+    pub(super) closing: watch::Receiver<bool>,
+}
+
+impl<S: RequestService> HttpServer<S> {
+    /// Makes a server that answers requests with `service`. Of `config` it heeds `connections_max`,
+    /// `header_timeout` and `write_timeout`; the rest is for the code that opens the connections.
+    pub fn new(bus: &Bus, service: S, config: &HttpConfig) -> HttpServer<S> {
+        let (closing, watching) = watch::channel(false);
+        HttpServer {
+            shards: bus.shards().into(),
+            accepted: Arc::default(),
+            permits: Arc::new(Semaphore::new(config.connections_max)),
+            context: ServerContext {
+                service,
+                metrics: HttpMetrics::new(),
+                config: Arc::new(config.clone()),
+                closing: watching,
+            },
+            closing,
+        }
+    }
+
+    /// Serves a connection until one side ends it. `open` makes the connection on the thread that carries it;
+    /// `peer` is the address that limits per peer count.
+    ///
+    /// # Errors
+    /// As many connections as `http.connections_max` allows are open: this one is closed, and counted.
+    pub fn serve<T>(
+        &self,
+        peer: SocketAddr,
+        open: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<()>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Ok(permit) = self.permits.clone().try_acquire_owned() else {
+            let limit = self.context.config.connections_max;
+            metrics::limit_reached(Limit::Connections);
+            warn!(%peer, limit, "too many connections; one was closed (http.connections_max)");
+            let text = format!("{limit} connections are open, as many as http.connections_max allows");
+            return Err(io::Error::other(text));
+        };
+        let permit = ConnectionPermit::new(permit, self.context.metrics.connected());
+        let context = self.context.clone();
+        let shard = &self.shards[self.accepted.fetch_add(1, Ordering::Relaxed) % self.shards.len()];
+        shard.spawn(move || async move {
+            match open() {
+                Ok(stream) => serve_connection(stream, peer, context, permit).await,
+                Err(error) => debug!(%peer, %error, "a connection could not be moved to its thread"),
+            }
+        });
+        Ok(())
+    }
+
+    /// Returns the configuration that the server was made with.
+    pub(super) fn config(&self) -> &HttpConfig {
+        &self.context.config
+    }
+
+    /// Waits until the server is closed.
+    pub(super) async fn closed(&self) {
+        let mut closing = self.context.closing.clone();
+        if closing.wait_for(|closing| *closing).await.is_err() {
+            debug!("the last handle of an HTTP server was dropped");
+        }
+    }
+}
+
+impl<S> HttpServer<S> {
+    /// Ends each connection after the request it is at. Open streams stay until the bus ends them.
+    pub fn close(&self) {
+        self.closing.send_replace(true);
+    }
+}
+
+impl<S> std::fmt::Debug for HttpServer<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpServer").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,61 @@
+//! The paths of the service: `/mcp` is answered by the MCP endpoint, everything else by the HTTP API.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use http_body_util::Either;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use tower_service::Service;
+
+use crate::mcp::{Endpoint, EndpointBody};
+
+/// The path of the MCP endpoint.
+pub(super) const MCP_PATH: &str = "/mcp";
+
+/// A service that answers every path.
+#[derive(Clone)]
+pub(super) struct Routes {
+    endpoint: Option<Endpoint>,
+    api: Router,
+}
+
+impl Routes {
+    /// Makes a service that answers `/mcp` with `endpoint` and every other path with `api`.
+    pub(super) fn new(endpoint: Endpoint, api: Router) -> Routes {
+        Routes {
+            endpoint: Some(endpoint),
+            api,
+        }
+    }
+
+    /// Makes a service that answers every path with `api`.
+    pub(super) fn without_mcp(api: Router) -> Routes {
+        Routes { endpoint: None, api }
+    }
+}
+
+impl Service<Request<Incoming>> for Routes {
+    type Response = Response<Either<EndpointBody, axum::body::Body>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        match &self.endpoint {
+            Some(endpoint) if request.uri().path() == MCP_PATH => {
+                let endpoint = endpoint.clone();
+                Box::pin(async move { Ok(endpoint.handle(request).await.map(Either::Left)) })
+            }
+            _ => {
+                let answered = self.api.call(request.map(axum::body::Body::new));
+                Box::pin(async move { Ok(answered.await?.map(Either::Right)) })
+            }
+        }
+    }
+}
