@@ -1,5 +1,7 @@
 //! Conversions between the bus's types and rmcp's.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{
@@ -39,19 +41,34 @@ pub(crate) fn template(template: &ResourceTemplate) -> RmcpTemplate {
     item
 }
 
-/// Returns a tool as a list item; none when its publisher gave it a shape that the protocol does not have.
-pub(crate) fn tool(tool: &Tool) -> Option<RmcpTool> {
-    serde_json::from_value(tool.item())
-        .inspect_err(
-            |error| tracing::warn!(tool = tool.name(), %error, "a tool that is no valid item is not listed"),
-        )
-        .ok()
+/// Returns tools as list items, without those that are no valid item.
+pub(crate) fn tools(tools: &[Arc<Tool>]) -> Vec<RmcpTool> {
+    let mut items = Vec::with_capacity(tools.len());
+    for tool in tools {
+        // A publisher may give its tool a shape that the protocol does not have. The other tools are listed
+        // all the same.
+        match serde_json::from_value(tool.item()) {
+            Ok(item) => items.push(item),
+            Err(error) => {
+                tracing::warn!(tool = tool.name(), %error, "a tool that is no valid item is not listed");
+            }
+        }
+    }
+    items
 }
 
-pub(crate) fn prompt(prompt: &Prompt) -> Option<RmcpPrompt> {
-    serde_json::from_value(prompt.item())
-        .inspect_err(|error| tracing::warn!(prompt = prompt.name(), %error, "a prompt that is no valid item"))
-        .ok()
+/// Returns prompts as list items, without those that are no valid item.
+pub(crate) fn prompts(prompts: &[Arc<Prompt>]) -> Vec<RmcpPrompt> {
+    let mut items = Vec::with_capacity(prompts.len());
+    for prompt in prompts {
+        match serde_json::from_value(prompt.item()) {
+            Ok(item) => items.push(item),
+            Err(error) => {
+                tracing::warn!(prompt = prompt.name(), %error, "a prompt that is no valid item is not listed");
+            }
+        }
+    }
+    items
 }
 
 pub(crate) fn contents(snapshot: Snapshot) -> ResourceContents {
@@ -187,7 +204,8 @@ mod tests {
             "alert",
             "emergency",
         ];
-        for (level, name) in LogLevel::ALL.into_iter().zip(names) {
+        for (index, level) in LogLevel::ALL.into_iter().enumerate() {
+            let name = names[index];
             assert_eq!(json!(logging_level(level)), json!(name));
             assert_eq!(log_level(serde_json::from_value(json!(name)).unwrap()), level);
         }

@@ -8,30 +8,30 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 /// The beginning of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Cursor {
+pub(crate) enum PageCursor {
     /// After the registered item of this name.
     Item(String),
     /// Among the members that templates list, after this URI; with none, at the first.
     Member(Option<String>),
 }
 
-impl Cursor {
+impl PageCursor {
     pub(crate) fn encode(&self) -> String {
         let text = match self {
-            Cursor::Item(name) => format!("i{name}"),
-            Cursor::Member(None) => "m".to_owned(),
-            Cursor::Member(Some(uri)) => format!("n{uri}"),
+            PageCursor::Item(name) => format!("i{name}"),
+            PageCursor::Member(None) => "m".to_owned(),
+            PageCursor::Member(Some(uri)) => format!("n{uri}"),
         };
         URL_SAFE_NO_PAD.encode(text)
     }
 
     /// Returns the cursor that `text` stands for; none when the server never handed it out.
-    pub(crate) fn decode(text: &str) -> Option<Cursor> {
+    pub(crate) fn decode(text: &str) -> Option<PageCursor> {
         let decoded = String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         match (decoded.get(..1)?, &decoded[1..]) {
-            ("i", name) if !name.is_empty() => Some(Cursor::Item(name.to_owned())),
-            ("m", "") => Some(Cursor::Member(None)),
-            ("n", uri) if !uri.is_empty() => Some(Cursor::Member(Some(uri.to_owned()))),
+            ("i", name) if !name.is_empty() => Some(PageCursor::Item(name.to_owned())),
+            ("m", "") => Some(PageCursor::Member(None)),
+            ("n", uri) if !uri.is_empty() => Some(PageCursor::Member(Some(uri.to_owned()))),
             _ => None,
         }
     }
@@ -45,15 +45,15 @@ mod tests {
     proptest! {
         #[test]
         fn cursor_decodes_to_itself(name in ".{1,40}") {
-            for cursor in [Cursor::Item(name.clone()), Cursor::Member(None), Cursor::Member(Some(name))] {
-                prop_assert_eq!(Cursor::decode(&cursor.encode()), Some(cursor));
+            for cursor in [PageCursor::Item(name.clone()), PageCursor::Member(None), PageCursor::Member(Some(name))] {
+                prop_assert_eq!(PageCursor::decode(&cursor.encode()), Some(cursor));
             }
         }
 
         #[test]
         fn arbitrary_text_is_refused_without_panic(text in ".{0,40}") {
-            if let Some(cursor) = Cursor::decode(&text) {
-                prop_assert_eq!(Cursor::decode(&cursor.encode()), Some(cursor));
+            if let Some(cursor) = PageCursor::decode(&text) {
+                prop_assert_eq!(PageCursor::decode(&cursor.encode()), Some(cursor));
             }
         }
     }

@@ -120,7 +120,11 @@ pub fn with_client_etag(
     inner
         .with_handler(WithContext(
             move |mut arguments: Map<String, Value>, context: CallContext| {
-                let client_etag = arguments.remove("client_etag");
+                // Taken out, because the tool may refuse arguments that it does not know.
+                let client_etag = match arguments.remove("client_etag") {
+                    Some(Value::String(etag)) => Some(etag),
+                    _ => None,
+                };
                 let uri = uri_of(&arguments);
                 let bus = bus.clone();
                 let wrapped = wrapped.clone();
@@ -130,7 +134,7 @@ pub fn with_client_etag(
                     };
                     // Asked before the tool runs: the etag must not be newer than the answer that carries it.
                     let etag = bus.upgrade()?.etag(&uri).await?;
-                    if !etag.is_stale(client_etag.as_ref().and_then(Value::as_str)) {
+                    if !etag.is_stale(client_etag.as_deref()) {
                         return Ok(ToolOutput::structured(not_modified(&uri, etag)));
                     }
                     let mut output = wrapped.call(arguments, context).await?;
@@ -291,6 +295,7 @@ async fn get_resource_etags(
 async fn read_resource(bus: Bus, _: Arc<EtagToolLimits>, arguments: Value) -> Result<Value, CallbackError> {
     let item: HeldResource = parse(arguments)?;
     let uri = ResourceUri::new(&item.uri)?;
+    // A client without an etag gets the body in any case, so it is spared the look-up.
     if item.client_etag.is_some() {
         let etags = known_etags(&bus, std::slice::from_ref(&uri)).await?;
         if !etags[0].is_stale(item.client_etag.as_deref()) {
@@ -322,6 +327,7 @@ async fn wait_for_resource_change(
     let deadline = tokio::time::Instant::now() + wait_time(&held, &limits);
 
     let mut options = SessionOptions::new(SubscriberKind::Local, "wait_for_resource_change");
+    // A version may be polled without the right to subscribe, so it may be waited for too.
     options.trusted = true;
     let opened = bus.open(options).await;
     let session = opened.map_err(|error: OpenError| error.to_string())?;
@@ -359,10 +365,11 @@ fn wait_time(held: &HeldResources, limits: &EtagToolLimits) -> Duration {
 /// Returns the etags of `uris`, all of which must exist.
 async fn known_etags(bus: &Bus, uris: &[ResourceUri]) -> Result<Vec<Etag>, CallbackError> {
     let mut known = Vec::with_capacity(uris.len());
-    for (uri, etag) in uris.iter().zip(bus.etags(uris.to_vec()).await?) {
+    let etags = bus.etags(uris.to_vec()).await?;
+    for (index, etag) in etags.into_iter().enumerate() {
         match etag {
             Some(etag) => known.push(etag),
-            None => return Err(SubscribeError::NotFound(uri.clone()).to_string().into()),
+            None => return Err(SubscribeError::NotFound(uris[index].clone()).to_string().into()),
         }
     }
     Ok(known)
@@ -425,29 +432,29 @@ mod tests {
         Ok(output.structured.unwrap())
     }
 
+    /// Calls a tool for `demo://a` with the etag that a client holds.
+    async fn call_with_etag(bus: &Bus, tool: &str, held: Value) -> Value {
+        let arguments = json!({ "uri": "demo://a", "client_etag": held });
+        call(bus, tool, arguments).await.unwrap()
+    }
+
     #[tokio::test]
     async fn etag_is_stale_until_held_and_after_real_change() {
         let bus = bus().await;
-        let ask = |held: Value| {
-            call(
-                &bus,
-                "get_resource_etag",
-                json!({ "uri": "demo://a", "client_etag": held }),
-            )
-        };
-        let first = ask(Value::Null).await.unwrap();
+        let first = call_with_etag(&bus, "get_resource_etag", Value::Null).await;
         let expected =
             json!({ "uri": "demo://a", "etag_encoded": "v1-7", "version": 1, "stale_for_client": true });
         assert_eq!(first, expected);
-        assert_eq!(ask(json!("v1-7")).await.unwrap()["stale_for_client"], false);
-        bus.update(Resource::text("demo://a", "one").unwrap())
-            .await
-            .unwrap();
-        assert_eq!(ask(json!("v1-7")).await.unwrap()["stale_for_client"], false);
-        bus.update(Resource::text("demo://a", "two").unwrap())
-            .await
-            .unwrap();
-        assert_eq!(ask(json!("v1-7")).await.unwrap()["stale_for_client"], true);
+        let current = call_with_etag(&bus, "get_resource_etag", json!("v1-7")).await;
+        assert_eq!(current["stale_for_client"], false);
+        // The same content again is no change.
+        for (content, stale) in [("one", false), ("two", true)] {
+            bus.update(Resource::text("demo://a", content).unwrap())
+                .await
+                .unwrap();
+            let answer = call_with_etag(&bus, "get_resource_etag", json!("v1-7")).await;
+            assert_eq!(answer["stale_for_client"], stale);
+        }
     }
 
     #[tokio::test]
@@ -467,16 +474,9 @@ mod tests {
     #[tokio::test]
     async fn read_with_current_etag_sends_no_body() {
         let bus = bus().await;
-        let read = |held: Value| {
-            call(
-                &bus,
-                "read_resource",
-                json!({ "uri": "demo://a", "client_etag": held }),
-            )
-        };
-        let fresh = read(json!("v1-7")).await.unwrap();
+        let fresh = call_with_etag(&bus, "read_resource", json!("v1-7")).await;
         assert_eq!((&fresh["not_modified"], fresh.get("text")), (&json!(true), None));
-        let stale = read(json!("v0-0")).await.unwrap();
+        let stale = call_with_etag(&bus, "read_resource", json!("v0-0")).await;
         assert_eq!(
             (&stale["text"], &stale["etag_encoded"]),
             (&json!("one"), &json!("v1-7"))

@@ -73,6 +73,7 @@ impl FrameFormat {
 fn append_session_event(entry: &OutboxEntry, out: &mut Vec<u8>) {
     match entry {
         OutboxEntry::Updated(notice) => notice.append_frame(slot::SESSION, session_frame, out),
+        // List changes are rare, so their frames are not kept.
         OutboxEntry::ListChanged(kind) => append_data(&list_changed(*kind, None), out),
     }
 }
@@ -115,6 +116,8 @@ fn append_id(position: Position, out: &mut Vec<u8>) {
 
 /// Encodes a session's event, without id and final empty line.
 fn session_frame(notice: &Notice) -> Bytes {
+    // Written as text, since a tree of JSON values would cost more than the rest. Only the URI may need
+    // escapes.
     let uri = json!(notice.uri.as_str());
     let etag = notice.etag;
     Bytes::from(format!(

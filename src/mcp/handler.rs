@@ -37,8 +37,13 @@ pub(crate) struct Handler {
 }
 
 impl Handler {
+    /// Returns the session of a connection that has only one, once it is open.
+    pub(crate) fn opened_session(&self) -> Option<&Arc<McpSession>> {
+        self.own_session.as_ref()?.get()
+    }
+
     fn session(&self, context: &Context) -> Result<Arc<McpSession>, ErrorData> {
-        let own = self.own_session.as_ref().and_then(|slot| slot.get().cloned());
+        let own = self.opened_session().cloned();
         let session = own.or_else(|| extension::<Arc<McpSession>>(context));
         session.ok_or_else(|| ErrorData::invalid_request("there is no session; send initialize first", None))
     }
@@ -67,7 +72,7 @@ impl Handler {
 
     /// Starts to send notifications to the client of a connection that has only one session.
     pub(crate) async fn start_pump(&self, peer: Peer<RoleServer>) {
-        if let Some(session) = self.own_session.as_ref().and_then(|slot| slot.get()) {
+        if let Some(session) = self.opened_session() {
             session
                 .start_pump(peer, self.server.write_progress.as_ref())
                 .await;
@@ -116,7 +121,9 @@ impl ServerHandler for Handler {
     ) -> Result<InitializeResult, ErrorData> {
         let mut info = self.negotiate_initialize(&request)?;
         let revision = Revision::negotiated(Some(&info.protocol_version));
+        // `get_info` declares those of 2026-07-28, since it is not told the revision.
         info.capabilities = capabilities(revision);
+        // Later requests of this connection take their revision from here.
         request.protocol_version = info.protocol_version.clone();
         context.peer.set_peer_info(request);
         let slot = self

@@ -9,7 +9,7 @@ mod hosts;
 mod peek;
 mod plain;
 mod peers;
-mod event_stream;
+mod outbox_stream;
 mod reply;
 mod sessions;
 mod batch;

@@ -56,6 +56,7 @@ impl AcceptedListen {
             );
             return Err(error::invalid_params(text));
         }
+        // No idle time-out: the stream lives as long as the request that opened it.
         let mut options = session_options(SubscriberKind::Stream, Revision::STATELESS, server.transport);
         options.subscriptions_max = max;
         options.lists.clone_from(&lists);
@@ -66,6 +67,7 @@ impl AcceptedListen {
         let opened = server.bus.open(options).await;
         let session = opened.map_err(|refusal| error::open(&refusal))?;
         let subscribed = subscribe(&session, &requested).await?;
+        // The subscriptions stand, so list changes may come too from here on.
         session.ready().await.map_err(error::stopping)?;
         Ok(AcceptedListen {
             session,
@@ -178,11 +180,13 @@ impl ListenStream {
                 // One message in flight: while the output is blocked, later changes are conflated in the
                 // outbox.
                 if context.sink().send(notification(&entry)).await.is_err() {
+                    // The client is gone, so no result can reach it either.
                     return Ok(());
                 }
                 self.metrics.wrote(&[entry]);
             }
             match drained {
+                // An error in place of the result tells the client that it missed something.
                 Drained::Ended(EndReason::Failed) => {
                     return Err(ErrorData::internal_error(
                         "the stream's session died; listen again",

@@ -7,7 +7,7 @@ use rmcp::model::{
 };
 use serde_json::json;
 
-use super::cursor::Cursor;
+use super::cursor::PageCursor;
 use super::revision::SERVER_INFO_META_KEY;
 use super::session::ServerContext;
 use super::{convert, error};
@@ -49,7 +49,7 @@ impl ResultHints {
 macro_rules! list_result {
     ($result:ident, $items:expr, $next:expr, $hints:expr) => {{
         let hints: ResultHints = $hints;
-        let next: Option<Cursor> = $next;
+        let next: Option<PageCursor> = $next;
         let mut result = $result::with_all_items($items);
         result.next_cursor = next.map(|cursor| cursor.encode());
         result.meta = hints.meta;
@@ -77,6 +77,7 @@ pub(crate) async fn list_templates(
     hints: ResultHints,
 ) -> Result<ListResourceTemplatesResult, ErrorData> {
     let after = requested_name(request)?;
+    // The bus has no pages of templates: there are few, and it hands them out sorted.
     let mut templates = server.bus.templates().await.map_err(error::stopping)?;
     if let Some(after) = after {
         templates.retain(|template| template.uri_template().as_str() > after.as_str());
@@ -85,7 +86,7 @@ pub(crate) async fn list_templates(
     let more = templates.len() > size;
     templates.truncate(size);
     let next = match templates.last() {
-        Some(last) if more => Some(Cursor::Item(last.uri_template().as_str().to_owned())),
+        Some(last) if more => Some(PageCursor::Item(last.uri_template().as_str().to_owned())),
         _ => None,
     };
     let items = templates
@@ -104,11 +105,11 @@ pub(crate) async fn list_tools(
     let after = requested_name(request)?;
     let page = server.bus.tools(after, server.options.page_size).await;
     let page = page.map_err(error::stopping)?;
-    let items = page.items.iter().filter_map(|tool| convert::tool(tool)).collect();
+    let items = convert::tools(&page.items);
     Ok(list_result!(
         ListToolsResult,
         items,
-        page.next.map(Cursor::Item),
+        page.next.map(PageCursor::Item),
         hints
     ))
 }
@@ -122,15 +123,11 @@ pub(crate) async fn list_prompts(
     let after = requested_name(request)?;
     let page = server.bus.prompts(after, server.options.page_size).await;
     let page = page.map_err(error::stopping)?;
-    let items = page
-        .items
-        .iter()
-        .filter_map(|prompt| convert::prompt(prompt))
-        .collect();
+    let items = convert::prompts(&page.items);
     Ok(list_result!(
         ListPromptsResult,
         items,
-        page.next.map(Cursor::Item),
+        page.next.map(PageCursor::Item),
         hints
     ))
 }
@@ -155,14 +152,17 @@ fn as_resources(page: &[(Descriptor, Etag)]) -> Vec<Resource> {
         .collect()
 }
 
-type ResourcePage = (Vec<(Descriptor, Etag)>, Option<Cursor>);
+type ResourcePage = (Vec<(Descriptor, Etag)>, Option<PageCursor>);
 
 /// Returns one page of resources: the registered ones, then the members that templates list.
-async fn resource_page(server: &ServerContext, cursor: Option<Cursor>) -> Result<ResourcePage, ErrorData> {
+async fn resource_page(
+    server: &ServerContext,
+    cursor: Option<PageCursor>,
+) -> Result<ResourcePage, ErrorData> {
     let size = server.options.page_size;
     let after_item = match cursor {
-        Some(Cursor::Member(after)) => return member_page(server, Vec::new(), after).await,
-        Some(Cursor::Item(uri)) => Some(uri),
+        Some(PageCursor::Member(after)) => return member_page(server, Vec::new(), after).await,
+        Some(PageCursor::Item(uri)) => Some(uri),
         None => None,
     };
     let page = server
@@ -176,7 +176,7 @@ async fn resource_page(server: &ServerContext, cursor: Option<Cursor>) -> Result
         .map(|(resource, etag)| (resource.descriptor().clone(), etag))
         .collect();
     match page.next {
-        Some(next) => Ok((items, Some(Cursor::Item(next)))),
+        Some(next) => Ok((items, Some(PageCursor::Item(next)))),
         // The last page of registered resources is filled up with members.
         None => member_page(server, items, None).await,
     }
@@ -190,6 +190,7 @@ async fn member_page(
 ) -> Result<ResourcePage, ErrorData> {
     let listed = server.bus.listed_members().await;
     let mut members = listed.map_err(|failure| error::list(&failure))?;
+    // Publishers list members in any order, but a cursor needs one that stays from page to page.
     members.sort_by(|(a, _), (b, _)| a.uri.cmp(&b.uri));
     if let Some(after) = &after {
         members.retain(|(member, _)| member.uri.as_str() > after.as_str());
@@ -203,18 +204,18 @@ async fn member_page(
         None => after,
     };
     items.append(&mut members);
-    Ok((items, more.then_some(Cursor::Member(last))))
+    Ok((items, more.then_some(PageCursor::Member(last))))
 }
 
 /// Returns the cursor that a request names.
-fn requested_cursor(request: Option<PaginatedRequestParams>) -> Result<Option<Cursor>, ErrorData> {
+fn requested_cursor(request: Option<PaginatedRequestParams>) -> Result<Option<PageCursor>, ErrorData> {
     let Some(PaginatedRequestParams {
         cursor: Some(text), ..
     }) = request
     else {
         return Ok(None);
     };
-    match Cursor::decode(&text) {
+    match PageCursor::decode(&text) {
         Some(cursor) => Ok(Some(cursor)),
         None => Err(invalid_cursor()),
     }
@@ -224,8 +225,8 @@ fn requested_cursor(request: Option<PaginatedRequestParams>) -> Result<Option<Cu
 fn requested_name(request: Option<PaginatedRequestParams>) -> Result<Option<String>, ErrorData> {
     match requested_cursor(request)? {
         None => Ok(None),
-        Some(Cursor::Item(name)) => Ok(Some(name)),
-        Some(Cursor::Member(_)) => Err(invalid_cursor()),
+        Some(PageCursor::Item(name)) => Ok(Some(name)),
+        Some(PageCursor::Member(_)) => Err(invalid_cursor()),
     }
 }
 

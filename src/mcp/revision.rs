@@ -50,7 +50,8 @@ impl Revision {
     pub(crate) fn negotiated(version: Option<&ProtocolVersion>) -> Revision {
         match version.map(|version| Revision::parse(version.as_str())) {
             Some(Some(revision)) => revision,
-            // The specification's default: the header that names the version is younger than this revision.
+            // The specification's default for a request without a version (basic/transports): the header is
+            // younger than this revision.
             _ => Revision::R2025_03_26,
         }
     }

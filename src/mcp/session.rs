@@ -128,6 +128,7 @@ impl Default for LogThreshold {
 impl LogThreshold {
     /// Sets the threshold, also for calls that are running.
     pub(crate) fn set(&self, level: LogLevel) {
+        // Relaxed: a message that races with the request may be judged by either level.
         self.0.store(level as u8, Ordering::Relaxed);
     }
 
@@ -142,6 +143,7 @@ impl McpSession {
     pub(crate) async fn start_pump(&self, peer: Peer<RoleServer>, progress: Option<&Arc<WriteProgress>>) {
         // The reader comes first: it must exist when `ready` marks the first list changes.
         let reader = self.session.reader();
+        // The bytes are written by rmcp's task, so the reader cannot count them itself.
         if let Some(progress) = progress {
             reader.counts(progress.clone());
         }
@@ -169,6 +171,7 @@ async fn pump(mut reader: OutboxReader, peer: Peer<RoleServer>, metrics: &McpMet
         let drained = reader.drain(&mut entries).await;
         for entry in entries.drain(..) {
             if peer.send_notification(notification(&entry)).await.is_err() {
+                // The connection is closed; the transport ends the session.
                 return;
             }
             metrics.wrote(&[entry]);

@@ -71,8 +71,7 @@ where
             let waited = tokio::select! {
                 waited = &mut waiting => waited,
                 _ = stopping.stopped() => {
-                    // The bus has ended every stream; rmcp sends what it still owes for them before it
-                    // closes.
+                    // The bus has ended every stream; rmcp sends their last messages before it closes.
                     end.cancel();
                     waiting.await
                 }
@@ -90,7 +89,7 @@ type NarrowedListen = (ClientJsonRpcMessage, Option<Weak<ListenStream>>);
 
 type Narrowing = std::pin::Pin<Box<dyn Future<Output = Result<NarrowedListen, ServerJsonRpcMessage>> + Send>>;
 
-/// A transport whose listen requests arrive narrowed to what the bus honours.
+/// A transport whose listen requests arrive narrowed to the part that the bus honours.
 struct StdioTransport<T> {
     inner: T,
     handler: Handler,
@@ -122,10 +121,12 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for StdioTransport<T> {
                 self.narrowing = None;
                 match narrowed {
                     Ok((message, stream)) => {
+                        // Ended streams leave here, so that a long connection does not gather them.
                         self.open.retain(|open| open.strong_count() > 0);
                         self.open.extend(stream);
                         return Some(message);
                     }
+                    // rmcp never sees a refused request, so the answer is sent from here.
                     Err(refusal) => self.inner.send(refusal).await.ok()?,
                 }
             }
@@ -156,23 +157,25 @@ impl<T> StdioTransport<T> {
     /// their handlers.
     async fn finish(&mut self, deadline: Instant) {
         self.end_streams(deadline).await;
-        let session = match &self.handler.own_session {
-            Some(slot) if self.initialized => slot.get().cloned(),
-            _ => None,
-        };
-        if let Some(session) = session {
-            end_session(&session, deadline).await;
+        // A client that never said it is ready is sent no notifications, so there is nothing to wait for.
+        if self.initialized
+            && let Some(session) = self.handler.opened_session()
+        {
+            end_session(session, deadline).await;
         }
     }
 
     /// Ends the listen streams and waits until each has sent its result.
     async fn end_streams(&mut self, deadline: Instant) {
-        let open: Vec<_> = self.open.iter().filter_map(Weak::upgrade).collect();
-        let ended: Vec<_> = open.iter().map(|stream| stream.ended.subscribe()).collect();
-        for stream in open {
-            stream.session.end();
+        let mut ends = Vec::new();
+        for stream in &self.open {
+            if let Some(stream) = stream.upgrade() {
+                ends.push(stream.ended.subscribe());
+                // All are asked to end before one of them is waited for: they share the deadline.
+                stream.session.end();
+            }
         }
-        for mut ended in ended {
+        for mut ended in ends {
             // The sender is dropped with the stream, and never sends.
             let ended = ended.changed();
             if tokio::time::timeout_at(deadline, ended).await.is_err() {
@@ -213,8 +216,8 @@ fn is_listen(message: &ClientJsonRpcMessage) -> bool {
     matches!(request.request, ClientRequest::SubscriptionsListenRequest(_))
 }
 
-/// Subscribes to what a listen request asks for, and leaves the accepted part in the request. rmcp then
-/// acknowledges exactly what it reads.
+/// Opens the subscriptions of a listen request, and leaves the accepted part in the request. rmcp then
+/// acknowledges exactly the filter that it reads.
 async fn narrow(
     server: ServerContext,
     mut message: ClientJsonRpcMessage,

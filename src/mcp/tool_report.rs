@@ -49,6 +49,7 @@ impl Reporter {
             ended: false,
         };
         let call = ReportedCall {
+            // On stdio a request of 2026-07-28 may come on a connection that has a session.
             session: session.filter(|_| !revision.is_stateless()),
             revision,
             progress_token: request.meta.get_progress_token(),
@@ -84,6 +85,7 @@ impl ReportedCall {
         if !self.is_wanted(&event) {
             return;
         }
+        // Held until the message is sent, which also slows a tool down to the pace of its caller.
         let mut sent = self.sent.lock().await;
         if sent.ended {
             return;

@@ -27,6 +27,7 @@ pub(crate) async fn call_tool(
     let reporter = Reporter::new(context, session);
     let arguments = request.arguments.unwrap_or_default();
     let answer = tool.call(arguments, reporter.call_context()).await;
+    // The tool may have handed its context to a task of its own; no message may follow the answer.
     reporter.end().await;
     call.ended(answer.is_ok());
     Ok(convert::tool_result(answer))

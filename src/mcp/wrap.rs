@@ -136,6 +136,7 @@ impl Wrap {
     /// # Errors
     /// [`PublishError::InvalidUri`] and [`PublishError::Closed`].
     pub async fn notify_resource_changed(&self, uri: &str) -> Result<(), PublishError> {
+        // Not read here: the next reader's answer is recorded at the version that this makes.
         match self.state.bus.touch(uri).await {
             Ok(_) | Err(PublishError::NotFound(_)) => Ok(()),
             Err(refusal) => Err(refusal),
@@ -171,10 +172,12 @@ impl Wrap {
             known.iter().map(|(uri, known)| (uri.clone(), *known)).collect()
         };
         let mut subscribed = Vec::new();
+        // The lock is free again: the bus may be busy, and reads of clients need it.
         for (uri, known) in known {
             if !self.state.bus.subscribers(&uri).await?.is_empty() {
                 subscribed.push(uri);
             } else if known == KnownContent::Gone {
+                // The last subscriber has left, so no one waits for the resource to return.
                 self.state.known.lock().await.remove(&uri);
             }
         }

@@ -42,6 +42,7 @@ pub(super) fn split(body: &[u8], max: usize) -> Result<Vec<Bytes>, Answer> {
 
 /// Joins the answers of a batch: an array, or 202 when no message asked for an answer.
 pub(super) fn join(answers: &[String]) -> Answer {
+    // JSON-RPC 2.0, section 6: an empty array must not be sent.
     if answers.is_empty() {
         return reply::accepted();
     }
@@ -61,6 +62,7 @@ pub(super) async fn response_in(answer: Answer) -> Option<String> {
         let Ok(body) = body.collect().await;
         return String::from_utf8(body.to_bytes().into()).ok();
     }
+    // A frame of the body may hold a part of an event, or several.
     let mut unread = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
         if let Some(data) = frame.data_ref() {

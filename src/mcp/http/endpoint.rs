@@ -16,10 +16,10 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::value::RawValue;
 
-use super::event_stream::{OpenStream, StreamPermit};
 use super::fast_path::FastPath;
 use super::headers::{self, SESSION_ID};
 use super::hosts::Hosts;
+use super::outbox_stream::{OpenStream, StreamPermit};
 use super::peers::{PeerPermit, Peers};
 use super::reply::{self, Answer, EndpointBody};
 use super::sessions::Sessions;
@@ -154,7 +154,9 @@ fn rmcp_config(options: &McpOptions, hosts: &[String], origins: &[String]) -> St
     let mut config = StreamableHttpServerConfig::default()
         .with_allowed_hosts(loopback_hosts.into_iter().chain(hosts.iter().cloned()))
         .with_allowed_origins(loopback_origins.chain(origins));
+    // Sessions are kept here, so rmcp takes every request for one without.
     config.legacy_session_mode = false;
+    // rmcp still answers with a stream when a tool sends messages before its answer.
     config.json_response = true;
     config.max_request_body_bytes = options.body_bytes_max;
     config
@@ -162,6 +164,7 @@ fn rmcp_config(options: &McpOptions, hosts: &[String], origins: &[String]) -> St
 
 /// Sweeps ended sessions out of the table for as long as the endpoint lives.
 fn sweep_sessions(state: &Arc<EndpointState>) {
+    // Weak: the sweep would otherwise keep an endpoint alive that its server has dropped.
     let weak = Arc::downgrade(state);
     let Some(shard) = state.server.bus.shards().first() else {
         return;

@@ -29,7 +29,7 @@ use crate::metrics::McpMetrics;
 
 const METHOD: &str = "tools/call";
 
-/// Answers plain polls, and keeps what is the same between them.
+/// Answers plain polls, and keeps the parts that are the same in all of them.
 pub(super) struct FastPath {
     bus: Bus,
     metrics: McpMetrics,
@@ -63,6 +63,7 @@ impl FastPath {
         if !is_plain_post(headers) || names_other_method(headers) {
             return None;
         }
+        // A body that is no plain poll ends the attempt at its first unknown field.
         let poll: Poll<'_> = serde_json::from_slice(body).ok()?;
         if !poll.is_plain() {
             return None;
@@ -76,6 +77,7 @@ impl FastPath {
         let PollArguments { uri, client_etag } = poll.params.arguments;
         let verdict = handler.at_once(uri, client_etag)?;
         let answer = self.encode(poll.id, &verdict, session.is_none())?;
+        // From here on nothing can fail: the session and the counters are touched only for an answer.
         if let Some(session) = session {
             session.session.active();
         }
@@ -102,7 +104,11 @@ impl FastPath {
             return known.handler;
         }
         let tool = Box::pin(self.bus.tool(GetResourceEtag::NAME)).await.ok()?;
-        let handler = tool.and_then(|tool| tool.handler::<GetResourceEtag>().cloned());
+        // A publisher may have replaced the tool with one of its own, whose answer is unknown here.
+        let handler = match tool {
+            Some(tool) => tool.handler::<GetResourceEtag>().cloned(),
+            None => None,
+        };
         *self.tool.write().unwrap_or_else(PoisonError::into_inner) = Some(KnownTool {
             tool_changes,
             handler: handler.clone(),

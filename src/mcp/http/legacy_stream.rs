@@ -5,15 +5,16 @@ use ::http::header::ACCEPT;
 use ::http::request::Parts;
 
 use super::endpoint::EndpointState;
-use super::event_stream::{EventStream, StreamOwner, follow_connection};
 use super::headers::{self, EVENT_STREAM, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use super::outbox_stream::{OutboxStream, StreamOwner, follow_connection};
 use super::reply::{self, Answer};
 use crate::Position;
 use crate::mcp::frames::FrameFormat;
 use crate::mcp::revision::Revision;
 use crate::metrics::{self, Limit};
 
-/// The number of streams that one session may have open at once; a further GET is answered 409.
+/// The number of streams that one session may have open at once; a further GET is answered 409. More than
+/// one, because a client may open its new stream before the server has noticed that the old one broke.
 const STREAMS_PER_SESSION_MAX: usize = 4;
 
 impl EndpointState {
@@ -48,7 +49,7 @@ impl EndpointState {
         let format = FrameFormat::Session(session.revision);
         let first_frame = format.first_frame(reader.position());
         let owner = StreamOwner::Session(session);
-        let stream = EventStream::new(reader, format, first_frame, owner, open);
+        let stream = OutboxStream::new(reader, format, first_frame, owner, open);
         reply::events(stream, parts.extensions.get())
     }
 
@@ -60,6 +61,7 @@ impl EndpointState {
         match self.session(&parts.headers, None) {
             Ok(session) => {
                 session.session.end();
+                // Removed at once, so that the next request is told the reason without waiting for a sweep.
                 if let Some(key) = headers::text(&parts.headers, &SESSION_ID) {
                     self.sessions.remove(key);
                 }

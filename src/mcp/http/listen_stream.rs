@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::endpoint::EndpointState;
-use super::event_stream::{EventStream, StreamOwner, follow_connection};
 use super::headers::{EVENT_STREAM, MCP_METHOD, PROTOCOL_VERSION, is_plain_post, sole};
+use super::outbox_stream::{OutboxStream, StreamOwner, follow_connection};
 use super::plain::{PlainMeta, is_plain_id};
 use super::reply::{self, Answer};
 use crate::mcp::frames::FrameFormat;
@@ -66,6 +66,7 @@ impl EndpointState {
                 "subscriptions/listen needs params.notifications, an object of the notifications to send";
             return reply::invalid_params(Some(id), text);
         };
+        // Both permits come before the subscriptions: a refused request must not reach the bus.
         let open = match self.open_stream(Some(id)) {
             Ok(open) => open,
             Err(refusal) => return refusal,
@@ -89,6 +90,7 @@ impl EndpointState {
             return reply::internal_error("the acknowledgement could not be made");
         };
         if is_empty {
+            // Nothing could ever be sent, so the stream would only hold a permit.
             return reply::finished(&first, &last);
         }
         let reader = session.reader();
@@ -101,7 +103,7 @@ impl EndpointState {
         // The id is kept as it was written: the stream is tagged with it in the JSON type that the client
         // used.
         let format = FrameFormat::Listen(id.to_owned());
-        let stream = EventStream::new(reader, format, first, owner, open);
+        let stream = OutboxStream::new(reader, format, first, owner, open);
         reply::events(stream, parts.extensions.get())
     }
 
@@ -137,7 +139,7 @@ fn plain_filter(headers: &HeaderMap, body: &[u8]) -> Option<SubscriptionFilter> 
     plain.then_some(request.params.notifications)
 }
 
-/// Returns the filter of a request whatever else it holds.
+/// Returns the filter of a request, with any other fields beside it.
 fn any_filter(params: Option<&RawValue>) -> Option<SubscriptionFilter> {
     let params: AnyListenParams = serde_json::from_str(params?.get()).ok()?;
     Some(params.notifications)

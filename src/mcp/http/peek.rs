@@ -70,6 +70,7 @@ impl<'a> Peek<'a> {
     /// Returns true when the message belongs to no session: it or its header names a version without
     /// sessions, or an unknown one, which rmcp refuses; or it asks for the server's description.
     pub(super) fn is_stateless(&self, version_header: Option<&str>) -> bool {
+        // rmcp refuses an unknown version with the list of those it knows, so that one is left to it too.
         let by_header = match version_header.map(Revision::parse) {
             Some(Some(revision)) => revision.is_stateless(),
             Some(None) => true,
@@ -112,9 +113,12 @@ mod tests {
         assert!(!stateless(r#"{"id":1,"method":"x","params":[1]}"#, None));
     }
 
+    fn peek(body: &[u8]) -> Peek<'_> {
+        Peek::of(body).unwrap()
+    }
+
     #[test]
     fn message_kinds_are_recognised() {
-        let peek = |body| Peek::of(body).unwrap();
         assert!(peek(br#"{"id":1,"method":"initialize"}"#).is_initialize());
         assert_eq!(
             peek(br#"{"method":"notifications/x"}"#).notification(),

@@ -34,8 +34,10 @@ impl PlainMeta<'_> {
 
 /// Returns true when an id is written as rmcp would write it back.
 pub(super) fn is_plain_id(id: &str) -> bool {
-    match id.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+    match id.strip_prefix('"') {
+        // An escape could be written in several ways; rmcp writes one of them.
         Some(text) => text
+            .trim_end_matches('"')
             .bytes()
             .all(|byte| matches!(byte, b' '..=b'~') && byte != b'\\'),
         None => id.len() <= ID_DIGITS_MAX && id.bytes().all(|byte| byte.is_ascii_digit()),

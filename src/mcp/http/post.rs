@@ -47,6 +47,7 @@ impl EndpointState {
         let mut answers = Vec::new();
         for message in messages {
             let answer = match Peek::of(&message) {
+                // 2025-03-26, basic/lifecycle: nothing may be sent beside it, as the revision is not settled.
                 Ok(peek) if peek.is_initialize() => {
                     reply::bad_request(peek.id(), "initialize cannot be in a batch")
                 }
@@ -84,6 +85,7 @@ impl EndpointState {
             Ok(session) => session,
             Err(refusal) => return refusal,
         };
+        // Noted before the message is handled: an idle session must not end while its request is on the way.
         session.session.active();
         self.session_message(session, parts, &peek, body.clone()).await
     }
@@ -105,6 +107,7 @@ impl EndpointState {
                 reply::accepted()
             }
             Some(_) => self.forward(parts, body).await,
+            // The server sends no requests in a session, so a response answers none of them.
             None if peek.is_response() => reply::accepted(),
             None => {
                 // The oldest revisions have no such header, and rmcp would take its absence for 2025-03-26.
@@ -128,6 +131,7 @@ impl EndpointState {
             Ok(permit) => permit,
             Err(refusal) => return refusal,
         };
+        // The handler is made anew for each request, so it leaves the session in a slot beside the request.
         let slot: SessionSlot = Arc::new(OnceLock::new());
         parts.extensions.insert(slot.clone());
         parts.headers.remove(SESSION_ID);

@@ -11,8 +11,8 @@ use rmcp::model::ErrorCode;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::event_stream::EventStream;
 use super::headers;
+use super::outbox_stream::OutboxStream;
 use crate::http::stream_handover::StreamHandover;
 use crate::mcp::revision::Revision;
 
@@ -131,6 +131,7 @@ pub(super) async fn unavailable_if_full(answer: Answer) -> Answer {
     let body = body.to_bytes();
     let message: Value = serde_json::from_slice(&body).unwrap_or_default();
     let answer = Response::from_parts(parts, Full::new(body).boxed());
+    // The handler refuses with this code only when the bus is full or stopping.
     if message["error"]["code"] == ErrorCode::INTERNAL_ERROR.0 {
         return unavailable(answer);
     }
@@ -197,7 +198,7 @@ pub(super) fn post_only() -> Answer {
 }
 
 /// Answers with an open stream. With a `handover`, the server that carries the connection writes it.
-pub(super) fn events(stream: EventStream, handover: Option<&StreamHandover>) -> Answer {
+pub(super) fn events(stream: OutboxStream, handover: Option<&StreamHandover>) -> Answer {
     as_events(Response::new(match handover {
         Some(handover) => handover.hand_over(Box::new(stream)).boxed(),
         None => stream.boxed(),

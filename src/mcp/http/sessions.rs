@@ -32,6 +32,7 @@ struct OpenSession {
 
 impl SessionTable {
     fn remember(&mut self, key: String, reason: EndReason) {
+        // Bounded, as clients open and end sessions at will. Older ends are answered without their reason.
         if self.ended.len() >= ENDED_MAX {
             self.ended.pop_front();
         }
@@ -58,6 +59,7 @@ impl Sessions {
         session: Arc<McpSession>,
         permit: Option<PeerPermit>,
     ) -> Result<HeaderValue, Box<dyn std::error::Error>> {
+        // The id is all that a request shows of its session, so it must not be guessable.
         let mut random = [0u8; 16];
         getrandom::fill(&mut random).map_err(|error| error.to_string())?;
         let key = format!("{:032x}", u128::from_le_bytes(random));

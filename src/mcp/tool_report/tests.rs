@@ -1,6 +1,6 @@
 //! The messages of running tools, as clients see them.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ::http::{Request, Response, StatusCode};
@@ -13,8 +13,6 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use rmcp::{ClientHandler, RoleClient, ServiceExt};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, mpsc};
-
-use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::mcp::{Endpoint, EndpointBody, McpOptions, Wrap, serve_stdio};
@@ -29,28 +27,36 @@ async fn in_time<T>(future: impl Future<Output = T>) -> T {
         .expect("an expected event did not happen in time")
 }
 
+/// Starts a bus with one tool.
+async fn bus_with(tool: Tool) -> Bus {
+    let bus = Bus::builder().start().unwrap();
+    bus.add_tool(tool).await.unwrap();
+    bus
+}
+
 /// A bus with a tool `work`, which sends its first messages, waits until `gate` opens and sends the rest.
 async fn bus(gate: Arc<Semaphore>) -> Bus {
-    let work = move |_: Map<String, Value>, context: CallContext| {
-        let gate = gate.clone();
-        async move {
-            context.progress(1.0, Some(2.0), Some("half")).await;
-            context.log(LogLevel::Info, None, json!("began")).await;
-            gate.acquire().await?.forget();
-            for wrong in [1.0, 0.5, f64::NAN, f64::INFINITY] {
-                context.progress(wrong, None, None).await;
+    bus_with(Tool::with_context(
+        "work",
+        move |_: Map<String, Value>, context: CallContext| {
+            let gate = gate.clone();
+            async move {
+                context.progress(1.0, Some(2.0), Some("half")).await;
+                context.log(LogLevel::Info, None, json!("began")).await;
+                gate.acquire().await?.forget();
+                for wrong in [1.0, 0.5, f64::NAN, f64::INFINITY] {
+                    context.progress(wrong, None, None).await;
+                }
+                context.log(LogLevel::Debug, None, json!("detail")).await;
+                context.progress(2.0, Some(2.0), None).await;
+                context
+                    .log(LogLevel::Error, Some("work"), json!({ "ended": true }))
+                    .await;
+                Ok(ToolOutput::text("done"))
             }
-            context.log(LogLevel::Debug, None, json!("detail")).await;
-            context.progress(2.0, Some(2.0), None).await;
-            context
-                .log(LogLevel::Error, Some("work"), json!({ "ended": true }))
-                .await;
-            Ok(ToolOutput::text("done"))
-        }
-    };
-    let bus = Bus::builder().start().unwrap();
-    bus.add_tool(Tool::with_context("work", work)).await.unwrap();
-    bus
+        },
+    ))
+    .await
 }
 
 fn open_gate() -> Arc<Semaphore> {
@@ -83,69 +89,69 @@ impl ClientHandler for RecordingClient {
 /// Calls `work` through `client` and opens the gate only once the first messages have arrived.
 async fn follow(
     client: rmcp::service::RunningService<RoleClient, RecordingClient>,
-    mut heard: mpsc::Receiver<String>,
+    mut received: mpsc::Receiver<String>,
     gate: &Semaphore,
 ) {
     let peer = client.peer().clone();
     let call = tokio::spawn(async move { peer.call_tool(CallToolRequestParams::new("work")).await });
-    let mut told = Vec::new();
+    let mut texts = Vec::new();
     for _ in 0..2 {
-        told.push(in_time(heard.recv()).await.unwrap());
+        texts.push(in_time(received.recv()).await.unwrap());
     }
     assert!(!call.is_finished());
     gate.add_permits(1);
     for _ in 0..2 {
-        told.push(in_time(heard.recv()).await.unwrap());
+        texts.push(in_time(received.recv()).await.unwrap());
     }
     // A client hands each message to a task of its own.
-    told.sort();
+    texts.sort();
     let expected = [
         "1 of Some(2.0) Some(\"half\")",
         "2 of Some(2.0) None",
         "Error Some(\"work\") {\"ended\":true}",
         "Info None \"began\"",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(texts, expected);
     let answer = in_time(call).await.unwrap().unwrap();
     assert_ne!(answer.is_error, Some(true));
     client.cancel().await.unwrap();
-    assert_eq!(in_time(heard.recv()).await, None);
+    assert_eq!(in_time(received.recv()).await, None);
 }
 
 #[tokio::test]
-async fn http_client_hears_running_tool() {
+async fn http_client_receives_messages_of_running_tool() {
     let gate = Arc::new(Semaphore::new(0));
     let endpoint = Endpoint::new(bus(gate.clone()).await, McpOptions::default());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let app = axum::Router::new().route_service("/mcp", endpoint);
     let server = tokio::spawn(async move { axum::serve(listener, app).await });
-    let (sender, heard) = mpsc::channel(16);
+    let (sender, received) = mpsc::channel(16);
     let client = crate::http_client::builder(&url).build().unwrap();
     let config = StreamableHttpClientTransportConfig::with_uri(url);
     let transport = StreamableHttpClientTransport::with_client(client, config);
     let client = in_time(RecordingClient(sender).serve(transport)).await.unwrap();
-    follow(client, heard, &gate).await;
+    follow(client, received, &gate).await;
     server.abort();
 }
 
 #[tokio::test]
-async fn stdio_client_hears_running_tool() {
+async fn stdio_client_receives_messages_of_running_tool() {
     let gate = Arc::new(Semaphore::new(0));
     let bus = bus(gate.clone()).await;
     let (ours, theirs) = tokio::io::duplex(4096);
     let (input, output) = tokio::io::split(ours);
     let server = tokio::spawn(serve_stdio(bus, McpOptions::default(), input, output));
-    let (sender, heard) = mpsc::channel(16);
+    let (sender, received) = mpsc::channel(16);
     let client = in_time(RecordingClient(sender).serve(tokio::io::split(theirs)))
         .await
         .unwrap();
-    follow(client, heard, &gate).await;
+    follow(client, received, &gate).await;
     in_time(server).await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn client_of_wrapped_server_hears_bus_tool() {
+async fn wrapped_client_receives_messages_of_bus_tool() {
     struct Plain;
     impl rmcp::ServerHandler for Plain {}
     let gate = Arc::new(Semaphore::new(0));
@@ -154,13 +160,13 @@ async fn client_of_wrapped_server_hears_bus_tool() {
         .unwrap();
     let (ours, theirs) = tokio::io::duplex(4096);
     let server = tokio::spawn(wrap.handler(Plain).serve(tokio::io::split(ours)));
-    let (sender, heard) = mpsc::channel(16);
+    let (sender, received) = mpsc::channel(16);
     let client = in_time(RecordingClient(sender).serve(tokio::io::split(theirs)))
         .await
         .unwrap();
     let _server = in_time(server).await.unwrap().unwrap();
     set_level(&client, LogLevel::Info).await;
-    follow(client, heard, &gate).await;
+    follow(client, received, &gate).await;
 }
 
 #[expect(
@@ -172,31 +178,36 @@ async fn set_level(client: &rmcp::service::RunningService<RoleClient, RecordingC
     in_time(client.set_level(params)).await.unwrap();
 }
 
+/// A tool `work` whose messages come after its answer, once `gate` opens. At the end it adds a permit to
+/// `finished`.
+fn late_tool(gate: &Arc<Semaphore>, finished: &Arc<Semaphore>) -> Tool {
+    let gate = gate.clone();
+    let finished = finished.clone();
+    Tool::with_context("work", move |_: Map<String, Value>, context: CallContext| {
+        let gate = gate.clone();
+        let finished = finished.clone();
+        async move {
+            tokio::spawn(async move {
+                gate.acquire().await.unwrap().forget();
+                for _ in 0..20 {
+                    context.log(LogLevel::Emergency, None, json!("late")).await;
+                }
+                finished.add_permits(1);
+            });
+            Ok(ToolOutput::text("done"))
+        }
+    })
+}
+
 #[tokio::test]
 async fn messages_end_with_the_answer() {
-    let (gate, through) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-    let work = {
-        let (gate, through) = (gate.clone(), through.clone());
-        move |_: Map<String, Value>, context: CallContext| {
-            let (gate, through) = (gate.clone(), through.clone());
-            async move {
-                tokio::spawn(async move {
-                    gate.acquire().await.unwrap().forget();
-                    for _ in 0..20 {
-                        context.log(LogLevel::Emergency, None, json!("late")).await;
-                    }
-                    through.add_permits(1);
-                });
-                Ok(ToolOutput::text("done"))
-            }
-        }
-    };
-    let bus = Bus::builder().start().unwrap();
-    bus.add_tool(Tool::with_context("work", work)).await.unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    let finished = Arc::new(Semaphore::new(0));
+    let bus = bus_with(late_tool(&gate, &finished)).await;
     let (ours, theirs) = tokio::io::duplex(4096);
     let (input, output) = tokio::io::split(ours);
     tokio::spawn(serve_stdio(bus, McpOptions::default(), input, output));
-    let (sender, mut heard) = mpsc::channel(32);
+    let (sender, mut received) = mpsc::channel(32);
     let client = in_time(RecordingClient(sender).serve(tokio::io::split(theirs)))
         .await
         .unwrap();
@@ -204,11 +215,11 @@ async fn messages_end_with_the_answer() {
         .await
         .unwrap();
     gate.add_permits(1);
-    in_time(through.acquire()).await.unwrap().forget();
+    in_time(finished.acquire()).await.unwrap().forget();
     // Everything that was written before this answer has been read with it.
     in_time(client.list_all_tools()).await.unwrap();
     client.cancel().await.unwrap();
-    assert_eq!(in_time(heard.recv()).await, None);
+    assert_eq!(in_time(received.recv()).await, None);
 }
 
 /// The endpoint, called without a connection.
@@ -307,7 +318,7 @@ async fn messages(answer: Response<EndpointBody>) -> Vec<Value> {
     if text.starts_with(['{', '[']) {
         return vec![serde_json::from_str(text).unwrap()];
     }
-    let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
+    let data = text.lines().flat_map(|line| line.strip_prefix("data:"));
     data.filter(|data| !data.trim().is_empty())
         .map(|data| serde_json::from_str(data).unwrap())
         .collect()
@@ -386,12 +397,13 @@ async fn stateless_request_names_its_messages() {
         client.messages_of_call(modern(&json!({}))).await,
         [] as [Value; 0]
     );
-    let level = |level: &str| modern(&json!({ "io.modelcontextprotocol/logLevel": level }));
-    assert_eq!(client.messages_of_call(level("warning")).await, [error()]);
-    assert_eq!(
-        client.messages_of_call(level("debug")).await,
-        [info(), debug(), error()]
-    );
+    for (level, expected) in [
+        ("warning", vec![error()]),
+        ("debug", vec![info(), debug(), error()]),
+    ] {
+        let meta = modern(&json!({ "io.modelcontextprotocol/logLevel": level }));
+        assert_eq!(client.messages_of_call(meta).await, expected);
+    }
     let progress = client
         .messages_of_call(modern(&json!({ "progressToken": "p" })))
         .await;
@@ -440,29 +452,43 @@ async fn batch_answer_has_no_messages() {
     );
 }
 
-/// A tool that sends 10,000 messages, counts them, and signals its end.
-async fn flood(told: &Arc<AtomicUsize>, through: &Arc<Semaphore>) -> Bus {
-    let (told, through) = (told.clone(), through.clone());
-    let work = move |_: Map<String, Value>, context: CallContext| {
-        let (told, through) = (told.clone(), through.clone());
-        async move {
-            for _ in 0..10_000 {
-                context.log(LogLevel::Info, None, json!("again")).await;
-                told.fetch_add(1, Ordering::SeqCst);
-            }
-            through.add_permits(1);
-            Ok(ToolOutput::text("done"))
+/// The progress of a tool that sends 10,000 messages.
+#[derive(Clone)]
+struct Flood {
+    sent: Arc<AtomicUsize>,
+    finished: Arc<Semaphore>,
+}
+
+impl Flood {
+    fn new() -> Flood {
+        Flood {
+            sent: Arc::default(),
+            finished: Arc::new(Semaphore::new(0)),
         }
-    };
-    let bus = Bus::builder().start().unwrap();
-    bus.add_tool(Tool::with_context("work", work)).await.unwrap();
-    bus
+    }
+
+    /// Returns a client of a bus with the tool.
+    async fn client(&self) -> EndpointClient {
+        let flood = self.clone();
+        let tool = Tool::with_context("work", move |_: Map<String, Value>, context: CallContext| {
+            let flood = flood.clone();
+            async move {
+                for _ in 0..10_000 {
+                    context.log(LogLevel::Info, None, json!("again")).await;
+                    flood.sent.fetch_add(1, Ordering::SeqCst);
+                }
+                flood.finished.add_permits(1);
+                Ok(ToolOutput::text("done"))
+            }
+        });
+        EndpointClient::in_session(bus_with(tool).await, "2025-11-25").await
+    }
 }
 
 #[tokio::test]
 async fn slow_caller_slows_tool_and_leaving_frees_it() {
-    let (told, through) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
-    let client = EndpointClient::in_session(flood(&told, &through).await, "2025-11-25").await;
+    let flood = Flood::new();
+    let client = flood.client().await;
     let mut body = client.post(call(json!({}))).await.into_body();
     let mut read = 0;
     while read < 100 {
@@ -477,18 +503,17 @@ async fn slow_caller_slows_tool_and_leaving_frees_it() {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        let ahead = told.load(Ordering::SeqCst).saturating_sub(read);
+        let ahead = flood.sent.load(Ordering::SeqCst).saturating_sub(read);
         assert!(ahead <= 64, "the tool is {ahead} messages ahead of its caller");
     }
-    assert_eq!(through.available_permits(), 0);
+    assert_eq!(flood.finished.available_permits(), 0);
     drop(body);
-    in_time(through.acquire()).await.unwrap().forget();
-    assert_eq!(told.load(Ordering::SeqCst), 10_000);
+    in_time(flood.finished.acquire()).await.unwrap().forget();
+    assert_eq!(flood.sent.load(Ordering::SeqCst), 10_000);
 }
 
 #[tokio::test]
 async fn flood_arrives_whole() {
-    let (told, through) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
-    let client = EndpointClient::in_session(flood(&told, &through).await, "2025-11-25").await;
+    let client = Flood::new().client().await;
     assert_eq!(client.messages_of_call(json!({})).await.len(), 10_000);
 }

@@ -129,6 +129,7 @@ impl<H: ServerHandler> WrappedServer for ServerOf<H> {
             let request = ReadResourceRequestParams::new(uri);
             match handler.read_resource(request, context).await? {
                 ReadResourceResponse::Complete(result) => Ok(result),
+                // Such a resource (2026-07-28) can only be read in a dialogue with the client.
                 _ => Err(ErrorData::internal_error(
                     "the resource asks its reader for input",
                     None,

@@ -2,7 +2,7 @@
 //! forwards.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rmcp::model::*;
@@ -176,9 +176,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
             let added = bus.tools(None, bus.limits().list_items_max).await;
             let mut added = added.map_err(error::stopping)?.items;
             added.retain(|tool| !known.contains(tool.name()));
-            result
-                .tools
-                .extend(added.iter().flat_map(|tool| convert::tool(tool)));
+            result.tools.extend(convert::tools(&added));
         }
         Ok(result)
     }
@@ -198,8 +196,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
             let added = bus.prompts(None, bus.limits().list_items_max).await;
             let mut added = added.map_err(error::stopping)?.items;
             added.retain(|prompt| !known.contains(prompt.name()));
-            let added = added.iter().flat_map(|prompt| convert::prompt(prompt));
-            result.prompts.extend(added);
+            result.prompts.extend(convert::prompts(&added));
         }
         Ok(result)
     }
@@ -281,6 +278,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         let client = self.client_view(&context);
         self.learn_unknown(&client, std::slice::from_ref(&request.uri))
             .await?;
+        // The bus first: a change that the wrapped server announces while it subscribes must find the client.
         self.bus_handler
             .subscribe(request.clone(), context.clone())
             .await?;
@@ -322,7 +320,10 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         // The stream starts from the lists as they are now, so learning them here announces nothing to it.
         let learned = self.wrap.learn_lists(&client).await;
         learned.map_err(|failure| error::list(&failure))?;
-        let etags_before = uris.into_iter().zip(etags).collect();
+        let mut etags_before = HashMap::new();
+        for (index, uri) in uris.into_iter().enumerate() {
+            etags_before.insert(uri, etags[index]);
+        }
         let (stream, owed) = self.open(filter, changes_before, &etags_before).await?;
         for notification in owed {
             if context.sink().send(notification).await.is_err() {
@@ -334,6 +335,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
 
     #[expect(deprecated, reason = "the older revisions have logging")]
     async fn set_level(&self, request: SetLevelRequestParams, context: Context) -> Result<(), ErrorData> {
+        // Both are told: tools of either may log to this client.
         let answer_of_bus = self.bus_handler.set_level(request.clone(), context.clone()).await;
         match self.inner.set_level(request, context).await {
             // The wrapped server does not log, but tools of the bus may.

@@ -28,6 +28,7 @@ impl Wrap {
             let read = client.read(uri.as_str()).await;
             self.learn(&uri, before, &read).await.map(drop)
         });
+        // Bounded: a client may name as many resources as it may subscribe to.
         let mut reads = futures_util::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
         while let Some(learned) = reads.next().await {
             learned?;
@@ -48,6 +49,7 @@ impl Wrap {
             Err(refusal) if is_gone(refusal) => ReadAnswer::Gone,
             Err(_) => ReadAnswer::Failed,
         };
+        // Held to the end: two answers with the same new content would otherwise move the version twice.
         let mut known = self.state.known.lock().await;
         let now = self.etag(uri).await?;
         match decide(known.get(uri).copied(), before, now, answer) {
@@ -82,6 +84,7 @@ impl Wrap {
             }
             ReadDecision::Remove => {
                 let has_subscribers = self.remove(uri).await?;
+                // Remembered for them, so that the resource is read again when it may have returned.
                 if has_subscribers {
                     known.insert(uri.clone(), KnownContent::Gone);
                 } else {
@@ -134,14 +137,15 @@ impl Wrap {
         // Weak: the bus holds the reader, and the state holds the bus.
         let weak = Arc::downgrade(&self.state);
         let owned = uri.clone();
-        let reader = move || {
+        let content = Content::Lazy(Arc::new(move || {
             let state = weak.upgrade();
             let uri = owned.clone();
             async move { read_body(state, &uri).await }
-        };
+        }));
         let mut descriptor = Descriptor::new(uri.clone());
         descriptor.media_type = media_type;
-        Resource::new(descriptor, Content::Lazy(Arc::new(reader))).listed(false)
+        // Not listed by the bus: the wrapped server lists it, with its own title and description.
+        Resource::new(descriptor, content).listed(false)
     }
 
     pub(super) async fn learn_lists(&self, client: &ClientView) -> Result<(), PublishError> {
@@ -190,9 +194,7 @@ impl Wrap {
         // A server that fails to list its items counts as one without any: the bus's own item then answers.
         let items = client.list(list).await.unwrap_or_default();
         self.learn_list(list, &items, listed::digest(&items)).await?;
-        Ok(items
-            .iter()
-            .any(|item| item.get("name").and_then(Value::as_str) == Some(name)))
+        Ok(items.iter().any(|item| item["name"] == name))
     }
 }
 

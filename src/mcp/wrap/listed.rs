@@ -44,7 +44,10 @@ impl ListedItems {
             if list.kind() != kind {
                 continue;
             }
-            let digest = self.lists.get(&list).and_then(|known| known.digest);
+            let digest = match self.lists.get(&list) {
+                Some(known) => known.digest,
+                None => None,
+            };
             is_empty &= digest.is_none();
             // An empty list counts too: an item that moves from one list to the other is a change.
             bytes.push(digest.map(|digest| digest.0.to_le_bytes()).unwrap_or_default());
@@ -58,7 +61,7 @@ impl ListedItems {
     }
 }
 
-/// Returns the digest of a list, whatever its order; none when it is empty.
+/// Returns the digest of a list, which does not depend on its order; none when it is empty.
 pub(super) fn digest(items: &[Value]) -> Option<Digest> {
     let mut digests: Vec<[u8; 16]> = items
         .iter()
@@ -81,7 +84,8 @@ mod tests {
 
     #[test]
     fn list_digest_ignores_order_only() {
-        let (a, b) = (json!({ "name": "a" }), json!({ "name": "b" }));
+        let a = json!({ "name": "a" });
+        let b = json!({ "name": "b" });
         assert_eq!(digest(&[a.clone(), b.clone()]), digest(&[b, a.clone()]));
         assert_ne!(
             digest(std::slice::from_ref(&a)),

@@ -155,6 +155,7 @@ impl<H: ServerHandler> Wrapped<H> {
         }
         let items = as_json(items);
         let digest = listed::digest(&items);
+        // Remembered before it is learned from, and the lock is gone before the bus is asked.
         let last = {
             let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
             views.insert(list, digest)

@@ -74,7 +74,7 @@ pub(super) struct OpenStream {
 }
 
 /// An open stream: a source for a server that writes the connection itself, a body for any other.
-pub(super) struct EventStream {
+pub(super) struct OutboxStream {
     reader: OutboxReader,
     format: FrameFormat,
     /// The first message; none once it is written.
@@ -84,7 +84,7 @@ pub(super) struct EventStream {
     open: OpenStream,
 }
 
-impl EventStream {
+impl OutboxStream {
     /// Makes a stream that begins with `first_frame`.
     pub(super) fn new(
         reader: OutboxReader,
@@ -92,8 +92,8 @@ impl EventStream {
         first_frame: Bytes,
         owner: StreamOwner,
         open: OpenStream,
-    ) -> EventStream {
-        EventStream {
+    ) -> OutboxStream {
+        OutboxStream {
             reader,
             format,
             first_frame: Some(first_frame),
@@ -112,6 +112,7 @@ impl EventStream {
         };
         match comment {
             Some(comment) => Some([comment, result.clone()].concat().into()),
+            // Without a result the client knows that the end was not graceful.
             None if reason == EndReason::Failed => None,
             None => Some(result.clone()),
         }
@@ -125,7 +126,7 @@ pub(super) fn follow_connection(reader: &OutboxReader, parts: &Parts) {
     }
 }
 
-impl StreamSource for EventStream {
+impl StreamSource for OutboxStream {
     fn poll_append(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended> {
         if let Some(first) = self.first_frame.take() {
             out.extend(first);
@@ -134,6 +135,7 @@ impl StreamSource for EventStream {
         if self.ended {
             return Poll::Ready(Appended::Finished);
         }
+        // Taken rather than borrowed: a stream that is polled inside another's poll finds an empty buffer.
         let mut entries = ENTRIES.take();
         let drained = self.reader.poll_drain(cx, |entry| entries.push(entry));
         let appended = drained.map(|drained| match drained {
@@ -164,7 +166,7 @@ impl StreamSource for EventStream {
     }
 }
 
-impl Body for EventStream {
+impl Body for OutboxStream {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -178,7 +180,7 @@ impl Body for EventStream {
     }
 }
 
-impl Drop for EventStream {
+impl Drop for OutboxStream {
     fn drop(&mut self) {
         if let StreamOwner::Session(session) = &self.owner {
             // The session's idle time begins now.
