@@ -7,7 +7,9 @@
 mod serve;
 mod publish;
 mod watch;
+#[cfg(feature = "check")]
 mod check;
+#[cfg(feature = "bench")]
 mod bench;
 mod demo;
 mod exit;
@@ -16,10 +18,12 @@ mod signal;
 use std::ffi::OsString;
 use std::future::Future;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
+#[cfg(feature = "bench")]
 use bench::Bench;
+#[cfg(feature = "check")]
 use check::Check;
 pub use exit::{CliError, Exit};
 use publish::Publish;
@@ -45,9 +49,11 @@ enum Command {
     /// Print every change of some resources of any MCP server, until interrupted
     #[command(after_help = exit::HELP)]
     Watch(Watch),
+    #[cfg(feature = "check")]
     /// Test how any MCP server tells of changes
     #[command(after_help = exit::HELP)]
     Check(Check),
+    #[cfg(feature = "bench")]
     /// Load any MCP server with sessions and updates, and measure how fast everybody is told
     #[command(after_help = exit::HELP)]
     Bench(Box<Bench>),
@@ -59,9 +65,11 @@ enum Command {
 /// Runs the program with `arguments`, the name of the program first, and answers how it ended. Errors have been
 /// printed by then.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
-    let ended = Cli::try_parse_from(arguments)
-        .map_err(CliError::Usage)
-        .and_then(run);
+    let parsed = Cli::try_parse_from(arguments);
+    let ended = match parsed {
+        Ok(cli) => run(cli),
+        Err(error) => Err(CliError::Usage(explain_left_out(error))),
+    };
     match ended {
         Ok(exit) => exit,
         Err(error) => {
@@ -71,12 +79,29 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     }
 }
 
+/// The subcommands that a build may lack: each is a feature of the same name.
+const OPTIONAL_SUBCOMMANDS: [&str; 2] = ["check", "bench"];
+
+/// Adds the remedy to the error about a subcommand that this build was made without.
+fn explain_left_out(error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    if !OPTIONAL_SUBCOMMANDS.contains(&name.as_str()) {
+        return error;
+    }
+    let message = format!("this build has no subcommand '{name}'; build it with `--features {name}`");
+    Cli::command().error(ErrorKind::InvalidSubcommand, message)
+}
+
 fn run(cli: Cli) -> Result<Exit, CliError> {
     let ended = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Publish(publish) => publish.run(),
         Command::Watch(watch) => watch.run(),
+        #[cfg(feature = "check")]
         Command::Check(check) => return check.run(),
+        #[cfg(feature = "bench")]
         Command::Bench(bench) => return bench.run(),
         Command::Demo(story) => story.run(),
     };
@@ -121,9 +146,13 @@ mod tests {
             "tidings publish demo://a",
             "tidings publish demo://a - --if-match v1-2 --media-type text/plain --title T",
             "tidings publish demo://a --create --url http://127.0.0.1:1",
+            #[cfg(feature = "check")]
             "tidings check http://127.0.0.1:1/mcp --json --era legacy",
+            #[cfg(feature = "check")]
             "tidings check -- server",
+            #[cfg(feature = "bench")]
             "tidings bench",
+            #[cfg(feature = "bench")]
             "tidings bench http://127.0.0.1:1/mcp --sessions 5 --era modern --json -",
             "tidings demo push",
             "tidings demo poll",
@@ -147,6 +176,16 @@ mod tests {
         for line in ["tidings --help", "tidings --version", "tidings watch --help"] {
             assert_eq!(exit_of(line), 0, "{line}");
         }
+    }
+
+    #[cfg(not(feature = "check"))]
+    #[test]
+    fn left_out_subcommand_names_its_feature() {
+        let Err(error) = Cli::try_parse_from(["tidings", "check", "x"]) else {
+            panic!("the subcommand is there");
+        };
+        let text = explain_left_out(error).to_string();
+        assert!(text.contains("build it with `--features check`"), "{text}");
     }
 
     #[test]

@@ -15,31 +15,43 @@ mod bounded;
 mod syntax;
 mod names;
 mod units;
+#[cfg(feature = "service")]
 mod schema;
+#[cfg(feature = "service")]
 mod load;
+#[cfg(feature = "service")]
 mod document;
+#[cfg(feature = "service")]
 mod environment;
+#[cfg(feature = "service")]
 mod hint;
+#[cfg(feature = "service")]
 mod print;
+#[cfg(feature = "service")]
 mod error;
+#[cfg(feature = "service")]
 #[cfg(test)]
 mod tests;
 
 pub use bus::{BusConfig, ShutdownConfig, StoreConfig};
 pub use collections::{CollectionConfig, FilterConfig, FilterTest, ViewConfig, ViewKind};
+#[cfg(feature = "service")]
 pub use error::{ConfigError, Mistake, Place};
 pub use http::{EventsConfig, HttpConfig, MetricsConfig, WsConfig};
 pub use log::{LogConfig, LogFormat};
 pub use mcp::{CacheScope, McpConfig};
 pub use session::SessionConfig;
 pub use sinks::{DebugLogConfig, FsyncPolicy, JournalConfig, SinkClass, SinkOverflow, WebhookConfig};
+#[cfg(any(feature = "service", feature = "workspace"))]
 pub(crate) use units::{size, time};
 pub use workspace::{RegisterConfig, ToolsConfig, WorkspaceConfig};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+#[cfg(feature = "service")]
+use std::path::Path;
+use std::path::PathBuf;
 
 /// The configuration in use; `docs/configuration.md` explains each key.
 ///
@@ -109,6 +121,7 @@ impl Config {
     /// A file that cannot be read or parsed, a key or variable that does not exist, a value of the wrong type or out
     /// of range, and values that do not go together: all of them at once. The text of each names key, value, place
     /// and the allowed values.
+    #[cfg(feature = "service")]
     pub fn load(
         file: Option<&Path>,
         env: impl Iterator<Item = (String, String)>,
@@ -121,16 +134,19 @@ impl Config {
     ///
     /// Loading the text yields this configuration again, provided it came out of [`Config::load`]; values that
     /// no file can have (parts of a millisecond, paths outside UTF-8) are printed as near as possible.
+    #[cfg(feature = "service")]
     pub fn to_toml(&self) -> String {
         print::toml(self)
     }
 
     /// The JSON Schema (2020-12) of the file: description, default and range of each key.
+    #[cfg(feature = "service")]
     pub fn json_schema() -> String {
         print::json_schema()
     }
 
     /// The keys whose values differ in `after`, apart from those that take effect without a restart.
+    #[cfg(feature = "service")]
     pub(crate) fn keys_for_restart(&self, after: &Config) -> Vec<String> {
         schema::keys_for_restart(self, after)
     }

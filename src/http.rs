@@ -8,20 +8,34 @@
 pub(crate) mod stream_handover;
 mod write_deadline;
 mod peer;
+#[cfg(feature = "service")]
 mod rewind;
+#[cfg(feature = "service")]
 mod stream_writer;
+#[cfg(feature = "service")]
 mod connection;
+#[cfg(feature = "service")]
 mod server;
+#[cfg(feature = "service")]
 mod listener;
+#[cfg(feature = "service")]
 mod problem;
+#[cfg(feature = "service")]
 mod access;
+#[cfg(feature = "service")]
 pub mod api;
+#[cfg(feature = "service")]
 pub mod events;
+#[cfg(feature = "service")]
 pub mod ws;
 
+#[cfg(feature = "service")]
 pub use access::Access;
+#[cfg(feature = "service")]
 pub(crate) use connection::ConnectionPermit;
+#[cfg(feature = "service")]
 pub(crate) use listener::Listener;
 pub use peer::PeerAddress;
+#[cfg(feature = "service")]
 pub use server::{HttpServer, RequestService};
 pub use write_deadline::WriteDeadline;

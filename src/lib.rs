@@ -1,21 +1,40 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "service")]
 pub mod cli;
+#[cfg(feature = "service")]
 pub mod service;
+#[cfg_attr(
+    not(feature = "service"),
+    allow(dead_code, reason = "the service uses the rest of it")
+)]
 pub mod http;
 pub mod mcp;
+#[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "check")]
 pub mod check;
+#[cfg(feature = "bench")]
 pub mod bench;
+#[cfg(feature = "workspace")]
 pub mod source;
+#[cfg(feature = "service")]
 pub mod sink;
+#[cfg(feature = "store")]
 pub mod store;
 pub mod config;
+#[cfg(feature = "service")]
 pub mod telemetry;
+#[cfg_attr(
+    not(feature = "service"),
+    allow(dead_code, reason = "the service uses the rest of it")
+)]
 mod metrics;
+#[cfg(feature = "service")]
 mod timestamp;
 #[doc(hidden)]
 pub mod wire;
+#[cfg(feature = "client")]
 mod http_client;
 
 pub use mcp::etag_tools;

@@ -5,8 +5,11 @@
 //! looked up when it happens. Never: a label with a URI, a session's id or a tool's name. `docs/metrics.md` lists
 //! them all, which tests hold against what is exported.
 
+#[cfg(feature = "prometheus")]
 mod exporter;
+#[cfg(feature = "prometheus")]
 mod process;
+#[cfg(feature = "service")]
 mod transport;
 
 use std::sync::Arc;
@@ -17,7 +20,9 @@ use metrics::{
     histogram,
 };
 
+#[cfg(feature = "service")]
 pub(crate) use exporter::Exporter;
+#[cfg(feature = "service")]
 pub(crate) use transport::{EventsMetrics, WsMetrics};
 
 use crate::OutboxEntry;
@@ -144,6 +149,7 @@ pub(crate) fn register() {
     for (_, label) in SOURCES {
         counter!(SOURCE_ERRORS, "source" => label).increment(0);
     }
+    #[cfg(feature = "service")]
     transport::register();
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }

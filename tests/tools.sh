@@ -111,7 +111,7 @@ use_binary() {
   # The service takes every TIDINGS_ variable for a setting and refuses one that it does not know.
   unset TIDINGS_BIN
   if [[ -z $binary ]]; then
-    quietly build cargo build --workspace --bins --examples
+    quietly build cargo build --workspace --all-features --bins --examples
     binary=$target/debug/tidings
   fi
   [[ -x $binary ]] || die "no service to test at $binary; set TIDINGS_BIN or run 'cargo build'"

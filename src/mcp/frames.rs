@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::convert::etag_meta;
 use super::revision::{ETAG_META_KEY, Revision};
-use crate::wire::dialect::SUBSCRIPTION_ID_META_KEY;
+use crate::wire::protocol::SUBSCRIPTION_ID_META_KEY;
 use crate::{Etag, ListKind, Notice, OutboxEntry, Position, ResourceUri};
 
 /// The cache slots of a notice that MCP's frames use. Each transport has slots of its own: two kinds of

@@ -6,7 +6,7 @@
 use rmcp::model::{ProtocolVersion, ServerCapabilities};
 use serde_json::Map;
 
-pub use crate::wire::dialect::{ETAG_META_KEY, Revision};
+pub use crate::wire::protocol::{ETAG_META_KEY, Revision};
 
 /// The `_meta` key under which a stateless result names its server (2026-07-28, basic/index).
 pub(crate) const SERVER_INFO_META_KEY: &str = "io.modelcontextprotocol/serverInfo";
