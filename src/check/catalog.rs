@@ -1,24 +1,23 @@
-//! The checks: their names, how grave a failure is, what to do about it, and where the specification speaks of it.
-//!
-//! Owns the words that stay the same from run to run. It never looks at a server; the rounds of either era do, and
-//! hand what they saw to the report together with one of these.
+//! The catalog of checks: the name, severity, remedy and specification page of each.
 
 use serde::Serialize;
 
-/// How grave a failed check is.
+use crate::wire::dialect::Revision;
+
+/// The severity of a failed check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing; never decides how the run ends.
+    /// Worth knowing; does not affect the exit code.
     Info,
-    /// Clients suffer, or a recommendation of the specification is not followed.
+    /// Clients do needless work, or a recommendation of the specification is not followed.
     Warning,
-    /// Clients miss changes, are told untruths, or a rule of the specification is broken.
+    /// Clients miss changes or are misled, or a rule of the specification is broken.
     Error,
 }
 
 impl Severity {
-    /// Its name in reports.
+    /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
         match self {
             Severity::Info => "info",
@@ -28,42 +27,42 @@ impl Severity {
     }
 }
 
-/// One thing that is looked at.
+/// A check of one rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Check {
-    /// A fresh session is told of each list once at most.
+    /// A fresh session receives at most one announcement per list.
     FreshAnnouncements,
-    /// No list is said to have changed while it stayed the same.
+    /// No list is announced as changed while it stays the same.
     SpuriousListChanged,
-    /// What is advertised works, and nothing else is sent.
+    /// Every advertised capability works, and no notification comes without one.
     CapabilityPromises,
-    /// A change of a subscribed resource is told (`resources/subscribe`).
+    /// A change of a subscribed resource is announced (`resources/subscribe`).
     SubscribeObeyed,
-    /// A change of a subscribed resource is told (`subscriptions/listen`).
+    /// A change of a subscribed resource is announced (`subscriptions/listen`).
     ListenObeyed,
-    /// A listen stream is acknowledged first, tagged, and carries only what was asked for.
+    /// A listen stream begins with its acknowledgement, is tagged, and carries only the requested notifications.
     FilterObeyed,
-    /// Nothing is told after the subscription ended.
+    /// No change is announced after the end of the subscription.
     UnsubscribeObeyed,
-    /// A subscription to what does not exist is not accepted.
+    /// A subscription to an unknown resource is not accepted.
     UnknownUri,
-    /// One change is told once.
+    /// One change is announced once.
     DuplicateNotices,
-    /// A read after the notice answers the new content.
+    /// A read after the notice returns the new content.
     StaleReadAfterNotice,
-    /// Nothing but pings and logs comes before the client is ready.
+    /// Only pings and log messages come before the client is ready.
     InitializedFirst,
-    /// Sessions and processes end when they are asked to.
+    /// Sessions and processes end on request.
     GracefulEnd,
-    /// Errors carry the codes that clients decide by.
+    /// Errors carry the codes of the specification, by which clients decide.
     ErrorCodes,
-    /// A silent stream shows that it is alive.
+    /// A silent stream carries keep-alives.
     KeepAlive,
 }
 
 impl Check {
-    /// Every check, in the order of reports.
+    /// All checks, in the order of reports.
     pub const ALL: [Check; 14] = [
         Check::InitializedFirst,
         Check::FreshAnnouncements,
@@ -81,7 +80,7 @@ impl Check {
         Check::GracefulEnd,
     ];
 
-    /// Its name, which never changes.
+    /// Returns the name, which is stable across releases.
     pub fn id(self) -> &'static str {
         match self {
             Check::FreshAnnouncements => "fresh-announcements",
@@ -101,7 +100,7 @@ impl Check {
         }
     }
 
-    /// How grave its failure is at worst; a single failure may be less.
+    /// Returns the highest severity of a failure; a single failure may be less severe.
     pub fn severity(self) -> Severity {
         match self {
             Check::SpuriousListChanged
@@ -121,14 +120,14 @@ impl Check {
         }
     }
 
-    /// What to do about a failure, in one sentence.
-    pub fn mend(self) -> &'static str {
+    /// Returns the remedy for a failure, in one sentence.
+    pub fn remedy(self) -> &'static str {
         match self {
             Check::FreshAnnouncements => {
-                "Tell a new session of each list once at most, and not at all when it has seen nothing older."
+                "Announce each list to a new session at most once, and not at all when it has seen no older state of it."
             }
             Check::SpuriousListChanged => {
-                "Compare a digest of the list with the one last told, and send list_changed only when they differ."
+                "Compare a digest of the list with the one last announced, and send list_changed only when they differ."
             }
             Check::CapabilityPromises => {
                 "Advertise listChanged and subscribe exactly where notifications are delivered."
@@ -137,17 +136,17 @@ impl Check {
                 "Send notifications/resources/updated to every subscriber when the resource changes."
             }
             Check::FilterObeyed => {
-                "Acknowledge first and no more than was asked, send nothing else, and tag every message with the request's id in its own JSON type."
+                "Acknowledge first and no more than was requested, send nothing else, and tag every message with the request's id in its own JSON type."
             }
             Check::UnsubscribeObeyed => "Forget the subscription before its end is acknowledged.",
             Check::UnknownUri => {
                 "Answer a subscription to an unknown URI with an error, or leave it out of the acknowledgement."
             }
             Check::DuplicateNotices => {
-                "Send one notification per change: debounce the source and merge what was not sent yet."
+                "Send one notification per change: debounce the source and merge notices that are not sent yet."
             }
             Check::StaleReadAfterNotice => {
-                "Replace the content (and drop every cache of it) before telling of the change."
+                "Replace the content (and drop every cache of it) before announcing the change."
             }
             Check::InitializedFirst => "Hold notifications back until notifications/initialized has come.",
             Check::GracefulEnd => {
@@ -162,18 +161,19 @@ impl Check {
         }
     }
 
-    /// Whether it makes sense for that era of the protocol.
-    pub(super) fn applies(self, modern: bool) -> bool {
+    /// Returns true if the check exists in that era of the protocol.
+    pub(super) fn applies_to(self, is_modern: bool) -> bool {
         match self {
-            Check::ListenObeyed | Check::FilterObeyed => modern,
-            Check::SubscribeObeyed | Check::InitializedFirst => !modern,
+            Check::ListenObeyed | Check::FilterObeyed => is_modern,
+            Check::SubscribeObeyed | Check::InitializedFirst => !is_modern,
             _ => true,
         }
     }
 
-    /// The page of the specification that says so, for `revision`.
+    /// Returns the address of the page of the specification with the rule, in that revision.
     pub fn link(self, revision: &str) -> String {
-        let modern = revision >= super::MODERN;
+        // Dates compare as texts.
+        let is_modern = revision >= Revision::R2026_07_28.as_str();
         let page = match self {
             Check::FreshAnnouncements
             | Check::SpuriousListChanged
@@ -185,7 +185,7 @@ impl Check {
             | Check::FilterObeyed
             | Check::UnsubscribeObeyed
             | Check::UnknownUri
-                if modern =>
+                if is_modern =>
             {
                 "basic/patterns/subscriptions"
             }
@@ -196,8 +196,8 @@ impl Check {
             | Check::UnknownUri => "server/resources",
             Check::InitializedFirst => "basic/lifecycle",
             Check::ErrorCodes => "basic",
-            Check::KeepAlive if modern => "basic/transports/streamable-http",
-            Check::GracefulEnd if modern => "basic/transports/stdio",
+            Check::KeepAlive if is_modern => "basic/transports/streamable-http",
+            Check::GracefulEnd if is_modern => "basic/transports/stdio",
             Check::KeepAlive | Check::GracefulEnd => "basic/transports",
         };
         format!("https://modelcontextprotocol.io/specification/{revision}/{page}")
@@ -209,23 +209,24 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    /// Returns the id and the severity in a row of the table of checks.
+    fn row(line: &str) -> Option<(&str, &str)> {
+        let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
+        Some((cells.next()?.trim_end_matches('`'), cells.next()?))
+    }
+
     #[test]
-    fn the_page_about_checks_names_each_once_with_its_severity() {
+    fn docs_page_lists_every_check() {
         let page = include_str!("../../docs/check.md");
-        let row = |line: &str| {
-            let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
-            let id = cells.next()?.trim_end_matches('`').to_owned();
-            Some((id, cells.next()?.to_owned()))
-        };
-        let written: Vec<(String, String)> = page.lines().filter_map(row).collect();
-        let known = Check::ALL.map(|check| (check.id().to_owned(), check.severity().name().to_owned()));
+        let written: Vec<(&str, &str)> = page.lines().flat_map(row).collect();
+        let known = Check::ALL.map(|check| (check.id(), check.severity().name()));
         assert_eq!(written, known);
         let ids: BTreeSet<&str> = Check::ALL.iter().map(|check| check.id()).collect();
         assert_eq!(ids.len(), Check::ALL.len());
     }
 
     #[test]
-    fn links_lead_to_the_page_of_the_revision() {
+    fn link_depends_on_the_revision() {
         for (check, revision, page) in [
             (Check::FilterObeyed, "2026-07-28", "basic/patterns/subscriptions"),
             (Check::UnknownUri, "2025-06-18", "server/resources"),

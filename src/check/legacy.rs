@@ -1,178 +1,177 @@
-//! The round of the revisions that begin with `initialize`.
+//! The run against the revisions with sessions, which begin with `initialize`.
 //!
-//! Owns the order: before the client is ready, its first moments, silence, subscriptions, the end. The peer has been
-//! initialized, and not said yet that it is ready.
+//! It starts after the answer to `initialize` and before the client says that it is ready.
 
 use serde_json::json;
 
 use super::catalog::Check;
-use super::log::Heard;
-use super::peer::Stop;
-use super::round::{Problems, Round, UNKNOWN, hush, unpromised};
-use super::wire::Wire;
+use super::connection::Aborted;
+use super::run::{Problems, Run, UNKNOWN_URI, await_early_messages, find_unadvertised};
+use super::transcript::Received;
+use super::transport::Transport;
 
-pub(super) async fn look(round: &mut Round<'_>) -> Result<(), Stop> {
-    let early = open(round).await;
-    hush().await;
-    initialized_first(round);
-    let ready = round.peer.log.mark();
-    round.peer.notify("notifications/initialized", json!({})).await?;
+/// Makes the checks in the order in which the life of a session allows them.
+pub(super) async fn check(run: &mut Run<'_>) -> Result<(), Aborted> {
+    let early = open_stream(run).await;
+    await_early_messages().await;
+    check_initialized_first(run);
+    let ready = run.connection.transcript.position();
+    run.connection
+        .notify("notifications/initialized", json!({}))
+        .await?;
+    // A server may refuse the stream until the client is ready.
     let stream = match early {
-        None => None,
-        Some(_) => open(round).await,
+        Ok(()) => Ok(()),
+        Err(_) => open_stream(run).await,
     };
-    round.fresh(ready).await;
-    round.spurious().await?;
-    round.error_codes().await?;
+    run.check_fresh_announcements(ready).await;
+    run.check_spurious_changes().await?;
+    run.check_error_codes().await?;
     let mut promises = Problems::default();
-    if let Some(refused) = &stream {
-        unheard(round, refused, &mut promises);
+    if let Err(refusal) = &stream {
+        find_unreachable(run, refusal, &mut promises);
     }
-    subscriptions(round, stream.is_none(), &mut promises).await?;
-    unpromised(&round.peer, &round.peer.log.since(0), &mut promises);
-    round.judge(
+    check_subscriptions(run, stream.is_ok(), &mut promises).await?;
+    let received = run.connection.transcript.since(0);
+    find_unadvertised(&run.connection, &received, &mut promises);
+    run.conclude(
         Check::CapabilityPromises,
         &promises,
         "what is advertised works, and nothing else came",
     );
-    round.keep_alive(stream.is_none()).await;
-    graceful_end(round).await
+    run.check_keep_alive(stream.is_ok()).await;
+    check_session_end(run).await
 }
 
-/// Opens the stream of notifications; answers why there is none.
-async fn open(round: &Round<'_>) -> Option<String> {
-    match round.peer.wire.open_stream().await {
-        Ok(None) => None,
-        Ok(Some(status)) => Some(format!("HTTP status {status}")),
-        Err(trouble) => Some(trouble.to_string()),
-    }
+/// Opens the stream of notifications.
+async fn open_stream(run: &Run<'_>) -> Result<(), String> {
+    let opened = run.connection.transport.open_stream().await;
+    opened.map_err(|error| error.to_string())
 }
 
-fn initialized_first(round: &mut Round<'_>) {
-    let allowed = |heard: &Heard| matches!(heard.method(), "ping" | "notifications/message");
+fn check_initialized_first(run: &mut Run<'_>) {
     let mut problems = Problems::default();
-    if let Some(early) = round.peer.log.since(0).iter().find(|heard| !allowed(heard)) {
-        problems.warning(format!(
-            "{} came before notifications/initialized",
-            early.method()
-        ));
+    for received in run.connection.transcript.since(0) {
+        let method = received.method();
+        if !matches!(method, "ping" | "notifications/message") {
+            problems.warning(format!("{method} came before notifications/initialized"));
+            break;
+        }
     }
-    round.judge(
+    run.conclude(
         Check::InitializedFirst,
         &problems,
         "nothing came before notifications/initialized",
     );
 }
 
-/// What is advertised though it can reach nobody.
-fn unheard(round: &Round<'_>, refused: &str, promises: &mut Problems) {
-    let peer = &round.peer;
+/// Adds a problem if notifications are advertised although the stream that carries them is refused.
+fn find_unreachable(run: &Run<'_>, refusal: &str, promises: &mut Problems) {
+    let connection = &run.connection;
     let lists = ["tools", "prompts", "resources"]
         .iter()
-        .any(|kind| peer.promises(kind, "listChanged"));
-    if lists || peer.promises("resources", "subscribe") {
+        .any(|kind| connection.advertises(kind, "listChanged"));
+    if lists || connection.advertises("resources", "subscribe") {
         promises.error(format!(
-            "notifications are advertised, but the stream that would carry them was refused ({refused})"
+            "notifications are advertised, but the stream that would carry them was refused ({refusal})"
         ));
     }
 }
 
-async fn subscriptions(round: &mut Round<'_>, stream: bool, promises: &mut Problems) -> Result<(), Stop> {
-    if !round.peer.promises("resources", "subscribe") {
+async fn check_subscriptions(
+    run: &mut Run<'_>,
+    has_stream: bool,
+    promises: &mut Problems,
+) -> Result<(), Aborted> {
+    if !run.connection.advertises("resources", "subscribe") {
         let reason = "resources.subscribe is not advertised";
-        round.skip(Check::UnknownUri, reason);
-        round.skip_story(Check::SubscribeObeyed, reason);
+        run.skip(Check::UnknownUri, reason);
+        run.skip_change_checks(Check::SubscribeObeyed, reason);
         return Ok(());
     }
-    let answer = round
-        .peer
-        .call("resources/subscribe", json!({ "uri": UNKNOWN }))
-        .await?;
-    let mut problems = Problems::default();
-    if answer.result().is_some() {
-        problems.warning(format!("a subscription to {UNKNOWN} was accepted"));
-    }
-    round.judge(
-        Check::UnknownUri,
-        &problems,
-        "a subscription to an unknown URI was refused",
-    );
-    let Some(uri) = round.subject().await? else {
-        round.skip_story(
-            Check::SubscribeObeyed,
-            "the server lists no resource; name one with --uri",
-        );
+    check_unknown_uri(run).await?;
+    let Some(uri) = run.test_uri().await? else {
+        let reason = "the server lists no resource; name one with --uri";
+        run.skip_change_checks(Check::SubscribeObeyed, reason);
         return Ok(());
     };
-    let answer = round
-        .peer
-        .call("resources/subscribe", json!({ "uri": uri }))
-        .await?;
+    let params = json!({ "uri": uri });
+    let answer = run.connection.call("resources/subscribe", params).await?;
     if answer.result().is_none() {
         promises.error(format!(
             "resources.subscribe is advertised, but a subscription to {uri} was answered with {answer}"
         ));
-        round.skip_story(
-            Check::SubscribeObeyed,
-            "subscribing failed: see capability-promises",
-        );
-    } else if stream {
-        told_and_not(round, &uri).await?;
+        let reason = "subscribing failed: see capability-promises";
+        run.skip_change_checks(Check::SubscribeObeyed, reason);
+    } else if has_stream {
+        check_subscription(run, &uri).await?;
     } else {
-        round.skip_story(
-            Check::SubscribeObeyed,
-            "there is no stream: see capability-promises",
-        );
+        let reason = "there is no stream: see capability-promises";
+        run.skip_change_checks(Check::SubscribeObeyed, reason);
     }
     Ok(())
 }
 
-async fn told_and_not(round: &mut Round<'_>, uri: &str) -> Result<(), Stop> {
-    // It may be a part of what was subscribed.
-    let told = |heard: &Heard| heard.updated().is_some_and(|updated| updated.starts_with(uri));
-    let was_told = round.story(uri, Check::SubscribeObeyed, told).await?;
-    let answer = round
-        .peer
-        .call("resources/unsubscribe", json!({ "uri": uri }))
-        .await?;
-    if !was_told {
+async fn check_unknown_uri(run: &mut Run<'_>) -> Result<(), Aborted> {
+    let params = json!({ "uri": UNKNOWN_URI });
+    let answer = run.connection.call("resources/subscribe", params).await?;
+    let mut problems = Problems::default();
+    if answer.result().is_some() {
+        problems.warning(format!("a subscription to {UNKNOWN_URI} was accepted"));
+    }
+    run.conclude(
+        Check::UnknownUri,
+        &problems,
+        "a subscription to an unknown URI was refused",
+    );
+    Ok(())
+}
+
+/// Checks a change within the subscription to `uri`, and one after its end.
+async fn check_subscription(run: &mut Run<'_>, uri: &str) -> Result<(), Aborted> {
+    let is_notice = |received: &Received| received.announces(uri);
+    let came = run.check_change(uri, Check::SubscribeObeyed, is_notice).await?;
+    let params = json!({ "uri": uri });
+    let answer = run.connection.call("resources/unsubscribe", params).await?;
+    if !came {
         return Ok(());
     }
     if answer.result().is_none() {
         let mut problems = Problems::default();
         problems.error(format!("resources/unsubscribe was answered with {answer}"));
-        round.judge(Check::UnsubscribeObeyed, &problems, "");
+        run.conclude(Check::UnsubscribeObeyed, &problems, "");
         return Ok(());
     }
-    round.silence(told).await
+    run.check_unsubscribed(is_notice).await
 }
 
-/// Ends the session, which must be gone then.
-async fn graceful_end(round: &mut Round<'_>) -> Result<(), Stop> {
-    let Wire::Http(wire) = &round.peer.wire else {
-        round.end_process().await;
+/// Ends the session, and checks that the server then answers it with 404; over stdio, ends the process.
+async fn check_session_end(run: &mut Run<'_>) -> Result<(), Aborted> {
+    let Transport::Http(http) = &run.connection.transport else {
+        run.check_process_end().await;
         return Ok(());
     };
-    if wire.session().is_none() {
-        round.skip(Check::GracefulEnd, "the server gave no session id");
+    if !http.has_session() {
+        run.skip(Check::GracefulEnd, "the server gave no session id");
         return Ok(());
     }
-    let status = wire.delete().await?;
     let mut problems = Problems::default();
-    let mut fine = "the server ends sessions itself (405)".to_owned();
-    if (200..300).contains(&status) {
-        let answer = round.peer.call("ping", json!({})).await?;
-        if answer.status != Some(404) {
-            problems.error(format!(
-                "a session that was deleted must be answered with HTTP status 404, but was with {answer}"
-            ));
+    let mut pass_text = "the session ended, and is answered with 404";
+    match http.delete_session().await? {
+        200..300 => {
+            let answer = run.connection.call("ping", json!({})).await?;
+            if answer.status != Some(404) {
+                problems.error(format!(
+                    "a session that was deleted must be answered with HTTP status 404, but was with {answer}"
+                ));
+            }
         }
-        fine = "the session ended, and is answered with 404".to_owned();
-    } else if status != 405 {
-        problems.error(format!(
+        // The specification lets a server refuse to have its sessions ended by clients.
+        405 => pass_text = "the server ends sessions itself (405)",
+        status => problems.error(format!(
             "DELETE of the session was answered with HTTP status {status}"
-        ));
+        )),
     }
-    round.judge(Check::GracefulEnd, &problems, &fine);
+    run.conclude(Check::GracefulEnd, &problems, pass_text);
     Ok(())
 }

@@ -1,59 +1,76 @@
-//! The round of 2026-07-28, which has no sessions.
+//! The run against 2026-07-28, which has listen streams instead of sessions.
 //!
-//! Owns the listen streams: one for every list, with a text as id, and one for a resource and one for an unknown one,
-//! with numbers. What stands on them is judged by [`super::filter`].
+//! It opens a stream for every list, one for an unknown resource and one for the resource under test.
+//! [`super::listen_rules`] judges the messages on them.
 
 use serde_json::{Value, json};
 
+use super::answer::describe_error;
 use super::catalog::Check;
-use super::filter::{ACKNOWLEDGED, audit, belongs, flag, resources, uris};
-use super::log::Heard;
-use super::peer::Stop;
-use super::round::{Problems, Round, UNKNOWN, unpromised};
+use super::connection::Aborted;
+use super::listen_rules::{belongs_to, filter_uris, find_problems, list_flag};
+use super::run::{Problems, Run, UNKNOWN_URI, find_unadvertised};
+use super::transcript::Received;
+use crate::wire::dialect::{ACKNOWLEDGED, resource_filter};
 
 const KINDS: [&str; 3] = ["tools", "prompts", "resources"];
 
-/// A listen request and how it was taken.
-struct Listen {
+/// A listen request and its outcome.
+struct ListenStream {
     id: Value,
-    asked: Value,
-    /// What was granted, or why nothing was.
+    requested: Value,
+    /// The filter in the acknowledgement, or the reason for which there is none.
     granted: Result<Value, String>,
 }
 
-impl Listen {
-    async fn open(round: &Round<'_>, id: Value, asked: Value) -> Result<Listen, Stop> {
-        let peer = &round.peer;
-        let mark = peer.log.mark();
-        let params = peer.dress(json!({ "notifications": asked }));
-        peer.wire.listen(id.clone(), params).await?;
-        let decided = |heard: &Heard| {
-            belongs(heard, &id) && (heard.method() == ACKNOWLEDGED || heard.message.get("method").is_none())
-        };
-        let granted = match peer.log.wait(mark, peer.deadline(), decided).await {
-            Some(heard) if heard.method() == ACKNOWLEDGED => {
-                Ok(heard.message["params"]["notifications"].clone())
+impl ListenStream {
+    /// Sends a listen request and waits for its acknowledgement or its refusal.
+    async fn open(run: &Run<'_>, id: Value, requested: Value) -> Result<ListenStream, Aborted> {
+        let connection = &run.connection;
+        let start = connection.transcript.position();
+        connection.listen(&id, &requested).await?;
+        let deadline = connection.answer_deadline();
+        let decision = connection.transcript.wait_for(start, deadline, |received| {
+            let is_response = received.message.get("method").is_none();
+            belongs_to(received, &id) && (is_response || received.method() == ACKNOWLEDGED)
+        });
+        let granted = match decision.await {
+            Some(received) if received.method() == ACKNOWLEDGED => {
+                Ok(received.message["params"]["notifications"].clone())
             }
-            Some(heard) => Err(refusal(&heard.message)),
-            None => Err(format!("no acknowledgement within {:?}", peer.limit)),
+            Some(received) if received.message["error"].is_null() => Err("no acknowledgement".to_owned()),
+            Some(received) => Err(describe_error(&received.message["error"])),
+            None => Err("no acknowledgement in time".to_owned()),
         };
-        Ok(Listen { id, asked, granted })
+        Ok(ListenStream {
+            id,
+            requested,
+            granted,
+        })
     }
 
-    fn heard(&self, round: &Round<'_>) -> Vec<Heard> {
-        let mut heard = round.peer.log.since(0);
-        heard.retain(|heard| belongs(heard, &self.id));
-        heard
+    fn received(&self, run: &Run<'_>) -> Vec<Received> {
+        let mut received = run.connection.transcript.since(0);
+        received.retain(|received| belongs_to(received, &self.id));
+        received
     }
 
-    fn grants(&self, uri: &str) -> bool {
-        self.granted
-            .as_ref()
-            .is_ok_and(|granted| uris(granted).contains(&uri))
+    fn grants_list(&self, kind: &str) -> bool {
+        match &self.granted {
+            Ok(granted) => granted[list_flag(kind)] == true,
+            Err(_) => false,
+        }
     }
 
-    /// Why it grants less than was asked for.
-    fn shortfall(&self) -> String {
+    fn grants_uri(&self, uri: &str) -> bool {
+        match &self.granted {
+            Ok(granted) => filter_uris(granted).contains(&uri),
+            Err(_) => false,
+        }
+    }
+
+    /// Describes the answer to a request that was granted less than it asked for.
+    fn answer(&self) -> String {
         match &self.granted {
             Ok(granted) => format!("the acknowledgement {granted}"),
             Err(reason) => reason.clone(),
@@ -61,147 +78,137 @@ impl Listen {
     }
 }
 
-fn refusal(message: &Value) -> String {
-    match &message["error"] {
-        Value::Null => "no acknowledgement".to_owned(),
-        error => format!(
-            "error {} ({})",
-            error["code"],
-            error["message"].as_str().unwrap_or_default()
-        ),
-    }
-}
-
-pub(super) async fn look(round: &mut Round<'_>) -> Result<(), Stop> {
+/// Makes all checks of this era.
+pub(super) async fn check(run: &mut Run<'_>) -> Result<(), Aborted> {
     let mut promises = Problems::default();
-    let mark = round.peer.log.mark();
-    let asked: Value = KINDS.iter().map(|kind| (flag(kind), json!(true))).collect();
-    let lists = Listen::open(round, json!("tidings-check"), asked).await?;
-    promised_lists(round, &lists, &mut promises);
+    let start = run.connection.transcript.position();
+    let every_list: Value = KINDS.iter().map(|kind| (list_flag(kind), json!(true))).collect();
+    // The ids have both JSON types, since a server may tag messages with the wrong one.
+    let lists = ListenStream::open(run, json!("tidings-check"), every_list).await?;
+    find_missing_lists(run, &lists, &mut promises);
     match &lists.granted {
         Ok(_) => {
-            round.fresh(mark).await;
-            round.spurious().await?;
+            run.check_fresh_announcements(start).await;
+            run.check_spurious_changes().await?;
         }
         Err(reason) => {
             let reason = format!("subscriptions/listen was answered with {reason}");
-            round.skip(Check::FreshAnnouncements, &reason);
-            round.skip(Check::SpuriousListChanged, &reason);
+            run.skip(Check::FreshAnnouncements, &reason);
+            run.skip(Check::SpuriousListChanged, &reason);
         }
     }
-    round.error_codes().await?;
-    let mut listens = vec![lists];
-    subscriptions(round, &mut listens, &mut promises).await?;
-    unpromised(&round.peer, &round.peer.log.since(0), &mut promises);
-    round.judge(
+    run.check_error_codes().await?;
+    let mut streams = vec![lists];
+    check_subscriptions(run, &mut streams, &mut promises).await?;
+    let received = run.connection.transcript.since(0);
+    find_unadvertised(&run.connection, &received, &mut promises);
+    run.conclude(
         Check::CapabilityPromises,
         &promises,
         "what is advertised works, and nothing else came",
     );
-    let open = listens.iter().any(|listen| listen.granted.is_ok());
-    round.keep_alive(open).await;
-    filter_obeyed(round, &listens, open);
-    round.end_process().await;
+    let is_open = streams.iter().any(|stream| stream.granted.is_ok());
+    run.check_keep_alive(is_open).await;
+    check_filters(run, &streams, is_open);
+    run.check_process_end().await;
     Ok(())
 }
 
-fn promised_lists(round: &Round<'_>, lists: &Listen, promises: &mut Problems) {
+/// Adds a problem for each list whose changes are advertised but not granted.
+fn find_missing_lists(run: &Run<'_>, lists: &ListenStream, promises: &mut Problems) {
     for kind in KINDS {
-        let granted = lists
-            .granted
-            .as_ref()
-            .is_ok_and(|granted| granted[flag(kind)] == true);
-        if round.peer.promises(kind, "listChanged") && !granted {
-            let shortfall = lists.shortfall();
+        if run.connection.advertises(kind, "listChanged") && !lists.grants_list(kind) {
+            let answer = lists.answer();
             promises.error(format!(
-                "{kind}.listChanged is advertised, but subscriptions/listen was answered with {shortfall}"
+                "{kind}.listChanged is advertised, but subscriptions/listen was answered with {answer}"
             ));
         }
     }
 }
 
-async fn subscriptions(
-    round: &mut Round<'_>,
-    listens: &mut Vec<Listen>,
+/// Makes the checks of resource subscriptions; adds their streams to `streams`.
+async fn check_subscriptions(
+    run: &mut Run<'_>,
+    streams: &mut Vec<ListenStream>,
     promises: &mut Problems,
-) -> Result<(), Stop> {
-    if !round.peer.promises("resources", "subscribe") {
+) -> Result<(), Aborted> {
+    if !run.connection.advertises("resources", "subscribe") {
         let reason = "resources.subscribe is not advertised";
-        round.skip(Check::UnknownUri, reason);
-        round.skip_story(Check::ListenObeyed, reason);
+        run.skip(Check::UnknownUri, reason);
+        run.skip_change_checks(Check::ListenObeyed, reason);
         return Ok(());
     }
-    let unknown = Listen::open(round, json!(8), resources(&[UNKNOWN])).await?;
-    let mut problems = Problems::default();
-    if unknown.grants(UNKNOWN) {
-        problems.warning(format!("a subscription to {UNKNOWN} was acknowledged"));
+    streams.push(check_unknown_uri(run).await?);
+    let Some(uri) = run.test_uri().await? else {
+        let reason = "the server lists no resource; name one with --uri";
+        run.skip_change_checks(Check::ListenObeyed, reason);
+        return Ok(());
+    };
+    let stream = ListenStream::open(run, json!(7), resource_filter(&[&uri])).await?;
+    if stream.grants_uri(&uri) {
+        check_subscription(run, &uri, &stream.id).await?;
+    } else {
+        let answer = stream.answer();
+        promises.error(format!(
+            "resources.subscribe is advertised, but subscriptions/listen for {uri} was answered with {answer}"
+        ));
+        let reason = "listening failed: see capability-promises";
+        run.skip_change_checks(Check::ListenObeyed, reason);
     }
-    round.judge(
+    streams.push(stream);
+    Ok(())
+}
+
+async fn check_unknown_uri(run: &mut Run<'_>) -> Result<ListenStream, Aborted> {
+    let stream = ListenStream::open(run, json!(8), resource_filter(&[UNKNOWN_URI])).await?;
+    let mut problems = Problems::default();
+    if stream.grants_uri(UNKNOWN_URI) {
+        problems.warning(format!("a subscription to {UNKNOWN_URI} was acknowledged"));
+    }
+    run.conclude(
         Check::UnknownUri,
         &problems,
         "a subscription to an unknown URI was not granted",
     );
-    listens.push(unknown);
-    let Some(uri) = round.subject().await? else {
-        round.skip_story(
-            Check::ListenObeyed,
-            "the server lists no resource; name one with --uri",
-        );
-        return Ok(());
-    };
-    let listen = Listen::open(round, json!(7), resources(&[&uri])).await?;
-    if listen.grants(&uri) {
-        told_and_not(round, &uri, &listen.id).await?;
-    } else {
-        let shortfall = listen.shortfall();
-        promises.error(format!(
-            "resources.subscribe is advertised, but subscriptions/listen for {uri} was answered with {shortfall}"
-        ));
-        round.skip_story(Check::ListenObeyed, "listening failed: see capability-promises");
-    }
-    listens.push(listen);
-    Ok(())
+    Ok(stream)
 }
 
-async fn told_and_not(round: &mut Round<'_>, uri: &str, id: &Value) -> Result<(), Stop> {
-    let told = |heard: &Heard| {
-        // It may be a part of what was subscribed.
-        belongs(heard, id) && heard.updated().is_some_and(|updated| updated.starts_with(uri))
-    };
-    if !round.story(uri, Check::ListenObeyed, told).await? {
+/// Checks a change within the subscription to `uri`, and one after its end.
+async fn check_subscription(run: &mut Run<'_>, uri: &str, id: &Value) -> Result<(), Aborted> {
+    let is_notice = |received: &Received| belongs_to(received, id) && received.announces(uri);
+    if !run.check_change(uri, Check::ListenObeyed, is_notice).await? {
         return Ok(());
     }
-    if round.peer.wire.is_http() {
-        round.skip(
-            Check::UnsubscribeObeyed,
-            "over HTTP a subscription ends with its stream, on which nothing more can come",
-        );
+    if run.connection.transport.is_http() {
+        let reason = "over HTTP a subscription ends with its stream, on which nothing more can come";
+        run.skip(Check::UnsubscribeObeyed, reason);
         return Ok(());
     }
-    round
-        .peer
-        .notify("notifications/cancelled", json!({ "requestId": id }))
-        .await?;
+    let params = json!({ "requestId": id });
+    run.connection.notify("notifications/cancelled", params).await?;
     // The answer to a later request shows that the server has seen the cancellation.
-    round.peer.call("server/discover", json!({})).await?;
-    round.silence(told).await
+    run.connection.call("server/discover", json!({})).await?;
+    run.check_unsubscribed(is_notice).await
 }
 
-fn filter_obeyed(round: &mut Round<'_>, listens: &[Listen], open: bool) {
-    if !open {
-        return round.skip(Check::FilterObeyed, "no listen stream could be opened");
+fn check_filters(run: &mut Run<'_>, streams: &[ListenStream], is_open: bool) {
+    if !is_open {
+        return run.skip(Check::FilterObeyed, "no listen stream could be opened");
     }
-    let mut problems: Vec<String> = Vec::new();
-    for listen in listens {
-        for problem in audit(&listen.id, &listen.asked, &listen.heard(round)) {
-            if !problems.contains(&problem) {
-                problems.push(problem);
+    let mut texts: Vec<String> = Vec::new();
+    for stream in streams {
+        for text in find_problems(&stream.id, &stream.requested, &stream.received(run)) {
+            // Streams that share standard output share their problems too.
+            if !texts.contains(&text) {
+                texts.push(text);
             }
         }
     }
-    let fine = format!(
-        "{} streams carried what was asked for, tagged and acknowledged first",
-        listens.len()
-    );
-    round.judge(Check::FilterObeyed, &problems.into(), &fine);
+    let mut problems = Problems::default();
+    for text in texts {
+        problems.error(text);
+    }
+    let count = streams.len();
+    let pass_text = format!("{count} streams carried what was asked for, tagged and acknowledged first");
+    run.conclude(Check::FilterObeyed, &problems, &pass_text);
 }

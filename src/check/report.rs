@@ -1,7 +1,6 @@
-//! What a run found: one finding per check and revision, for people and for programs.
+//! The report of a check: one finding per check and revision, as text and as JSON.
 //!
-//! Owns the findings, their order, the summary and both forms of output. It is handed what was seen by the rounds and
-//! judges nothing itself. Text that came from a server is cleaned of control characters and cut.
+//! Text that came from a server is cleaned of control characters and shortened.
 
 use std::fmt;
 
@@ -9,41 +8,41 @@ use serde::Serialize;
 
 use super::catalog::{Check, Severity};
 
-/// The name of the JSON form; a change that breaks readers changes the number.
+/// The name of the JSON format. The number changes with a change that breaks readers.
 const SCHEMA: &str = "tidings.check/1";
 
-/// At most this much is shown of what was seen.
+/// The limit on the text of a finding.
 const SEEN_CHARS_MAX: usize = 400;
 
-/// How a check ended.
+/// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// The server follows the rule.
     Pass,
-    /// Not as it should be.
+    /// The server breaks the rule.
     Fail,
-    /// Not looked at; the finding says why.
+    /// The check was not made; the finding has the reason.
     Skipped,
 }
 
-/// One check of one revision.
+/// The outcome of one check for one revision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Which check.
+    /// The name of the check.
     pub id: &'static str,
-    /// The revision of the protocol that was spoken.
+    /// The revision of the protocol that was used.
     pub revision: String,
-    /// How grave a failure is.
+    /// The severity of a failure.
     pub severity: Severity,
-    /// How it ended.
+    /// The outcome.
     pub verdict: Verdict,
-    /// What was seen; of a skipped check, why it was skipped.
+    /// The observation; for a skipped check, the reason.
     pub seen: String,
-    /// What to do about it; only of a failure.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mend: Option<&'static str>,
+    /// The remedy, for a failure.
+    #[serde(rename = "mend", skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<&'static str>,
     /// The page of the specification.
     pub link: String,
 }
@@ -56,38 +55,38 @@ impl Finding {
             severity: check.severity(),
             verdict,
             seen: clean(seen),
-            mend: (verdict == Verdict::Fail).then(|| check.mend()),
+            remedy: (verdict == Verdict::Fail).then(|| check.remedy()),
             link: check.link(revision),
         }
     }
 }
 
-/// How many checks ended how.
+/// The number of checks by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Checks that passed.
+    /// The checks that passed.
     pub passed: usize,
-    /// Failures that are errors.
+    /// The failures that are errors.
     pub errors: usize,
-    /// Failures that are warnings.
+    /// The failures that are warnings.
     pub warnings: usize,
-    /// Failures that are only worth knowing.
+    /// The failures that are only worth knowing.
     pub infos: usize,
-    /// Checks that were not made.
+    /// The checks that were not made.
     pub skipped: usize,
 }
 
-/// What a run found.
+/// The findings of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Report {
     schema: &'static str,
     /// The server, without its arguments.
     pub target: String,
-    /// The revisions that were spoken.
+    /// The revisions that were used.
     pub revisions: Vec<String>,
-    /// Why not all of it could be looked at; none when all was.
+    /// The reason for which some checks could not be made; none if all were.
     pub incomplete: Option<String>,
     /// The counts.
     pub summary: Summary,
@@ -117,44 +116,46 @@ impl Report {
         }
     }
 
-    /// The gravest of what was found; none when all is well. A run that could not be finished is an error.
+    /// Returns the highest severity among the failures, if it is at least a warning.
+    ///
+    /// An incomplete report counts as an error.
     pub fn worst(&self) -> Option<Severity> {
         if self.summary.errors > 0 || self.incomplete.is_some() {
             return Some(Severity::Error);
         }
-        (self.summary.warnings > 0).then_some(Severity::Warning)
+        match self.summary.warnings {
+            0 => None,
+            _ => Some(Severity::Warning),
+        }
     }
 
-    /// The findings that failed.
+    /// Returns the findings that are failures.
     pub fn failed(&self) -> impl Iterator<Item = &Finding> {
         self.checks
             .iter()
             .filter(|finding| finding.verdict == Verdict::Fail)
     }
 
-    /// It as one JSON document.
+    /// Returns the report as one JSON document.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a report has only texts and numbers")
     }
 
-    fn group(&self, f: &mut fmt::Formatter<'_>, verdict: Verdict, severity: Option<Severity>) -> fmt::Result {
-        let title = match (verdict, severity) {
-            (Verdict::Pass, _) => "passed",
-            (Verdict::Skipped, _) => "skipped",
-            (Verdict::Fail, Some(Severity::Error)) => "errors",
-            (Verdict::Fail, Some(Severity::Warning)) => "warnings",
-            (Verdict::Fail, _) => "worth knowing",
-        };
-        let of_group = |found: &&Finding| {
-            found.verdict == verdict && severity.is_none_or(|severity| found.severity == severity)
-        };
-        for (index, finding) in self.checks.iter().filter(of_group).enumerate() {
+    /// Writes the findings that `belongs` accepts under a title; writes no title without a finding.
+    fn write_group(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        title: &str,
+        belongs: impl Fn(&Finding) -> bool,
+    ) -> fmt::Result {
+        let findings = self.checks.iter().filter(|finding| belongs(finding));
+        for (index, finding) in findings.enumerate() {
             if index == 0 {
                 writeln!(f, "\n{title}")?;
             }
             writeln!(f, "  {} [{}]: {}", finding.id, finding.revision, finding.seen)?;
-            if let Some(mend) = finding.mend {
-                writeln!(f, "      {mend}\n      {}", finding.link)?;
+            if let Some(remedy) = finding.remedy {
+                writeln!(f, "      {remedy}\n      {}", finding.link)?;
             }
         }
         Ok(())
@@ -169,11 +170,17 @@ impl fmt::Display for Report {
             clean(&self.target),
             self.revisions.join(" and ")
         )?;
-        for severity in [Severity::Error, Severity::Warning, Severity::Info] {
-            self.group(f, Verdict::Fail, Some(severity))?;
+        for (severity, title) in [
+            (Severity::Error, "errors"),
+            (Severity::Warning, "warnings"),
+            (Severity::Info, "worth knowing"),
+        ] {
+            self.write_group(f, title, |finding| {
+                finding.verdict == Verdict::Fail && finding.severity == severity
+            })?;
         }
-        self.group(f, Verdict::Skipped, None)?;
-        self.group(f, Verdict::Pass, None)?;
+        self.write_group(f, "skipped", |finding| finding.verdict == Verdict::Skipped)?;
+        self.write_group(f, "passed", |finding| finding.verdict == Verdict::Pass)?;
         let Summary {
             passed,
             errors,
@@ -182,7 +189,7 @@ impl fmt::Display for Report {
             skipped,
         } = self.summary;
         if let Some(reason) = &self.incomplete {
-            writeln!(f, "\nnot everything could be looked at: {}", clean(reason))?;
+            writeln!(f, "\nnot everything could be checked: {}", clean(reason))?;
         }
         writeln!(
             f,
@@ -191,12 +198,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// What a server says may not steer the terminal.
+/// Replaces control characters, with which a server could steer the terminal, and shortens the text.
 fn clean(text: &str) -> String {
-    let printable = text
-        .chars()
-        .map(|letter| if letter.is_control() { ' ' } else { letter });
-    let mut cleaned: String = printable.take(SEEN_CHARS_MAX).collect();
+    let mut cleaned: String = text.chars().take(SEEN_CHARS_MAX).collect();
+    cleaned = cleaned.replace(char::is_control, " ");
     if text.chars().nth(SEEN_CHARS_MAX).is_some() {
         cleaned.push('…');
     }
@@ -215,18 +220,16 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_finding_decides() {
-        let fail = |check| (check, Verdict::Fail);
+    fn worst_finding_decides() {
+        let unknown_uri = (Check::UnknownUri, Verdict::Fail);
+        let keep_alive = (Check::KeepAlive, Verdict::Fail);
         for (findings, worst) in [
             (&[(Check::ErrorCodes, Verdict::Pass)][..], None),
             (&[(Check::ErrorCodes, Verdict::Skipped)], None),
-            (&[fail(Check::KeepAlive)], None),
+            (&[keep_alive], None),
+            (&[keep_alive, unknown_uri], Some(Severity::Warning)),
             (
-                &[fail(Check::KeepAlive), fail(Check::UnknownUri)],
-                Some(Severity::Warning),
-            ),
-            (
-                &[fail(Check::UnknownUri), fail(Check::ErrorCodes)],
+                &[unknown_uri, (Check::ErrorCodes, Verdict::Fail)],
                 Some(Severity::Error),
             ),
         ] {
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_groups_by_severity_and_ends_with_the_counts() {
+    fn text_is_grouped_by_severity() {
         let text = report(&[
             (Check::UnknownUri, Verdict::Fail),
             (Check::ErrorCodes, Verdict::Fail),
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_form_stays_as_it_is() {
+    fn json_format_is_stable() {
         let json: serde_json::Value =
             serde_json::from_str(&report(&[(Check::UnknownUri, Verdict::Fail)]).to_json()).unwrap();
         assert_eq!(
@@ -280,7 +283,7 @@ mod tests {
                     "severity": "warning",
                     "verdict": "fail",
                     "seen": "what was [2J seen",
-                    "mend": Check::UnknownUri.mend(),
+                    "mend": Check::UnknownUri.remedy(),
                     "link": "https://modelcontextprotocol.io/specification/2025-11-25/server/resources",
                 }],
             })
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn long_words_of_a_server_are_cut() {
+    fn long_text_is_shortened() {
         assert_eq!(clean(&"x".repeat(1000)).chars().count(), SEEN_CHARS_MAX + 1);
     }
 }

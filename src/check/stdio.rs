@@ -1,7 +1,7 @@
-//! The wire over the standard input and output of a process that is started for it.
+//! The transport over the standard input and output of a process that is started for the check.
 //!
-//! Owns the process, which ends with it at the latest, and the requests that wait for an answer. Everything that is no
-//! answer goes to the log. What the process writes to standard error goes to ours.
+//! Answers go back to the caller, every other message to the transcript. The error output of the process is inherited,
+//! so that its log lines reach the terminal.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,166 +14,194 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, timeout};
+use tracing::debug;
 
-use super::log::{Log, Via};
-use super::wire::{Answer, MESSAGE_BYTES_MAX, Trouble, reply};
+use super::answer::{Answer, MESSAGE_BYTES_MAX, TransportError};
+use super::transcript::{Origin, Transcript};
+use crate::wire::jsonrpc::reply;
 
-/// How long a process may take to end.
-const END_WITHIN: Duration = Duration::from_secs(5);
+/// The time that a process has to end, first by itself and then after SIGTERM.
+const END_MAX: Duration = Duration::from_secs(5);
 
-/// What it took to end a process.
+/// The event that ended a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// It ended when its standard input did.
-    Closed,
-    /// It ended on SIGTERM only.
+pub(super) enum ProcessEnd {
+    /// The end of its standard input.
+    InputClosed,
+    /// SIGTERM.
     Terminated,
-    /// It had to be killed.
+    /// SIGKILL.
     Killed,
 }
 
-type Waiting = HashMap<String, oneshot::Sender<Value>>;
+/// The requests without an answer so far, by the text of their id.
+type Pending = HashMap<String, oneshot::Sender<Value>>;
 
+/// The part of the transport that the reading task uses too.
 struct Shared {
+    /// None once the input was closed.
     input: AsyncMutex<Option<ChildStdin>>,
-    waiting: Mutex<Waiting>,
-    log: Arc<Log>,
-    limit: Duration,
+    pending: Mutex<Pending>,
+    transcript: Arc<Transcript>,
+    answer_max: Duration,
 }
 
-pub(super) struct StdioWire {
+/// A transport to a server process, which is killed with it at the latest.
+pub(super) struct StdioTransport {
     shared: Arc<Shared>,
     child: AsyncMutex<Child>,
     reader: JoinHandle<()>,
 }
 
-impl StdioWire {
-    pub(super) fn spawn(command: &[OsString], log: Arc<Log>, limit: Duration) -> Result<StdioWire, Trouble> {
+impl StdioTransport {
+    /// Starts the program with its arguments.
+    pub(super) fn spawn(
+        command: &[OsString],
+        transcript: Arc<Transcript>,
+        answer_max: Duration,
+    ) -> Result<StdioTransport, TransportError> {
         let (program, arguments) = command.split_first().expect("a target has a program");
-        let unreachable =
-            |error| Trouble::Unreachable(format!("cannot start {}: {error}", program.to_string_lossy()));
-        let mut child = Command::new(program)
+        let spawned = Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
-            .spawn()
-            .map_err(unreachable)?;
+            .spawn();
+        let mut child = spawned.map_err(|error| {
+            let program = program.to_string_lossy();
+            TransportError::Unreachable(format!("cannot start {program}: {error}"))
+        })?;
         let output = child.stdout.take().expect("stdout is piped");
         let shared = Arc::new(Shared {
             input: AsyncMutex::new(child.stdin.take()),
-            waiting: Mutex::default(),
-            log,
-            limit,
+            pending: Mutex::default(),
+            transcript,
+            answer_max,
         });
         let reader = tokio::spawn(shared.clone().read(output));
-        Ok(StdioWire {
+        Ok(StdioTransport {
             shared,
             child: AsyncMutex::new(child),
             reader,
         })
     }
 
-    pub(super) async fn request(&self, message: &Value) -> Result<Answer, Trouble> {
-        let (answered, answer) = oneshot::channel();
-        self.shared.waiting().insert(message["id"].to_string(), answered);
+    /// Sends a request and returns its answer.
+    pub(super) async fn request(&self, message: &Value) -> Result<Answer, TransportError> {
+        let id = message["id"].to_string();
+        let (sender, answer) = oneshot::channel();
+        self.shared.pending().insert(id.clone(), sender);
         self.send(message).await?;
-        let answer = timeout(self.shared.limit, answer).await;
-        self.shared.waiting().remove(&message["id"].to_string());
-        let message = answer
-            .map_err(|_| Trouble::Late(self.shared.limit))?
-            .map_err(|_| Trouble::Broken("the process closed its standard output".to_owned()))?;
-        Ok(Answer {
-            status: None,
-            message,
-        })
+        let answer = timeout(self.shared.answer_max, answer).await;
+        self.shared.pending().remove(&id);
+        match answer {
+            Ok(Ok(message)) => Ok(Answer {
+                status: None,
+                message,
+            }),
+            // The reading task drops all senders when the output ends.
+            Ok(Err(_)) => {
+                let problem = "the process closed its standard output".to_owned();
+                Err(TransportError::Broken(problem))
+            }
+            Err(_) => Err(TransportError::Timeout(self.shared.answer_max)),
+        }
     }
 
-    pub(super) async fn send(&self, message: &Value) -> Result<(), Trouble> {
+    /// Sends a message that has no answer.
+    pub(super) async fn send(&self, message: &Value) -> Result<(), TransportError> {
         self.shared.send(message).await
     }
 
-    pub(super) async fn end(&self) -> Ending {
+    /// Ends the process: closes its input, and sends SIGTERM and SIGKILL if it does not end by itself.
+    pub(super) async fn end(&self) -> ProcessEnd {
         self.shared.input.lock().await.take();
         let mut child = self.child.lock().await;
-        if timeout(END_WITHIN, child.wait()).await.is_ok() {
-            return Ending::Closed;
+        if timeout(END_MAX, child.wait()).await.is_ok() {
+            return ProcessEnd::InputClosed;
         }
         if let Some(pid) = child.id() {
+            // `sh` has `kill` built in; the program of that name is not installed everywhere.
             let kill = format!("kill -TERM {pid}");
             let sent = Command::new("sh").args(["-c", &kill]).status().await;
-            if sent.is_ok() && timeout(END_WITHIN, child.wait()).await.is_ok() {
-                return Ending::Terminated;
+            if sent.is_ok() && timeout(END_MAX, child.wait()).await.is_ok() {
+                return ProcessEnd::Terminated;
             }
         }
-        // It is killed once more when it is dropped.
-        child.start_kill().unwrap_or_default();
-        Ending::Killed
+        if let Err(error) = child.start_kill() {
+            debug!(%error, "the process could not be killed; it is killed again when it is dropped");
+        }
+        ProcessEnd::Killed
     }
 }
 
-impl Drop for StdioWire {
+impl Drop for StdioTransport {
     fn drop(&mut self) {
         self.reader.abort();
     }
 }
 
 impl Shared {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending
             .lock()
-            .expect("nothing panics while it holds the requests")
+            .expect("no code panics while it holds the requests")
     }
 
-    async fn send(&self, message: &Value) -> Result<(), Trouble> {
-        let gone = |error: &dyn std::fmt::Display| {
-            Trouble::Broken(format!(
-                "the process reads no more of its standard input: {error}"
-            ))
-        };
-        let line = format!("{message}\n");
-        let written = timeout(self.limit, async {
-            let mut input = self.input.lock().await;
-            let input = input.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
-            input.write_all(line.as_bytes()).await?;
-            input.flush().await
-        });
-        let written = written.await.map_err(|_| Trouble::Late(self.limit))?;
-        written.map_err(|error| gone(&error))
+    async fn send(&self, message: &Value) -> Result<(), TransportError> {
+        // A process that does not read its input would block the write without an end.
+        match timeout(self.answer_max, self.write(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(TransportError::Broken(format!(
+                "the process no longer reads its standard input: {error}"
+            ))),
+            Err(_) => Err(TransportError::Timeout(self.answer_max)),
+        }
     }
 
+    async fn write(&self, message: &Value) -> std::io::Result<()> {
+        let mut input = self.input.lock().await;
+        let input = input.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        input.write_all(format!("{message}\n").as_bytes()).await?;
+        input.flush().await
+    }
+
+    /// Reads the output line by line, until it ends or a line exceeds the limit.
     async fn read(self: Arc<Self>, output: ChildStdout) {
         let mut output = BufReader::new(output);
         let mut line = Vec::new();
         loop {
             line.clear();
-            let mut bounded = (&mut output).take(MESSAGE_BYTES_MAX as u64);
-            let read = bounded.read_until(b'\n', &mut line).await;
-            if !matches!(read, Ok(bytes) if bytes > 0) || line.last() != Some(&b'\n') {
+            let mut limited = (&mut output).take(MESSAGE_BYTES_MAX as u64);
+            let read = limited.read_until(b'\n', &mut line).await;
+            if read.is_err() || line.last() != Some(&b'\n') {
                 break;
             }
-            self.log.sign();
+            self.transcript.record_activity();
             if let Ok(message) = serde_json::from_slice(&line) {
-                self.hear(message).await;
+                self.receive(message).await;
             }
         }
-        self.waiting().clear();
+        self.pending().clear();
     }
 
-    async fn hear(&self, message: Value) {
+    async fn receive(&self, message: Value) {
         if message.get("method").is_none() {
-            let waiting = self.waiting().remove(&message["id"].to_string());
-            if let Some(waiting) = waiting {
-                // Whoever asked may have given up.
-                waiting.send(message).unwrap_or_default();
+            let sender = self.pending().remove(&message["id"].to_string());
+            if let Some(sender) = sender {
+                if sender.send(message).is_err() {
+                    debug!("an answer came after its request had timed out");
+                }
                 return;
             }
         }
-        let due = reply(&message);
-        self.log.push(Via::Session, message);
-        if let Some(due) = due {
-            // A server that does not take the answer to its own request harms only itself.
-            self.send(&due).await.unwrap_or_default();
+        let reply = reply(&message);
+        self.transcript.push(Origin::Session, message);
+        if let Some(reply) = reply
+            && let Err(error) = self.send(&reply).await
+        {
+            // No rule that is checked depends on the server taking the answer to its own request.
+            debug!(%error, "the server did not take the answer to its request");
         }
     }
 }

@@ -1,7 +1,4 @@
-//! `tidings check`: tests how any MCP server tells of changes, and prints a report.
-//!
-//! Owns the two forms of its command line and which exit code a report becomes. The report goes to standard output.
-//! It never speaks to a server itself; [`crate::check`] does.
+//! `tidings check`: tests how an MCP server announces changes, and prints the report to standard output.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -33,19 +30,19 @@ pub(super) struct Check {
     /// The resource that --touch changes; by default the first that is listed
     #[arg(long)]
     uri: Option<String>,
-    /// How long to listen for what must not come
+    /// Listen this long for notifications that must not come
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
     quiet_time: Duration,
-    /// How long to wait for the notice of a change
+    /// Wait this long for the notice of a change
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     wait: Duration,
-    /// Wait so long for a sign of life on a silent stream
+    /// Wait this long for a sign of life on a silent stream
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     idle: Option<Duration>,
-    /// How long all of it may take
+    /// Give up after this long
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     timeout: Duration,
-    /// Revisions of the protocol to look at: all, 2026-07-28, or 2025-11-25 and older
+    /// Revisions of the protocol to check: all, 2026-07-28, or 2025-11-25 and older
     #[arg(long, value_enum, default_value_t = EraName::Auto)]
     era: EraName,
     /// Print the report as one JSON document
@@ -53,13 +50,14 @@ pub(super) struct Check {
     json: bool,
 }
 
-/// At most an hour: nobody waits longer for a report.
+/// The limit on each duration: one hour.
 const SECONDS_MAX: f64 = 3600.0;
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| "expected a number of seconds".to_owned())?;
+    let Ok(seconds) = text.parse::<f64>() else {
+        return Err("expected a number of seconds".to_owned());
+    };
+    // Infinity and NaN are numbers too: a duration cannot be made of them.
     if seconds > 0.0 && seconds <= SECONDS_MAX {
         Ok(Duration::from_secs_f64(seconds))
     } else {
@@ -68,8 +66,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Check {
+    /// Checks the server and prints the report; an interrupt ends it without one.
     pub(super) fn run(&self) -> Result<Exit, CliError> {
-        let (target, options) = self.plan()?;
+        let (target, options) = self.target_and_options()?;
         let report = block_on(async {
             tokio::select! {
                 biased;
@@ -77,18 +76,20 @@ impl Check {
                 checked = check::run(&target, &options) => Ok(Some(checked?)),
             }
         })?;
-        report.map_or(Ok(Exit::Ok), |report| self.print(&report))
+        match report {
+            Some(report) => self.print(&report),
+            None => Ok(Exit::Ok),
+        }
     }
 
-    fn plan(&self) -> Result<(Target, Options), CliError> {
-        let misuse = |message: &str| usage("check", message);
+    fn target_and_options(&self) -> Result<(Target, Options), CliError> {
         let target = match &self.target {
             Some(url) => Target::http(url),
             None => Target::command(self.command.clone()),
         };
-        let target = target.map_err(|error| misuse(&error.to_string()))?;
+        let target = target.map_err(|error| usage("check", &error.to_string()))?;
         if let Some(uri) = &self.uri {
-            ResourceUri::new(uri).map_err(|error| misuse(&error.to_string()))?;
+            ResourceUri::new(uri).map_err(|error| usage("check", &error.to_string()))?;
         }
         let options = Options {
             touch: self.touch.clone(),
@@ -103,19 +104,19 @@ impl Check {
     }
 
     fn print(&self, report: &Report) -> Result<Exit, CliError> {
-        let text = if self.json {
-            report.to_json() + "\n"
-        } else {
-            report.to_string()
+        let text = match self.json {
+            true => report.to_json() + "\n",
+            false => report.to_string(),
         };
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes())?;
         out.flush()?;
-        Ok(exit(report.worst()))
+        Ok(exit_for(report.worst()))
     }
 }
 
-fn exit(worst: Option<Severity>) -> Exit {
+/// Returns the exit code for a report with this highest severity.
+fn exit_for(worst: Option<Severity>) -> Exit {
     match worst {
         Some(Severity::Error) => Exit::Failure,
         Some(Severity::Warning) => Exit::Warnings,
@@ -138,21 +139,21 @@ mod tests {
     use crate::cli::{Cli, Command};
     use clap::Parser;
 
-    fn plan(line: &str) -> Result<(Target, Options), CliError> {
+    fn parse(line: &str) -> Result<(Target, Options), CliError> {
         let words = ["tidings", "check"].into_iter().chain(line.split_whitespace());
         match Cli::try_parse_from(words).map_err(CliError::Usage)?.command {
-            Command::Check(check) => check.plan(),
+            Command::Check(check) => check.target_and_options(),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn both_forms_are_understood() {
-        let (target, options) = plan("http://h/mcp").unwrap();
+    fn url_and_command_are_targets() {
+        let (target, options) = parse("http://h/mcp").unwrap();
         assert_eq!(target, Target::Http("http://h/mcp".to_owned()));
         assert_eq!(options, Options::default());
         let (target, options) =
-            plan("--touch x --uri demo://a --quiet-time 0.5 --idle 20 -- server --json").unwrap();
+            parse("--touch x --uri demo://a --quiet-time 0.5 --idle 20 -- server --json").unwrap();
         assert_eq!(target, Target::Command(vec!["server".into(), "--json".into()]));
         assert_eq!(options.touch.as_deref(), Some("x"));
         assert_eq!(options.quiet_time, Duration::from_millis(500));
@@ -170,16 +171,16 @@ mod tests {
             "http://h/mcp --timeout inf",
             "http://h/mcp --uri nonsense",
         ] {
-            let error = plan(line).expect_err(line);
+            let error = parse(line).expect_err(line);
             assert_eq!(error.exit(), Exit::Usage, "{line}: {error}");
         }
     }
 
     #[test]
-    fn the_worst_decides_the_exit_code() {
-        assert_eq!(exit(None), Exit::Ok);
-        assert_eq!(exit(Some(Severity::Info)), Exit::Ok);
-        assert_eq!(exit(Some(Severity::Warning)) as u8, 3);
-        assert_eq!(exit(Some(Severity::Error)) as u8, 1);
+    fn worst_severity_decides_the_exit_code() {
+        assert_eq!(exit_for(None), Exit::Ok);
+        assert_eq!(exit_for(Some(Severity::Info)), Exit::Ok);
+        assert_eq!(exit_for(Some(Severity::Warning)) as u8, 3);
+        assert_eq!(exit_for(Some(Severity::Error)) as u8, 1);
     }
 }

@@ -1,17 +1,17 @@
-//! `tidings check` finds each fault of a server that has one, that one only, and none in ours.
+//! `tidings check` finds the fault of each faulty server and no other, and none in the service.
 //!
-//! The times are short, but nothing depends on being fast: what must come is waited for, and what must not come is
-//! never sent.
+//! The times are short, but no test depends on speed: the check waits for each message that must come, and the servers
+//! never send a message that must not come, except as their fault.
 
-mod bad;
+mod faulty_server;
 
 use std::time::Duration;
 
-use tidings::check::{self, CheckError, Options, Report, Severity, Verdict};
+use tidings::check::{CheckError, Options, Report, Severity, Verdict, run};
 use tidings::client::{Era, Target};
 
 use crate::mcp::server::{Server, binary, service_folder};
-use bad::{Bad, Defect, URI};
+use faulty_server::{Fault, FaultyServer, URI};
 
 fn options(touch: &str) -> Options {
     let mut options = Options::default();
@@ -27,12 +27,12 @@ fn failures(report: &Report) -> Vec<(&str, &str)> {
         .collect()
 }
 
-async fn look_at(defect: Defect, change: impl FnOnce(&mut Options)) -> Report {
-    let bad = Bad::start(defect).await;
-    let mut options = options(&bad.touch());
+async fn check(fault: Fault, change: impl FnOnce(&mut Options)) -> Report {
+    let server = FaultyServer::start(fault).await;
+    let mut options = options(&server.touch());
     change(&mut options);
-    let target = Target::http(&bad.url).unwrap();
-    let report = check::run(&target, &options).await.unwrap();
+    let target = Target::http(&server.url).unwrap();
+    let report = run(&target, &options).await.unwrap();
     assert_eq!(report.incomplete, None, "{report}");
     report
 }
@@ -40,90 +40,86 @@ async fn look_at(defect: Defect, change: impl FnOnce(&mut Options)) -> Report {
 const OLD: &str = "2025-11-25";
 const NEW: &str = "2026-07-28";
 
-/// The quiet time where nothing is wrong that would need longer to show.
+/// The quiet time of tests whose server has no fault that needs longer to show.
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Every defect, and which checks it fails: these and no others.
-const FOUND: [(Defect, &[(&str, &str)]); 18] = [
+/// Every fault with the checks that it fails.
+const FOUND: [(Fault, &[(&str, &str)]); 18] = [
     (
-        Defect::SpuriousLists,
+        Fault::SpuriousLists,
         &[("spurious-list-changed", OLD), ("spurious-list-changed", NEW)],
     ),
     (
-        Defect::FloodsFreshSessions,
+        Fault::FloodsFreshSessions,
         &[("fresh-announcements", OLD), ("fresh-announcements", NEW)],
     ),
     (
-        Defect::PromisesSubscribe,
+        Fault::PromisesSubscribe,
         &[("capability-promises", OLD), ("capability-promises", NEW)],
     ),
     (
-        Defect::AdvertisesNothing,
+        Fault::AdvertisesNothing,
         &[("capability-promises", OLD), ("capability-promises", NEW)],
     ),
-    (Defect::IgnoresUnsubscribe, &[("unsubscribe-obeyed", OLD)]),
+    (Fault::IgnoresUnsubscribe, &[("unsubscribe-obeyed", OLD)]),
     (
-        Defect::TellsTwice,
+        Fault::AnnouncesTwice,
         &[("duplicate-notices", OLD), ("duplicate-notices", NEW)],
     ),
-    (Defect::TellsBeforeInitialized, &[("initialized-first", OLD)]),
-    (Defect::AcknowledgesLate, &[("filter-obeyed", NEW)]),
-    (Defect::Untagged, &[("filter-obeyed", NEW)]),
-    (Defect::TagsAsText, &[("filter-obeyed", NEW)]),
-    (Defect::AcknowledgesMore, &[("filter-obeyed", NEW)]),
+    (Fault::AnnouncesBeforeInitialized, &[("initialized-first", OLD)]),
+    (Fault::AcknowledgesLate, &[("filter-obeyed", NEW)]),
+    (Fault::Untagged, &[("filter-obeyed", NEW)]),
+    (Fault::TagsAsText, &[("filter-obeyed", NEW)]),
+    (Fault::AcknowledgesMore, &[("filter-obeyed", NEW)]),
     (
-        Defect::ReadsStale,
+        Fault::ReadsStale,
         &[("stale-read-after-notice", OLD), ("stale-read-after-notice", NEW)],
     ),
     (
-        Defect::AcceptsUnknownUris,
+        Fault::AcceptsUnknownUris,
         &[("unknown-uri", OLD), ("unknown-uri", NEW)],
     ),
     (
-        Defect::WrongMethodCode,
+        Fault::WrongMethodCode,
         &[("error-codes", OLD), ("error-codes", NEW)],
     ),
     (
-        Defect::AcceptsCursors,
+        Fault::AcceptsCursors,
         &[("error-codes", OLD), ("error-codes", NEW)],
     ),
     (
-        Defect::NeverTells,
+        Fault::NeverAnnounces,
         &[("subscribe-obeyed", OLD), ("listen-obeyed", NEW)],
     ),
-    (Defect::KeepsDeletedSessions, &[("graceful-end", OLD)]),
-    (Defect::None, &[]),
+    (Fault::KeepsDeletedSessions, &[("graceful-end", OLD)]),
+    (Fault::None, &[]),
 ];
 
-/// What only bothers clients, or is only recommended.
-const WARNINGS: [Defect; 6] = [
-    Defect::FloodsFreshSessions,
-    Defect::TellsTwice,
-    Defect::TellsBeforeInitialized,
-    Defect::AcceptsUnknownUris,
-    Defect::AcceptsCursors,
-    Defect::None,
+/// The faults that are warnings.
+const WARNINGS: [Fault; 6] = [
+    Fault::FloodsFreshSessions,
+    Fault::AnnouncesTwice,
+    Fault::AnnouncesBeforeInitialized,
+    Fault::AcceptsUnknownUris,
+    Fault::AcceptsCursors,
+    Fault::None,
 ];
 
 #[tokio::test]
-async fn each_fault_fails_its_check_and_no_other() {
-    // Most of a run is waiting, so the runs wait together.
-    let runs = FOUND.map(|(defect, expected)| async move {
-        let report = look_at(defect, |_| ()).await;
-        assert_eq!(failures(&report), expected, "{defect:?}: {report}");
-        let harmless = WARNINGS.contains(&defect);
-        assert_eq!(
-            report.worst() != Some(Severity::Error),
-            harmless,
-            "{defect:?}: {report}"
-        );
+async fn each_fault_fails_its_checks_only() {
+    // Most of a run is the quiet time, so the runs share it.
+    let runs = FOUND.map(|(fault, expected)| async move {
+        let report = check(fault, |_| ()).await;
+        assert_eq!(failures(&report), expected, "{fault:?}: {report}");
+        let has_errors = report.worst() == Some(Severity::Error);
+        assert_eq!(has_errors, !WARNINGS.contains(&fault), "{fault:?}: {report}");
     });
     futures_util::future::join_all(runs).await;
 }
 
 #[tokio::test]
-async fn a_server_without_a_fault_passes() {
-    let report = look_at(Defect::None, |options| options.quiet_time = SHORT).await;
+async fn server_without_a_fault_passes() {
+    let report = check(Fault::None, |options| options.quiet_time = SHORT).await;
     assert_eq!(failures(&report), [], "{report}");
     assert_eq!(report.worst(), None);
     let skipped = report
@@ -143,8 +139,8 @@ async fn a_server_without_a_fault_passes() {
 }
 
 #[tokio::test]
-async fn a_silent_stream_is_worth_knowing() {
-    let report = look_at(Defect::None, |options| {
+async fn silent_stream_is_worth_knowing() {
+    let report = check(Fault::None, |options| {
         options.touch = None;
         options.quiet_time = SHORT;
         options.idle = Some(Duration::from_millis(200));
@@ -159,12 +155,11 @@ async fn a_silent_stream_is_worth_knowing() {
 }
 
 #[tokio::test]
-async fn one_era_is_looked_at_when_one_is_asked_for() {
+async fn era_option_limits_the_revisions() {
     for (era, revision) in [(Era::Legacy, OLD), (Era::Modern, NEW)] {
-        let report = look_at(Defect::None, |options| {
+        let report = check(Fault::None, |options| {
             options.era = era;
             options.touch = None;
-            options.quiet_time = SHORT;
             options.quiet_time = SHORT;
         })
         .await;
@@ -173,28 +168,28 @@ async fn one_era_is_looked_at_when_one_is_asked_for() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_finished_is_said_and_is_an_error() {
-    let bad = Bad::start(Defect::None).await;
-    let target = Target::http(&bad.url).unwrap();
-    let report = check::run(&target, &options("exit 3")).await.unwrap();
+async fn unfinished_run_is_incomplete_and_an_error() {
+    let server = FaultyServer::start(Fault::None).await;
+    let target = Target::http(&server.url).unwrap();
+    let report = run(&target, &options("exit 3")).await.unwrap();
     let reason = report.incomplete.clone().unwrap();
     assert!(reason.contains("the --touch command failed"), "{reason}");
     assert_eq!(report.worst(), Some(Severity::Error));
-    let mut hasty = options(&bad.touch());
+    let mut hasty = options(&server.touch());
     hasty.quiet_time = Duration::from_secs(5);
     hasty.timeout = Duration::from_millis(900);
-    let report = check::run(&target, &hasty).await.unwrap();
+    let report = run(&target, &hasty).await.unwrap();
     assert!(report.incomplete.unwrap().contains("--timeout"));
 }
 
 #[tokio::test]
-async fn nobody_there_and_somebody_else_there_are_told_apart() {
+async fn missing_server_differs_from_other_program() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", free.local_addr().unwrap());
     drop(free);
-    let ended = check::run(&Target::http(&url).unwrap(), &Options::default()).await;
+    let ended = run(&Target::http(&url).unwrap(), &Options::default()).await;
     assert!(matches!(ended, Err(CheckError::Unreachable { .. })), "{ended:?}");
-    let ended = check::run(
+    let ended = run(
         &Target::command(vec!["true".into()]).unwrap(),
         &Options::default(),
     )
@@ -202,31 +197,34 @@ async fn nobody_there_and_somebody_else_there_are_told_apart() {
     assert!(matches!(ended, Err(CheckError::NoServer { .. })), "{ended:?}");
 }
 
-/// The check as a person runs it.
+/// Runs the program; returns its exit code and its report.
 async fn tidings_check(arguments: &[&str]) -> (Option<i32>, serde_json::Value) {
-    let run = tokio::process::Command::new(binary())
+    let output = tokio::process::Command::new(binary())
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .args(["check", "--json", "--quiet-time", "1"])
         .args(arguments)
         .kill_on_drop(true)
         .output();
-    let ended = tokio::time::timeout(Duration::from_secs(90), run).await;
-    let ended = ended.expect("it is bounded").expect("it starts");
-    let words = String::from_utf8_lossy(&ended.stderr);
-    let report = serde_json::from_slice(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {words}"));
-    (ended.status.code(), report)
+    let output = tokio::time::timeout(Duration::from_secs(90), output).await;
+    let output = output.expect("the run has a limit").expect("the program starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"));
+    (output.status.code(), report)
+}
+
+fn assert_passed(report: &serde_json::Value, id: &str, revision: &str) {
+    let findings = report["checks"].as_array().expect("findings");
+    let mut findings = findings
+        .iter()
+        .filter(|finding| finding["id"] == id && finding["revision"] == revision);
+    let finding = findings.next().expect(id);
+    assert_eq!(finding["verdict"], "pass", "{finding:#}");
 }
 
 fn assert_clean((code, report): (Option<i32>, serde_json::Value)) {
     assert_eq!(code, Some(0), "{report:#}");
     assert_eq!(report["revisions"], serde_json::json!([OLD, NEW]));
-    let passed = |id: &str, revision: &str| {
-        let findings = report["checks"].as_array().expect("findings");
-        let found = |finding: &&serde_json::Value| finding["id"] == id && finding["revision"] == revision;
-        let finding = findings.iter().find(found).expect(id);
-        assert_eq!(finding["verdict"], "pass", "{finding:#}");
-    };
     for revision in [OLD, NEW] {
         for id in [
             "spurious-list-changed",
@@ -234,16 +232,16 @@ fn assert_clean((code, report): (Option<i32>, serde_json::Value)) {
             "stale-read-after-notice",
             "error-codes",
         ] {
-            passed(id, revision);
+            assert_passed(&report, id, revision);
         }
     }
-    passed("subscribe-obeyed", OLD);
-    passed("listen-obeyed", NEW);
-    passed("filter-obeyed", NEW);
+    assert_passed(&report, "subscribe-obeyed", OLD);
+    assert_passed(&report, "listen-obeyed", NEW);
+    assert_passed(&report, "filter-obeyed", NEW);
 }
 
 #[tokio::test]
-async fn our_service_is_clean_over_http() {
+async fn service_is_clean_over_http() {
     let server = Server::with("[workspace]\ndebounce = \"10ms\"\n").await;
     server.write_file("a.txt", "0");
     server.until_listed("workspace:///a.txt").await;
@@ -253,7 +251,7 @@ async fn our_service_is_clean_over_http() {
 }
 
 #[tokio::test]
-async fn our_service_is_clean_over_stdio() {
+async fn service_is_clean_over_stdio() {
     let folder = service_folder("[workspace]\ndebounce = \"10ms\"\n");
     let file = folder.path().join("resources/a.txt");
     std::fs::write(&file, "0").unwrap();
@@ -274,8 +272,8 @@ async fn our_service_is_clean_over_stdio() {
 }
 
 #[tokio::test]
-async fn a_server_with_warnings_only_ends_the_program_with_3() {
-    let bad = Bad::start(Defect::AcceptsUnknownUris).await;
-    let (code, report) = tidings_check(&["--uri", URI, &bad.url]).await;
+async fn warnings_end_the_program_with_3() {
+    let server = FaultyServer::start(Fault::AcceptsUnknownUris).await;
+    let (code, report) = tidings_check(&["--uri", URI, &server.url]).await;
     assert_eq!(code, Some(3), "{report:#}");
 }

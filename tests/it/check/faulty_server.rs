@@ -1,5 +1,7 @@
-//! A small MCP server with at most one fault, hand-made so that no library mends it. Both eras, over HTTP.
-//! Owns: one resource, the content of a file that is looked at again and again, and who is told when it changes.
+//! A small MCP server with at most one fault, over HTTP and in both eras.
+//!
+//! It is written without an MCP library, which would repair the faults. Its one resource is the content of a file that
+//! a task polls.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,40 +18,43 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinHandle;
 
+use tidings::wire::dialect::{
+    ACKNOWLEDGED, RESOURCE_UPDATED, REVISION_META_KEY, SESSION_HEADER, SUBSCRIPTION_ID_META_KEY,
+};
+
 pub(crate) const URI: &str = "bad://a";
-const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 const LISTS: [&str; 3] = ["tools", "prompts", "resources"];
 
-/// What is wrong with it.
+/// The fault of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Defect {
+pub(crate) enum Fault {
     None,
-    /// A list is asked for, and is said to have changed.
+    /// Each read of a list announces a change of the tools.
     SpuriousLists,
     /// Every list is announced five times.
     FloodsFreshSessions,
     /// Subscriptions are advertised and answered with -32601.
     PromisesSubscribe,
-    /// Nothing is advertised, and all of it is sent.
+    /// Nothing is advertised, and every notification is sent.
     AdvertisesNothing,
     IgnoresUnsubscribe,
-    TellsTwice,
-    TellsBeforeInitialized,
+    AnnouncesTwice,
+    AnnouncesBeforeInitialized,
     AcknowledgesLate,
     /// Messages of listen streams carry no id.
     Untagged,
-    /// The id is sent as a text, whatever it was.
+    /// The id of a listen stream is sent as a string, even if it was a number.
     TagsAsText,
     AcknowledgesMore,
-    /// The first read after a notice answers the old content.
+    /// The first read after a notice returns the old content.
     ReadsStale,
     AcceptsUnknownUris,
     WrongMethodCode,
     AcceptsCursors,
-    NeverTells,
+    NeverAnnounces,
     KeepsDeletedSessions,
 }
 
@@ -58,8 +63,8 @@ type Sender = mpsc::Sender<Value>;
 #[derive(Default)]
 struct Session {
     stream: Option<Sender>,
-    /// What is due before there is a stream.
-    due: Vec<Value>,
+    /// The messages that wait for the stream to be opened.
+    waiting: Vec<Value>,
     subscribed: bool,
 }
 
@@ -74,29 +79,30 @@ struct Clients {
     sessions: HashMap<String, Session>,
     listens: Vec<Listen>,
     content: String,
+    /// The old content that the next read returns, for [`Fault::ReadsStale`].
     stale: Option<String>,
 }
 
 struct Shared {
-    defect: Defect,
+    fault: Fault,
     clients: Mutex<Clients>,
 }
 
 /// The running server.
-pub(crate) struct Bad {
+pub(crate) struct FaultyServer {
     pub(crate) url: String,
     file: PathBuf,
     _folder: TempDir,
     tasks: [JoinHandle<()>; 2],
 }
 
-impl Bad {
-    pub(crate) async fn start(defect: Defect) -> Bad {
+impl FaultyServer {
+    pub(crate) async fn start(fault: Fault) -> FaultyServer {
         let folder = TempDir::new().expect("a folder");
         let file = folder.path().join("a.txt");
         fs::write(&file, "0").expect("a file");
         let shared = Arc::new(Shared {
-            defect,
+            fault,
             clients: Mutex::default(),
         });
         shared.clients().content = "0".to_owned();
@@ -104,9 +110,9 @@ impl Bad {
         let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
         let router = Router::new().fallback(handle).with_state(shared.clone());
         let serve = async move { axum::serve(listener, router).await.expect("it serves") };
-        Bad {
+        FaultyServer {
             url,
-            tasks: [tokio::spawn(serve), tokio::spawn(look(shared, file.clone()))],
+            tasks: [tokio::spawn(serve), tokio::spawn(poll_file(shared, file.clone()))],
             file,
             _folder: folder,
         }
@@ -118,7 +124,7 @@ impl Bad {
     }
 }
 
-impl Drop for Bad {
+impl Drop for FaultyServer {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -126,8 +132,8 @@ impl Drop for Bad {
     }
 }
 
-/// Looks whether the file changed.
-async fn look(shared: Arc<Shared>, file: PathBuf) {
+/// Polls the file and announces its changes.
+async fn poll_file(shared: Arc<Shared>, file: PathBuf) {
     let mut ticks = tokio::time::interval(Duration::from_millis(5));
     loop {
         ticks.tick().await;
@@ -135,9 +141,11 @@ async fn look(shared: Arc<Shared>, file: PathBuf) {
         let mut clients = shared.clients();
         if now != clients.content {
             let before = std::mem::replace(&mut clients.content, now);
-            clients.stale = (shared.defect == Defect::ReadsStale).then_some(before);
+            if shared.has(Fault::ReadsStale) {
+                clients.stale = Some(before);
+            }
             drop(clients);
-            shared.changed();
+            shared.announce_update();
         }
     }
 }
@@ -148,12 +156,14 @@ async fn handle(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let session = headers.get("mcp-session-id").and_then(|id| id.to_str().ok());
-    let session = session.unwrap_or_default();
+    let session = match headers.get(SESSION_HEADER) {
+        Some(id) => id.to_str().expect("an id of ours"),
+        None => "",
+    };
     match method {
-        Method::GET => shared.stream(session),
+        Method::GET => shared.open_stream(session),
         Method::DELETE => {
-            if shared.defect != Defect::KeepsDeletedSessions {
+            if !shared.has(Fault::KeepsDeletedSessions) {
                 shared.clients().sessions.remove(session);
             }
             empty(StatusCode::NO_CONTENT)
@@ -167,13 +177,13 @@ impl Shared {
         self.clients.lock().expect("no test panics here")
     }
 
-    fn is(&self, defect: Defect) -> bool {
-        self.defect == defect
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
     }
 
     fn post(&self, session: &str, message: &Value) -> Response {
         let method = message["method"].as_str().unwrap_or_default();
-        let modern = message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"].is_string();
+        let modern = message["params"]["_meta"][REVISION_META_KEY].is_string();
         if method == "initialize" {
             return self.initialize(message);
         }
@@ -186,20 +196,17 @@ impl Shared {
             }
             return empty(StatusCode::ACCEPTED);
         }
-        if method == "subscriptions/listen" && !self.is(Defect::PromisesSubscribe) {
+        if method == "subscriptions/listen" && !self.has(Fault::PromisesSubscribe) {
             return self.listen(message);
         }
         let outcome = self.answer(session, method, &message["params"], modern);
-        if method.ends_with("/list") && self.is(Defect::SpuriousLists) {
-            self.tell_list("tools");
+        if method.ends_with("/list") && self.has(Fault::SpuriousLists) {
+            self.announce_list("tools");
         }
-        let unknown = outcome
-            .as_ref()
-            .is_err_and(|code| matches!(code, -32601 | -32000));
-        let status = if modern && unknown {
-            StatusCode::NOT_FOUND
-        } else {
-            StatusCode::OK
+        let status = match outcome {
+            // 2026-07-28 gives an unknown method this status.
+            Err(-32601 | -32000) if modern => StatusCode::NOT_FOUND,
+            _ => StatusCode::OK,
         };
         let body = match outcome {
             Ok(result) => json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }),
@@ -215,8 +222,8 @@ impl Shared {
         let mut clients = self.clients();
         let id = format!("session-{}", clients.sessions.len());
         let mut session = Session::default();
-        if self.is(Defect::TellsBeforeInitialized) {
-            session.due.push(list_changed("tools"));
+        if self.has(Fault::AnnouncesBeforeInitialized) {
+            session.waiting.push(list_changed("tools"));
         }
         clients.sessions.insert(id.clone(), session);
         let result = json!({
@@ -229,25 +236,24 @@ impl Shared {
             &json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }),
         );
         let id = id.parse().expect("a header");
-        response.headers_mut().insert("mcp-session-id", id);
+        response.headers_mut().insert(SESSION_HEADER, id);
         response
     }
 
     fn capabilities(&self) -> Value {
-        let yes = !self.is(Defect::AdvertisesNothing);
+        let advertised = !self.has(Fault::AdvertisesNothing);
         json!({
-            "tools": { "listChanged": yes },
-            "prompts": { "listChanged": yes },
-            "resources": { "listChanged": yes, "subscribe": yes },
+            "tools": { "listChanged": advertised },
+            "prompts": { "listChanged": advertised },
+            "resources": { "listChanged": advertised, "subscribe": advertised },
         })
     }
 
-    /// How often a fresh client is told of each list.
+    /// The number of announcements of each list to a fresh client.
     fn announcements(&self) -> usize {
-        if self.is(Defect::FloodsFreshSessions) {
-            5
-        } else {
-            1
+        match self.fault {
+            Fault::FloodsFreshSessions => 5,
+            _ => 1,
         }
     }
 
@@ -256,7 +262,7 @@ impl Shared {
         let session = clients.sessions.get_mut(session).expect("it is there");
         for kind in LISTS {
             for _ in 0..self.announcements() {
-                session.tell(list_changed(kind));
+                session.send(list_changed(kind));
             }
         }
     }
@@ -264,7 +270,7 @@ impl Shared {
     fn answer(&self, session: &str, method: &str, params: &Value, modern: bool) -> Result<Value, i64> {
         let unknown_resource = if modern { -32602 } else { -32002 };
         let lists = method.ends_with("/list");
-        if lists && params["cursor"].is_string() && !self.is(Defect::AcceptsCursors) {
+        if lists && params["cursor"].is_string() && !self.has(Fault::AcceptsCursors) {
             return Err(-32602);
         }
         let known = params["uri"] == URI;
@@ -286,57 +292,52 @@ impl Shared {
             "resources/read" => Err(unknown_resource),
             "resources/subscribe" | "resources/unsubscribe" if !modern => self
                 .subscribe(session, method, known)
-                .map_err(|()| match self.defect {
-                    Defect::PromisesSubscribe => -32601,
+                .map_err(|()| match self.fault {
+                    Fault::PromisesSubscribe => -32601,
                     _ => unknown_resource,
                 }),
-            _ if self.is(Defect::WrongMethodCode) => Err(-32000),
+            _ if self.has(Fault::WrongMethodCode) => Err(-32000),
             _ => Err(-32601),
         }
     }
 
     fn subscribe(&self, session: &str, method: &str, known: bool) -> Result<Value, ()> {
-        if self.is(Defect::PromisesSubscribe) {
+        if self.has(Fault::PromisesSubscribe) {
             return Err(());
         }
         let on = method == "resources/subscribe";
-        if !known && !self.is(Defect::AcceptsUnknownUris) {
+        if !known && !self.has(Fault::AcceptsUnknownUris) {
             return Err(());
         }
-        if known && (on || !self.is(Defect::IgnoresUnsubscribe)) {
+        if known && (on || !self.has(Fault::IgnoresUnsubscribe)) {
             let mut clients = self.clients();
             clients.sessions.get_mut(session).expect("it is there").subscribed = on;
         }
         Ok(json!({}))
     }
 
-    fn stream(&self, session: &str) -> Response {
+    fn open_stream(&self, session: &str) -> Response {
         let mut clients = self.clients();
         let Some(session) = clients.sessions.get_mut(session) else {
             return empty(StatusCode::NOT_FOUND);
         };
         let (sender, receiver) = mpsc::channel(1000);
         session.stream = Some(sender);
-        for message in std::mem::take(&mut session.due) {
-            session.tell(message);
+        for message in std::mem::take(&mut session.waiting) {
+            session.send(message);
         }
-        events(receiver)
+        event_stream(receiver)
     }
 
     fn listen(&self, message: &Value) -> Response {
         let (stream, receiver) = mpsc::channel(1000);
         let asked = &message["params"]["notifications"];
-        let uris = asked["resourceSubscriptions"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        let known = |uri: &Value| uri == URI || self.is(Defect::AcceptsUnknownUris);
         let mut filter = asked.clone();
-        if !uris.is_empty() {
-            filter["resourceSubscriptions"] = uris.into_iter().filter(known).collect();
+        if let Some(uris) = filter["resourceSubscriptions"].as_array_mut() {
+            uris.retain(|uri| uri == URI || self.has(Fault::AcceptsUnknownUris));
         }
         let mut granted = filter.clone();
-        if self.is(Defect::AcknowledgesMore) {
+        if self.has(Fault::AcknowledgesMore) {
             granted["promptsListChanged"] = json!(true);
             granted["resourceSubscriptions"] = json!([URI, "bad://more"]);
         }
@@ -347,73 +348,73 @@ impl Shared {
         };
         let acknowledged = json!({
             "jsonrpc": "2.0",
-            "method": "notifications/subscriptions/acknowledged",
+            "method": ACKNOWLEDGED,
             "params": { "notifications": granted },
         });
-        let announce = || {
-            for kind in LISTS {
-                for _ in 0..self.announcements() {
-                    self.tell_listen_list(&listen, kind);
-                }
-            }
-        };
-        if self.is(Defect::AcknowledgesLate) {
-            announce();
-            self.tell_listen(&listen, acknowledged);
+        if self.has(Fault::AcknowledgesLate) {
+            self.announce_lists_on(&listen);
+            self.send_on(&listen, acknowledged);
         } else {
-            self.tell_listen(&listen, acknowledged);
-            announce();
+            self.send_on(&listen, acknowledged);
+            self.announce_lists_on(&listen);
         }
         self.clients().listens.push(listen);
-        events(receiver)
+        event_stream(receiver)
     }
 
-    fn tell_listen(&self, listen: &Listen, mut message: Value) {
-        message["params"]["_meta"] = match (self.defect, &listen.id) {
-            (Defect::Untagged, _) => json!({}),
-            (Defect::TagsAsText, Value::Number(id)) => json!({ SUBSCRIPTION_ID: id.to_string() }),
-            (_, id) => json!({ SUBSCRIPTION_ID: id }),
-        };
-        // The client may have gone.
-        listen.stream.try_send(message).unwrap_or_default();
-    }
-
-    fn tell_listen_list(&self, listen: &Listen, kind: &str) {
-        if listen.filter[format!("{kind}ListChanged")] == true {
-            self.tell_listen(listen, list_changed(kind));
+    fn announce_lists_on(&self, listen: &Listen) {
+        for kind in LISTS {
+            for _ in 0..self.announcements() {
+                self.announce_list_on(listen, kind);
+            }
         }
     }
 
-    fn tell_list(&self, kind: &str) {
+    fn send_on(&self, listen: &Listen, mut message: Value) {
+        message["params"]["_meta"] = match (self.fault, &listen.id) {
+            (Fault::Untagged, _) => json!({}),
+            (Fault::TagsAsText, Value::Number(id)) => json!({ SUBSCRIPTION_ID_META_KEY: id.to_string() }),
+            (_, id) => json!({ SUBSCRIPTION_ID_META_KEY: id }),
+        };
+        send(&listen.stream, message);
+    }
+
+    fn announce_list_on(&self, listen: &Listen, kind: &str) {
+        if listen.filter[format!("{kind}ListChanged")] == true {
+            self.send_on(listen, list_changed(kind));
+        }
+    }
+
+    fn announce_list(&self, kind: &str) {
         let mut clients = self.clients();
         for session in clients.sessions.values_mut() {
-            session.tell(list_changed(kind));
+            session.send(list_changed(kind));
         }
         for listen in &clients.listens {
-            self.tell_listen_list(listen, kind);
+            self.announce_list_on(listen, kind);
         }
     }
 
-    fn changed(&self) {
-        let times = match self.defect {
-            Defect::NeverTells => 0,
-            Defect::TellsTwice => 2,
+    fn announce_update(&self) {
+        let times = match self.fault {
+            Fault::NeverAnnounces => 0,
+            Fault::AnnouncesTwice => 2,
             _ => 1,
         };
         let update = json!({
             "jsonrpc": "2.0",
-            "method": "notifications/resources/updated",
+            "method": RESOURCE_UPDATED,
             "params": { "uri": URI },
         });
         let mut clients = self.clients();
         for _ in 0..times {
             for session in clients.sessions.values_mut().filter(|session| session.subscribed) {
-                session.tell(update.clone());
+                session.send(update.clone());
             }
             for listen in &clients.listens {
                 let uris = listen.filter["resourceSubscriptions"].as_array();
-                if uris.is_some_and(|uris| uris.contains(&json!(URI))) {
-                    self.tell_listen(listen, update.clone());
+                if uris.into_iter().flatten().any(|uri| uri == URI) {
+                    self.send_on(listen, update.clone());
                 }
             }
         }
@@ -421,12 +422,18 @@ impl Shared {
 }
 
 impl Session {
-    fn tell(&mut self, message: Value) {
+    fn send(&mut self, message: Value) {
         match &self.stream {
-            // The client may have gone.
-            Some(stream) => stream.try_send(message).unwrap_or_default(),
-            None => self.due.push(message),
+            Some(stream) => send(stream, message),
+            None => self.waiting.push(message),
         }
+    }
+}
+
+/// Sends a message; one to a client that has gone is lost.
+fn send(stream: &Sender, message: Value) {
+    if let Err(TrySendError::Full(message)) = stream.try_send(message) {
+        panic!("the queue of a stream has no room for {message}");
     }
 }
 
@@ -447,8 +454,8 @@ fn json_response(status: StatusCode, body: &Value) -> Response {
     response.body(Body::from(body.to_string())).expect("a response")
 }
 
-/// A stream that begins with a comment, as keep-alives are.
-fn events(receiver: mpsc::Receiver<Value>) -> Response {
+/// Returns the response with a stream, which begins with a comment as servers send for keep-alive.
+fn event_stream(receiver: mpsc::Receiver<Value>) -> Response {
     let first = stream::once(async { Ok::<_, std::io::Error>(": hello\n\n".to_owned()) });
     let rest = stream::unfold(receiver, |mut receiver| async move {
         let message = receiver.recv().await?;
