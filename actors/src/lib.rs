@@ -1,8 +1,8 @@
 //! The bus of Tidings: resources and lists, their versions, and the subscribers that are notified of changes.
 //!
-//! A change walks one way through the actors, Registry → Etag → Publisher → outbox, because one direction gives every
-//! subscriber the same order without a lock. Publishers and subscribers hold one handle, [`Bus`]; the actor framework
-//! is no part of the public interface, and neither is any protocol, socket or file.
+//! A change walks one way through the actors, Registry → Etag → Publisher → outbox, because one direction
+//! gives every subscriber the same order without a lock. Publishers and subscribers hold one handle, [`Bus`];
+//! the actor framework is no part of the public interface, and neither is any protocol, socket or file.
 //!
 //! The modules below are listed from top to bottom: each imports only modules below it.
 
@@ -32,8 +32,8 @@ pub use runtime::Shard;
 pub use session::Session;
 pub use versions::{Checkpoint, Line, Record, Store};
 
-/// Subscribers without a session, such as logs, files and webhooks: implement [`Subscriber`](attach::Subscriber) and
-/// hand it to [`Bus::attach`].
+/// Subscribers without a session, such as logs, files and webhooks: implement
+/// [`Subscriber`](attach::Subscriber) and hand it to [`Bus::attach`].
 pub mod attach {
     pub use crate::sink::{
         AttachError, AttachOptions, AttachedInfo, Attachment, Delivery, DeliveryClass, Gap, Health, Overflow,
@@ -41,8 +41,8 @@ pub mod attach {
     };
 }
 
-/// The traits behind readers, lists, prompts and tools. Closures implement most of them, so a program names them only
-/// to keep state beside the callback.
+/// The traits behind readers, lists, prompts and tools. Closures implement most of them, so a program names
+/// them only to keep state beside the callback.
 pub mod callback {
     pub use crate::model::{
         CallEvent, CallObserver, CallTool, ListTemplate, ReadBody, ReadTemplate, RenderPrompt, WithContext,
@@ -57,7 +57,8 @@ pub mod status {
     };
 }
 
-/// The steps of one notice, for subscribers attached with [`AttachOptions::trace`](attach::AttachOptions::trace).
+/// The steps of one notice, for subscribers attached with
+/// [`AttachOptions::trace`](attach::AttachOptions::trace).
 pub mod trace {
     pub use crate::model::{SkipReason, SubscriberRef, Trace, TraceStep, TraceSubject};
 }

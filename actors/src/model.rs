@@ -1,6 +1,7 @@
-//! The values that publishers, subscribers and actors exchange: names, versions, content, lists, errors and limits.
+//! The values that publishers, subscribers and actors exchange: names, versions, content, lists, errors and
+//! limits.
 //!
-//! Nothing here imports a module outside this one, so every other module may use it.
+//! Nothing here imports a module outside this one, so every other module may use it without making a circle.
 
 mod uri;
 mod uri_template;

@@ -352,13 +352,18 @@ impl Outbox {
     fn trace_handed_out(&self, entry: &OutboxEntry) {
         match entry {
             OutboxEntry::Updated(notice) if notice.traced => {
-                let (who, after) = (self.subscriber_ref(), Some(notice.at.elapsed()));
-                self.tracer.notice(notice, TraceStep::HandedOut { who, after });
+                let subscriber = self.subscriber_ref();
+                let after = Some(notice.at.elapsed());
+                self.tracer
+                    .notice(notice, TraceStep::HandedOut { subscriber, after });
             }
             OutboxEntry::Updated(_) => {}
             OutboxEntry::ListChanged(kind) => self.tracer.list(*kind, None, || {
-                let who = self.subscriber_ref();
-                TraceStep::HandedOut { who, after: None }
+                let subscriber = self.subscriber_ref();
+                TraceStep::HandedOut {
+                    subscriber,
+                    after: None,
+                }
             }),
         }
     }
@@ -370,13 +375,14 @@ impl Outbox {
         }
         let state = self.lock();
         for notice in state.set.pending_notices().filter(|notice| notice.traced) {
-            let who = self.subscriber_ref();
-            self.tracer.notice(notice, TraceStep::Dropped { who, reason });
+            let subscriber = self.subscriber_ref();
+            self.tracer
+                .notice(notice, TraceStep::Dropped { subscriber, reason });
         }
         for kind in state.set.pending_lists() {
             self.tracer.list(kind, None, || {
-                let who = self.subscriber_ref();
-                TraceStep::Dropped { who, reason }
+                let subscriber = self.subscriber_ref();
+                TraceStep::Dropped { subscriber, reason }
             });
         }
     }

@@ -285,7 +285,7 @@ impl Handler<FanOut> for Publisher {
         if let Some(notice) = &fan.notice {
             let subscribers = self.table.subscribers(&notice.uri);
             let apart = (subscribers.len() >= APART_MIN)
-                .then(|| Arc::new(notice.apart(self.table.shared(&notice.uri))));
+                .then(|| Arc::new(notice.copy_for_shard(self.table.shared(&notice.uri))));
             let notice = apart.as_ref().unwrap_or(notice);
             for (outbox, slot) in subscribers {
                 let marked = outbox.mark(slot, notice, now);
@@ -326,16 +326,23 @@ impl Handler<FanOut> for Publisher {
 
 /// What a trace says of an outbox that was looked at.
 fn marked_step(outbox: &Outbox, marked: MarkResult) -> TraceStep {
-    let who = outbox.subscriber_ref();
-    match marked {
-        MarkResult::New => TraceStep::MarkResult {
-            who,
+    let subscriber = outbox.subscriber_ref();
+    match (marked, outbox.ended()) {
+        (MarkResult::New, _) => TraceStep::Marked {
+            subscriber,
             conflated: false,
         },
-        MarkResult::Conflated => TraceStep::MarkResult { who, conflated: true },
-        MarkResult::Ignored => TraceStep::Skipped {
-            who,
-            why: outbox.ended().map_or(SkipReason::Known, SkipReason::Ended),
+        (MarkResult::Conflated, _) => TraceStep::Marked {
+            subscriber,
+            conflated: true,
+        },
+        (MarkResult::Ignored, None) => TraceStep::Skipped {
+            subscriber,
+            reason: SkipReason::Known,
+        },
+        (MarkResult::Ignored, Some(end)) => TraceStep::Skipped {
+            subscriber,
+            reason: SkipReason::Ended(end),
         },
     }
 }

@@ -74,7 +74,7 @@ impl Reporter {
 }
 
 impl CallObserver for Reporter {
-    fn tell(&self, event: CallEvent) -> BoxFuture<()> {
+    fn observe(&self, event: CallEvent) -> BoxFuture<()> {
         let call = self.call.clone();
         Box::pin(async move { call.send(event).await })
     }

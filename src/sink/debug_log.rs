@@ -189,13 +189,13 @@ impl<'a> Entry<'a> {
             }
             TraceSubject::List(kind) => self.list = Some(kind.name()),
         }
-        if let Some(who) = trace.step.who() {
+        if let Some(who) = trace.step.subscriber() {
             self.who(who);
         }
         match &trace.step {
             TraceStep::Changed(kind) => self.kind = Some(kind.name()),
             TraceStep::Fanned { notified } => self.told = Some(*notified),
-            TraceStep::Skipped { why, .. } => self.why = Some(skipped(*why)),
+            TraceStep::Skipped { reason, .. } => self.why = Some(skipped(*reason)),
             TraceStep::Dropped { reason, .. } => self.why = Some(reason.name()),
             TraceStep::HandedOut { after, .. } => {
                 self.after_us = after.map(|after| u64::try_from(after.as_micros()).unwrap_or(u64::MAX));

@@ -457,7 +457,7 @@ async fn a_trace_says_what_became_of_a_notice_for_whom_and_why_not() {
     assert!(
         traces
             .iter()
-            .filter_map(|trace| trace.step.who())
+            .filter_map(|trace| trace.step.subscriber())
             .all(|who| who.id == id && &*who.label == "test")
     );
     assert!(matches!(

@@ -82,7 +82,7 @@ impl Builder {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             checkpoint.epoch = now.as_millis() as u64;
         }
-        let limits = Arc::new(limits.checked());
+        let limits = Arc::new(limits.at_least_minimum());
         let metrics = Metrics::register(limits.shard_count());
         let admission = Admission::counted(limits.in_flight_max, &metrics);
         let places = Arc::new(Semaphore::new(limits.sessions_max));

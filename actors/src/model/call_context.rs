@@ -1,8 +1,7 @@
-//! What a running call may tell its caller.
+//! Progress and log messages of a running tool call.
 //!
-//! Owns: [`CallContext`], which a tool's handler is handed beside its arguments, and the port behind it. Never: knows
-//! how a caller is told, or whether it asked to be. Handlers report; whoever serves the call implements
-//! [`CallObserver`] and passes on what the caller asked for.
+//! Tools report through [`CallContext`]; the endpoint that serves the call implements [`CallObserver`] and
+//! forwards only the events that its client asked for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,22 +10,22 @@ use serde_json::Value;
 
 use super::callback::BoxFuture;
 
-/// How severe a log message is: the levels of syslog (RFC 5424), least severe first, which is also their order.
+/// The severity of a log message, from syslog (RFC 5424). The order of the variants is the order of severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogLevel {
-    /// For whoever looks for the cause of something.
+    /// Details that help to find the cause of a problem.
     Debug,
-    /// What happens in the ordinary course.
+    /// Normal operation.
     Info,
-    /// Ordinary, but worth noting.
+    /// Normal, but worth noting.
     Notice,
-    /// May lead to an error.
+    /// A condition that may lead to an error.
     Warning,
-    /// Something failed.
+    /// An operation failed.
     Error,
-    /// A part of the system is broken.
+    /// A component of the system has failed.
     Critical,
-    /// Somebody has to act at once.
+    /// An operator has to act at once.
     Alert,
     /// The system is unusable.
     Emergency,
@@ -46,44 +45,44 @@ impl LogLevel {
     ];
 }
 
-/// Something that a running call tells.
+/// One report of a running call.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum CallEvent {
-    /// How far it has come.
+    /// The progress of the call.
     Progress {
-        /// What is done, in a unit of the tool's choosing.
+        /// The amount done so far, in a unit that the tool chooses.
         progress: f64,
-        /// What there is to do, in the same unit, if that is known.
+        /// The total amount in the same unit, if the tool knows it.
         total: Option<f64>,
-        /// What is being done, for people.
+        /// The current step, as text for people.
         message: Option<String>,
     },
     /// A log message.
     Log {
-        /// How severe it is.
+        /// The severity.
         level: LogLevel,
-        /// Which part of the tool speaks.
+        /// The part of the tool that logs.
         logger: Option<String>,
-        /// What it says: a text, or any other value.
+        /// The message: text or any other JSON value.
         data: Value,
     },
 }
 
-/// Passes on what a running call tells; implemented by whoever serves the call.
+/// Forwards the reports of a running call to its client.
 pub trait CallObserver: Send + Sync + 'static {
-    /// Tells the caller, if it asked for events of this kind. Resolves when the event was handed to the connection,
-    /// which may take as long as the caller takes to read, or when nobody will ever read it.
-    fn tell(&self, event: CallEvent) -> BoxFuture<()>;
+    /// Forwards `event` if the client asked for events of its kind. Resolves once the connection has taken
+    /// the event or can never take it, so it may take as long as the client takes to read.
+    fn observe(&self, event: CallEvent) -> BoxFuture<()>;
 }
 
-/// The running call, as its handler sees it.
+/// A running call, as its handler sees it.
 ///
-/// Both methods do nothing when the caller did not ask to be told, so a handler need not know. A handler cannot flood
-/// its caller: each message is awaited until the connection has taken it, one at a time for all clones of the context,
-/// so a handler runs no faster than its caller reads, and nothing piles up. When the caller is gone, has cancelled the
-/// call, or has been answered, both return at once and say nothing; a handler that should stop then must notice by
-/// other means.
+/// Both methods do nothing if the client did not ask for reports, so a handler calls them unconditionally. A
+/// handler cannot flood its client: each report is awaited until the connection has taken it, one at a time
+/// for all clones of the context, so a handler runs no faster than its client reads. After the client has
+/// disconnected, cancelled the call or received its answer, both methods return at once; a handler that
+/// should stop then has to notice it by other means.
 ///
 /// ```
 /// use serde_json::{Map, Value};
@@ -103,32 +102,33 @@ pub struct CallContext {
 }
 
 impl CallContext {
-    /// The context of a call that `observer` serves. That of a call which nobody follows is `CallContext::default()`.
+    /// Creates the context of a call whose reports go to `observer`. Use `CallContext::default()` to discard
+    /// them.
     pub fn new(observer: Arc<dyn CallObserver>) -> CallContext {
         CallContext {
             observer: Some(observer),
         }
     }
 
-    /// Tells how far the call has come: `progress` of `total`, in a unit of the tool's choosing. It has to grow with
-    /// each message; one that does not, or is no finite number, is left out.
+    /// Reports `progress` out of `total`, in a unit that the tool chooses. MCP requires that progress grows
+    /// with each report, so a value that does not grow, or is not finite, is skipped.
     pub async fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         if let Some(observer) = &self.observer {
-            let message = message.map(str::to_owned);
             let event = CallEvent::Progress {
                 progress,
                 total,
-                message,
+                message: message.map(str::to_owned),
             };
-            observer.tell(event).await;
+            observer.observe(event).await;
         }
     }
 
-    /// Sends a log message, if the caller wants messages of this level. It may reach a model: no secrets.
+    /// Sends a log message if the client wants messages of this level. A model may read it, so it must not
+    /// contain secrets.
     pub async fn log(&self, level: LogLevel, logger: Option<&str>, data: Value) {
         if let Some(observer) = &self.observer {
             let logger = logger.map(str::to_owned);
-            observer.tell(CallEvent::Log { level, logger, data }).await;
+            observer.observe(CallEvent::Log { level, logger, data }).await;
         }
     }
 }
@@ -149,18 +149,18 @@ mod tests {
     use std::sync::Mutex;
 
     #[derive(Default)]
-    struct Notebook(Arc<Mutex<Vec<CallEvent>>>);
+    struct RecordingObserver(Arc<Mutex<Vec<CallEvent>>>);
 
-    impl CallObserver for Notebook {
-        fn tell(&self, event: CallEvent) -> BoxFuture<()> {
+    impl CallObserver for RecordingObserver {
+        fn observe(&self, event: CallEvent) -> BoxFuture<()> {
             let events = self.0.clone();
             Box::pin(async move { events.lock().unwrap().push(event) })
         }
     }
 
-    fn busy() -> Tool {
+    fn reporting_tool() -> Tool {
         Tool::with_context(
-            "busy",
+            "reporting",
             |arguments: Map<String, Value>, context: CallContext| async move {
                 context.progress(1.0, Some(2.0), Some("half")).await;
                 context.progress(2.0, None, None).await;
@@ -173,10 +173,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_handler_tells_reaches_the_observer_in_order() {
-        let notebook = Arc::new(Notebook::default());
+    async fn reports_reach_the_observer_in_order() {
+        let observer = Arc::new(RecordingObserver::default());
         let arguments = Map::from_iter([("a".to_owned(), json!(1))]);
-        let answer = busy().call(arguments, CallContext::new(notebook.clone())).await;
+        let answer = reporting_tool()
+            .call(arguments, CallContext::new(observer.clone()))
+            .await;
         assert_eq!(answer.unwrap(), ToolOutput::text("done"));
         let expected = [
             CallEvent::Progress {
@@ -195,18 +197,18 @@ mod tests {
                 data: json!({ "a": 1 }),
             },
         ];
-        assert_eq!(*notebook.0.lock().unwrap(), expected);
+        assert_eq!(*observer.0.lock().unwrap(), expected);
     }
 
     #[tokio::test]
-    async fn a_call_that_nobody_follows_runs_the_same() {
-        let answer = busy().call(Map::new(), CallContext::default()).await;
+    async fn call_without_observer_runs_unchanged() {
+        let answer = reporting_tool().call(Map::new(), CallContext::default()).await;
         assert_eq!(answer.unwrap(), ToolOutput::text("done"));
     }
 
     #[test]
-    fn levels_are_ordered_by_severity() {
-        assert!(LogLevel::ALL.is_sorted_by(|milder, graver| milder < graver));
+    fn log_levels_are_ordered_by_severity() {
+        assert!(LogLevel::ALL.is_sorted_by(|lower, higher| lower < higher));
         let indexed = LogLevel::ALL.iter().enumerate();
         assert!(indexed.into_iter().all(|(index, level)| *level as usize == index));
     }

@@ -1,7 +1,5 @@
-//! The shapes of what publishers plug in.
-//!
-//! Owns: the future and error types that readers, lists and handlers share, and how a panic in one of them becomes
-//! its error. Never: runs any of them inside the actors; the task that asked for a read or a list does.
+//! The future and error types that readers, lists, prompts and tools share, and the isolation of their
+//! panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -10,19 +8,29 @@ use std::task::Poll;
 /// A boxed future that can move between threads.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What a callback may fail with. Its text reaches the client that asked.
+/// The error of a callback. Its text is sent to the client that made the request.
 pub type CallbackError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Runs a callback. A panic in it is its error: it hurts whoever asked, and only with an answer.
+/// Runs a callback and turns a panic in it into an error, so that it fails one request and not the task
+/// around it.
 pub(crate) async fn run_callback<T>(
     start: impl FnOnce() -> BoxFuture<Result<T, CallbackError>>,
 ) -> Result<T, CallbackError> {
-    let panicked = || CallbackError::from("its callback panicked");
-    let mut running = catch_unwind(AssertUnwindSafe(start)).map_err(|_panic| panicked())?;
-    // After a panic the future is never polled again, so nobody sees what it left half done.
-    let poll = |cx: &mut std::task::Context<'_>| {
-        catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx)))
-            .unwrap_or_else(|_panic| Poll::Ready(Err(panicked())))
+    let mut running = match catch_unwind(AssertUnwindSafe(start)) {
+        Ok(running) => running,
+        Err(_panic) => return Err(panicked()),
     };
-    std::future::poll_fn(poll).await
+    // The assertion holds because the future is never polled again after a panic, so its broken state is
+    // never seen.
+    std::future::poll_fn(
+        |cx| match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx))) {
+            Ok(poll) => poll,
+            Err(_panic) => Poll::Ready(Err(panicked())),
+        },
+    )
+    .await
+}
+
+fn panicked() -> CallbackError {
+    CallbackError::from("its callback panicked")
 }

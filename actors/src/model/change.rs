@@ -1,35 +1,34 @@
-//! What publishers say, and what they are answered.
-//!
-//! Owns: [`Change`], [`Condition`], [`Outcome`] and their twins for lists. Never: decides whether a change is one
-//! (the catalog does).
+//! Changes that publishers request, the conditions under which they apply, and their outcomes.
 
 use std::sync::Arc;
 
+use super::digest::Digest;
 use super::etag::Etag;
+use super::list::ListKind;
 use super::prompt::Prompt;
 use super::resource::Resource;
 use super::template::ResourceTemplate;
 use super::tool::Tool;
 use super::uri::ResourceUri;
 
-/// Something a publisher says about a resource.
+/// A change to one resource.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// It exists from now on; fails when it does already.
+    /// Creates the resource; fails if it exists.
     Register(Resource),
-    /// It is now this; fails when it does not exist.
+    /// Replaces the resource; fails if it does not exist.
     Update(Resource),
-    /// It is now this, whether or not it existed.
+    /// Creates or replaces the resource.
     Upsert(Resource),
-    /// It changed, though the bus cannot see how: its reader would answer something else, or the publisher says so.
-    /// The one change that is believed rather than decided by digest.
+    /// Moves the resource to a new version although the bus sees no difference, because its reader would
+    /// return something else. This is the only change that is not checked against a digest.
     Touch(ResourceUri),
-    /// It is gone.
+    /// Removes the resource.
     Remove(ResourceUri),
 }
 
 impl Change {
-    /// The resource it speaks of.
+    /// The URI of the resource to change.
     pub fn uri(&self) -> &ResourceUri {
         match self {
             Change::Register(resource) | Change::Update(resource) | Change::Upsert(resource) => {
@@ -40,66 +39,67 @@ impl Change {
     }
 }
 
-/// What must hold for a change to be made.
+/// The condition under which a change is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Condition {
-    /// Nothing.
+    /// Applies in any case.
     #[default]
     Always,
-    /// The resource is at this revision, as a [`Snapshot`](crate::Snapshot) told it.
+    /// Applies if the resource is still at this generation, as read from a [`Snapshot`](crate::Snapshot).
     Generation(u64),
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
-    /// The etag the resource has now.
+    /// The etag of the resource after the change.
     pub etag: Etag,
-    /// Whether anything changed: the content, the description, or that it exists at all.
+    /// True if the content, the description or the existence of the resource changed.
     pub changed: bool,
-    /// Whether it did not exist before.
+    /// True if the resource did not exist before.
     pub created: bool,
-    /// How many subscribers to this URI were told; those who had an older notice pending included.
+    /// The number of subscribers notified, including those that had an older notice of this URI pending.
     pub notified: usize,
 }
 
-/// Something a publisher says about a list other than that of resources.
+/// A change to the tools, the prompts or the templates.
 #[derive(Debug, Clone)]
 pub(crate) enum ListChange {
-    /// This tool exists from now on, in place of one of the same name.
+    /// Adds a tool, or replaces the one with its name.
     PutTool(Arc<Tool>),
-    /// These are all the tools.
+    /// Replaces all tools.
     ReplaceTools(Vec<Arc<Tool>>),
-    /// There is no such tool any more.
+    /// Removes the tool with this name.
     RemoveTool(String),
-    /// These tools are gone, and then those exist: one change, made as a whole or not at all.
+    /// Removes some tools, then adds others, as one change that is applied completely or not at all.
     ChangeTools {
         puts: Vec<Arc<Tool>>,
         removes: Vec<String>,
     },
-    /// This prompt exists from now on, in place of one of the same name.
+    /// Adds a prompt, or replaces the one with its name.
     PutPrompt(Arc<Prompt>),
-    /// These are all the prompts.
+    /// Replaces all prompts.
     ReplacePrompts(Vec<Arc<Prompt>>),
-    /// There is no such prompt any more.
+    /// Removes the prompt with this name.
     RemovePrompt(String),
-    /// These prompts are gone, and then those exist: one change, made as a whole or not at all.
+    /// Removes some prompts, then adds others, as one change that is applied completely or not at all.
     ChangePrompts {
         puts: Vec<Arc<Prompt>>,
         removes: Vec<String>,
     },
-    /// This template exists from now on, in place of the same one; its members listed now have this digest.
-    PutTemplate(Arc<ResourceTemplate>, Option<crate::model::digest::Digest>),
-    /// There is no such template any more.
+    /// Adds a template, or replaces the one with its text. The digest covers the members that it lists now.
+    PutTemplate(Arc<ResourceTemplate>, Option<Digest>),
+    /// Removes the template with this text.
     RemoveTemplate(String),
-    /// What somebody else lists of this kind has this digest now; none: nothing.
-    Foreign(crate::model::list::ListKind, Option<crate::model::digest::Digest>),
-    /// The members that this template lists now have this digest.
-    Listed(String, crate::model::digest::Digest),
+    /// Sets the digest of the items of this kind that another server of the process lists; `None` if it lists
+    /// none.
+    Foreign(ListKind, Option<Digest>),
+    /// Sets the digest of the members that the template with this text lists.
+    Listed(String, Digest),
 }
 
 impl ListChange {
-    /// Whether it is about what tools there are.
+    /// Returns true if this change concerns the tools.
     pub(crate) fn is_of_tools(&self) -> bool {
         matches!(
             self,
@@ -111,11 +111,11 @@ impl ListChange {
     }
 }
 
-/// What became of a change to a list.
+/// The result of a change to a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListOutcome {
-    /// Whether the list is another one now.
+    /// True if the list has another hash than before.
     pub changed: bool,
-    /// How many subscribers were told, or will be when they next can be.
+    /// The number of subscribers notified, now or as soon as their outbox is read.
     pub notified: usize,
 }

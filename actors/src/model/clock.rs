@@ -1,7 +1,6 @@
-//! When something happened, in eight bytes: milliseconds of the process's own monotonic clock.
+//! Monotonic time of the process in eight bytes.
 //!
-//! Owns: [`MonotonicMillis`]. Never: tells the time of day. Sessions keep several of these, so an `Instant` of twice the size,
-//! which an `Option` makes half as large again, is too much.
+//! An `Instant` takes 16 bytes and cannot be stored in an atomic; every session stores several times.
 
 use std::num::NonZeroU64;
 use std::sync::OnceLock;
@@ -9,28 +8,29 @@ use std::time::{Duration, Instant};
 
 static START: OnceLock<Instant> = OnceLock::new();
 
-/// A point in the life of the process, to the millisecond.
+/// A point in time in milliseconds since the first call of [`MonotonicMillis::now`], plus one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MonotonicMillis(NonZeroU64);
 
 impl MonotonicMillis {
-    /// Now. The first call of a process makes its clock begin.
+    /// Returns the current time.
     pub(crate) fn now() -> MonotonicMillis {
         let millis = START.get_or_init(Instant::now).elapsed().as_millis() as u64;
+        // Adding one keeps 0 free, so an `Option` takes no more room and an atomic can say "never".
         MonotonicMillis(NonZeroU64::MIN.saturating_add(millis))
     }
 
-    /// How long after `earlier` this is; zero when it is before.
+    /// Returns the time passed since `earlier`, or zero if `earlier` is later.
     pub(crate) fn since(self, earlier: MonotonicMillis) -> Duration {
         Duration::from_millis(self.0.get().saturating_sub(earlier.0.get()))
     }
 
-    /// The number that stands for it.
+    /// Returns the number to store in an atomic; it is never 0.
     pub(crate) fn to_bits(self) -> u64 {
         self.0.get()
     }
 
-    /// The moment that `bits` stand for; 0 stands for none.
+    /// Reads a number written by [`to_bits`](Self::to_bits); 0 means none.
     pub(crate) fn from_bits(bits: u64) -> Option<MonotonicMillis> {
         NonZeroU64::new(bits).map(MonotonicMillis)
     }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_in_order_and_none_costs_nothing() {
+    fn times_are_ordered_and_none_takes_no_room() {
         let one = MonotonicMillis::now();
         let later = one + Duration::from_secs(3);
         assert_eq!(later.since(one), Duration::from_secs(3));

@@ -1,14 +1,14 @@
-//! Content digests: how the bus knows that nothing changed.
+//! Digests of content, by which the bus detects that a change altered nothing.
 //!
-//! Owns: the digest of a body and the canonical text of JSON that digests are taken of. Never: leaves the process;
-//! the digest is not cryptographic (xxh3, 128 bits), since nobody gains by making his own change go unnoticed.
+//! The hash is xxh3 with 128 bits. It is not cryptographic, because a publisher that forges a collision only
+//! hides its own change.
 
 use serde_json::Value;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-/// How the length of a part is written.
+/// The bytes that the length of a part takes.
 const LEN_BYTES: usize = size_of::<u64>();
-/// Up to so many bytes are digested at once.
+/// The largest input, in bytes, that is hashed with one call.
 const AT_ONCE_MAX: usize = 240;
 
 /// The digest of some content. Equal digests mean equal content.
@@ -16,7 +16,8 @@ const AT_ONCE_MAX: usize = 240;
 pub struct Digest(pub u128);
 
 impl Digest {
-    /// Digests `parts` in order; each part's length is digested too, so moving bytes between parts shows.
+    /// Hashes `parts` in order, each after its length, so that moving bytes from one part to the next changes
+    /// the digest.
     pub fn of(parts: &[&[u8]]) -> Digest {
         let len: usize = parts.iter().map(|part| part.len() + LEN_BYTES).sum();
         if len <= AT_ONCE_MAX {
@@ -30,7 +31,8 @@ impl Digest {
         Digest(hasher.digest128())
     }
 
-    /// The same of parts that are short together: a hasher that takes one after the other costs more than they do.
+    /// Computes the same digest for short input. Setting up a streaming hasher would cost more than the
+    /// hashing.
     fn at_once(parts: &[&[u8]], len: usize) -> Digest {
         let mut all = [0; AT_ONCE_MAX];
         let mut rest = &mut all[..];
@@ -44,7 +46,7 @@ impl Digest {
         Digest(xxh3_128(&all[..len]))
     }
 
-    /// Digests a JSON value; the order of object keys does not matter.
+    /// Hashes a JSON value; the order of object keys does not matter.
     pub fn of_json(value: &Value) -> Digest {
         let mut text = Vec::with_capacity(256);
         write_canonical(value, &mut text);
@@ -52,10 +54,11 @@ impl Digest {
     }
 }
 
-/// Writes `value` with sorted keys and no spaces, whatever order its maps keep.
+/// Writes `value` with sorted keys and without spaces.
 fn write_canonical(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Object(map) => {
+            // serde_json keeps the order of insertion if any crate of the build enables `preserve_order`.
             let mut keys: Vec<_> = map.iter().collect();
             keys.sort_unstable_by_key(|(key, _)| *key);
             out.push(b'{');
@@ -89,16 +92,17 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn parts_do_not_run_together() {
+    fn boundaries_between_parts_change_the_digest() {
         assert_ne!(Digest::of(&[b"ab", b"c"]), Digest::of(&[b"a", b"bc"]));
         assert_ne!(Digest::of(&[b""]), Digest::of(&[]));
     }
 
-    /// Digests are kept by stores, so however they are taken they are the same.
+    /// Stores keep digests, so both ways to compute one must agree.
     #[test]
-    fn short_and_long_parts_are_digested_alike() {
+    fn short_and_long_input_have_the_same_digest() {
         for len in [0, 1, 8, 100, AT_ONCE_MAX - 2 * LEN_BYTES, AT_ONCE_MAX, 1_000] {
-            let (one, two) = (vec![b'a'; len / 2], vec![b'b'; len - len / 2]);
+            let one = vec![b'a'; len / 2];
+            let two = vec![b'b'; len - len / 2];
             let mut hasher = Xxh3::new();
             for part in [&one, &two] {
                 hasher.update(&(part.len() as u64).to_le_bytes());
@@ -109,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn key_order_is_no_change_and_everything_else_is() {
+    fn json_digest_ignores_only_the_order_of_keys() {
         let one: Value = serde_json::from_str(r#"{"a":1,"b":{"c":[1,2],"d":null}}"#).unwrap();
         let two: Value = serde_json::from_str(r#"{"b":{"d":null,"c":[1,2]},"a":1}"#).unwrap();
         assert_eq!(Digest::of_json(&one), Digest::of_json(&two));

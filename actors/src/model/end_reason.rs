@@ -1,32 +1,30 @@
-//! Why a subscriber ended.
-//!
-//! Owns: the reasons and their names, which are the labels of counters and logs. Never: words them for clients, who do
-//! not know what a bus is.
+//! The reasons for which a subscriber ends. Their names are labels of metrics and fields of logs; transports
+//! word them for their clients.
 
-/// Why a subscriber's outbox ended.
+/// The reason for which the outbox of a subscriber ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// The subscriber said so, or dropped its handle.
+    /// The subscriber closed it or dropped its handle.
     Closed,
-    /// It had neither a stream nor a request for too long.
+    /// It had neither a stream nor a request for longer than the idle time-out.
     Idle,
-    /// It had a stream that took nothing of what waited for it for too long.
+    /// Its stream took nothing of the pending entries for longer than the stall time-out.
     Stalled,
-    /// The connection of its stream was closed, since its far end took nothing of what was written for too long.
+    /// The connection of its stream was closed because the peer took no bytes for too long.
     WriteTimeout,
-    /// It reached the greatest age.
+    /// It reached the maximum age.
     Expired,
     /// An operator ended it.
     Evicted,
     /// The bus is shutting down; everything pending was handed out first.
     Shutdown,
-    /// An actor died.
+    /// A core actor died.
     Failed,
 }
 
 impl EndReason {
-    /// Every reason.
+    /// All reasons, in the order of the variants.
     pub const ALL: [EndReason; 8] = [
         EndReason::Closed,
         EndReason::Idle,
@@ -38,7 +36,7 @@ impl EndReason {
         EndReason::Failed,
     ];
 
-    /// The reason as it is written in labels and logs.
+    /// The reason as written in labels and logs.
     pub fn name(self) -> &'static str {
         match self {
             EndReason::Closed => "closed",
@@ -52,7 +50,7 @@ impl EndReason {
         }
     }
 
-    /// Whether the bus ended a subscriber that was still there, while it goes on serving the others.
+    /// Returns true if the bus ended a live subscriber and continues to serve the others.
     pub fn is_eviction(self) -> bool {
         matches!(self, EndReason::Stalled | EndReason::Expired | EndReason::Evicted)
     }
@@ -63,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_has_a_name_of_its_own_in_the_order_in_which_they_are_listed() {
+    fn names_are_unique_and_all_is_in_order() {
         let names: std::collections::BTreeSet<_> =
             EndReason::ALL.iter().map(|reason| reason.name()).collect();
         assert_eq!(names.len(), EndReason::ALL.len());

@@ -1,7 +1,6 @@
-//! What can go wrong at the bus, one enum per operation.
-//!
-//! Owns: the errors embedders see. Never: protocol codes; the faces map these to theirs in one place each.
+//! The errors of the bus, one enum per operation. Each protocol maps them to its own codes in one place.
 
+use super::callback::CallbackError;
 use super::uri::{InvalidUri, ResourceUri};
 
 /// The bus has stopped: it was shut down, or one of its actors died.
@@ -9,7 +8,7 @@ use super::uri::{InvalidUri, ResourceUri};
 #[error("the bus has stopped")]
 pub struct Closed;
 
-/// Why a change was refused. Nothing changed.
+/// The error of a refused change, which had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
@@ -19,13 +18,13 @@ pub enum PublishError {
     /// `update`, `touch` or `remove` of a URI that does not exist.
     #[error("Resource not found: {0}")]
     NotFound(ResourceUri),
-    /// The condition does not hold: the resource changed since it was read, or is there when it should not be.
+    /// The condition does not hold: the resource changed since it was read, or exists although it should not.
     #[error("resource changed since it was read: {0}; read it again")]
     Conflict(ResourceUri),
     /// The registry is full; see [`Limits`](crate::Limits).
     #[error("too many {what}: the limit is {max}; remove one or raise the limit")]
     TooMany {
-        /// What there are too many of.
+        /// The kind of item that is over the limit.
         what: &'static str,
         /// The limit.
         max: usize,
@@ -33,25 +32,25 @@ pub enum PublishError {
     /// The body is larger than [`Limits::body_bytes_max`](crate::Limits::body_bytes_max).
     #[error("body of {uri} has {len} bytes: the limit is {max}; shorten it or raise the limit")]
     BodyTooLarge {
-        /// Whose body.
+        /// The resource.
         uri: ResourceUri,
         /// Its size in bytes.
         len: usize,
         /// The limit in bytes.
         max: usize,
     },
-    /// Only from `try_publish`: as many requests as allowed are behind the door.
+    /// `try_publish` found as many requests in flight as are allowed.
     #[error("the bus is busy: {0} requests are in flight; try again or use publish, which waits")]
     Busy(usize),
-    /// The text given as URI is none.
+    /// The given text is not a URI.
     #[error(transparent)]
     InvalidUri(#[from] InvalidUri),
-    /// A template's lister failed while its first list was taken.
+    /// The lister of a template failed while the template was registered.
     #[error("template {template} cannot list its members: {message}")]
     Lister {
-        /// Whose lister.
+        /// The text of the template.
         template: String,
-        /// What it failed with.
+        /// The message of the lister.
         message: String,
     },
     /// The bus has stopped.
@@ -59,22 +58,22 @@ pub enum PublishError {
     Closed(#[from] Closed),
 }
 
-/// Why a read failed.
+/// The error of a failed read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// No such resource, and no template with such a member.
+    /// No resource has this URI, and no template has such a member.
     #[error("Resource not found: {0}")]
     NotFound(ResourceUri),
-    /// The resource's reader failed.
+    /// The reader of the resource failed.
     #[error("Resource could not be read: {uri}: {source}")]
     Reader {
-        /// Which resource.
+        /// The resource.
         uri: ResourceUri,
-        /// What the reader failed with.
-        source: crate::model::callback::CallbackError,
+        /// The error of the reader.
+        source: CallbackError,
     },
-    /// The text given as URI is none.
+    /// The given text is not a URI.
     #[error(transparent)]
     InvalidUri(#[from] InvalidUri),
     /// The bus has stopped.
@@ -82,20 +81,20 @@ pub enum ReadError {
     Closed(#[from] Closed),
 }
 
-/// Why a subscription was refused.
+/// The error of a refused subscription.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscribeError {
-    /// No such resource, and no template with such a member.
+    /// No resource has this URI, and no template has such a member.
     #[error("Resource not found: {0}")]
     NotFound(ResourceUri),
-    /// It exists but its publisher does not let clients subscribe.
+    /// The resource exists, but its publisher does not allow subscriptions.
     #[error("Resource not subscribable: {0}")]
     NotSubscribable(ResourceUri),
-    /// The subscriber has as many subscriptions as it may.
+    /// The subscriber has as many subscriptions as allowed.
     #[error("too many subscriptions: the limit is {0}; unsubscribe from something first")]
     TooMany(usize),
-    /// The text given as URI is none.
+    /// The given text is not a URI.
     #[error(transparent)]
     InvalidUri(#[from] InvalidUri),
     /// The session has ended, or the bus has stopped.
@@ -103,11 +102,12 @@ pub enum SubscribeError {
     Closed(#[from] Closed),
 }
 
-/// Why a session could not be opened.
+/// The error of a session that could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// As many sessions and streams as allowed are attached; see [`Limits::sessions_max`](crate::Limits::sessions_max).
+    /// As many sessions and streams as allowed are open; see
+    /// [`Limits::sessions_max`](crate::Limits::sessions_max).
     #[error("too many sessions: the limit is {0}; try again later")]
     TooMany(usize),
     /// The bus has stopped.
@@ -115,18 +115,18 @@ pub enum OpenError {
     Closed(#[from] Closed),
 }
 
-/// Why a store cannot go on.
+/// The error of a store that cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[error("the etag store failed: {0}")]
 pub struct StoreError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
 
-/// Why a bus could not be started.
+/// The error of a bus that could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The store cannot be read.
     #[error(transparent)]
-    Store(#[from] crate::model::error::StoreError),
+    Store(#[from] StoreError),
     /// A thread could not be started.
     #[error("a thread of the bus could not be started: {0}")]
     Thread(#[from] std::io::Error),

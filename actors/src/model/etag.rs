@@ -1,13 +1,10 @@
-//! The version a client can keep.
-//!
-//! Owns: the value `{version, updated_at}` and its text `v{version}-{unix seconds}`. Never: decides when a version
-//! moves (the ledger does) or what time it is.
+//! The etag of a resource, written `v{version}-{unix seconds}`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The version of one resource: a per-URI counter, and the time that tells equal counters of different server
-/// lives apart.
+/// The version of one resource: a counter per URI, and the time of the change. The time distinguishes equal
+/// counters of two runs of a server that keeps no store.
 ///
 /// ```
 /// use tidings_actors::Etag;
@@ -17,23 +14,27 @@ use std::str::FromStr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Etag {
-    /// Counts the changes of this URI; 0 for a URI nobody ever registered. The only part compared for order.
+    /// The number of changes of this URI; 0 for a URI that was never registered. Etags are ordered by it
+    /// alone.
     pub version: u64,
-    /// When this version came to be, in seconds since 1970-01-01 UTC.
+    /// The time of this version in seconds since 1970-01-01 UTC.
     pub updated_at: u64,
 }
 
 impl Etag {
-    /// The etag of a URI nobody ever registered: version 0.
+    /// The etag of a URI that was never registered.
     pub const UNKNOWN: Etag = Etag {
         version: 0,
         updated_at: 0,
     };
 
-    /// Whether a client that holds `client_etag` must read again: it holds none, or the encoded texts differ.
+    /// Returns true if a client that holds `client_etag` must read again: it holds none, or the texts differ.
     pub fn is_stale(&self, client_etag: Option<&str>) -> bool {
-        // Text, not numbers: `v03-7` is not what the bus handed out, so its holder is sent to read again.
-        client_etag.is_none_or(|held| held != self.to_string())
+        // Compares text, not numbers: the bus never wrote `v03-7`, so a client that holds it reads again.
+        match client_etag {
+            Some(held) => held != self.to_string(),
+            None => true,
+        }
     }
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for Etag {
     }
 }
 
-/// Text that is no etag.
+/// The error of a text that is not an etag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid etag {0:?}: expected v{{version}}-{{unix seconds}}, for example v3-1764000000")]
 pub struct InvalidEtag(pub String);
@@ -52,18 +53,20 @@ impl FromStr for Etag {
     type Err = InvalidEtag;
 
     fn from_str(text: &str) -> Result<Self, InvalidEtag> {
-        let parse = || {
-            let (version, updated_at) = text.strip_prefix('v')?.split_once('-')?;
-            Some(Etag {
-                version: version.parse().ok()?,
-                updated_at: updated_at.parse().ok()?,
-            })
-        };
-        // Only the canonical text is an etag, so that comparing texts and comparing values agree.
-        parse()
-            .filter(|etag| etag.to_string() == text)
-            .ok_or_else(|| InvalidEtag(text.chars().take(64).collect()))
+        match parse(text) {
+            // Only the canonical text is an etag, so that comparing texts and comparing values agree.
+            Some(etag) if etag.to_string() == text => Ok(etag),
+            _ => Err(InvalidEtag(text.chars().take(64).collect())),
+        }
     }
+}
+
+fn parse(text: &str) -> Option<Etag> {
+    let (version, updated_at) = text.strip_prefix('v')?.split_once('-')?;
+    Some(Etag {
+        version: version.parse().ok()?,
+        updated_at: updated_at.parse().ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -72,7 +75,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_missing_client_etag_is_stale_and_an_equal_one_is_not() {
+    fn only_an_equal_client_etag_is_fresh() {
         let etag = Etag {
             version: 2,
             updated_at: 7,
@@ -86,13 +89,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_and_value_are_one(version: u64, updated_at: u64) {
+        fn text_round_trips(version: u64, updated_at: u64) {
             let etag = Etag { version, updated_at };
             prop_assert_eq!(etag.to_string().parse(), Ok(etag));
         }
 
         #[test]
-        fn no_text_breaks_the_parser(text in ".{0,40}") {
+        fn parser_accepts_only_canonical_text(text in ".{0,40}") {
             if let Ok(etag) = text.parse::<Etag>() {
                 prop_assert_eq!(etag.to_string(), text);
             }

@@ -1,20 +1,20 @@
-//! What a subscriber wants to hear of: which resources, and which kinds of news.
+//! Filters of notices by URI and kind.
 //!
-//! Owns: [`UriPattern`], [`NoticeKind`] and [`Filter`]. Never: holds subscribers, or anything that changes. Asked by the
-//! publisher for every notice, so that matching allocates nothing except where a template has variables.
+//! The Publisher evaluates filters for every notice, so matching allocates only if a pattern is a template.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::list::ListKind;
 use super::notice::{Cause, Notice};
-use super::uri::{InvalidUri, ResourceUri};
+use super::uri::{InvalidUri, ResourceUri, URI_LEN_MAX};
 use super::uri_template::{InvalidUriTemplate, UriTemplate};
 
-/// Patterns that one [`Filter`] may have.
+/// The maximum number of patterns of one [`Filter`].
 pub const PATTERNS_MAX: usize = 64;
 
-/// Some of all URIs: one, all that begin alike, or the expansions of a template (RFC 6570, levels 1 to 3).
+/// A set of URIs: a single one, all with a common prefix, or the expansions of a template (RFC 6570, levels 1
+/// to 3).
 ///
 /// ```
 /// use tidings_actors::{ResourceUri, UriPattern};
@@ -26,16 +26,16 @@ pub const PATTERNS_MAX: usize = 64;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum UriPattern {
-    /// This URI alone.
+    /// A single URI.
     Exact(ResourceUri),
-    /// Every URI that begins with this text; written with a `*` at the end.
+    /// Every URI with this prefix; written with a `*` at the end.
     Prefix(String),
-    /// Every URI that this template expands to; written with `{variables}`.
+    /// Every URI that is an expansion of this template; written with `{variables}`.
     Template(UriTemplate),
 }
 
 impl UriPattern {
-    /// Whether `uri` is one of them.
+    /// Returns true if `uri` is in the set.
     pub fn matches(&self, uri: &ResourceUri) -> bool {
         match self {
             UriPattern::Exact(exact) => exact == uri,
@@ -45,22 +45,22 @@ impl UriPattern {
     }
 }
 
-/// Text that is no pattern of URIs, and why.
+/// The error of a text that is not a pattern, or of too many patterns.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidPattern {
-    /// A `*` stands elsewhere than at the end.
+    /// There is a `*` before the end.
     #[error(
         "invalid URI pattern {0:?}: a * may stand only at the end; use a template such as note://{{name}} instead"
     )]
     Star(String),
-    /// It is no URI.
+    /// The text is not a URI.
     #[error(transparent)]
     Uri(#[from] InvalidUri),
-    /// It is no template.
+    /// The text is not a template.
     #[error(transparent)]
     Template(#[from] InvalidUriTemplate),
-    /// A filter has more than [`PATTERNS_MAX`].
+    /// A filter has more than [`PATTERNS_MAX`] patterns.
     #[error("{0} URI patterns: a filter may have {PATTERNS_MAX}; use a prefix or a template")]
     TooMany(usize),
 }
@@ -68,13 +68,13 @@ pub enum InvalidPattern {
 impl FromStr for UriPattern {
     type Err = InvalidPattern;
 
-    /// A template where the text has a brace, a prefix where it ends with `*`, else one URI.
+    /// Reads a template if the text has a brace, a prefix if it ends with `*`, and otherwise a single URI.
     fn from_str(text: &str) -> Result<UriPattern, InvalidPattern> {
         if text.contains('{') {
             return Ok(UriPattern::Template(UriTemplate::parse(text)?));
         }
         match text.strip_suffix('*') {
-            Some(prefix) if !prefix.contains('*') && prefix.len() <= crate::model::uri::URI_LEN_MAX => {
+            Some(prefix) if !prefix.contains('*') && prefix.len() <= URI_LEN_MAX => {
                 Ok(UriPattern::Prefix(prefix.to_owned()))
             }
             Some(_) => Err(InvalidPattern::Star(text.chars().take(120).collect())),
@@ -93,12 +93,12 @@ impl fmt::Display for UriPattern {
     }
 }
 
-/// One kind of news.
+/// The kind of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NoticeKind {
-    /// A resource has other content.
+    /// A resource changed.
     Updated,
-    /// A resource is gone.
+    /// A resource was removed.
     Removed,
     /// A list changed.
     List(ListKind),
@@ -114,7 +114,7 @@ impl NoticeKind {
         NoticeKind::List(ListKind::Prompts),
     ];
 
-    /// The kind as it is written in configuration, labels and logs.
+    /// The kind as written in configuration, labels and logs.
     pub fn name(self) -> &'static str {
         match self {
             NoticeKind::Updated => "updated",
@@ -125,7 +125,7 @@ impl NoticeKind {
         }
     }
 
-    /// The kind with this name, if there is one.
+    /// Returns the kind with this name.
     pub fn from_name(name: &str) -> Option<NoticeKind> {
         NoticeKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -148,20 +148,21 @@ impl From<Cause> for NoticeKind {
     }
 }
 
-/// What a subscriber wants to hear of. The default is everything.
+/// A filter by URI and kind. The default lets everything through.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Filter {
-    /// Any of these; empty means every URI.
+    /// A URI has to match one of these; empty means every URI.
     patterns: Vec<UriPattern>,
-    /// Left out: every kind.
+    /// The bits of the kinds; `None` means every kind.
     kinds: Option<u8>,
 }
 
 impl Filter {
-    /// Every kind of news of the resources that match any of `patterns`; of all when there are none.
+    /// Creates a filter for the resources that match any of `patterns`, or for all resources if there are
+    /// none.
     ///
     /// # Errors
-    /// [`InvalidPattern::TooMany`] beyond [`PATTERNS_MAX`].
+    /// [`InvalidPattern::TooMany`] for more than [`PATTERNS_MAX`] patterns.
     pub fn of(patterns: Vec<UriPattern>) -> Result<Filter, InvalidPattern> {
         if patterns.len() > PATTERNS_MAX {
             return Err(InvalidPattern::TooMany(patterns.len()));
@@ -172,29 +173,32 @@ impl Filter {
         })
     }
 
-    /// The same, of these kinds only.
+    /// Restricts the filter to these kinds.
     #[must_use]
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = NoticeKind>) -> Filter {
         self.kinds = Some(kinds.into_iter().fold(0, |bits, kind| bits | kind.bit()));
         self
     }
 
-    /// Its patterns; none means every URI.
+    /// The patterns; none means every URI.
     pub fn patterns(&self) -> &[UriPattern] {
         &self.patterns
     }
 
-    /// Whether it wants this kind of news.
+    /// Returns true if notices of this kind pass.
     pub fn wants_kind(&self, kind: NoticeKind) -> bool {
-        self.kinds.is_none_or(|kinds| kinds & kind.bit() != 0)
+        match self.kinds {
+            Some(kinds) => kinds & kind.bit() != 0,
+            None => true,
+        }
     }
 
-    /// Whether it wants news of `uri`.
+    /// Returns true if notices of `uri` pass.
     pub fn wants_uri(&self, uri: &ResourceUri) -> bool {
         self.patterns.is_empty() || self.patterns.iter().any(|pattern| pattern.matches(uri))
     }
 
-    /// Whether it wants this notice.
+    /// Returns true if this notice passes.
     pub fn wants(&self, notice: &Notice) -> bool {
         self.wants_kind(notice.cause.into()) && self.wants_uri(&notice.uri)
     }
@@ -218,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_written_as_it_is_read() {
+    fn pattern_round_trips() {
         for text in ["demo://a", "demo://*", "*", "demo://{name}/x"] {
             let pattern: UriPattern = text.parse().unwrap();
             assert_eq!(pattern.to_string(), text);
@@ -236,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_wants_what_any_pattern_matches_of_the_kinds_it_names() {
+    fn filter_passes_matching_patterns_and_kinds() {
         let patterns = ["demo://a", "note://*"].map(|text| text.parse().unwrap());
         let filter = Filter::of(patterns.to_vec())
             .unwrap()
@@ -250,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_a_name_and_a_bit_of_its_own() {
+    fn kinds_have_unique_names_and_bits() {
         let bits = NoticeKind::ALL.iter().fold(0, |bits, kind| bits + kind.bit());
         assert_eq!(bits, 0b1_1111);
         for kind in NoticeKind::ALL {
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_has_at_most_its_limit_of_patterns() {
+    fn too_many_patterns_are_rejected() {
         let patterns = vec![UriPattern::Prefix(String::new()); PATTERNS_MAX + 1];
         assert_eq!(
             Filter::of(patterns),

@@ -1,42 +1,44 @@
-//! Every bound of the bus in one place.
-//!
-//! Owns: the numbers, their defaults and what happens at each. Never: enforces them; the actor that owns the thing
-//! does.
+//! The limits of a bus, with their defaults and the behaviour at each limit. The actors enforce them.
 
 use std::time::Duration;
 
-/// What the bus holds at most. Defaults suit one service on one machine.
+/// The limits of a bus. The defaults suit one service on one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Requests behind the door at once (default 1,024). At the limit `publish` and the other calls wait,
-    /// `try_publish` answers `Busy`. At least 1.
+    /// Maximum number of requests inside the bus at once (default 1,024, at least 1). At the limit `publish`
+    /// and the other calls wait, and `try_publish` fails with `Busy`.
     pub in_flight_max: usize,
-    /// Registered resources (default 100,000). At the limit `register` and `upsert` answer `TooMany`.
+    /// Maximum number of registered resources (default 100,000). At the limit `register` and `upsert` fail
+    /// with `TooMany`.
     pub resources_max: usize,
-    /// Tools, prompts and templates, each (default 10,000). At the limit adding one answers `TooMany`.
+    /// Maximum number of tools, of prompts and of templates (default 10,000 each). At the limit adding one
+    /// fails with `TooMany`.
     pub list_items_max: usize,
-    /// Bytes of one held body (default 16 MiB). A larger one is refused with `BodyTooLarge`.
+    /// Maximum size of a body that the bus holds, in bytes (default 16 MiB). A larger one fails with
+    /// `BodyTooLarge`.
     pub body_bytes_max: usize,
-    /// Removed URIs that keep a version of their own (default 100,000). Beyond it the oldest are folded into one
-    /// floor that every later registration starts above, so versions still never go backward.
+    /// Maximum number of removed URIs whose version is kept (default 100,000). Beyond it the oldest are
+    /// merged into one lower bound for the versions of all later registrations, so that versions still never
+    /// go backward.
     pub removed_max: usize,
-    /// Sessions and streams attached at once (default 20,000). At the limit opening one answers `TooMany`.
+    /// Maximum number of open sessions and streams (default 20,000). At the limit opening one fails with
+    /// `TooMany`.
     pub sessions_max: usize,
-    /// Subscriptions of one session, unless the session asks for fewer (default 1,000). At the limit subscribing
-    /// answers `TooMany`.
+    /// Maximum number of subscriptions of one session (default 1,000); a session may ask for fewer. At the
+    /// limit subscribing fails with `TooMany`.
     pub subscriptions_max: usize,
-    /// Notices that one drain hands out (default 256): what one write can carry. At least 1.
+    /// Maximum number of entries that one drain of an outbox returns, to be sent in one write (default 256,
+    /// at least 1).
     pub drain_max: usize,
-    /// Attached subscribers that are no sessions (default 64). At the limit attaching one answers `TooMany`.
+    /// Maximum number of attached subscribers (default 64). At the limit attaching one fails with `TooMany`.
     pub attached_max: usize,
-    /// Publisher shards, each a thread (default 0: one per core, at most 64).
+    /// Number of Publisher shards, each with a thread (default 0: one per core, at most 64).
     pub shards: usize,
-    /// How long an open stream stays silent at most before its reader is asked for a sign of life (default 15 s, at
-    /// least 10 ms).
+    /// Time after which a silent stream sends a keep-alive (default 15 s, at least 10 ms).
     pub keep_alive: Duration,
-    /// How long a subscriber with an open stream may take nothing of what waits for it before surveys call it stalled
-    /// (default 3 s). Nothing else happens then; see [`SessionOptions::stall_timeout`](crate::SessionOptions).
+    /// Time after which a subscriber that takes nothing of its pending entries is listed as stalled (default
+    /// 3 s). It is only a mark; [`SessionOptions::stall_timeout`](crate::SessionOptions) ends the session.
     pub stalled_after: Duration,
 }
 
@@ -60,17 +62,21 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// These limits, with at least one wherever nothing could happen otherwise.
-    pub(crate) fn checked(mut self) -> Limits {
+    /// Raises limits that would stop the bus to the smallest ones that work.
+    pub(crate) fn at_least_minimum(mut self) -> Limits {
         self.in_flight_max = self.in_flight_max.max(1);
         self.drain_max = self.drain_max.max(1);
         self.keep_alive = self.keep_alive.max(Duration::from_millis(10));
         self
     }
 
+    /// Returns the number of shards to start.
     pub(crate) fn shard_count(&self) -> usize {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let wanted = if self.shards == 0 { cores } else { self.shards };
+        let wanted = match (self.shards, std::thread::available_parallelism()) {
+            (0, Ok(cores)) => cores.get(),
+            (0, Err(_unknown)) => 1,
+            (shards, _) => shards,
+        };
         wanted.clamp(1, 64)
     }
 }

@@ -1,12 +1,11 @@
-//! The three lists a client can hold, and the hash that tells whether one of them changed.
+//! The kinds of lists, and the hash by which a change of a list is detected.
 //!
-//! Owns: [`ListKind`] and [`ListHash`]. The hash is a set hash (the wrapping sum of the digests of the items), so
-//! one changed item costs one subtraction and one addition, whatever the length of the list, and order is nothing.
-//! Never: holds the items themselves (the catalog does).
+//! The hash is the wrapping sum of the digests of the items: one changed item costs one subtraction and one
+//! addition for a list of any length, and the order of the items does not matter.
 
 use super::digest::Digest;
 
-/// One of the registries whose changes clients are told as `list_changed`.
+/// A list whose changes clients are notified of with `list_changed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ListKind {
     /// Resources and resource templates.
@@ -18,10 +17,10 @@ pub enum ListKind {
 }
 
 impl ListKind {
-    /// All kinds, in the order in which they are told.
+    /// All kinds, in the order of notification.
     pub const ALL: [ListKind; 3] = [ListKind::Resources, ListKind::Tools, ListKind::Prompts];
 
-    /// The kind as it is written in messages, labels and logs.
+    /// The kind as written in messages, labels and logs.
     pub fn name(self) -> &'static str {
         match self {
             ListKind::Resources => "resources",
@@ -35,21 +34,21 @@ impl ListKind {
     }
 }
 
-/// The hash of one registry's full items: schemas and descriptions included, order irrelevant.
+/// The hash of the complete items of one list, schemas and descriptions included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListHash(u128);
 
 impl ListHash {
-    /// The hash of an empty registry.
+    /// The hash of an empty list.
     pub const EMPTY: ListHash = ListHash(0);
 
-    /// The hash after an item with this digest was added.
+    /// Returns the hash of the list with one more item.
     #[must_use]
     pub fn with(self, item: Digest) -> ListHash {
         ListHash(self.0.wrapping_add(item.0))
     }
 
-    /// The hash after an item with this digest was removed.
+    /// Returns the hash of the list without an item that it has.
     #[must_use]
     pub fn without(self, item: Digest) -> ListHash {
         ListHash(self.0.wrapping_sub(item.0))
@@ -76,12 +75,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn order_is_nothing(items in prop::collection::btree_map("[a-c]{1,3}", "[a-c]{0,3}", 0..8)) {
+        fn order_of_items_does_not_matter(items in prop::collection::btree_map("[a-c]{1,3}", "[a-c]{0,3}", 0..8)) {
             prop_assert_eq!(hash_of(&items), hash_of(items.iter().rev()));
         }
 
         #[test]
-        fn every_field_of_every_item_shows(
+        fn every_field_of_every_item_counts(
             items in prop::collection::btree_map("[a-c]{1,3}", "[a-c]{0,3}", 0..8),
             other in prop::collection::btree_map("[a-c]{1,3}", "[a-c]{0,3}", 0..8),
         ) {
@@ -89,17 +88,17 @@ mod tests {
         }
 
         #[test]
-        fn one_step_at_a_time_is_the_same_as_all_at_once(
+        fn single_steps_equal_one_full_hash(
             steps in prop::collection::vec(("[a-c]", prop::option::of("[a-c]{0,2}")), 0..24),
         ) {
-            let (mut items, mut hash) = (BTreeMap::new(), ListHash::EMPTY);
+            let mut items: BTreeMap<String, String> = BTreeMap::new();
+            let mut hash = ListHash::EMPTY;
             for (key, value) in steps {
-                let digest = |v: &String| Digest::of(&[key.as_bytes(), v.as_bytes()]);
                 if let Some(old) = items.remove(&key) {
-                    hash = hash.without(digest(&old));
+                    hash = hash.without(Digest::of(&[key.as_bytes(), old.as_bytes()]));
                 }
                 if let Some(value) = value {
-                    hash = hash.with(digest(&value));
+                    hash = hash.with(Digest::of(&[key.as_bytes(), value.as_bytes()]));
                     items.insert(key, value);
                 }
                 prop_assert_eq!(hash, hash_of(&items));

@@ -1,7 +1,7 @@
-//! What a change becomes once the Etag actor has stamped it.
+//! The notice that a resource changed, with room for the encoded frames of the transports.
 //!
-//! Owns: [`Notice`] and the slots in which transports keep its encoded frames, so that a frame that is the same for
-//! many subscribers is encoded once. Never: encodes anything; the bus knows no protocol.
+//! A frame that is the same for many subscribers is encoded once and kept here. The bus itself encodes
+//! nothing.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -12,38 +12,38 @@ use super::etag::Etag;
 use super::position::Position;
 use super::uri::ResourceUri;
 
-/// How many encodings of one notice transports may share.
+/// The number of encodings of one notice that transports may share.
 pub(crate) const FRAME_SLOTS: usize = 4;
 
-/// Why a resource's subscribers are told.
+/// The cause of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Its content is another one.
+    /// The content or the description of the resource changed.
     Updated,
-    /// It is gone; the next read says so.
+    /// The resource was removed, so the next read fails.
     Removed,
 }
 
-/// "This resource changed": shared by every outbox it is marked in.
+/// The notice of one change of a resource, shared by the outboxes in which it is pending.
 #[derive(Debug)]
 pub struct Notice {
-    /// What changed.
+    /// The resource.
     pub uri: ResourceUri,
-    /// The version it has now.
+    /// Its version after the change.
     pub etag: Etag,
-    /// Why subscribers are told.
+    /// The cause.
     pub cause: Cause,
-    /// Where it stands in the order of the bus.
+    /// Its place in the order of all notices.
     pub position: Position,
-    /// When its change passed the door.
+    /// The time at which its change was admitted to the bus.
     pub at: Instant,
-    /// Whether somebody wants to know what becomes of it.
+    /// True if an attached subscriber traces it.
     pub(crate) traced: bool,
     frames: [OnceLock<Bytes>; FRAME_SLOTS],
 }
 
 impl Notice {
-    /// A notice without frames yet.
+    /// Creates a notice without frames.
     pub fn new(uri: ResourceUri, etag: Etag, cause: Cause, position: Position, at: Instant) -> Notice {
         Notice {
             uri,
@@ -56,16 +56,16 @@ impl Notice {
         }
     }
 
-    /// The same notice for a shard of its own: shards that share one wait for each other wherever it is counted who
-    /// holds it. It names `uri`, which is the same as the shard keeps it. Its frames are encoded anew.
-    pub(crate) fn apart(&self, uri: ResourceUri) -> Notice {
-        let mut apart = Notice::new(uri, self.etag, self.cause, self.position, self.at);
-        apart.traced = self.traced;
-        apart
+    /// Copies the notice for one shard, with the `uri` that the shard keeps and without the encoded frames.
+    pub(crate) fn copy_for_shard(&self, uri: ResourceUri) -> Notice {
+        // A shared notice would make the threads of all shards write to the same reference counts.
+        let mut copy = Notice::new(uri, self.etag, self.cause, self.position, self.at);
+        copy.traced = self.traced;
+        copy
     }
 
-    /// The frame kept in `slot`, encoded by `encode` when it is asked for first. Which slot means which wire is the
-    /// transports' own agreement. A slot out of range (see [`FRAME_SLOTS`]) encodes anew each time.
+    /// Returns the frame in `slot`; the first call encodes it with `encode`. The transports agree among
+    /// themselves on the format of each slot. Slots from 4 on keep nothing: `encode` runs at each call.
     pub fn frame(&self, slot: usize, encode: impl FnOnce(&Notice) -> Bytes) -> Bytes {
         match self.frames.get(slot) {
             Some(frame) => frame.get_or_init(|| encode(self)).clone(),
@@ -73,9 +73,9 @@ impl Notice {
         }
     }
 
-    /// Appends the [`frame`](Self::frame) kept in `slot` to `out`, without sharing it: threads that count references to
-    /// the same frame wait for each other.
+    /// Appends the [`frame`](Self::frame) in `slot` to `out`.
     pub fn append_frame(&self, slot: usize, encode: impl FnOnce(&Notice) -> Bytes, out: &mut Vec<u8>) {
+        // Copies the bytes: cloning the frame in many threads would contend for its reference count.
         match self.frames.get(slot) {
             Some(frame) => out.extend_from_slice(frame.get_or_init(|| encode(self))),
             None => out.extend_from_slice(&encode(self)),
@@ -89,7 +89,7 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn a_frame_is_encoded_once_for_all_who_ask() {
+    fn frame_is_encoded_once() {
         let uri = ResourceUri::new("demo://a").unwrap();
         let position = Position { epoch: 1, offset: 1 };
         let notice = Notice::new(uri, Etag::UNKNOWN, Cause::Updated, position, Instant::now());

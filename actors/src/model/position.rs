@@ -1,19 +1,17 @@
-//! Where a notice stands in the one order of the whole bus.
-//!
-//! Owns: the pair `(epoch, offset)` and its text. Never: hands out offsets (the Etag actor does).
+//! The place of a notice in the order of all notices of a bus. The Etag actor assigns the offsets.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// A place in the order of all notices of a bus.
 ///
-/// Offsets of one epoch grow by one per notice; offsets of different epochs cannot be compared, which is how a
-/// subscriber learns that history was lost.
+/// Offsets of one epoch grow by one per notice. Offsets of different epochs cannot be compared: a subscriber
+/// that holds a position of another epoch has lost its history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// Which history the offset belongs to; a new one begins only when the old one is lost.
+    /// The history to which the offset belongs; a new one begins only when the old one is lost.
     pub epoch: u64,
-    /// How many notices came before and including this one; 0 is before the first.
+    /// The number of notices up to and including this one; 0 is before the first.
     pub offset: u64,
 }
 
@@ -23,7 +21,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// Text that is no position.
+/// The error of a text that is not a position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid position {0:?}: expected the id of an event this server sent")]
 pub struct InvalidPosition(pub String);
@@ -32,15 +30,16 @@ impl FromStr for Position {
     type Err = InvalidPosition;
 
     fn from_str(text: &str) -> Result<Self, InvalidPosition> {
-        let parse = || {
-            let (epoch, offset) = text.split_once('-')?;
-            Some(Position {
-                epoch: u64::from_str_radix(epoch, 16).ok()?,
-                offset: offset.parse().ok()?,
-            })
-        };
-        parse().ok_or_else(|| InvalidPosition(text.chars().take(64).collect()))
+        parse(text).ok_or_else(|| InvalidPosition(text.chars().take(64).collect()))
     }
+}
+
+fn parse(text: &str) -> Option<Position> {
+    let (epoch, offset) = text.split_once('-')?;
+    Some(Position {
+        epoch: u64::from_str_radix(epoch, 16).ok()?,
+        offset: offset.parse().ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -48,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_value_are_one() {
+    fn text_round_trips() {
         let position = Position {
             epoch: 0x19a3,
             offset: 42,

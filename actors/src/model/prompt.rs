@@ -1,7 +1,4 @@
-//! Prompts: texts that people pick and clients fill in.
-//!
-//! Owns: [`Prompt`], its arguments and what it renders to. Never: renders itself (the task that serves the request
-//! does). Publishers build prompts and hand them to the bus.
+//! Prompts: named texts with arguments. A prompt is rendered in the task that serves the request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,12 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::callback::{BoxFuture, CallbackError};
 use super::digest::Digest;
-use super::tool::{Block, present};
+use super::tool::{Block, object_of};
 
-/// Who speaks a message of a prompt.
+/// The speaker of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The person.
+    /// The user.
     User,
     /// The model.
     Assistant,
@@ -24,14 +21,14 @@ pub enum Role {
 /// One message of a rendered prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptMessage {
-    /// Who speaks it.
+    /// The speaker.
     pub role: Role,
-    /// What is said.
+    /// The content.
     pub block: Block,
 }
 
 impl PromptMessage {
-    /// A text that the person says.
+    /// Creates a text message of the user.
     pub fn user(text: impl Into<String>) -> PromptMessage {
         PromptMessage {
             role: Role::User,
@@ -39,7 +36,7 @@ impl PromptMessage {
         }
     }
 
-    /// A text that the model says.
+    /// Creates a text message of the model.
     pub fn assistant(text: impl Into<String>) -> PromptMessage {
         PromptMessage {
             role: Role::Assistant,
@@ -51,17 +48,27 @@ impl PromptMessage {
 /// One argument of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptArgument {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What to write there, for people.
+    /// The description for people.
     pub description: Option<String>,
-    /// Whether the prompt cannot be rendered without it.
+    /// True if the prompt cannot be rendered without it.
     pub required: bool,
 }
 
-/// Renders a prompt.
+impl PromptArgument {
+    fn item(&self) -> Value {
+        object_of([
+            ("name", Some(json!(self.name))),
+            ("description", self.description.as_ref().map(|text| json!(text))),
+            ("required", Some(json!(self.required))),
+        ])
+    }
+}
+
+/// The callback that renders a prompt.
 pub trait RenderPrompt: Send + Sync + 'static {
-    /// Renders with the arguments given; required ones are there. The error's text reaches the client.
+    /// Renders the prompt. All required arguments are present. The text of an error is sent to the client.
     fn render(&self, arguments: Map<String, Value>) -> BoxFuture<Result<Vec<PromptMessage>, CallbackError>>;
 }
 
@@ -75,7 +82,7 @@ where
     }
 }
 
-/// A prompt as a publisher registers it.
+/// A prompt that can be registered on the bus.
 ///
 /// ```
 /// use serde_json::{Map, Value};
@@ -97,26 +104,25 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// A prompt without arguments.
+    /// Creates a prompt without arguments.
     pub fn new(name: impl Into<String>, handler: impl RenderPrompt) -> Prompt {
-        let handler = Arc::new(handler);
         Prompt {
             name: name.into(),
             title: None,
             description: None,
             arguments: Vec::new(),
-            handler,
+            handler: Arc::new(handler),
         }
     }
 
-    /// Names it for people.
+    /// Sets the name shown to people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Prompt {
         self.title = Some(title.into());
         self
     }
 
-    /// Says what it is for.
+    /// Sets the description.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Prompt {
         self.description = Some(description.into());
@@ -140,57 +146,48 @@ impl Prompt {
         self
     }
 
-    /// Makes these all its arguments.
+    /// Replaces all arguments.
     #[must_use]
     pub fn arguments(mut self, arguments: Vec<PromptArgument>) -> Prompt {
         self.arguments = arguments;
         self
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is for.
+    /// The description.
     pub fn human_description(&self) -> Option<&str> {
         self.description.as_deref()
     }
 
-    /// The item as clients see it in a list: `name`, `title`, `description`, `arguments`, the absent ones left out.
+    /// Returns the item as clients list it: `name`, `title`, `description` and `arguments`, without absent
+    /// fields.
     pub fn item(&self) -> Value {
-        let argument = |argument: &PromptArgument| {
-            present([
-                ("name", Some(json!(argument.name))),
-                (
-                    "description",
-                    argument.description.as_ref().map(|text| json!(text)),
-                ),
-                ("required", Some(json!(argument.required))),
-            ])
-        };
-        present([
+        object_of([
             ("name", Some(json!(self.name))),
             ("title", self.title.as_ref().map(|text| json!(text))),
             ("description", self.description.as_ref().map(|text| json!(text))),
-            ("arguments", Some(self.arguments.iter().map(argument).collect())),
+            (
+                "arguments",
+                Some(self.arguments.iter().map(PromptArgument::item).collect()),
+            ),
         ])
     }
 
-    /// The first required argument that `arguments` lacks.
+    /// Returns the name of the first required argument that is missing in `arguments`.
     pub fn missing_argument(&self, arguments: &Map<String, Value>) -> Option<&str> {
-        let missing =
-            |argument: &&PromptArgument| argument.required && !arguments.contains_key(&argument.name);
-        self.arguments
-            .iter()
-            .find(missing)
-            .map(|argument| argument.name.as_str())
+        let mut required = self.arguments.iter().filter(|argument| argument.required);
+        let missing = required.find(|argument| !arguments.contains_key(&argument.name))?;
+        Some(&missing.name)
     }
 
-    /// Renders it.
+    /// Renders the prompt.
     ///
     /// # Errors
-    /// Whatever the handler fails with.
+    /// The error of the callback.
     pub async fn render(&self, arguments: Map<String, Value>) -> Result<Vec<PromptMessage>, CallbackError> {
         self.handler.render(arguments).await
     }

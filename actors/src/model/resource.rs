@@ -1,7 +1,5 @@
-//! What a resource is: its description, and its body or the reader that fetches it.
-//!
-//! Owns: [`Resource`], [`Descriptor`], [`Body`], [`Content`]. Never: knows versions (the ledger does) or who listens.
-//! Publishers build these and hand them to the bus; reads hand them back.
+//! Resources: a descriptor, and either a body or the reader that fetches it. Versions are kept apart, in the
+//! ledger.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,36 +10,34 @@ use super::callback::{BoxFuture, CallbackError};
 use super::digest::Digest;
 use super::uri::{InvalidUri, ResourceUri};
 
-/// What clients see of a resource in a list.
+/// The description of a resource, as clients list it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The URI that names it.
+    /// The URI.
     pub uri: ResourceUri,
-    /// Short name for programs; the URI's last segment unless given.
+    /// The short name for programs; the last segment of the URI unless set.
     pub name: String,
-    /// Name for people.
+    /// The name shown to people.
     pub title: Option<String>,
-    /// What it holds, for people and models.
+    /// The description for people and models.
     pub description: Option<String>,
-    /// Media type of its body (RFC 6838), such as `text/markdown`.
+    /// The media type of the body (RFC 6838), such as `text/markdown`.
     pub media_type: Option<String>,
-    /// Whether clients may subscribe to it.
+    /// True if clients may subscribe to it.
     pub subscribable: bool,
-    /// Whether it is in the resource list. What is not is read, subscribed to and versioned like any other: for
-    /// resources that somebody else lists.
+    /// True if the resource list contains it. Set it to false if another server of the process lists the
+    /// resource; reads, subscriptions and versions do not depend on it.
     pub listed: bool,
 }
 
 impl Descriptor {
-    /// Describes `uri`: named after its last segment, subscribable, nothing else said.
+    /// Describes `uri` as subscribable and listed, named after its last segment.
     pub fn new(uri: ResourceUri) -> Descriptor {
         let text = uri.as_str();
-        let last = text
-            .trim_end_matches('/')
-            .rsplit(['/', ':'])
-            .next()
-            .filter(|part| !part.is_empty());
-        let name = last.unwrap_or(text).to_owned();
+        let name = match text.trim_end_matches('/').rsplit(['/', ':']).next() {
+            Some(last) if !last.is_empty() => last.to_owned(),
+            _ => text.to_owned(),
+        };
         Descriptor {
             uri,
             name,
@@ -53,42 +49,49 @@ impl Descriptor {
         }
     }
 
-    /// The digest of the list item; `subscribable` is not part of what clients see, so not part of it.
+    /// Returns the digest of the list item.
     pub(crate) fn digest(&self) -> Digest {
-        let optional =
-            |field: &Option<String>| field.as_deref().map_or(String::new(), |text| format!("+{text}"));
+        // `subscribable` is left out because a list does not show it.
         Digest::of(&[
             b"resource",
             self.uri.as_str().as_bytes(),
             self.name.as_bytes(),
-            optional(&self.title).as_bytes(),
-            optional(&self.description).as_bytes(),
-            optional(&self.media_type).as_bytes(),
+            digest_part(&self.title).as_bytes(),
+            digest_part(&self.description).as_bytes(),
+            digest_part(&self.media_type).as_bytes(),
         ])
     }
 }
 
-/// The content of a resource at one version.
+/// Returns an optional field as a part of a digest, so that an absent field and an empty one differ.
+pub(super) fn digest_part(field: &Option<String>) -> String {
+    match field {
+        Some(text) => format!("+{text}"),
+        None => String::new(),
+    }
+}
+
+/// The body of a resource at one version.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Body {
-    /// Text in UTF-8.
+    /// Text.
     Text(Arc<str>),
-    /// Anything else.
+    /// Binary data.
     Blob(Bytes),
 }
 
 impl Body {
-    /// A text body.
+    /// Creates a text body.
     pub fn text(text: impl Into<Arc<str>>) -> Body {
         Body::Text(text.into())
     }
 
-    /// A binary body.
+    /// Creates a binary body.
     pub fn blob(bytes: impl Into<Bytes>) -> Body {
         Body::Blob(bytes.into())
     }
 
-    /// Its bytes, whatever kind it is.
+    /// The bytes of a text or binary body.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Body::Text(text) => text.as_bytes(),
@@ -96,7 +99,7 @@ impl Body {
         }
     }
 
-    /// Its text, unless it is binary.
+    /// The text; `None` for a binary body.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Body::Text(text) => Some(text),
@@ -104,12 +107,11 @@ impl Body {
         }
     }
 
-    /// The digest that decides whether the content changed: media type, kind and bytes.
+    /// Returns the digest of media type, kind and bytes, by which the bus detects a change.
     pub fn digest(&self, media_type: Option<&str>) -> Digest {
-        let kind: &[u8] = if matches!(self, Body::Text(_)) {
-            b"text"
-        } else {
-            b"blob"
+        let kind: &[u8] = match self {
+            Body::Text(_) => b"text",
+            Body::Blob(_) => b"blob",
         };
         Digest::of(&[media_type.unwrap_or_default().as_bytes(), kind, self.as_bytes()])
     }
@@ -117,19 +119,18 @@ impl Body {
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Bodies are other people's data: a log line gets their size, never their content.
-        let kind = if matches!(self, Body::Text(_)) {
-            "Text"
-        } else {
-            "Blob"
+        // Bodies may be confidential, so logs show their size and never their content.
+        let kind = match self {
+            Body::Text(_) => "Text",
+            Body::Blob(_) => "Blob",
         };
         write!(f, "Body::{kind}({} bytes)", self.as_bytes().len())
     }
 }
 
-/// Fetches the body of a resource that the bus does not hold.
+/// The callback that fetches the body of a resource.
 pub trait ReadBody: Send + Sync + 'static {
-    /// Reads the current body. The error's text reaches the client.
+    /// Reads the current body. The text of an error is sent to the client.
     fn read(&self) -> BoxFuture<Result<Body, CallbackError>>;
 }
 
@@ -143,12 +144,12 @@ where
     }
 }
 
-/// Where the body of a resource comes from.
+/// The source of the body of a resource.
 #[derive(Clone)]
 pub enum Content {
-    /// The bus holds it, and decides by its digest whether an update changed anything.
+    /// The bus holds the body and compares digests to detect changes.
     Held(Body),
-    /// A reader fetches it when somebody asks; its owner says `touch` when it changed.
+    /// A reader fetches the body for each read; the owner calls `touch` after a change.
     Lazy(Arc<dyn ReadBody>),
 }
 
@@ -161,7 +162,7 @@ impl fmt::Debug for Content {
     }
 }
 
-/// A resource as a publisher registers it.
+/// A resource that can be registered on the bus.
 ///
 /// ```
 /// use tidings_actors::{Body, Resource};
@@ -178,15 +179,15 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// A resource from its parts.
+    /// Creates a resource from its parts.
     pub fn new(descriptor: Descriptor, content: Content) -> Resource {
         Resource { descriptor, content }
     }
 
-    /// A text resource whose body the bus holds; media type `text/plain` unless changed.
+    /// Creates a text resource whose body the bus holds, with the media type `text/plain`.
     ///
     /// # Errors
-    /// [`InvalidUri`] when `uri` is none.
+    /// [`InvalidUri`] if `uri` is not a URI.
     pub fn text<U>(uri: U, text: impl Into<Arc<str>>) -> Result<Resource, InvalidUri>
     where
         U: TryInto<ResourceUri>,
@@ -199,10 +200,10 @@ impl Resource {
         Ok(Resource::new(descriptor, Content::Held(Body::text(text))))
     }
 
-    /// A binary resource whose body the bus holds; media type `application/octet-stream` unless changed.
+    /// Creates a binary resource whose body the bus holds, with the media type `application/octet-stream`.
     ///
     /// # Errors
-    /// [`InvalidUri`] when `uri` is none.
+    /// [`InvalidUri`] if `uri` is not a URI.
     pub fn blob<U>(uri: U, bytes: impl Into<Bytes>) -> Result<Resource, InvalidUri>
     where
         U: TryInto<ResourceUri>,
@@ -216,10 +217,10 @@ impl Resource {
         Ok(Resource::new(descriptor, Content::Held(Body::blob(bytes))))
     }
 
-    /// A resource whose body `reader` fetches on each read; say `touch` when it changed.
+    /// Creates a resource whose body `reader` fetches for each read. Call `touch` after a change.
     ///
     /// # Errors
-    /// [`InvalidUri`] when `uri` is none.
+    /// [`InvalidUri`] if `uri` is not a URI.
     pub fn lazy<U>(uri: U, reader: impl ReadBody) -> Result<Resource, InvalidUri>
     where
         U: TryInto<ResourceUri>,
@@ -231,64 +232,64 @@ impl Resource {
         ))
     }
 
-    /// Names it for programs.
+    /// Sets the name for programs.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Resource {
         self.descriptor.name = name.into();
         self
     }
 
-    /// Names it for people.
+    /// Sets the name shown to people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Resource {
         self.descriptor.title = Some(title.into());
         self
     }
 
-    /// Says what it holds.
+    /// Sets the description.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Resource {
         self.descriptor.description = Some(description.into());
         self
     }
 
-    /// Sets the media type of its body.
+    /// Sets the media type of the body.
     #[must_use]
     pub fn media_type(mut self, media_type: impl Into<String>) -> Resource {
         self.descriptor.media_type = Some(media_type.into());
         self
     }
 
-    /// Says whether clients may subscribe to it; they may unless told otherwise.
+    /// Sets whether clients may subscribe to it (default: yes).
     #[must_use]
     pub fn subscribable(mut self, subscribable: bool) -> Resource {
         self.descriptor.subscribable = subscribable;
         self
     }
 
-    /// Says whether it is in the resource list; it is unless told otherwise.
+    /// Sets whether the resource list contains it (default: yes).
     #[must_use]
     pub fn listed(mut self, listed: bool) -> Resource {
         self.descriptor.listed = listed;
         self
     }
 
-    /// What clients see of it in a list.
+    /// The description.
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }
 
-    /// The URI that names it.
+    /// The URI.
     pub fn uri(&self) -> &ResourceUri {
         &self.descriptor.uri
     }
 
-    /// Where its body comes from.
+    /// The source of the body.
     pub fn content(&self) -> &Content {
         &self.content
     }
 
-    /// Size of the held body in bytes; 0 for a lazy one.
+    /// The size in bytes of a held body; 0 for a lazy one.
     pub(crate) fn held_len(&self) -> usize {
         match &self.content {
             Content::Held(body) => body.as_bytes().len(),
@@ -302,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_is_the_last_segment() {
+    fn name_is_the_last_segment() {
         let name = |uri: &str| Descriptor::new(ResourceUri::new(uri).unwrap()).name;
         assert_eq!(name("demo://a/b.md"), "b.md");
         assert_eq!(name("demo://a/"), "a");
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn every_listed_field_shows_in_the_digest() {
+    fn every_listed_field_counts_in_the_digest() {
         let base = Descriptor::new(ResourceUri::new("demo://a").unwrap());
         let some = || Some("x".to_owned());
         let variants = [
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn same_bytes_and_media_type_are_the_same_content() {
+    fn digest_covers_bytes_kind_and_media_type() {
         let text = Body::text("a");
         assert_eq!(
             text.digest(Some("text/plain")),
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_never_prints_its_content() {
+    fn debug_output_hides_the_content() {
         assert_eq!(format!("{:?}", Body::text("secret")), "Body::Text(6 bytes)");
     }
 }

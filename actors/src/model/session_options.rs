@@ -1,4 +1,4 @@
-//! The settings with which a session is opened.
+//! The options of a session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,37 +6,42 @@ use std::time::Duration;
 use super::list::ListKind;
 use super::subscriber::SubscriberKind;
 
-/// How a session is opened.
+/// The options of a session.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// What it is.
+    /// The kind of subscriber.
     pub kind: SubscriberKind,
-    /// What surveys call it, such as its revision and transport; no secrets.
+    /// The name shown in listings and logs, such as revision and transport. Must not contain secrets.
     pub label: Arc<str>,
-    /// What it speaks, such as the revision of a protocol (default `none`). A label of metrics: one of few words.
+    /// The protocol, such as an MCP revision (default `none`). A label of metrics, so it must be one of a few
+    /// values.
     pub protocol: &'static str,
-    /// What carries what it is told, such as `http` (default `local`). A label of metrics: one of few words.
+    /// The transport, such as `http` (default `local`). A label of metrics, so it must be one of a few
+    /// values.
     pub transport: &'static str,
-    /// Which lists it is told of once it is [`ready`](Session::ready). Lists left out keep no memory.
+    /// The lists whose changes it is notified of once it is [`ready`](crate::Session::ready). Others take no
+    /// memory.
     pub lists: Vec<ListKind>,
-    /// Whether every list that is not empty is due as soon as it is ready.
+    /// Notifies it of each list that is not empty as soon as it is ready.
     pub announce: bool,
-    /// How many subscriptions it may have (default: as many as the bus allows). Beyond, subscribing answers `TooMany`.
+    /// Maximum number of subscriptions (default: the limit of the bus). At the limit subscribing fails with
+    /// `TooMany`.
     pub subscriptions_max: usize,
-    /// Whether it may subscribe to what clients may not (default: no).
+    /// Allows subscriptions to resources that are not subscribable for clients (default: no).
     pub trusted: bool,
-    /// How long it may have neither a reader nor [activity](Session::active) before it is ended; none: for ever.
+    /// Time without a reader and without [activity](crate::Session::active) after which it is ended (default:
+    /// never).
     pub idle_timeout: Option<Duration>,
-    /// How long it may take nothing of what waits for it though a reader is open before it is ended; none: for ever.
-    /// What waits is bounded by its subscriptions, however long it takes.
+    /// Time without taking any pending entry, although a reader is open, after which it is ended (default:
+    /// never). Memory does not grow meanwhile: there is at most one pending entry per subscription.
     pub stall_timeout: Option<Duration>,
-    /// How old it may grow before it is ended; none: as old as the bus. Each session ends at an age of its own, up to
-    /// a tenth less than this, so that sessions that came together do not come back together.
+    /// Age at which it is ended (default: never). Each session ends up to a tenth earlier, at an age of its
+    /// own, so that sessions opened together do not reconnect together.
     pub age_max: Option<Duration>,
 }
 
 impl SessionOptions {
-    /// A session called `label` that is told of no lists and lives as long as its handle.
+    /// The default options: no lists, no time-outs.
     pub fn new(kind: SubscriberKind, label: impl Into<Arc<str>>) -> SessionOptions {
         SessionOptions {
             kind,

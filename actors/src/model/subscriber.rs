@@ -1,6 +1,4 @@
-//! What a subscriber is called, and how it stands.
-//!
-//! Owns: the words in which sessions and streams are named, surveyed and shown. Never: holds anything for them.
+//! The names of subscribers and the types that describe their state.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,10 +12,10 @@ use super::list::ListHash;
 use super::position::Position;
 use super::uri::ResourceUri;
 
-/// How many URIs a survey names of what one subscriber has not been told; the rest is counted.
+/// The number of pending URIs of one subscriber that a listing names; the rest is counted.
 pub(crate) const PENDING_URIS_MAX: usize = 32;
 
-/// Names one subscriber for the life of the bus.
+/// The name of a subscriber, unique for the life of the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SubscriberId(pub u64);
 
@@ -27,7 +25,7 @@ impl fmt::Display for SubscriberId {
     }
 }
 
-/// What was written is no subscriber's name.
+/// The error of a text that is not the name of a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no subscriber's name; write one as the survey names it, such as s12")]
 pub struct InvalidSubscriberId(pub String);
@@ -37,30 +35,30 @@ impl FromStr for SubscriberId {
 
     /// Reads what [`Display`](fmt::Display) writes.
     fn from_str(text: &str) -> Result<SubscriberId, InvalidSubscriberId> {
-        let digits = text.strip_prefix('s').filter(|digits| !digits.starts_with('+'));
-        let number = digits.and_then(|digits| digits.parse().ok());
-        number
-            .map(SubscriberId)
-            .ok_or_else(|| InvalidSubscriberId(text.chars().take(40).collect()))
+        match text.strip_prefix('s').map(str::parse) {
+            // The parser of integers accepts a leading `+`, which is never written.
+            Some(Ok(number)) if !text.starts_with("s+") => Ok(SubscriberId(number)),
+            _ => Err(InvalidSubscriberId(text.chars().take(40).collect())),
+        }
     }
 }
 
-/// What a subscriber is.
+/// The kind of a subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SubscriberKind {
-    /// One connected client.
+    /// A connected client.
     Session,
-    /// One stream whose subscriptions end with it.
+    /// A stream whose subscriptions end with it.
     Stream,
-    /// Code of this process.
+    /// Code of the same process.
     Local,
-    /// An attached [`Subscriber`](crate::attach::Subscriber) that wants the newest of each resource.
+    /// An attached [`Subscriber`](crate::attach::Subscriber) of the class *latest*.
     Attached,
 }
 
 impl SubscriberKind {
-    /// The kind as it is written in labels and logs.
+    /// The kind as written in labels and logs.
     pub fn name(self) -> &'static str {
         match self {
             SubscriberKind::Session => "session",
@@ -71,152 +69,152 @@ impl SubscriberKind {
     }
 }
 
-/// One subscriber, as it stands.
+/// The state of a subscriber at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriberInfo {
-    /// Its name for the life of the bus.
+    /// Its name.
     pub id: SubscriberId,
-    /// What it is.
+    /// Its kind.
     pub kind: SubscriberKind,
-    /// What its opener called it: revision and transport of a session, for example.
+    /// The label given when it was opened, for example the revision and transport of a session.
     pub label: Arc<str>,
-    /// What it speaks: a revision of a protocol, or another word where there is none.
+    /// Its protocol, for example an MCP revision.
     pub protocol: &'static str,
-    /// What carries what it is told.
+    /// Its transport.
     pub transport: &'static str,
-    /// What it has not been told yet.
+    /// The entries that wait for it.
     pub pending: Pending,
-    /// What it took.
+    /// The entries that it took.
     pub progress: Progress,
 }
 
 impl SubscriberInfo {
-    /// How long it has kept something waiting: by this the slowest come first.
+    /// The longest time that something has waited for it, by which listings are sorted.
     pub fn slowness(&self) -> Option<Duration> {
         self.pending.oldest.max(self.progress.untaken)
     }
 }
 
-/// What a subscriber has not been told yet, as it stands.
+/// The pending entries of a subscriber at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
-    /// How many URIs it subscribed to.
+    /// Number of subscriptions.
     pub subscriptions: usize,
-    /// How many entries wait to be told, lists included.
+    /// Number of pending entries, lists included.
     pub entries: usize,
-    /// The URIs that wait, oldest first, at most [`PENDING_URIS_MAX`] of them.
+    /// The pending URIs, oldest first, at most 32.
     pub uris: Vec<ResourceUri>,
-    /// How many URIs wait besides those.
+    /// Number of pending URIs beyond those.
     pub uris_more: usize,
-    /// How long the oldest entry has been waiting.
+    /// Time for which the oldest entry has been pending.
     pub oldest: Option<Duration>,
-    /// Per list kind the hash it was last told of.
+    /// Per list kind, the hash of the last notification.
     pub lists_notified: [Option<ListHash>; 3],
-    /// How many streams read it now.
+    /// Number of open streams.
     pub streams: usize,
 }
 
-/// What a subscriber took, as it stands.
+/// The entries that a subscriber took, at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// How long ago it came.
+    /// Time since it was opened.
     pub age: Duration,
-    /// Entries handed to its streams.
+    /// Number of entries handed to its streams.
     pub notified: u64,
-    /// Entries that a newer one replaced before they were told.
+    /// Number of entries that a newer one replaced before they were handed out.
     pub conflated: u64,
-    /// Bytes that its streams' connections took; 0 where the transport does not count them.
+    /// Number of bytes taken by the connections of its streams; 0 if the transport does not count them.
     pub bytes: u64,
-    /// How long ago it last took something; none when it never did.
+    /// Time since it last took something; none if it never did.
     pub last: Option<Duration>,
-    /// How long it has taken nothing of what waits for it though a stream is open; none when nothing waits.
+    /// Time for which it has taken nothing of the pending entries although a stream is open; none if nothing
+    /// is pending.
     pub untaken: Option<Duration>,
-    /// Whether that has gone on for too long to be the way there (see
-    /// [`Limits::stalled_after`](crate::Limits::stalled_after)).
+    /// True once `untaken` reaches [`Limits::stalled_after`](crate::Limits::stalled_after).
     pub stalled: bool,
 }
 
-/// Who is there, the slowest first.
+/// A listing of live subscribers, the slowest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubscriberPage {
-    /// How many there are in all.
+    /// Number of live subscribers.
     pub total: usize,
-    /// The slowest of them.
+    /// The slowest of them, as many as were requested.
     pub subscribers: Vec<SubscriberInfo>,
 }
 
-/// A subscriber that has ended, as it stood then.
+/// A subscriber that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedSubscriber {
     /// Its name.
     pub id: SubscriberId,
-    /// What it was.
+    /// Its kind.
     pub kind: SubscriberKind,
-    /// What its opener called it.
+    /// The label given when it was opened.
     pub label: Arc<str>,
-    /// Why it ended.
+    /// The reason of its end.
     pub reason: EndReason,
-    /// How long ago it ended.
+    /// Time since its end.
     pub ended: Duration,
-    /// How many entries it had not been told.
+    /// Number of entries that were pending when it ended.
     pub pending: usize,
 }
 
-/// What is known of a subscriber by its name.
+/// A subscriber looked up by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubscriberState {
-    /// It is there.
+    /// It is open.
     Live(Box<SubscriberInfo>),
-    /// It has ended, not long ago.
+    /// It ended recently.
     Ended(EndedSubscriber),
 }
 
-/// Why a subscriber was, or was not, told of a resource's newest version.
+/// The reason for which a subscriber was or was not notified of the newest version of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeliveryStatus {
-    /// It is not subscribed. With an error: neither could a client be now, for this reason.
+    /// It is not subscribed. The error, if any, is the one that a client would get if it subscribed now.
     NotSubscribed(Option<SubscribeError>),
-    /// Nothing changed since it subscribed; changes from this version on will be told.
+    /// Nothing changed since it subscribed.
     Unchanged {
-        /// The version it knew when it subscribed.
+        /// The version at the time of the subscription.
         version: u64,
     },
-    /// It was told.
+    /// It was notified.
     Notified {
-        /// The version.
+        /// The newest version.
         etag: Etag,
-        /// The change's place in the order of all changes.
+        /// The position of the change.
         position: Position,
-        /// How long ago the change was made.
+        /// Time since the change.
         changed: Duration,
     },
-    /// It has not been told yet.
+    /// The notice is pending.
     Pending {
         /// The newest version.
         etag: Etag,
-        /// The newest change's place in the order of all changes.
+        /// The position of the newest change.
         position: Position,
-        /// How long ago the newest change was made.
+        /// Time since the newest change.
         changed: Duration,
-        /// What keeps it.
+        /// The reason of the delay.
         reason: DelayReason,
     },
     /// It has ended.
     Ended(EndedSubscriber),
 }
 
-/// What keeps an entry from being told.
+/// The reason for which an entry is still pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DelayReason {
-    /// Nothing: it is on its way.
+    /// The stream is open and will take it shortly.
     OnItsWay,
-    /// It never opened a stream.
+    /// The subscriber never opened a stream.
     NeverRead,
-    /// It has no stream open now.
+    /// The subscriber has no open stream.
     NoStream,
-    /// Its stream takes nothing.
+    /// The stream of the subscriber takes nothing.
     Stalled,
 }
 
@@ -225,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_as_it_is_written() {
+    fn id_round_trips_and_rejects_other_text() {
         assert_eq!(SubscriberId(12).to_string().parse(), Ok(SubscriberId(12)));
         for wrong in ["", "s", "12", "s-1", "s+1", "s1 ", "S1", "s18446744073709551616"] {
             assert_eq!(

@@ -1,20 +1,19 @@
-//! Resource templates: whole families of resources, named by a URI template.
-//!
-//! Owns: [`ResourceTemplate`], its reader and its lister. Never: runs them (the task that reads or lists does).
-//! Publishers build templates and hand them to the bus.
+//! Resource templates: families of resources that share a URI template. Their callbacks run in the task that
+//! reads or lists.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::callback::{BoxFuture, CallbackError};
 use super::digest::Digest;
-use super::resource::{Body, Descriptor};
+use super::resource::{Body, Descriptor, digest_part};
 use super::uri::ResourceUri;
 use super::uri_template::{InvalidUriTemplate, UriTemplate, Variables};
 
-/// Reads one resource of a family.
+/// The callback that reads a member of a template.
 pub trait ReadTemplate: Send + Sync + 'static {
-    /// Reads the body of `uri`, whose variables are `variables`; `None` when the family has no such member.
+    /// Reads the body of `uri`, which the template matched with `variables`. Returns `None` if there is no
+    /// such member.
     fn read(&self, uri: ResourceUri, variables: Variables) -> BoxFuture<Result<Option<Body>, CallbackError>>;
 }
 
@@ -28,9 +27,9 @@ where
     }
 }
 
-/// Lists the members of a family.
+/// The callback that lists the members of a template.
 pub trait ListTemplate: Send + Sync + 'static {
-    /// The members that exist now.
+    /// Lists the members that exist now.
     fn list(&self) -> BoxFuture<Result<Vec<Descriptor>, CallbackError>>;
 }
 
@@ -44,9 +43,10 @@ where
     }
 }
 
-/// A family of resources named by an RFC 6570 template (levels 1 to 3).
+/// A family of resources whose URIs are the expansions of an RFC 6570 template (levels 1 to 3).
 ///
-/// Members need no registration: reading one asks the reader, `touch` on its URI tells its subscribers.
+/// Members need no registration: a read calls the reader, and `touch` on a member's URI notifies its
+/// subscribers.
 ///
 /// ```
 /// use tidings_actors::{Body, ResourceTemplate, ResourceUri, Variables};
@@ -61,7 +61,6 @@ where
 #[derive(Clone)]
 pub struct ResourceTemplate {
     uri_template: UriTemplate,
-    /// Short name for programs.
     pub(crate) name: String,
     pub(crate) title: Option<String>,
     pub(crate) description: Option<String>,
@@ -72,10 +71,11 @@ pub struct ResourceTemplate {
 }
 
 impl ResourceTemplate {
-    /// A family whose members `reader` reads; subscribable, named after the template, not listed.
+    /// Creates a template whose members `reader` reads. It is named after its text, its members are
+    /// subscribable, and they are not listed.
     ///
     /// # Errors
-    /// [`InvalidUriTemplate`] when `uri_template` is none, or uses level 4.
+    /// [`InvalidUriTemplate`] if `uri_template` is not a template or uses level 4.
     pub fn new(
         uri_template: &str,
         reader: impl ReadTemplate,
@@ -92,70 +92,70 @@ impl ResourceTemplate {
         })
     }
 
-    /// Names it for programs.
+    /// Sets the name for programs.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> ResourceTemplate {
         self.name = name.into();
         self
     }
 
-    /// Names it for people.
+    /// Sets the name shown to people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> ResourceTemplate {
         self.title = Some(title.into());
         self
     }
 
-    /// Says what the members hold.
+    /// Sets the description.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> ResourceTemplate {
         self.description = Some(description.into());
         self
     }
 
-    /// Sets the media type of the members' bodies.
+    /// Sets the media type of the bodies.
     #[must_use]
     pub fn media_type(mut self, media_type: impl Into<String>) -> ResourceTemplate {
         self.media_type = Some(media_type.into());
         self
     }
 
-    /// Says whether clients may subscribe to members; they may unless told otherwise.
+    /// Sets whether clients may subscribe to members (default: yes).
     #[must_use]
     pub fn subscribable(mut self, subscribable: bool) -> ResourceTemplate {
         self.subscribable = subscribable;
         self
     }
 
-    /// Lists members among the resources. `lister` runs once at registration and on each full list, and what it
-    /// answers is part of the list hash.
+    /// Lists the members among the resources. `lister` runs once at registration and for each full list; its
+    /// result is part of the list hash.
     #[must_use]
     pub fn list(mut self, lister: impl ListTemplate) -> ResourceTemplate {
         self.lister = Some(Arc::new(lister));
         self
     }
 
-    /// The template of the members' URIs.
+    /// The template of the URIs.
     pub fn uri_template(&self) -> &UriTemplate {
         &self.uri_template
     }
 
-    /// Its name for programs.
+    /// The name for programs.
     pub fn program_name(&self) -> &str {
         &self.name
     }
 
-    /// Its name for people.
+    /// The name shown to people.
     pub fn human_title(&self) -> Option<&str> {
         self.title.as_deref()
     }
 
-    /// What the members hold.
+    /// The description.
     pub fn human_description(&self) -> Option<&str> {
         self.description.as_deref()
     }
 
-    /// The media type of the members' bodies.
+    /// The media type of the bodies.
     pub fn body_media_type(&self) -> Option<&str> {
         self.media_type.as_deref()
     }
@@ -169,15 +169,13 @@ impl ResourceTemplate {
     }
 
     pub(crate) fn digest(&self) -> Digest {
-        let optional =
-            |field: &Option<String>| field.as_deref().map_or(String::new(), |text| format!("+{text}"));
         Digest::of(&[
             b"template",
             self.uri_template.as_str().as_bytes(),
             self.name.as_bytes(),
-            optional(&self.title).as_bytes(),
-            optional(&self.description).as_bytes(),
-            optional(&self.media_type).as_bytes(),
+            digest_part(&self.title).as_bytes(),
+            digest_part(&self.description).as_bytes(),
+            digest_part(&self.media_type).as_bytes(),
         ])
     }
 }

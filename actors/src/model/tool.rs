@@ -1,7 +1,5 @@
-//! Tools: what clients may call.
-//!
-//! Owns: [`Tool`], what a call hands in and what it answers. Never: runs a handler (the task that serves the call
-//! does) or checks arguments against the schema. Publishers build tools and hand them to the bus.
+//! Tools that clients may call. A tool runs in the task that serves the call; arguments are not checked
+//! against the schema.
 
 use std::any::Any;
 use std::fmt;
@@ -16,48 +14,48 @@ use super::digest::Digest;
 use super::resource::Body;
 use super::uri::ResourceUri;
 
-/// A piece of what a tool or a prompt answers.
+/// A piece of content in the output of a tool or a prompt.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Block {
     /// Text for the model.
     Text(String),
-    /// A picture.
+    /// An image.
     Image {
-        /// Its bytes.
+        /// The bytes.
         data: Bytes,
-        /// Its media type, such as `image/png`.
+        /// The media type, such as `image/png`.
         media_type: String,
     },
-    /// A sound.
+    /// Audio data.
     Audio {
-        /// Its bytes.
+        /// The bytes.
         data: Bytes,
-        /// Its media type, such as `audio/wav`.
+        /// The media type, such as `audio/wav`.
         media_type: String,
     },
-    /// A resource, with its body.
+    /// A resource with its body.
     Resource {
-        /// The URI that names it.
+        /// The URI.
         uri: ResourceUri,
-        /// Its media type.
+        /// The media type.
         media_type: Option<String>,
-        /// Its body.
+        /// The body.
         body: Body,
     },
 }
 
-/// What a tool answers.
+/// The output of a tool.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ToolOutput {
-    /// What the model reads.
+    /// The content for the model.
     pub blocks: Vec<Block>,
-    /// What programs read; matches the tool's output schema when it has one.
+    /// The content for programs. It has to match the output schema of the tool, if there is one.
     pub structured: Option<Value>,
 }
 
 impl ToolOutput {
-    /// An answer of one text.
+    /// Creates an output of one text.
     pub fn text(text: impl Into<String>) -> ToolOutput {
         ToolOutput {
             blocks: vec![Block::Text(text.into())],
@@ -65,7 +63,7 @@ impl ToolOutput {
         }
     }
 
-    /// A structured answer, with its JSON as text beside it for clients that read text alone.
+    /// Creates a structured output and adds its JSON as text, for clients that read only text.
     pub fn structured(value: Value) -> ToolOutput {
         ToolOutput {
             blocks: vec![Block::Text(value.to_string())],
@@ -86,10 +84,11 @@ impl From<&str> for ToolOutput {
     }
 }
 
-/// Answers the calls of a tool. A closure that takes the arguments does; [`WithContext`] is for one that takes the
-/// [`CallContext`] too.
+/// The handler of a tool. A closure that takes the arguments implements it; wrap one that takes the
+/// [`CallContext`] too in [`WithContext`].
 pub trait CallTool: Any + Send + Sync {
-    /// Runs one call. An error becomes a tool error with the error's text: the model sees it and may try again.
+    /// Runs one call. An error becomes a tool error with its text, so that the model sees it and may try
+    /// again.
     fn call(
         &self,
         arguments: Map<String, Value>,
@@ -111,7 +110,7 @@ where
     }
 }
 
-/// A closure that answers calls and may report while it does.
+/// A handler made of a closure that takes the [`CallContext`].
 #[derive(Debug, Clone, Copy)]
 pub struct WithContext<F>(pub F);
 
@@ -129,7 +128,7 @@ where
     }
 }
 
-/// A tool as a publisher registers it.
+/// A tool that can be registered on the bus.
 ///
 /// ```
 /// use serde_json::{Map, Value, json};
@@ -138,7 +137,7 @@ where
 ///     let name = arguments.get("name").and_then(Value::as_str).ok_or("name is missing")?;
 ///     Ok(ToolOutput::text(format!("hello {name}")))
 /// })
-/// .description("Greets somebody")
+/// .description("Greets a person")
 /// .input_schema(json!({ "type": "object", "properties": { "name": { "type": "string" } } }));
 /// assert_eq!(greet.name(), "greet");
 /// ```
@@ -154,7 +153,7 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// A tool that takes any object.
+    /// Creates a tool that takes any object.
     pub fn new(name: impl Into<String>, handler: impl CallTool) -> Tool {
         Tool {
             name: name.into(),
@@ -167,7 +166,7 @@ impl Tool {
         }
     }
 
-    /// A tool that takes any object, whose handler may report progress and log while it runs.
+    /// Creates a tool that takes any object and whose handler may report progress and log messages.
     pub fn with_context<F, R>(name: impl Into<String>, handler: F) -> Tool
     where
         F: Fn(Map<String, Value>, CallContext) -> R + Send + Sync + 'static,
@@ -176,42 +175,42 @@ impl Tool {
         Tool::new(name, WithContext(handler))
     }
 
-    /// Names it for people.
+    /// Sets the name shown to people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Tool {
         self.title = Some(title.into());
         self
     }
 
-    /// Says what it does, for the model.
+    /// Sets the description for the model.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Tool {
         self.description = Some(description.into());
         self
     }
 
-    /// The JSON schema of its arguments; an object schema.
+    /// Sets the JSON schema of the arguments, which has to be an object schema.
     #[must_use]
     pub fn input_schema(mut self, schema: Value) -> Tool {
         self.input_schema = schema;
         self
     }
 
-    /// The JSON schema of its structured answer.
+    /// Sets the JSON schema of the structured output.
     #[must_use]
     pub fn output_schema(mut self, schema: Value) -> Tool {
         self.output_schema = Some(schema);
         self
     }
 
-    /// Hints on its behaviour, such as `readOnlyHint`; passed to clients as they are.
+    /// Sets hints such as `readOnlyHint`, which are passed to clients unchanged.
     #[must_use]
     pub fn annotations(mut self, annotations: Value) -> Tool {
         self.annotations = Some(annotations);
         self
     }
 
-    /// The same tool, its calls answered by `handler`.
+    /// Copies the tool with another handler.
     #[must_use]
     pub fn with_handler(&self, handler: impl CallTool) -> Tool {
         Tool {
@@ -220,35 +219,34 @@ impl Tool {
         }
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What answers its calls, if it is of this type.
+    /// Returns the handler if it has the type `H`.
     pub fn handler<H: CallTool>(&self) -> Option<&H> {
         let handler: &dyn Any = &*self.handler;
         handler.downcast_ref()
     }
 
-    /// The item as clients see it in a list: `name`, `title`, `description`, `inputSchema`, `outputSchema`,
-    /// `annotations`, the absent ones left out.
+    /// Returns the item as clients list it: `name`, `title`, `description`, `inputSchema`, `outputSchema` and
+    /// `annotations`, without absent fields.
     pub fn item(&self) -> Value {
-        let fields = [
+        object_of([
             ("name", Some(json!(self.name))),
             ("title", self.title.as_ref().map(|text| json!(text))),
             ("description", self.description.as_ref().map(|text| json!(text))),
             ("inputSchema", Some(self.input_schema.clone())),
             ("outputSchema", self.output_schema.clone()),
             ("annotations", self.annotations.clone()),
-        ];
-        present(fields)
+        ])
     }
 
-    /// Runs one call; what its handler tells meanwhile goes to `context`.
+    /// Runs one call. The handler reports to `context`.
     ///
     /// # Errors
-    /// Whatever the handler fails with.
+    /// The error of the handler.
     pub async fn call(
         &self,
         arguments: Map<String, Value>,
@@ -270,12 +268,15 @@ impl fmt::Debug for Tool {
     }
 }
 
-/// A JSON object of the fields that are there.
-pub(crate) fn present<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
-    let pairs = fields
-        .into_iter()
-        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    Value::Object(pairs.collect())
+/// Creates a JSON object of the fields that have a value.
+pub(super) fn object_of<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
+    let mut object = Map::new();
+    for (name, field) in fields {
+        if let Some(value) = field {
+            object.insert(name.to_owned(), value);
+        }
+    }
+    Value::Object(object)
 }
 
 #[cfg(test)]
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_shows_in_the_digest() {
+    fn every_field_counts_in_the_digest() {
         let variants = [
             tool(),
             tool().title("x"),

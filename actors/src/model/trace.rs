@@ -1,4 +1,4 @@
-//! The words of a trace: the steps of one notice, and the subscriber that each step concerns.
+//! Traces: the steps of a notice on its way to the subscribers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use super::uri::ResourceUri;
 /// One step of one notice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// What it is about.
+    /// The subject of the notice.
     pub subject: TraceSubject,
-    /// Where the notice stands in the order of the bus; none where nothing was stamped.
+    /// The position of the notice; none if no new version was made.
     pub position: Option<Position>,
-    /// What happened.
+    /// The step.
     pub step: TraceStep,
 }
 
-/// What a notice is about.
+/// The subject of a notice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceSubject {
     /// A resource at a version.
@@ -31,57 +31,57 @@ pub enum TraceSubject {
     List(ListKind),
 }
 
-/// What happened to a notice.
+/// A step of a notice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceStep {
-    /// It was stamped: there is something to tell.
+    /// The Etag actor gave it a version and a position.
     Changed(NoticeKind),
-    /// The change altered nothing, so nobody is told.
+    /// The change altered nothing, so there is no notice.
     Unchanged,
-    /// It waits in the outbox of this subscriber.
-    MarkResult {
-        /// Whose outbox.
-        who: SubscriberRef,
-        /// Whether it took the place of an older one that had not been told.
+    /// It became pending in the outbox of a subscriber.
+    Marked {
+        /// The subscriber.
+        subscriber: SubscriberRef,
+        /// True if it replaced an older notice that was still pending.
         conflated: bool,
     },
-    /// This subscriber is not told.
+    /// A subscriber is not notified.
     Skipped {
-        /// Who.
-        who: SubscriberRef,
-        /// Why not.
-        why: SkipReason,
+        /// The subscriber.
+        subscriber: SubscriberRef,
+        /// The reason.
+        reason: SkipReason,
     },
-    /// Every outbox has been marked.
+    /// It was marked in every outbox.
     Fanned {
-        /// How many subscribers will be told.
+        /// The number of subscribers notified.
         notified: usize,
     },
-    /// The stream of this subscriber took it, to be written.
+    /// A stream took it from the outbox of a subscriber, to write it.
     HandedOut {
-        /// Whose stream.
-        who: SubscriberRef,
-        /// How long after its change passed the door; none for lists.
+        /// The subscriber.
+        subscriber: SubscriberRef,
+        /// The time since its change was admitted to the bus; none for lists.
         after: Option<Duration>,
     },
-    /// This subscriber ended before it was told.
+    /// A subscriber ended before a stream took it.
     Dropped {
-        /// Who.
-        who: SubscriberRef,
-        /// Why it ended.
+        /// The subscriber.
+        subscriber: SubscriberRef,
+        /// The reason of its end.
         reason: EndReason,
     },
 }
 
 impl TraceStep {
-    /// The step as it is written in logs.
+    /// The step as written in logs.
     pub fn name(&self) -> &'static str {
         match self {
             TraceStep::Changed(_) => "changed",
             TraceStep::Unchanged => "unchanged",
-            TraceStep::MarkResult { conflated: false, .. } => "marked",
-            TraceStep::MarkResult { conflated: true, .. } => "conflated",
+            TraceStep::Marked { conflated: false, .. } => "marked",
+            TraceStep::Marked { conflated: true, .. } => "conflated",
             TraceStep::Skipped { .. } => "skipped",
             TraceStep::Fanned { .. } => "fanned",
             TraceStep::HandedOut { .. } => "handed_out",
@@ -89,35 +89,35 @@ impl TraceStep {
         }
     }
 
-    /// The subscriber it happened to, if it happened to one.
-    pub fn who(&self) -> Option<&SubscriberRef> {
+    /// The subscriber whose outbox the step concerns.
+    pub fn subscriber(&self) -> Option<&SubscriberRef> {
         match self {
-            TraceStep::MarkResult { who, .. }
-            | TraceStep::Skipped { who, .. }
-            | TraceStep::HandedOut { who, .. }
-            | TraceStep::Dropped { who, .. } => Some(who),
+            TraceStep::Marked { subscriber, .. }
+            | TraceStep::Skipped { subscriber, .. }
+            | TraceStep::HandedOut { subscriber, .. }
+            | TraceStep::Dropped { subscriber, .. } => Some(subscriber),
             TraceStep::Changed(_) | TraceStep::Unchanged | TraceStep::Fanned { .. } => None,
         }
     }
 }
 
-/// Why a subscriber is not told of a notice that was looked at for it.
+/// The reason for which a subscriber is not notified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SkipReason {
-    /// It has ended.
+    /// The subscriber has ended.
     Ended(EndReason),
-    /// It knows this version or a newer one, or this list hash, already; or its subscription has just ended.
+    /// It already knows this version or a newer one, or this list hash, or its subscription has just ended.
     Known,
 }
 
-/// A subscriber, as a trace names it.
+/// The subscriber that a step concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriberRef {
-    /// Its name for the life of the bus.
+    /// Its name.
     pub id: SubscriberId,
-    /// What it is.
+    /// Its kind.
     pub kind: SubscriberKind,
-    /// What its opener called it, its road included.
+    /// The label given when it was opened.
     pub label: Arc<str>,
 }

@@ -1,16 +1,17 @@
-//! The name of a resource.
+//! Resource URIs.
 //!
-//! Owns: what may serve as a resource URI and what may not. Never: resolves, normalises or fetches; two URIs are
-//! the same resource exactly when their text is the same, as the protocols that carry them compare them.
+//! URIs are not resolved or normalised: two URIs name the same resource if their texts are equal, which is
+//! the rule of MCP.
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest URI the bus accepts, in bytes. Longer ones are refused with [`InvalidUri`].
+/// The maximum length of a URI in bytes.
 pub(crate) const URI_LEN_MAX: usize = 2048;
 
-/// A checked, cheaply cloned resource URI (RFC 3986 shape: a scheme, a colon, no spaces or control characters).
+/// A resource URI: a scheme, a colon, and a rest without spaces and control characters (RFC 3986). Cheap to
+/// clone.
 ///
 /// ```
 /// use tidings_actors::ResourceUri;
@@ -23,11 +24,11 @@ pub(crate) const URI_LEN_MAX: usize = 2048;
 pub struct ResourceUri(Arc<str>);
 
 impl ResourceUri {
-    /// Checks `text` and takes it over unchanged.
+    /// Checks `text` and keeps it unchanged.
     ///
     /// # Errors
-    /// [`InvalidUri`] when the text has no scheme, has a space or control character, or is longer than
-    /// [`URI_LEN_MAX`].
+    /// [`InvalidUri`] if the text has no scheme, has a space or control character, or is longer than 2,048
+    /// bytes.
     pub fn new(text: &str) -> Result<Self, InvalidUri> {
         check(text).map_err(|reason| InvalidUri {
             uri: shorten(text),
@@ -36,17 +37,17 @@ impl ResourceUri {
         Ok(Self(Arc::from(text)))
     }
 
-    /// The URI as it was given.
+    /// The text of the URI.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Text that is no resource URI, and why.
+/// The error of a text that is not a resource URI.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid resource URI {uri:?}: {reason}")]
 pub struct InvalidUri {
-    /// The refused text, shortened to its first 120 characters.
+    /// The rejected text, cut to its first 120 characters.
     pub uri: String,
     reason: &'static str,
 }
@@ -58,12 +59,13 @@ fn check(text: &str) -> Result<(), &'static str> {
     let Some((scheme, _)) = text.split_once(':') else {
         return Err("it has no scheme; write scheme:rest, for example demo://name");
     };
-    let mut letters = scheme.bytes();
-    let starts_well = letters.next().is_some_and(|first| first.is_ascii_alphabetic());
-    if !starts_well || !letters.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)) {
+    let starts_well = scheme.starts_with(|first: char| first.is_ascii_alphabetic());
+    let mut bytes = scheme.bytes();
+    if !starts_well || !bytes.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)) {
         return Err("its scheme is not a letter followed by letters, digits, '+', '-' or '.'");
     }
-    // Most are ASCII, of which what may stand in one is easily told.
+    // Nearly all URIs are printable ASCII, for which the check of bytes is much cheaper than that of
+    // characters.
     let plain = text.bytes().all(|byte| byte.is_ascii_graphic());
     if !plain && text.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err("it has a space or control character; percent-encode it");
@@ -142,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_any_scheme_and_keeps_the_text() {
+    fn any_scheme_is_accepted_unchanged() {
         for text in [
             "demo://a",
             "file:///x%20y",
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_uri_and_names_it() {
+    fn invalid_uri_is_rejected_and_quoted() {
         let long = format!("demo://{}", "x".repeat(URI_LEN_MAX));
         for text in [
             "",

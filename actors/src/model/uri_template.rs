@@ -1,9 +1,7 @@
-//! The URI template (RFC 6570, levels 1 to 3) read backwards: which values make this URI out of that template?
+//! URI templates (RFC 6570, levels 1 to 3) and the matching of URIs against them.
 //!
-//! Owns the grammar of templates and the matching of URIs against them.
-//! Never expands a template, never does input or output, and never takes more than template length times URI length steps.
-//! Receives templates from whoever registers resource templates, URIs from whoever reads or subscribes;
-//! hands the decoded values back to the caller and to nobody else.
+//! Templates are matched, never expanded. Clients choose the URIs, so the time of a match is bounded by the
+//! length of the template times the length of the URI.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -17,16 +15,16 @@ use unit::Unit;
 
 use super::uri::URI_LEN_MAX;
 
-/// Longest template, in bytes, that [`UriTemplate::parse`] takes; a longer one is refused.
+/// The maximum length of a template in bytes.
 pub(crate) const TEMPLATE_LEN_MAX: usize = 2048;
 
-/// Most variables that one template may have; a template with more is refused.
+/// The maximum number of variables of a template.
 pub(crate) const TEMPLATE_VARIABLES_MAX: usize = 32;
 
-/// A parsed RFC 6570 template that can tell whether a URI is one of its expansions.
+/// A parsed RFC 6570 template against which URIs can be matched.
 ///
-/// Levels 1 to 3 are understood: `{v}`, `{+v}`, `{#v}`, `{.v}`, `{/v}`, `{;v}`, `{?v}`, `{&v}`, each with one or several
-/// variables; every variable stands in a template once. Two templates are equal when their texts are.
+/// It supports levels 1 to 3: `{v}`, `{+v}`, `{#v}`, `{.v}`, `{/v}`, `{;v}`, `{?v}` and `{&v}`, each with one
+/// or several variables. A variable may occur only once. Two templates are equal if their texts are.
 ///
 /// ```
 /// use tidings_actors::UriTemplate;
@@ -43,10 +41,11 @@ pub struct UriTemplate {
 }
 
 impl UriTemplate {
-    /// Reads a template of at most [`TEMPLATE_LEN_MAX`] bytes and [`TEMPLATE_VARIABLES_MAX`] variables.
+    /// Parses a template of at most 2,048 bytes and 32 variables.
     ///
     /// # Errors
-    /// [`InvalidUriTemplate`] when the text is no template of level 1 to 3, is over a limit, or repeats a variable.
+    /// [`InvalidUriTemplate`] if the text is not a template of level 1 to 3, is over a limit, or repeats a
+    /// variable.
     ///
     /// ```
     /// use tidings_actors::UriTemplate;
@@ -87,7 +86,7 @@ impl UriTemplate {
         Ok(template)
     }
 
-    /// The text this template was parsed from, unchanged.
+    /// The text of the template, unchanged.
     ///
     /// ```
     /// # use tidings_actors::UriTemplate;
@@ -98,7 +97,7 @@ impl UriTemplate {
         &self.text
     }
 
-    /// The names of the variables, in the order of the template, as written there.
+    /// The names of the variables, in the order and spelling of the template.
     ///
     /// ```
     /// # use tidings_actors::UriTemplate;
@@ -107,20 +106,26 @@ impl UriTemplate {
     /// # Ok::<_, tidings_actors::InvalidUriTemplate>(())
     /// ```
     pub fn variable_names(&self) -> impl Iterator<Item = &str> {
-        self.parts.iter().filter_map(|part| match part {
+        self.variables().map(|variable| variable.name.as_str())
+    }
+
+    fn variables(&self) -> impl Iterator<Item = &Variable> {
+        self.parts.iter().flat_map(|part| match part {
             Part::Literal(_) => None,
-            Part::Variable(variable) => Some(variable.name.as_str()),
+            Part::Variable(variable) => Some(variable),
         })
     }
 
-    /// The percent-decoded values that make `uri` out of this template, or `None` when `uri` is no expansion of it.
+    /// Returns the percent-decoded values from which this template produces `uri`, or `None` if there are
+    /// none.
     ///
-    /// Variables of `{v}` and `{+v}` are present and not empty; those of the other operators may be absent or empty.
-    /// Where several splits are possible, earlier variables decide first: present before absent, then as short as can be.
-    /// Bad percent-encoding, encoded bytes that are no UTF-8, characters that no URI has, and more than [`URI_LEN_MAX`](crate::URI_LEN_MAX) bytes
-    /// never match. `%2f` and `%2F` are alike; a plain `a` in the template is not `%61` in the URI.
+    /// Variables of `{v}` and `{+v}` are present and not empty; those of the other operators may be absent or
+    /// empty. If several splits are possible, earlier variables decide first: they are present rather than
+    /// absent, then as short as possible. A URI with bad percent-encoding, encoded bytes that are not UTF-8,
+    /// characters that URIs do not have, or more than 2,048 bytes never matches. `%2f` and `%2F` are equal; a
+    /// plain `a` in the template does not match `%61` in the URI.
     ///
-    /// A decoded value may hold anything, `/`, `..` and NUL included: check it before it becomes a path.
+    /// A decoded value may contain anything, including `/`, `..` and NUL: check it before using it as a path.
     ///
     /// ```
     /// # use tidings_actors::UriTemplate;
@@ -141,17 +146,15 @@ impl UriTemplate {
     fn push_expression(&mut self, body: &str, mut offset: usize) -> Result<(), InvalidUriTemplate> {
         let mut operator = Operator::Simple;
         let mut names = body;
-        if let Some(first) = body
-            .chars()
-            .next()
-            .filter(|&first| "+#./;?&=,!@|".contains(first))
-        {
-            operator = Operator::of(first).ok_or_else(|| InvalidUriTemplate::ReservedOperator {
+        if body.starts_with(|first| OPERATORS.contains(first)) {
+            let (sign, rest) = body.split_at(1);
+            let sign = char::from(sign.as_bytes()[0]);
+            operator = Operator::of(sign).ok_or_else(|| InvalidUriTemplate::ReservedOperator {
                 template: self.text.clone(),
                 offset,
-                operator: first,
+                operator: sign,
             })?;
-            names = &body[1..];
+            names = rest;
             offset += 1;
         }
         let mut names = names.split(',').peekable();
@@ -171,22 +174,17 @@ impl UriTemplate {
         is_last: bool,
         offset: usize,
     ) -> Result<Variable, InvalidUriTemplate> {
-        let template = || self.text.clone();
+        let template = self.text.clone();
         if let Some(at) = name.find(['*', ':']) {
-            let (offset, modifier) = (offset + at, name[at..].to_owned());
             return Err(InvalidUriTemplate::Modifier {
-                template: template(),
-                offset,
-                modifier,
+                template,
+                offset: offset + at,
+                modifier: name[at..].to_owned(),
             });
         }
-        let is_name_char = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '%';
-        if name
-            .split('.')
-            .any(|word| word.is_empty() || !word.chars().all(is_name_char))
-        {
+        if !name.split('.').all(is_name_word) {
             return Err(InvalidUriTemplate::VariableName {
-                template: template(),
+                template,
                 offset,
                 name: name.to_owned(),
             });
@@ -194,23 +192,21 @@ impl UriTemplate {
         let units = self.read_units(name, offset)?;
         if self.variable_names().any(|known| known == name) {
             return Err(InvalidUriTemplate::RepeatedVariable {
-                template: template(),
+                template,
                 offset,
                 name: name.to_owned(),
             });
         }
         if self.variable_names().count() == TEMPLATE_VARIABLES_MAX {
-            return Err(InvalidUriTemplate::TooManyVariables {
-                template: template(),
-                offset,
-            });
+            return Err(InvalidUriTemplate::TooManyVariables { template, offset });
         }
         Ok(Variable::new(name, &units, operator, is_last))
     }
 
     fn read_units(&self, text: &str, offset: usize) -> Result<Vec<Unit>, InvalidUriTemplate> {
         unit::read_units(text, Unit::of_literal).map_err(|at| {
-            let (template, offset) = (self.text.clone(), offset + at);
+            let template = self.text.clone();
+            let offset = offset + at;
             match text[at..].chars().next() {
                 Some('%') | None => InvalidUriTemplate::PercentEncoding { template, offset },
                 Some(character) => InvalidUriTemplate::Character {
@@ -221,6 +217,17 @@ impl UriTemplate {
             }
         })
     }
+}
+
+/// The operators of RFC 6570, section 2.2, including those reserved for later.
+const OPERATORS: &str = "+#./;?&=,!@|";
+
+/// Returns true if `word` can stand between the dots of a variable name.
+fn is_name_word(word: &str) -> bool {
+    !word.is_empty()
+        && word
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_%".contains(&byte))
 }
 
 impl fmt::Display for UriTemplate {
@@ -249,7 +256,7 @@ impl Hash for UriTemplate {
     }
 }
 
-/// The values of one match by name, in the order of the template; a variable that the URI leaves out is not in it.
+/// The values of one match by name, in the order of the template, without the variables that the URI omits.
 ///
 /// ```
 /// # use tidings_actors::UriTemplate;
@@ -262,7 +269,8 @@ impl Hash for UriTemplate {
 pub struct Variables(Vec<(String, String)>);
 
 impl Variables {
-    /// The decoded value of `name`, or `None` when the template has no such variable or the URI leaves it out.
+    /// Returns the decoded value of `name`, or `None` if the template has no such variable or the URI omits
+    /// it.
     ///
     /// ```
     /// # use tidings_actors::UriTemplate;
@@ -271,11 +279,11 @@ impl Variables {
     /// # Ok::<_, tidings_actors::InvalidUriTemplate>(())
     /// ```
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.iter()
-            .find_map(|(known, value)| (known == name).then_some(value))
+        let (_, value) = self.0.iter().find(|(known, _)| known == name)?;
+        Some(value)
     }
 
-    /// Names and decoded values, in the order of the template.
+    /// The names and decoded values, in the order of the template.
     ///
     /// ```
     /// # use tidings_actors::UriTemplate;
@@ -288,7 +296,8 @@ impl Variables {
     }
 }
 
-/// Why a text is no template that can be matched: `offset` counts bytes from the start of the template.
+/// The error of a text that is not a supported template. `offset` counts bytes from the start of the
+/// template.
 ///
 /// ```
 /// use tidings_actors::{InvalidUriTemplate, UriTemplate};
@@ -298,35 +307,32 @@ impl Variables {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[expect(
-    missing_docs,
-    reason = "the fields say what the message of their variant says"
-)]
+#[expect(missing_docs, reason = "the message of each variant explains its fields")]
 pub enum InvalidUriTemplate {
-    /// Longer than [`TEMPLATE_LEN_MAX`]; only its start is quoted.
+    /// The text is too long; only its start is quoted.
     #[error(
         "uri template `{start}…`, byte {TEMPLATE_LEN_MAX}: {len} bytes are too long; keep to {TEMPLATE_LEN_MAX}"
     )]
     TooLong { start: String, len: usize },
-    /// More variables than [`TEMPLATE_VARIABLES_MAX`].
+    /// There are too many variables.
     #[error("uri template `{template}`, byte {offset}: too many variables; keep to {TEMPLATE_VARIABLES_MAX}")]
     TooManyVariables { template: String, offset: usize },
-    /// A `{` without its `}`.
+    /// A `{` has no `}`.
     #[error("uri template `{template}`, byte {offset}: the expression has no end; close it with `}}`")]
     UnclosedExpression { template: String, offset: usize },
-    /// A character that no literal may have, a stray `}` included.
+    /// A literal contains a character that is not allowed, such as a stray `}`.
     #[error("uri template `{template}`, byte {offset}: {character:?} cannot stand here; percent-encode it")]
     Character {
         template: String,
         offset: usize,
         character: char,
     },
-    /// A `%` without two hexadecimal digits, or encoded bytes that are no UTF-8 and could never match.
+    /// A `%` has no two hexadecimal digits, or the encoded bytes are not UTF-8 and could never match.
     #[error(
         "uri template `{template}`, byte {offset}: bad percent-encoding; write UTF-8 as `%` and two hex digits"
     )]
     PercentEncoding { template: String, offset: usize },
-    /// One of the operators that RFC 6570 keeps for later: `=`, `,`, `!`, `@`, `|`.
+    /// The operator is one that RFC 6570 reserves: `=`, `,`, `!`, `@` or `|`.
     #[error(
         "uri template `{template}`, byte {offset}: operator `{operator}` has no meaning yet; use one of + # . / ; ? &"
     )]
@@ -335,14 +341,14 @@ pub enum InvalidUriTemplate {
         offset: usize,
         operator: char,
     },
-    /// A modifier of level 4: `*` or `:n`.
+    /// There is a modifier of level 4: `*` or `:n`.
     #[error("uri template `{template}`, byte {offset}: modifier `{modifier}` is level 4; leave it out")]
     Modifier {
         template: String,
         offset: usize,
         modifier: String,
     },
-    /// An empty or misspelt name.
+    /// A name is empty or has characters that are not allowed.
     #[error(
         "uri template `{template}`, byte {offset}: `{name}` names no variable; use letters, digits, `_` and inner `.`"
     )]
@@ -351,7 +357,7 @@ pub enum InvalidUriTemplate {
         offset: usize,
         name: String,
     },
-    /// The same variable twice: to demand equal values would make matching exponential.
+    /// A variable occurs twice. Matching equal values would take exponential time.
     #[error(
         "uri template `{template}`, byte {offset}: variable `{name}` stands here again; give each its own name"
     )]
@@ -362,7 +368,7 @@ pub enum InvalidUriTemplate {
     },
 }
 
-/// How much of a template that is too long its error quotes, in characters.
+/// The number of characters of a too long template that its error quotes.
 const QUOTED_CHARS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -381,7 +387,7 @@ mod tests {
         UriTemplate::parse(text).unwrap()
     }
 
-    /// The values as `name=value` in order, `None` when there is no match.
+    /// Returns the values as `name=value` in order, or `None` if there is no match.
     fn values(template: &str, uri: &str) -> Option<String> {
         let variables = parse(template).matches(uri)?;
         Some(
@@ -432,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn simple_takes_unreserved_and_encoded_and_never_nothing() {
+    fn simple_takes_unreserved_and_is_never_empty() {
         check(&[
             ("n://{v}", "n://aZ0-._~", Some("v=aZ0-._~")),
             ("n://{v}", "n://a%2Fb%20c", Some("v=a/b c")),
@@ -452,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_takes_all_that_a_uri_may_hold() {
+    fn reserved_takes_every_character_of_a_uri() {
         check(&[
             ("file:///{+path}", "file:///a/b%20c?d#e", Some("path=a/b c?d#e")),
             ("file:///{+path}", "file:///", None),
@@ -479,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn label_and_path_fill_their_variables_from_the_first() {
+    fn label_and_path_fill_variables_in_order() {
         check(&[
             ("p{.a}", "p", Some("")),
             ("p{.a}", "p.", Some("a=")),
@@ -495,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_named_and_lose_the_equals_sign_when_empty() {
+    fn empty_parameter_has_no_equals_sign() {
         check(&[
             ("p{;a}", "p", Some("")),
             ("p{;a}", "p;a", Some("a=")),
@@ -510,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn query_takes_its_parameters_in_order_each_may_be_absent() {
+    fn query_parameters_are_ordered_and_optional() {
         check(&[
             ("p{?a,b}", "p", Some("")),
             ("p{?a,b}", "p?", None),
@@ -530,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_variables_are_as_short_as_can_be() {
+    fn earlier_variables_are_as_short_as_possible() {
         check(&[
             ("{a}{b}{c}", "wxyz", Some("a=w b=x c=yz")),
             ("{a}-{b}", "1-2-3", Some("a=1 b=2-3")),
@@ -539,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_encoding_and_foreign_characters_never_match() {
+    fn bad_encoding_and_characters_never_match() {
         let all = parse("{+v}");
         for uri in [
             "%",
@@ -562,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn level_four_is_refused_with_its_place() {
+    fn level_four_is_rejected_with_its_offset() {
         for (text, at, sign) in [("a{b*}", 3, "*"), ("{?a,b:3}", 5, ":3"), ("{é*}", 3, "*")] {
             let expected = InvalidUriTemplate::Modifier {
                 template: text.into(),
@@ -579,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_has_its_error_and_offset() {
+    fn each_mistake_has_its_error_and_offset() {
         use InvalidUriTemplate as E;
         assert!(matches!(error("ab{c"), E::UnclosedExpression { offset: 2, .. }));
         assert!(matches!(
@@ -622,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold_to_the_byte_and_the_variable() {
+    fn limits_of_length_and_variables_are_exact() {
         let names = |count: usize| (0..count).map(|n| format!("v{n}")).collect::<Vec<_>>().join(",");
         assert_eq!(parse(&format!("{{{}}}", names(32))).variable_names().count(), 32);
         let text = error(&format!("{{{}}}", names(33)));
@@ -641,7 +647,8 @@ mod tests {
         assert_eq!(format!("{:?} {0}", parse("x{a}")), "UriTemplate(\"x{a}\") x{a}");
     }
 
-    /// Filling the table costs per position at most every head in both states and every literal, with a few steps per part.
+    /// Filling the table takes, per position, at most every head in both states, every literal and a few
+    /// steps per part.
     fn steps_max(template: &UriTemplate, uri: &str) -> usize {
         8 * (template.as_str().len() + 1) * (uri.len() + 1)
     }
@@ -680,7 +687,8 @@ mod tests {
                 .iter()
                 .flat_map(|uri| [uri.clone(), format!("{}!", &uri[..2046])])
             {
-                let (steps, bound) = (steps_of(&template, &uri), steps_max(&template, &uri));
+                let steps = steps_of(&template, &uri);
+                let bound = steps_max(&template, &uri);
                 assert!(
                     steps <= bound,
                     "{steps} steps of {bound}: {template} against {}",
@@ -691,12 +699,12 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_that_fails_at_the_first_literal_fills_no_table() {
+    fn mismatch_in_first_literal_fills_no_table() {
         let template = parse("note://{a}/{b}{?c}");
         assert!(steps_of(&template, &format!("file:///{}", "a".repeat(1000))) < 10);
     }
 
-    /// One expression with the values it is to be expanded from.
+    /// An operator and the values of its variables.
     type Expression = (&'static str, Vec<Option<String>>);
 
     fn text_without(banned: &'static str, len_min: usize) -> impl Strategy<Value = String> {
@@ -708,7 +716,8 @@ mod tests {
     /// ASCII without `!`, `%` and `,`.
     const ASCII_UNSPLIT: [std::ops::RangeInclusive<char>; 4] = ['\0'..=' ', '"'..='$', '&'..='+', '-'..='~'];
 
-    /// Expressions whose values have one split: no separator inside them, and only the last ones absent where names do not tell.
+    /// Expressions whose values split in one way: they contain no separator, and without names only the last
+    /// are absent.
     fn expression() -> impl Strategy<Value = Expression> {
         let several = |len_min, banned| proptest::collection::vec(text_without(banned, len_min), 1..4);
         // The reserved expansion of iri-string 0.7.14 can panic on text that is not ASCII.
@@ -751,29 +760,30 @@ mod tests {
             .to_string()
     }
 
-    /// Writes the expressions as a template with `separator` between them, and names their values.
+    /// Writes the expressions as a template with `separator` between them. Returns it with the named values.
     fn template_of(expressions: &[Expression], separator: &str) -> (String, Vec<(String, String)>) {
-        let (mut text, mut values, mut count) = (String::from("tidings://"), Vec::new(), 0);
+        let mut text = String::from("tidings://");
+        let mut values = Vec::new();
+        let mut count = 0;
         for (operator, slots) in expressions {
             let names: Vec<_> = (count..count + slots.len()).map(|n| format!("v{n}")).collect();
             count += slots.len();
             text += &format!("{{{operator}{}}}{separator}", names.join(","));
-            let present = names
-                .into_iter()
-                .zip(slots)
-                .filter_map(|(name, value)| Some((name, value.clone()?)));
-            values.extend(present);
+            for (name, value) in std::iter::zip(names, slots) {
+                values.extend(value.clone().map(|value| (name, value)));
+            }
         }
         (text, values)
     }
 
     const NAMES: [&str; 6] = ["a", "aa", "b", "a.a", "b.b", "bb"];
 
-    /// Templates out of a tiny alphabet, so that ambiguity is the rule.
-    fn tangled_template(names: &'static [&'static str]) -> impl Strategy<Value = String> {
+    /// Templates over a tiny alphabet, so that most of them are ambiguous.
+    fn ambiguous_template(names: &'static [&'static str]) -> impl Strategy<Value = String> {
         let expression = ("[+#./;?&]{0,1}", 1..3_usize, "[ab,/.;=&]{0,2}");
         proptest::collection::vec(expression, 0..=names.len()).prop_map(|expressions| {
-            let (mut text, mut names) = (String::new(), names.iter());
+            let mut text = String::new();
+            let mut names = names.iter();
             for (operator, count, literal) in expressions {
                 let names: Vec<_> = names.by_ref().take(count).copied().collect();
                 if !names.is_empty() {
@@ -785,17 +795,17 @@ mod tests {
         })
     }
 
-    /// A tangled template with one of its expansions, or what an edit of one character leaves of that.
-    fn tangled(names: &'static [&'static str]) -> impl Strategy<Value = (String, String)> {
+    /// An ambiguous template with one of its expansions, which may have one character inserted or removed.
+    fn ambiguous(names: &'static [&'static str]) -> impl Strategy<Value = (String, String)> {
         let values = proptest::collection::vec(proptest::option::weighted(0.8, "[ab.]{0,2}"), names.len());
         let edit = proptest::option::of((any::<prop::sample::Index>(), "[ab,/.;=&?#]{0,1}"));
-        (tangled_template(names), values, edit).prop_map(|(text, values, edit)| {
+        (ambiguous_template(names), values, edit).prop_map(|(text, values, edit)| {
             let template = parse(&text);
-            let named = template.variable_names().zip(values);
-            let mut uri = expand(
-                &text,
-                named.filter_map(|(name, value)| Some((name.to_owned(), value?))),
-            );
+            let mut present = Vec::new();
+            for (name, value) in std::iter::zip(template.variable_names(), values) {
+                present.extend(value.map(|value| (name.to_owned(), value)));
+            }
+            let mut uri = expand(&text, present);
             match edit {
                 Some((at, added)) if !added.is_empty() => uri.insert_str(at.index(uri.len() + 1), &added),
                 Some((at, _)) if !uri.is_empty() => drop(uri.remove(at.index(uri.len()))),
@@ -805,21 +815,18 @@ mod tests {
         })
     }
 
-    /// Tries all values in the documented order of preference, by expansion alone; `chosen` are those of the first variables.
+    /// Tries all values in the documented order of preference by expansion; `chosen` are those of the first
+    /// variables.
     fn first_split(
         template: &UriTemplate,
         uri: &str,
         chosen: &[(String, Option<String>)],
     ) -> Option<Variables> {
-        let mut variables = template.parts.iter().filter_map(|part| match part {
-            Part::Literal(_) => None,
-            Part::Variable(variable) => Some(variable),
-        });
-        let Some(variable) = variables.nth(chosen.len()) else {
-            let present = chosen
-                .iter()
-                .filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
-            let present: Vec<_> = present.collect();
+        let Some(variable) = template.variables().nth(chosen.len()) else {
+            let mut present = Vec::new();
+            for (name, value) in chosen {
+                present.extend(value.clone().map(|value| (name.clone(), value)));
+            }
             return (expand(template.as_str(), present.clone()) == uri).then_some(Variables(present));
         };
         let is_required = variable.operator.is_required();
@@ -841,7 +848,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn expansion_then_match_gives_the_values_back(
+        fn match_inverts_expansion(
             expressions in proptest::collection::vec(expression(), 0..5),
         ) {
             let (text, values) = template_of(&expressions, "!k!");
@@ -851,19 +858,19 @@ mod tests {
         }
 
         #[test]
-        fn every_expansion_matches_however_tangled(
-            text in tangled_template(&NAMES),
+        fn every_ambiguous_expansion_matches(
+            text in ambiguous_template(&NAMES),
             values in proptest::collection::vec("[ab,/.;=&]{1,3}", 6),
         ) {
             let template = parse(&text);
-            let named: Vec<_> = template.variable_names().map(str::to_owned).zip(values).collect();
-            let uri = expand(&text, named);
+            let names = template.variable_names().map(str::to_owned);
+            let uri = expand(&text, std::iter::zip(names, values));
             let variables = template.matches(&uri);
             prop_assert!(variables.is_some(), "{} from {}", uri, text);
         }
 
         #[test]
-        fn what_matches_expands_to_the_same_uri((text, uri) in tangled(&NAMES)) {
+        fn matched_values_expand_to_the_same_uri((text, uri) in ambiguous(&NAMES)) {
             if let Some(variables) = parse(&text).matches(&uri) {
                 let values = variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
                 prop_assert_eq!(expand(&text, values), uri, "{}", text);
@@ -871,14 +878,14 @@ mod tests {
         }
 
         #[test]
-        fn the_split_is_the_first_of_all_that_expand_to_the_uri((text, uri) in tangled(&NAMES[..2])) {
+        fn split_is_the_first_in_order_of_preference((text, uri) in ambiguous(&NAMES[..2])) {
             let template = parse(&text);
             let expected = first_split(&template, &uri, &[]);
             prop_assert_eq!(template.matches(&uri), expected, "{} from {}", uri, text);
         }
 
         #[test]
-        fn random_texts_never_panic_and_stay_within_the_bound(
+        fn random_input_stays_within_the_bound(
             text in prop_oneof![any::<String>(), "[a-c{}%4*:,?/#+.&;]{0,24}"],
             uri in prop_oneof![any::<String>(), "[a-c%4F:,?/#+.&;=]{0,40}"],
         ) {

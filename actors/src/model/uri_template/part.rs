@@ -1,15 +1,11 @@
-//! What a template is made of: literals and variables under an operator.
-//!
-//! Owns the table of operators of RFC 6570 (what opens, separates, names and allows).
-//! Never parses a template and never looks at a URI.
-//! Built by the parser, read by the matcher.
+//! The parts of a parsed template: literals and variables, with the operator table of RFC 6570, appendix A.
 
 use super::unit::{Unit, is_unreserved};
 
-/// Index into `heads` and `enter` when no variable of the same expression was present before.
+/// Index into `heads` and `enter` before the first variable of an expression that has a value.
 pub(super) const FRESH: usize = 0;
 
-/// Index into `heads` and `enter` when a variable of the same expression was present before.
+/// Index into `heads` and `enter` after a variable of the same expression had a value.
 pub(super) const STARTED: usize = 1;
 
 #[derive(Clone)]
@@ -22,25 +18,27 @@ pub(super) enum Part {
 pub(super) struct Variable {
     pub(super) name: String,
     pub(super) operator: Operator,
-    /// What stands before the value: when no variable of the expression was present before, and when one was.
+    /// The text before the value, by [`FRESH`] and [`STARTED`].
     pub(super) heads: [Vec<Unit>; 2],
-    /// Whether its expression ends with it.
+    /// True for the last variable of its expression.
     is_last: bool,
 }
 
 impl Variable {
     pub(super) fn new(name: &str, name_units: &[Unit], operator: Operator, is_last: bool) -> Variable {
-        let leads = [operator.opener(), Some(operator.separator())];
-        let heads = leads.map(|lead| operator.head(lead, name_units));
         Variable {
             name: name.to_owned(),
             operator,
-            heads,
+            heads: [
+                operator.head(operator.opener(), name_units),
+                operator.head(Some(operator.separator()), name_units),
+            ],
             is_last,
         }
     }
 
-    /// The state before the next part, given whether this expression has had a present variable by now.
+    /// Returns the state before the next part; `is_started` is true if a variable of this expression had a
+    /// value.
     pub(super) fn state_after(&self, is_started: bool) -> usize {
         if is_started && !self.is_last {
             STARTED
@@ -98,18 +96,17 @@ impl Operator {
     }
 
     fn head(self, lead: Option<char>, name: &[Unit]) -> Vec<Unit> {
-        let is_query = matches!(self, Operator::Query | Operator::QueryContinuation);
-        let name = if is_query || self == Operator::Parameter {
-            name
-        } else {
-            &[]
-        };
-        let equals = is_query.then(|| Unit::plain('='));
-        lead.map(Unit::plain)
-            .into_iter()
-            .chain(name.iter().copied())
-            .chain(equals)
-            .collect()
+        let mut head: Vec<Unit> = lead.map(Unit::plain).into_iter().collect();
+        match self {
+            Operator::Query | Operator::QueryContinuation => {
+                head.extend_from_slice(name);
+                head.push(Unit::plain('='));
+            }
+            // The equals sign of a parameter depends on its value, so it is no part of the head.
+            Operator::Parameter => head.extend_from_slice(name),
+            _ => {}
+        }
+        head
     }
 
     pub(super) fn is_required(self) -> bool {

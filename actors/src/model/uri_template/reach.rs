@@ -1,15 +1,15 @@
-//! The split of a URI along the parts of a template.
+//! Matching of a URI against the parts of a template.
 //!
-//! Owns a table of what can be reached: for each part and each position, whether the parts from there on spell the rest.
-//! It is filled from the end, each cell once, so that the walk from the front never has to turn back.
-//! Never parses and never decodes: receives parts and units, sends back names and values.
+//! A table says, for each part and each position of the URI, if the parts from there on can produce the rest.
+//! It is filled from the end, each cell once, so the walk from the front never has to backtrack.
 
 use super::part::{FRESH, Operator, Part, STARTED, Variable};
 use super::unit::Unit;
 
-/// The values of the variables, in order, when `parts` can spell `units`; earlier ones present if possible, then shortest.
+/// Returns the values of the variables in order if `parts` can produce `units`. Earlier variables decide
+/// first: they are present if possible, then as short as possible.
 pub(super) fn split(parts: &[Part], units: &[Unit]) -> Option<Vec<(String, String)>> {
-    // Most URIs fail at the first literal; they shall not pay for the table.
+    // Most URIs differ in the first literal, and the table costs an allocation per part.
     if let Some(Part::Literal(literal)) = parts.first()
         && !begins_with(units, literal)
     {
@@ -19,15 +19,15 @@ pub(super) fn split(parts: &[Part], units: &[Unit]) -> Option<Vec<(String, Strin
     rows[0].enter[FRESH][0].then(|| walk(parts, units, &rows))
 }
 
-/// What can be reached around one part.
+/// The positions of the URI from which its end can be reached.
 struct Row {
-    /// Standing before the part, per state; `STARTED` only before a variable.
+    /// Before the part, by state; `STARTED` only before a variable.
     enter: [Vec<bool>; 2],
-    /// Standing inside the value of the part; only for a variable.
+    /// Inside the value of the part; only for a variable.
     value: Vec<bool>,
 }
 
-/// One row per part, and one for the end.
+/// Fills one row per part, and one for the end of the template.
 fn fill(parts: &[Part], units: &[Unit]) -> Vec<Row> {
     let end = (0..=units.len()).map(|at| at == units.len()).collect();
     let mut rows = vec![Row {
@@ -47,9 +47,12 @@ fn fill(parts: &[Part], units: &[Unit]) -> Vec<Row> {
 }
 
 fn fill_literal(literal: &[Unit], units: &[Unit], after: &Row) -> Row {
-    let enter = |at| begins_with(&units[at..], literal) && after.enter[FRESH][at + literal.len()];
+    let mut enter = Vec::with_capacity(units.len() + 1);
+    for at in 0..=units.len() {
+        enter.push(begins_with(&units[at..], literal) && after.enter[FRESH][at + literal.len()]);
+    }
     Row {
-        enter: [(0..=units.len()).map(enter).collect(), Vec::new()],
+        enter: [enter, Vec::new()],
         value: Vec::new(),
     }
 }
@@ -69,17 +72,20 @@ fn fill_variable(variable: &Variable, units: &[Unit], after: &Row) -> Row {
     };
     let enter = [FRESH, STARTED].map(|state| {
         let absent = &after.enter[variable.state_after(state == STARTED)];
-        let enter = |at| presence.find(at, state).is_some() || !variable.operator.is_required() && absent[at];
-        (0..=units.len()).map(enter).collect()
+        let may_be_absent = !variable.operator.is_required();
+        (0..=units.len())
+            .map(|at| presence.find(at, state).is_some() || may_be_absent && absent[at])
+            .collect()
     });
     Row { enter, value }
 }
 
-/// Goes where the table says that the end can be reached; `rows` must hold that for the start.
+/// Follows the table to the end and collects the values. The end must be reachable from the start.
 fn walk(parts: &[Part], units: &[Unit], rows: &[Row]) -> Vec<(String, String)> {
     let mut values = Vec::new();
-    let (mut at, mut state) = (0, FRESH);
-    for (part, rows) in parts.iter().zip(rows.windows(2)) {
+    let mut at = 0;
+    let mut state = FRESH;
+    for (index, part) in parts.iter().enumerate() {
         let variable = match part {
             Part::Literal(literal) => {
                 at += literal.len();
@@ -87,11 +93,11 @@ fn walk(parts: &[Part], units: &[Unit], rows: &[Row]) -> Vec<(String, String)> {
             }
             Part::Variable(variable) => variable,
         };
-        let exit = &rows[1].enter[variable.state_after(true)];
+        let exit = &rows[index + 1].enter[variable.state_after(true)];
         let presence = Presence {
             variable,
             units,
-            value: &rows[0].value,
+            value: &rows[index].value,
             exit,
         };
         if let Some((begin, end_min)) = presence.find(at, state) {
@@ -108,18 +114,19 @@ fn walk(parts: &[Part], units: &[Unit], rows: &[Row]) -> Vec<(String, String)> {
     values
 }
 
-/// How one variable can be present.
+/// A variable with a value, at any position.
 struct Presence<'a> {
     variable: &'a Variable,
     units: &'a [Unit],
-    /// Where the end can be reached from inside the value.
+    /// The positions inside the value from which the end can be reached.
     value: &'a [bool],
-    /// Where the end can be reached from behind the value.
+    /// The positions behind the value from which the end can be reached.
     exit: &'a [bool],
 }
 
 impl Presence<'_> {
-    /// Where the value begins and where it may end at the earliest, when the variable with its head can stand at `at`.
+    /// Returns the start of the value and its first possible end if the variable with its head can stand at
+    /// `at`.
     fn find(&self, at: usize, state: usize) -> Option<(usize, usize)> {
         let head = &self.variable.heads[state];
         if !begins_with(&self.units[at..], head) {
@@ -128,7 +135,8 @@ impl Presence<'_> {
         let begin = at + head.len();
         match self.variable.operator {
             Operator::Simple | Operator::Reserved => self.find_nonempty(begin),
-            // An empty parameter loses its equals sign: `;name`, but `;name=value`.
+            // RFC 6570, section 3.2.7: an empty parameter has no equals sign, as in `;name` and
+            // `;name=value`.
             Operator::Parameter if self.exit[begin] => Some((begin, begin)),
             Operator::Parameter if begins_with(&self.units[begin..], &[Unit::plain('=')]) => {
                 self.find_nonempty(begin + 1)
@@ -159,6 +167,7 @@ fn count(steps: usize) {
 
 #[cfg(test)]
 thread_local! {
-    /// Steps of this thread, at their worst: a bound on time alone would depend on the machine.
+    /// The steps of this thread in the worst case. Tests bound steps because a bound on time depends on the
+    /// machine.
     pub(super) static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

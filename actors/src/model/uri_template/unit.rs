@@ -1,10 +1,7 @@
-//! A text cut into its characters as a URI spells them.
-//!
-//! Owns which characters a URI and a literal may have, and percent-decoding.
-//! Never knows of variables or operators.
-//! Receives text from the parser and the matcher, and sends back units or the byte offset of what is wrong.
+//! The characters of a URI, percent-decoded one by one.
 
-/// One character of a URI: plain, or percent-encoded with all the bytes of its UTF-8, so that no split cuts through it.
+/// One character of a URI: plain, or percent-encoded with all the bytes of its UTF-8, so that no split cuts
+/// through it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) character: char,
@@ -30,10 +27,11 @@ impl Unit {
         (is_unreserved(character) || ":/?#[]@!$&'()*+,;=".contains(character)).then(|| Unit::plain(character))
     }
 
-    /// Expansion percent-encodes a literal that is not ASCII, so that is the form to look for.
     pub(super) fn of_literal(character: char) -> Option<Unit> {
+        // The ranges `ucschar` and `iprivate` of RFC 6570, section 2.1.
         let is_foreign = matches!(u32::from(character), 0xA0..=0xFDCF | 0xFDF0..=0xFFEF | 0x1_0000..=0xD_FFFF
             | 0xE_1000..=0x10_FFFF if u32::from(character) & 0xFFFE != 0xFFFE);
+        // Expansion percent-encodes these characters, so a URI has them in that form.
         Unit::of_uri(character).or_else(|| is_foreign.then(|| Unit::encoded(character)))
     }
 }
@@ -42,7 +40,8 @@ pub(super) fn is_unreserved(character: char) -> bool {
     character.is_ascii_alphanumeric() || "-._~".contains(character)
 }
 
-/// Fails with the byte offset of the first thing that is neither a triplet of UTF-8 nor read by `read`.
+/// Cuts `text` into units. Fails with the byte offset of the first character that `read` rejects or of the
+/// first triplet that is not UTF-8.
 pub(super) fn read_units(text: &str, read: fn(char) -> Option<Unit>) -> Result<Vec<Unit>, usize> {
     let mut units = Vec::with_capacity(text.len());
     let mut offset = 0;
@@ -63,13 +62,13 @@ pub(super) fn read_units(text: &str, read: fn(char) -> Option<Unit>) -> Result<V
     Ok(units)
 }
 
-/// The bytes of all triplets that `text` begins with.
+/// Decodes the percent-encoded triplets at the start of `text`.
 fn read_triplets(text: &[u8]) -> Vec<u8> {
-    let digit = |byte: u8| {
-        char::from(byte)
-            .to_digit(16)
-            .and_then(|digit| u8::try_from(digit).ok())
-    };
-    let read = |triplet: &[u8]| (triplet[0] == b'%').then_some(digit(triplet[1])? << 4 | digit(triplet[2])?);
-    text.chunks_exact(3).map_while(read).collect()
+    text.chunks_exact(3).map_while(read_triplet).collect()
+}
+
+fn read_triplet(triplet: &[u8]) -> Option<u8> {
+    let high = char::from(triplet[1]).to_digit(16)?;
+    let low = char::from(triplet[2]).to_digit(16)?;
+    (triplet[0] == b'%').then_some((high << 4 | low) as u8)
 }
