@@ -12,32 +12,16 @@ mod collections;
 mod sinks;
 mod log;
 mod bounded;
-mod syntax;
 mod names;
 mod units;
 #[cfg(feature = "service")]
-mod schema;
-#[cfg(feature = "service")]
 mod load;
-#[cfg(feature = "service")]
-mod document;
-#[cfg(feature = "service")]
-mod environment;
-#[cfg(feature = "service")]
-mod hint;
-#[cfg(feature = "service")]
-mod print;
-#[cfg(feature = "service")]
-mod error;
-#[cfg(feature = "service")]
-#[cfg(test)]
-mod tests;
 
 pub use bus::{BusConfig, ShutdownConfig, StoreConfig};
-pub use collections::{CollectionConfig, FilterConfig, FilterTest, ViewConfig, ViewKind};
-#[cfg(feature = "service")]
-pub use error::{ConfigError, Mistake, Place};
+pub use collections::{CollectionConfig, FilterConfig, ViewConfig};
 pub use http::{EventsConfig, HttpConfig, MetricsConfig, WsConfig};
+#[cfg(feature = "service")]
+pub use load::{ConfigError, Mistake, Overrides, Place};
 pub use log::{LogConfig, LogFormat};
 pub use mcp::{CacheScope, McpConfig};
 pub use session::SessionConfig;
@@ -46,18 +30,14 @@ pub use sinks::{DebugLogConfig, FsyncPolicy, JournalConfig, SinkClass, SinkOverf
 pub(crate) use units::{size, time};
 pub use workspace::{RegisterConfig, ToolsConfig, WorkspaceConfig};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
-#[cfg(feature = "service")]
-use std::path::Path;
-use std::path::PathBuf;
 
 /// The configuration in use; `docs/configuration.md` explains each key.
 ///
-/// [`Config::load`] returns one that is checked in full. Deserializing checks each value alone, and setting fields by
-/// hand checks nothing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// `Config::load`, which the feature `service` adds, returns one that is checked in full. Deserializing checks each
+/// value alone, and setting fields by hand checks nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The listener: its address, the hosts and origins it admits, and its timeouts.
@@ -89,65 +69,12 @@ pub struct Config {
     /// JSON files whose items are served.
     pub collection: Vec<CollectionConfig>,
     /// JSON-lines files that are told of every change.
-    #[schemars(extend("x-reloaded" = true))]
+    #[cfg_attr(feature = "service", schemars(extend("x-reloaded" = true)))]
     pub journal: Vec<JournalConfig>,
     /// Receivers of signed POST requests.
-    #[schemars(extend("x-reloaded" = true))]
+    #[cfg_attr(feature = "service", schemars(extend("x-reloaded" = true)))]
     pub webhook: Vec<WebhookConfig>,
     /// Logs of the steps of notices.
-    #[schemars(extend("x-reloaded" = true))]
+    #[cfg_attr(feature = "service", schemars(extend("x-reloaded" = true)))]
     pub debug_log: Vec<DebugLogConfig>,
-}
-
-/// Values that the caller, usually a command line, sets over file and environment; `None` leaves a key alone.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Overrides {
-    /// `http.listen`.
-    pub listen: Option<SocketAddr>,
-    /// `workspace.dir`.
-    pub workspace_dir: Option<PathBuf>,
-    /// `store.dir`.
-    pub data_dir: Option<PathBuf>,
-    /// `log.level`.
-    pub log_level: Option<String>,
-}
-
-impl Config {
-    /// Reads and checks the configuration: defaults, over them the file, the environment, the overrides.
-    ///
-    /// `env` is usually the part of `std::env::vars_os` that is UTF-8; variables of other programs are ignored.
-    ///
-    /// # Errors
-    /// A file that cannot be read or parsed, a key or variable that does not exist, a value of the wrong type or out
-    /// of range, and values that do not go together: all of them at once. The text of each names key, value, place
-    /// and the allowed values.
-    #[cfg(feature = "service")]
-    pub fn load(
-        file: Option<&Path>,
-        env: impl Iterator<Item = (String, String)>,
-        overrides: &Overrides,
-    ) -> Result<Config, ConfigError> {
-        load::load(file, env, overrides)
-    }
-
-    /// The whole configuration as a TOML file with a comment per key.
-    ///
-    /// Loading the text yields this configuration again, provided it came out of [`Config::load`]; values that
-    /// no file can have (parts of a millisecond, paths outside UTF-8) are printed as near as possible.
-    #[cfg(feature = "service")]
-    pub fn to_toml(&self) -> String {
-        print::toml(self)
-    }
-
-    /// The JSON Schema (2020-12) of the file: description, default and range of each key.
-    #[cfg(feature = "service")]
-    pub fn json_schema() -> String {
-        print::json_schema()
-    }
-
-    /// The keys whose values differ in `after`, apart from those that take effect without a restart.
-    #[cfg(feature = "service")]
-    pub(crate) fn keys_for_restart(&self, after: &Config) -> Vec<String> {
-        schema::keys_for_restart(self, after)
-    }
 }

@@ -1,18 +1,18 @@
-//! The types and ranges that configured values may have, each for use as `#[serde(with = "Count::<1, 100>")]`.
+//! The types and ranges of configured values, for fields with `#[serde(with = "Checked::<Count<1, 100>>")]`.
 //!
 //! A field keeps the plain type that the program computes with, such as `usize` or `Option<Duration>`. The rule in
-//! its attribute is the only place that states the range: reading, messages, the JSON Schema and the page of the
-//! documentation all take it from there.
+//! its attribute is the only place that states the range: reading, messages, the JSON Schema and the documentation
+//! all take it from there.
 
+use super::names;
 use super::units::{size, time};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
-use std::borrow::Cow;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
-
-pub(super) use super::syntax::*;
+use tidings_actors::{NoticeKind, UriPattern};
 
 /// Bytes of a kibibyte.
 pub(super) const KIB: u64 = 1 << 10;
@@ -27,124 +27,71 @@ pub(super) const MINUTE: u64 = 60 * SECOND;
 /// Milliseconds of an hour.
 pub(super) const HOUR: u64 = 60 * MINUTE;
 
-/// The type and the range of a value. Both bounds of a range are allowed.
+/// The type and the range of a value.
 pub(super) trait Rule {
-    /// The normal form of a value, which [`Held`] converts to the type of a field.
-    type Normal;
+    /// Converts a value of a file to the form from which serde reads the field; `None` refuses it.
+    fn read(written: &Value) -> Option<Value>;
 
-    /// Returns the normal form of `value`, or `None` when its type or its range is wrong.
-    fn read(value: &Value) -> Option<Self::Normal>;
+    /// Converts a field, as serde writes it, to a value of a file.
+    fn write(field: Value) -> Value {
+        field
+    }
 
-    /// Writes the normal form as a file would have it.
-    fn write(normal: Self::Normal) -> Value;
+    /// The value of a file that stands for `None` in an optional field.
+    fn none() -> Value {
+        Value::from("")
+    }
 
     /// Names the type and the range, for messages and for the documentation.
     fn allowed() -> String;
 
     /// The type and the range as JSON Schema.
-    fn json() -> Value;
+    fn schema() -> Value;
+}
 
-    /// Reads a field, for serde.
-    fn deserialize<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+/// Reads and writes a field by a rule.
+pub(super) struct Checked<R>(PhantomData<R>);
+
+impl<R: Rule> Checked<R> {
+    pub(super) fn deserialize<'de, D, T>(deserializer: D) -> Result<T, D::Error>
     where
         D: Deserializer<'de>,
-        T: Held<Self::Normal>,
+        T: DeserializeOwned,
     {
-        let value = Value::deserialize(deserializer)?;
-        match Self::read(&value) {
-            Some(normal) => {
-                T::hold(normal).ok_or_else(|| D::Error::custom("the value does not fit this machine"))
-            }
-            None => Err(D::Error::custom(format_args!("expected {}", Self::allowed()))),
-        }
+        let written = Value::deserialize(deserializer)?;
+        let field =
+            R::read(&written).ok_or_else(|| D::Error::custom(format_args!("expected {}", R::allowed())))?;
+        // Fails only where the machine has no such number: a size beyond its address space.
+        T::deserialize(field).map_err(D::Error::custom)
     }
 
-    /// Writes a field, for serde.
-    fn serialize<S: Serializer, T: Held<Self::Normal>>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
-        Self::write(value.normal()).serialize(serializer)
+    pub(super) fn serialize<S: Serializer, T: Serialize>(
+        field: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let written = match serde_json::to_value(field) {
+            Ok(field) => R::write(field),
+            // A path outside UTF-8, which a program can set though no file can.
+            Err(error) => Value::from(error.to_string()),
+        };
+        written.serialize(serializer)
     }
 }
 
-/// A type of a field that holds values of the normal form `N`. Zero and empty text stand for `None` in a file.
-pub(super) trait Held<N>: Sized {
-    /// Converts from the normal form; `None` when the machine has no such number.
-    fn hold(normal: N) -> Option<Self>;
-    /// Converts to the normal form.
-    fn normal(&self) -> N;
-}
+#[cfg(feature = "service")]
+impl<R: Rule> schemars::JsonSchema for Checked<R> {
+    fn inline_schema() -> bool {
+        true
+    }
 
-/// Declares types of fields that are the normal form themselves.
-macro_rules! normal_forms {
-    ($($form:ty),+) => {$(
-        impl Held<$form> for $form {
-            fn hold(normal: $form) -> Option<$form> {
-                Some(normal)
-            }
-            fn normal(&self) -> $form {
-                self.clone()
-            }
-        }
-    )+};
-}
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        std::any::type_name::<R>().into()
+    }
 
-normal_forms!(u64, Duration, String, Vec<String>, Value, Vec<Value>);
-
-impl Held<u64> for usize {
-    fn hold(normal: u64) -> Option<usize> {
-        normal.try_into().ok()
-    }
-    fn normal(&self) -> u64 {
-        *self as u64
-    }
-}
-
-impl Held<u64> for Option<usize> {
-    fn hold(normal: u64) -> Option<Option<usize>> {
-        let number = usize::hold(normal)?;
-        Some((number > 0).then_some(number))
-    }
-    fn normal(&self) -> u64 {
-        self.unwrap_or(0) as u64
-    }
-}
-
-impl Held<Duration> for Option<Duration> {
-    fn hold(normal: Duration) -> Option<Option<Duration>> {
-        Some((!normal.is_zero()).then_some(normal))
-    }
-    fn normal(&self) -> Duration {
-        self.unwrap_or(Duration::ZERO)
-    }
-}
-
-impl Held<String> for SocketAddr {
-    fn hold(normal: String) -> Option<SocketAddr> {
-        normal.parse().ok()
-    }
-    fn normal(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Held<String> for PathBuf {
-    fn hold(normal: String) -> Option<PathBuf> {
-        Some(normal.into())
-    }
-    fn normal(&self) -> String {
-        self.to_string_lossy().into_owned()
-    }
-}
-
-impl<T: Held<String>> Held<String> for Option<T> {
-    fn hold(normal: String) -> Option<Option<T>> {
-        if normal.is_empty() {
-            Some(None)
-        } else {
-            T::hold(normal).map(Some)
-        }
-    }
-    fn normal(&self) -> String {
-        self.as_ref().map(T::normal).unwrap_or_default()
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let mut schema = R::schema();
+        schema["x-allowed"] = R::allowed().into();
+        schemars::Schema::try_from(schema).expect("every rule describes itself as a JSON object")
     }
 }
 
@@ -152,21 +99,20 @@ impl<T: Held<String>> Held<String> for Option<T> {
 pub(super) struct Count<const MIN: u64, const MAX: u64>;
 
 impl<const MIN: u64, const MAX: u64> Rule for Count<MIN, MAX> {
-    type Normal = u64;
-
-    fn read(value: &Value) -> Option<u64> {
-        value.as_u64().filter(|number| (MIN..=MAX).contains(number))
+    fn read(written: &Value) -> Option<Value> {
+        let number = written.as_u64()?;
+        (MIN..=MAX).contains(&number).then(|| number.into())
     }
 
-    fn write(normal: u64) -> Value {
-        normal.into()
+    fn none() -> Value {
+        Value::from(0)
     }
 
     fn allowed() -> String {
         format!("an integer from {MIN} to {MAX}")
     }
 
-    fn json() -> Value {
+    fn schema() -> Value {
         json!({ "type": "integer", "minimum": MIN, "maximum": MAX })
     }
 }
@@ -175,25 +121,26 @@ impl<const MIN: u64, const MAX: u64> Rule for Count<MIN, MAX> {
 pub(super) struct Bytes<const MIN: u64, const MAX: u64>;
 
 impl<const MIN: u64, const MAX: u64> Rule for Bytes<MIN, MAX> {
-    type Normal = u64;
-
-    fn read(value: &Value) -> Option<u64> {
-        let bytes = match value {
-            Value::String(text) => size::parse(text),
-            number => number.as_u64(),
+    fn read(written: &Value) -> Option<Value> {
+        let bytes = match written {
+            Value::String(text) => size::parse(text)?,
+            number => number.as_u64()?,
         };
-        bytes.filter(|bytes| (MIN..=MAX).contains(bytes))
+        (MIN..=MAX).contains(&bytes).then(|| bytes.into())
     }
 
-    fn write(normal: u64) -> Value {
-        size::text(normal).into()
+    fn write(field: Value) -> Value {
+        match field.as_u64() {
+            Some(bytes) => size::text(bytes).into(),
+            None => field,
+        }
     }
 
     fn allowed() -> String {
         format!("a size from \"{}\" to \"{}\"", size::text(MIN), size::text(MAX))
     }
 
-    fn json() -> Value {
+    fn schema() -> Value {
         json!({ "type": ["integer", "string"], "minimum": MIN, "maximum": MAX, "pattern": "^[0-9]+(B|KiB|MiB|GiB)$" })
     }
 }
@@ -202,31 +149,36 @@ impl<const MIN: u64, const MAX: u64> Rule for Bytes<MIN, MAX> {
 pub(super) struct Time<const MIN: u64, const MAX: u64>;
 
 impl<const MIN: u64, const MAX: u64> Time<MIN, MAX> {
-    fn bounds() -> (String, String) {
-        let [shortest, longest] = [MIN, MAX].map(|millis| time::text(Duration::from_millis(millis)));
-        (shortest, longest)
+    fn bounds() -> [String; 2] {
+        [MIN, MAX].map(|millis| time::text(Duration::from_millis(millis)))
     }
 }
 
 impl<const MIN: u64, const MAX: u64> Rule for Time<MIN, MAX> {
-    type Normal = Duration;
-
-    fn read(value: &Value) -> Option<Duration> {
+    fn read(written: &Value) -> Option<Value> {
+        let duration = time::parse(written.as_str()?)?;
         let range = Duration::from_millis(MIN)..=Duration::from_millis(MAX);
-        time::parse(value.as_str()?).filter(|duration| range.contains(duration))
+        range.contains(&duration).then(|| json!(duration))
     }
 
-    fn write(normal: Duration) -> Value {
-        time::text(normal).into()
+    fn write(field: Value) -> Value {
+        match Duration::deserialize(&field) {
+            Ok(duration) => time::text(duration).into(),
+            Err(_) => field,
+        }
+    }
+
+    fn none() -> Value {
+        Value::from("0s")
     }
 
     fn allowed() -> String {
-        let (shortest, longest) = Self::bounds();
+        let [shortest, longest] = Self::bounds();
         format!("a duration from \"{shortest}\" to \"{longest}\"")
     }
 
-    fn json() -> Value {
-        let (shortest, longest) = Self::bounds();
+    fn schema() -> Value {
+        let [shortest, longest] = Self::bounds();
         // JSON Schema has no range of texts, so the bounds stand under names of our own.
         json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$", "x-minimum": shortest, "x-maximum": longest })
     }
@@ -236,65 +188,184 @@ impl<const MIN: u64, const MAX: u64> Rule for Time<MIN, MAX> {
 pub(super) struct Text<const MIN: u64, const MAX: u64>;
 
 impl<const MIN: u64, const MAX: u64> Rule for Text<MIN, MAX> {
-    type Normal = String;
-
-    fn read(value: &Value) -> Option<String> {
-        let text = value.as_str()?;
-        (MIN..=MAX)
-            .contains(&(text.len() as u64))
-            .then(|| text.to_owned())
-    }
-
-    fn write(normal: String) -> Value {
-        normal.into()
+    fn read(written: &Value) -> Option<Value> {
+        let length = written.as_str()?.len() as u64;
+        (MIN..=MAX).contains(&length).then(|| written.clone())
     }
 
     fn allowed() -> String {
         format!("a text of {MIN} to {MAX} bytes")
     }
 
-    fn json() -> Value {
+    fn schema() -> Value {
         json!({ "type": "string", "minLength": MIN, "maxLength": MAX })
     }
 }
 
-/// A value that may be left out, which is then `None`.
-pub(super) struct Optional<R>(std::marker::PhantomData<R>);
+/// An array of `MIN` to `MAX` values of the rule `R`.
+pub(super) struct List<R, const MIN: usize, const MAX: usize>(PhantomData<R>);
 
-impl<R: Rule> Rule for Optional<R> {
-    type Normal = Option<R::Normal>;
-
-    fn read(value: &Value) -> Option<Option<R::Normal>> {
-        if value.is_null() {
-            Some(None)
-        } else {
-            R::read(value).map(Some)
+impl<R: Rule, const MIN: usize, const MAX: usize> Rule for List<R, MIN, MAX> {
+    fn read(written: &Value) -> Option<Value> {
+        let items = written.as_array()?;
+        if !(MIN..=MAX).contains(&items.len()) {
+            return None;
         }
+        items.iter().map(R::read).collect()
     }
 
-    fn write(normal: Option<R::Normal>) -> Value {
-        normal.map(R::write).unwrap_or_default()
+    fn allowed() -> String {
+        format!("a list of {MIN} to {MAX} items, each {}", R::allowed())
+    }
+
+    fn schema() -> Value {
+        json!({ "type": "array", "items": R::schema(), "minItems": MIN, "maxItems": MAX })
+    }
+}
+
+/// A value that may be left out, which is then `None`.
+pub(super) struct Optional<R>(PhantomData<R>);
+
+impl<R: Rule> Rule for Optional<R> {
+    fn read(written: &Value) -> Option<Value> {
+        R::read(written)
+    }
+
+    fn write(field: Value) -> Value {
+        if field.is_null() { field } else { R::write(field) }
     }
 
     fn allowed() -> String {
         R::allowed()
     }
 
-    fn json() -> Value {
-        R::json()
+    fn schema() -> Value {
+        R::schema()
     }
 }
 
-impl<N, T: Held<N>> Held<Option<N>> for Option<T> {
-    fn hold(normal: Option<N>) -> Option<Option<T>> {
-        match normal {
-            Some(normal) => T::hold(normal).map(Some),
-            None => Some(None),
+/// A value that is always written, with zero or empty text for `None`.
+pub(super) struct OrNone<R>(PhantomData<R>);
+
+impl<R: Rule> Rule for OrNone<R> {
+    fn read(written: &Value) -> Option<Value> {
+        if *written == R::none() {
+            return Some(Value::Null);
+        }
+        let field = R::read(written)?;
+        // "0ms" is zero as well as "0s".
+        let is_none = R::read(&R::none()).as_ref() == Some(&field);
+        Some(if is_none { Value::Null } else { field })
+    }
+
+    fn write(field: Value) -> Value {
+        if field.is_null() {
+            R::none()
+        } else {
+            R::write(field)
         }
     }
-    fn normal(&self) -> Option<N> {
-        self.as_ref().map(T::normal)
+
+    fn allowed() -> String {
+        match R::read(&R::none()) {
+            Some(_) => R::allowed(),
+            None => format!("{}, or \"\" for none", R::allowed()),
+        }
     }
+
+    fn schema() -> Value {
+        R::schema()
+    }
+}
+
+/// A text, a number or a boolean.
+pub(super) struct Scalar;
+
+impl Rule for Scalar {
+    fn read(written: &Value) -> Option<Value> {
+        matches!(written, Value::Bool(_) | Value::Number(_) | Value::String(_)).then(|| written.clone())
+    }
+
+    fn allowed() -> String {
+        "a text, a number, true or false".to_owned()
+    }
+
+    fn schema() -> Value {
+        json!({ "type": ["string", "number", "boolean"] })
+    }
+}
+
+/// Declares rules for text with a syntax: a name, the words for it, an example, and the normal form of a text.
+macro_rules! texts {
+    ($($(#[$doc:meta])* $rule:ident = $allowed:expr, $example:literal, $normal:expr;)+) => {$(
+        $(#[$doc])*
+        pub(super) struct $rule;
+
+        impl Rule for $rule {
+            fn read(written: &Value) -> Option<Value> {
+                let normal: fn(&str) -> Option<String> = $normal;
+                Some(Value::from(normal(written.as_str()?)?))
+            }
+
+            fn allowed() -> String {
+                $allowed.to_string()
+            }
+
+            fn schema() -> Value {
+                json!({ "type": "string", "examples": [$example] })
+            }
+        }
+    )+};
+}
+
+texts! {
+    /// A socket address.
+    Address = "an IP address and a port", "127.0.0.1:8808", |text| {
+        Some(text.parse::<SocketAddr>().ok()?.to_string())
+    };
+    /// A host without a port.
+    Host = "a host name or IP address without a port", "bus.example", names::host;
+    /// An origin as browsers send it.
+    Origin = "an origin such as \"https://app.example\"", "https://app.example", names::origin;
+    /// The scheme of URIs.
+    Scheme = "a URI scheme: a letter, then letters, digits, \"+\", \"-\" or \".\", 64 at most", "workspace",
+        names::scheme;
+    /// A pattern of URIs.
+    Pattern = "a URI, the beginning of URIs such as \"note://*\", or a template such as \"note://{name}\"",
+        "note://*", |text| given(text, text.parse::<UriPattern>().is_ok());
+    /// The name of a kind of notices.
+    Kind = format!("one of {}", NoticeKind::ALL.map(NoticeKind::name).join(", ")), "updated", |text| {
+        given(text, NoticeKind::from_name(text).is_some())
+    };
+    /// The path of a file or folder.
+    File = "a path in UTF-8", "data/notes.json", |text| given(text, !text.is_empty() && !text.contains('\0'));
+    /// A name that fits into URIs and into names of tools.
+    Name = "a lower-case letter, then lower-case letters, digits, \"_\" or \"-\", 48 at most", "notes", |text| {
+        given(text, names::is_identifier(text))
+    };
+    /// A name that is the scheme of URIs too.
+    SchemeName = "a lower-case letter, then lower-case letters, digits or \"-\", 48 at most", "notes", |text| {
+        given(text, names::is_identifier(text) && !text.contains('_'))
+    };
+    /// A JSON pointer, or empty text for the whole document.
+    Pointer = "a JSON pointer such as \"/items\", or \"\"", "/items", |text| {
+        given(text, names::is_json_pointer(text))
+    };
+    /// The path of a field in a JSON object.
+    Field = "a path such as \"author.name\", or a JSON pointer such as \"/author/name\"", "author.name", |text| {
+        given(text, names::is_field_path(text))
+    };
+    /// The address of a webhook.
+    Url = "an address such as \"https://hooks.example/tidings\", without user and password",
+        "https://hooks.example/tidings", |text| given(text, names::is_webhook_url(text));
+    /// The name of an environment variable.
+    Variable = "the name of an environment variable that does not begin with TIDINGS_", "WEBHOOK_SECRET", |text| {
+        given(text, names::is_foreign_variable(text))
+    };
+}
+
+fn given(text: &str, is_allowed: bool) -> Option<String> {
+    is_allowed.then(|| text.to_owned())
 }
 
 /// The default of a number in a table of a list.
@@ -310,50 +381,4 @@ pub(super) fn bytes<const DEFAULT: u64>() -> u64 {
 /// The default of a duration in a table of a list.
 pub(super) fn millis<const DEFAULT: u64>() -> Duration {
     Duration::from_millis(DEFAULT)
-}
-
-/// Gives rules to schemars, which has no way to implement its trait for every [`Rule`] at once.
-macro_rules! described {
-    ($($rule:ident $(<$($bound:ident),+>)?),+ $(,)?) => {$(
-        impl $(<$(const $bound: u64),+>)? schemars::JsonSchema for $rule $(<$($bound),+>)? {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($rule).into()
-            }
-
-            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schema_of::<Self>()
-            }
-        }
-    )+};
-}
-
-described! {
-    Count<MIN, MAX>, Bytes<MIN, MAX>, Time<MIN, MAX>, Text<MIN, MAX>, Address, AddressOrNone, Scheme, PathOrNone,
-    File, Name, SchemeName, Pointer, Field, Url, Variable, Hosts, Origins, Patterns, NoticeKinds, Scalar, Scalars,
-}
-
-impl<R: Rule> schemars::JsonSchema for Optional<R> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Optional".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schema_of::<Self>()
-    }
-}
-
-fn schema_of<R: Rule>() -> schemars::Schema {
-    let mut schema = R::json();
-    schema["x-allowed"] = R::allowed().into();
-    schema
-        .try_into()
-        .expect("every rule describes itself as a JSON object: a test prints them all")
 }

@@ -1,45 +1,39 @@
 //! The bus: its limits, the store of its versions, and its end.
 
-use super::bounded::{Bytes, Count, GIB, KIB, MINUTE, PathOrNone, Rule as _, Time};
-use schemars::JsonSchema;
+use super::bounded::{Bytes, Checked, Count, File, GIB, KIB, MINUTE, OrNone, Time};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tidings_actors::Limits;
 
 /// The limits of the bus, and of the changes that wait to enter it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct BusConfig {
     /// Changes inside the bus at a time.
-    ///
     /// At the limit: Publishers wait until one has been answered.
-    #[serde(with = "Count::<1, 65_536>")]
+    #[serde(with = "Checked::<Count<1, 65_536>>")]
     pub in_flight_max: usize,
     /// Registered resources.
-    ///
     /// At the limit: A further registration gets an error that names the limit.
-    #[serde(with = "Count::<1, 10_000_000>")]
+    #[serde(with = "Checked::<Count<1, 10_000_000>>")]
     pub resources_max: usize,
     /// Largest body of one resource.
-    ///
     /// At the limit: A larger one is refused, over HTTP with 413.
-    #[serde(with = "Bytes::<KIB, GIB>")]
+    #[serde(with = "Checked::<Bytes<KIB, GIB>>")]
     pub body_bytes_max: usize,
     /// Tools, prompts and templates, each.
-    ///
     /// At the limit: A further registration gets an error that names the limit.
-    #[serde(with = "Count::<1, 1_000_000>")]
+    #[serde(with = "Checked::<Count<1, 1_000_000>>")]
     pub list_items_max: usize,
     /// Threads among which connections and their subscriptions are dealt; 0 means one per core.
-    ///
     /// At the limit: With 0, cores above 64 carry no shard.
-    #[serde(with = "Count::<0, 64>")]
+    #[serde(with = "Checked::<Count<0, 64>>")]
     pub shards: usize,
     /// Removed URIs that keep a version of their own.
-    ///
     /// At the limit: The oldest share one floor, so versions still never go backward but may jump.
-    #[serde(with = "Count::<0, 10_000_000>")]
+    #[serde(with = "Checked::<Count<0, 10_000_000>>")]
     pub removed_max: usize,
 }
 
@@ -58,22 +52,23 @@ impl Default for BusConfig {
 }
 
 /// The durable store, in which versions outlive the process.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
     /// Folder of the durable store; empty keeps versions in memory, for one life of the process.
-    #[serde(with = "PathOrNone")]
+    #[serde(with = "Checked::<OrNone<File>>")]
     pub dir: Option<PathBuf>,
 }
 
 /// The end of the service.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ShutdownConfig {
     /// Time a stopping service continues to deliver the notices that its clients have not been told.
-    ///
     /// At the limit: The rest is dropped with a warning that counts it.
-    #[serde(with = "Time::<0, { 10 * MINUTE }>")]
+    #[serde(with = "Checked::<Time<0, { 10 * MINUTE }>>")]
     pub drain_timeout: Duration,
 }
 

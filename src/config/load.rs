@@ -2,56 +2,118 @@
 //!
 //! All mistakes are collected before any is told, so that a file is corrected in one go.
 
-use super::document::{self, beside, cut};
-use super::error::{ConfigError, Mistake, Place};
-use super::schema::{Form, Key};
-use super::{Config, Overrides, environment, time};
-use serde_json::{Map, Value, json};
+mod document;
+mod environment;
+mod keys;
+mod hint;
+mod print;
+mod error;
+#[cfg(test)]
+mod tests;
+
+pub use error::{ConfigError, Mistake, Place};
+
+use super::{Config, time};
+use keys::Key;
+use serde_json::{Value, json};
 use serde_path_to_error::Segment;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// See [`Config::load`].
-pub(super) fn load(
-    file: Option<&Path>,
-    env: impl Iterator<Item = (String, String)>,
-    overrides: &Overrides,
-) -> Result<Config, ConfigError> {
-    let mut draft = Draft::default();
-    if let Some(path) = file {
-        document::read_file(path, &mut draft);
+/// Most characters of a refused value that a message repeats.
+const SHOWN_MAX: usize = 60;
+
+/// Values that the caller, usually a command line, sets over file and environment; `None` leaves a key alone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overrides {
+    /// `http.listen`.
+    pub listen: Option<SocketAddr>,
+    /// `workspace.dir`.
+    pub workspace_dir: Option<PathBuf>,
+    /// `store.dir`.
+    pub data_dir: Option<PathBuf>,
+    /// `log.level`.
+    pub log_level: Option<String>,
+}
+
+impl Config {
+    /// Reads and checks the configuration: defaults, over them the file, the environment, the overrides.
+    ///
+    /// `env` is usually the part of `std::env::vars_os` that is UTF-8; variables of other programs are ignored.
+    ///
+    /// # Errors
+    /// A file that cannot be read or parsed, a key or variable that does not exist, a value of the wrong type or out
+    /// of range, and values that do not go together: all of them at once. The text of each names key, value, place
+    /// and the allowed values.
+    pub fn load(
+        file: Option<&Path>,
+        env: impl Iterator<Item = (String, String)>,
+        overrides: &Overrides,
+    ) -> Result<Config, ConfigError> {
+        let mut draft = Draft::default();
+        if let Some(path) = file {
+            document::read_file(path, &mut draft);
+        }
+        environment::read(env, &mut draft);
+        draft.set_overrides(overrides);
+        draft.finish()
     }
-    environment::read(env, &mut draft);
-    draft.set_overrides(overrides);
-    draft.finish()
+
+    /// The whole configuration as a TOML file with a comment per key.
+    ///
+    /// Loading the text yields this configuration again, provided it came out of [`Config::load`]; values that
+    /// no file can have (parts of a millisecond, paths outside UTF-8) are printed as near as possible.
+    pub fn to_toml(&self) -> String {
+        print::toml(self)
+    }
+
+    /// The JSON Schema (2020-12) of the file: description, default and range of each key.
+    pub fn json_schema() -> String {
+        let schema = serde_json::to_string_pretty(&keys::json_schema()).expect("a schema is JSON");
+        schema + "\n"
+    }
+
+    /// The keys whose values differ in `after`, apart from those that take effect without a restart.
+    pub(crate) fn keys_for_restart(&self, after: &Config) -> Vec<String> {
+        keys::keys_for_restart(self, after)
+    }
 }
 
 /// The values as written, and the mistakes found in them so far.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+struct Draft {
     /// Sections and lists, as a file has them.
-    pub(super) tree: Map<String, Value>,
-    /// For the dotted path of each value, with indices: its text and place.
-    pub(super) written: BTreeMap<String, Written>,
-    pub(super) mistakes: Vec<Mistake>,
-    /// Paths of keys that were refused, so that nothing which follows from it is told as well.
-    pub(super) refused: BTreeSet<String>,
+    tree: Value,
+    /// For the JSON pointer of each value in `tree`: its text and place.
+    written: BTreeMap<String, Written>,
+    mistakes: Vec<Mistake>,
+    /// Pointers of values that were refused, so that nothing which follows from it is told as well.
+    refused: BTreeSet<String>,
     /// The configuration file.
-    pub(super) file: Option<PathBuf>,
+    file: Option<PathBuf>,
 }
 
 /// The text and the place of a value.
 #[derive(Debug)]
-pub(super) struct Written {
+struct Written {
     shown: String,
     place: Place,
+    /// The place of its key.
+    key_place: Place,
 }
 
 impl Written {
-    /// `shown` is the value as its writer sees it; messages repeat its first line.
-    pub(super) fn new(shown: &str, place: Place) -> Written {
+    /// `shown` is the value as its writer sees it; messages repeat its first line, cut when long.
+    fn new(shown: &str, place: Place) -> Written {
+        let line = shown.lines().next().unwrap_or_default();
+        let mut cut: String = line.chars().take(SHOWN_MAX).collect();
+        if cut.len() < shown.len() {
+            cut.push('…');
+        }
         Written {
-            shown: cut(shown),
+            shown: cut,
+            key_place: place.clone(),
             place,
         }
     }
@@ -59,14 +121,16 @@ impl Written {
 
 impl Draft {
     /// Sets the value of a key of a section, in place of an earlier one.
-    pub(super) fn set(&mut self, key: &Key, value: Value, written: Written) {
-        let (section, name) = key
-            .path
-            .split_once('.')
-            .expect("a key of a section has a dot in its path");
-        self.tree.entry(section).or_insert_with(|| json!({}))[name] = value;
-        self.refused.remove(&key.path);
-        self.written.insert(key.path.clone(), written);
+    fn set(&mut self, key: &Key, value: Value, written: Written) {
+        let pointer = pointer(&key.path);
+        let mut at = &mut self.tree;
+        for name in key.path.split('.') {
+            // Makes an object of the null that an empty draft, or a section without keys, is.
+            at = &mut at[name];
+        }
+        *at = value;
+        self.refused.remove(&pointer);
+        self.written.insert(pointer, written);
     }
 
     fn set_overrides(&mut self, overrides: &Overrides) {
@@ -90,20 +154,20 @@ impl Draft {
     }
 
     /// Checks every value, and every pair of values that must agree.
-    pub(super) fn finish(mut self) -> Result<Config, ConfigError> {
-        let mut tree = Value::Object(std::mem::take(&mut self.tree));
-        let mut dropped = BTreeMap::new();
-        // serde stops at the first wrong value, so each round notes one and takes it out.
+    fn finish(mut self) -> Result<Config, ConfigError> {
+        if self.tree.is_null() {
+            self.tree = json!({});
+        }
+        // serde stops at the first wrong value, so each round notes one and puts another in its place.
         let mut config = loop {
-            let error = match serde_path_to_error::deserialize::<_, Config>(&tree) {
+            match serde_path_to_error::deserialize::<_, Config>(&self.tree) {
                 Ok(config) => break config,
-                Err(error) => error,
-            };
-            let steps: Vec<Segment> = error.path().iter().cloned().collect();
-            if !self.take_out(&mut tree, &steps, &mut dropped) {
-                self.mistakes
-                    .push(Mistake::new(Place::Together, error.to_string()));
-                return Err(ConfigError::new(self.mistakes));
+                Err(error) => {
+                    if !self.take_out(error.path()) {
+                        self.mistake(Place::Together, error.to_string());
+                        return Err(ConfigError::new(self.mistakes));
+                    }
+                }
             }
         };
         self.place_collections(&mut config);
@@ -117,60 +181,62 @@ impl Draft {
         }
     }
 
-    /// Notes the mistake at `steps` and removes the value from `tree`. False when nothing was removed.
-    ///
-    /// A whole table that lacks something is dropped together with the tables before it, which are right: serde reads
-    /// them in order. `dropped` counts them by list, since places are known by the original index.
-    fn take_out(
-        &mut self,
-        tree: &mut Value,
-        steps: &[Segment],
-        dropped: &mut BTreeMap<String, usize>,
-    ) -> bool {
-        let (mut path, mut dotted) = (String::new(), String::new());
-        let mut last_list = None;
-        for (depth, step) in steps.iter().enumerate() {
-            match step {
-                Segment::Map { key } => {
-                    let dot = if path.is_empty() { "" } else { "." };
-                    path.push_str(&format!("{dot}{key}"));
-                    dotted.push_str(&format!("{dot}{key}"));
-                }
-                Segment::Seq { index } => {
-                    last_list = Some((depth, *index, path.clone()));
-                    let before = dropped.get(&path).copied().unwrap_or(0);
-                    path.push_str(&format!("[{}]", index + before));
-                }
+    /// Notes that the value at `path` is wrong, and replaces it by its default. False if there is no such value, which
+    /// would be a contradiction between the keys and the structs.
+    fn take_out(&mut self, path: &serde_path_to_error::Path) -> bool {
+        let mut parent = String::new();
+        let mut last = None;
+        for segment in path {
+            if let Some(last) = last {
+                parent.push_str(&format!("/{last}"));
+            }
+            last = match segment {
+                Segment::Map { key } => Some(key.clone()),
+                Segment::Seq { index } => Some(index.to_string()),
                 _ => return false,
-            }
-            let is_value =
-                Key::at(&dotted).is_some_and(|key| !matches!(key.form, Form::Table | Form::Tables));
-            if is_value {
-                self.refuse(&path, &dotted);
-                return remove(tree, &steps[..=depth]);
-            }
+            };
         }
-        let Some((depth, index, list)) = last_list else {
+        let Some(name) = last else {
             return false;
         };
-        *dropped.entry(list).or_insert(0) += index + 1;
-        match at(tree, &steps[..depth]) {
-            Some(Value::Array(tables)) if index < tables.len() => {
-                tables.drain(..=index);
-                true
-            }
-            _ => false,
+        let pointer = format!("{parent}/{name}");
+        let Some(key) = Key::at(&dotted(&pointer)) else {
+            return false;
+        };
+        self.refuse(key, &pointer);
+        let Some(Value::Object(table)) = self.tree.pointer_mut(&parent) else {
+            return false;
+        };
+        let removed = table.remove(&name);
+        if key.is_required() {
+            table.insert(name, key.example());
+        }
+        removed.is_some_and(|removed| removed != key.example())
+    }
+
+    /// Notes that the value of `key` at `pointer` is wrong.
+    fn refuse(&mut self, key: &Key, pointer: &str) {
+        self.refused.insert(pointer.to_owned());
+        if let Some(Written { shown, place, .. }) = self.written.get(pointer) {
+            let path = &key.path;
+            let text = format!(
+                "invalid value {shown} for \"{path}\" {place}: expected {}",
+                key.allowed()
+            );
+            self.mistake(place.clone(), text);
         }
     }
 
-    fn refuse(&mut self, path: &str, dotted: &str) {
-        self.refused.insert(path.to_owned());
-        if let (Some(Written { shown, place }), Some(key)) = (self.written.get(path), Key::at(dotted)) {
-            let text = format!(
-                "invalid value {shown} for \"{dotted}\" {place}: expected {}",
-                key.allowed
-            );
-            self.mistakes.push(Mistake::new(place.clone(), text));
+    /// Notes a mistake.
+    fn mistake(&mut self, place: Place, text: String) {
+        self.mistakes.push(Mistake::new(place, text));
+    }
+
+    /// Notes a mistake in the value at `pointer`.
+    fn mistake_at(&mut self, pointer: &str, text: impl FnOnce(&Place) -> String) {
+        if let Some(Written { place, .. }) = self.written.get(pointer) {
+            let place = place.clone();
+            self.mistake(place.clone(), text(&place));
         }
     }
 
@@ -186,19 +252,22 @@ impl Draft {
 
     /// Adds a mistake between values, unless one of them was refused itself and replaced by its default.
     fn disagree(&mut self, keys: &[&str], text: String) {
-        if !keys.iter().any(|key| self.refused.contains(*key)) {
-            self.mistakes.push(Mistake::new(Place::Together, text));
+        if !keys.iter().any(|key| self.refused.contains(&pointer(key))) {
+            self.mistake(Place::Together, text);
         }
     }
 
     /// Without names to compare the `Host` header with, any web page could reach a public listener by DNS rebinding.
     fn check_listen(&mut self, config: &Config) {
+        if !config.http.allowed_hosts.is_empty() {
+            return;
+        }
         let addresses = [
             ("http.listen", Some(config.http.listen)),
             ("metrics.listen", config.metrics.listen),
         ];
         for (key, listen) in addresses {
-            let Some(listen) = listen.filter(|_| config.http.allowed_hosts.is_empty()) else {
+            let Some(listen) = listen else {
                 continue;
             };
             if listen.ip().to_canonical().is_loopback() {
@@ -241,26 +310,26 @@ impl Draft {
     }
 }
 
-/// The value at the end of `steps`.
-fn at<'a>(tree: &'a mut Value, steps: &[Segment]) -> Option<&'a mut Value> {
-    let mut value = tree;
-    for step in steps {
-        value = match step {
-            Segment::Map { key } => value.get_mut(key)?,
-            Segment::Seq { index } => value.get_mut(index)?,
-            _ => return None,
-        };
-    }
-    Some(value)
+/// The JSON pointer of a key of a section.
+fn pointer(path: &str) -> String {
+    format!("/{}", path.replace('.', "/"))
 }
 
-/// Removes the key at the end of `steps`.
-fn remove(tree: &mut Value, steps: &[Segment]) -> bool {
-    let Some((Segment::Map { key }, parents)) = steps.split_last() else {
-        return false;
+/// The dotted path of a JSON pointer, without the indices in it.
+fn dotted(pointer: &str) -> String {
+    let names = pointer
+        .split('/')
+        .skip(1)
+        .filter(|name| name.parse::<usize>().is_err());
+    names.collect::<Vec<_>>().join(".")
+}
+
+/// The path `file` as found from the folder of the file `origin`.
+fn beside(origin: &Path, file: &Path) -> PathBuf {
+    let joined = match origin.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir.join(file),
+        // Both were named from the folder in which the service was started, and stay as they are.
+        _ => return file.to_owned(),
     };
-    match at(tree, parents) {
-        Some(Value::Object(table)) => table.remove(key).is_some(),
-        _ => false,
-    }
+    std::path::absolute(&joined).unwrap_or(joined)
 }

@@ -1,55 +1,48 @@
 //! Connected MCP clients, and the limits of each.
 
-use super::bounded::{Count, HOUR, Rule as _, SECOND, Time};
-use schemars::JsonSchema;
+use super::bounded::{Checked, Count, HOUR, OrNone, SECOND, Time};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tidings_actors::Limits;
 
 /// Connected MCP clients, and the limits of each.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
     /// Sessions at a time.
-    ///
     /// At the limit: Further `initialize` and `subscriptions/listen` requests get an error with status 503.
-    #[serde(with = "Count::<1, 1_000_000>")]
+    #[serde(with = "Checked::<Count<1, 1_000_000>>")]
     pub max: usize,
     /// Subscriptions of one session or of one listen stream.
-    ///
     /// At the limit: Further ones get an error that names the limit.
-    #[serde(with = "Count::<1, 100_000>")]
+    #[serde(with = "Checked::<Count<1, 100_000>>")]
     pub subscriptions_max: usize,
     /// Time a session lives with neither an open stream nor a request.
-    ///
     /// At the limit: The session ends and its next request gets 404.
-    #[serde(with = "Time::<{ 10 * SECOND }, { 24 * HOUR }>")]
+    #[serde(with = "Checked::<Time<{ 10 * SECOND }, { 24 * HOUR }>>")]
     pub idle_timeout: Duration,
     /// Time a session may take nothing of its pending notices though its stream is open; 0s is for ever, since their
     /// number is bounded by its subscriptions.
-    ///
     /// At the limit: It is ended and its connection cut; the next request gets 404 with the reason.
-    #[serde(with = "Time::<0, { 24 * HOUR }>")]
+    #[serde(with = "Checked::<OrNone<Time<0, { 24 * HOUR }>>>")]
     pub stall_timeout: Option<Duration>,
     /// Greatest age of a session or listen stream; 0s is none. Each ends up to a tenth earlier, so that those that
     /// came together do not come back together.
-    ///
     /// At the limit: It is told what is pending and ended; the next request of a session gets 404 with the reason, a
     /// listen stream its result.
-    #[serde(with = "Time::<0, { 30 * 24 * HOUR }>")]
+    #[serde(with = "Checked::<OrNone<Time<0, { 30 * 24 * HOUR }>>>")]
     pub age_max: Option<Duration>,
     /// Sessions and listen streams of one IP address, or of one /64 of IPv6; 0 is no limit. Behind a proxy all clients
     /// are one address.
-    ///
     /// At the limit: Further `initialize` and `subscriptions/listen` requests get an error with status 429.
-    #[serde(with = "Count::<0, 1_000_000>")]
+    #[serde(with = "Checked::<OrNone<Count<0, 1_000_000>>>")]
     pub per_peer_max: Option<usize>,
     /// Tells a fresh session once of every list that is not empty.
     pub announce_on_connect: bool,
     /// Open streams in all.
-    ///
     /// At the limit: A request for a further stream gets 503.
-    #[serde(with = "Count::<1, 1_000_000>")]
+    #[serde(with = "Checked::<Count<1, 1_000_000>>")]
     pub streams_max: usize,
 }
 

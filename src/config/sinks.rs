@@ -5,16 +5,17 @@
 
 use super::LogFormat;
 use super::bounded::{
-    Bytes, Count, File, GIB, HOUR, KIB, MIB, MINUTE, Name, NoticeKinds, Optional, PathOrNone, Patterns,
-    Rule as _, SECOND, Time, Url, Variable, bytes, count, millis,
+    Bytes, Checked, Count, File, GIB, HOUR, KIB, Kind, List, MIB, MINUTE, Name, Optional, OrNone, Pattern,
+    SECOND, Time, Url, Variable, bytes, count, millis,
 };
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
+use tidings_actors::PATTERNS_MAX;
 
 /// The notices kept for a sink that is behind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SinkClass {
     /// Every notice, in a bounded queue.
@@ -25,7 +26,8 @@ pub enum SinkClass {
 }
 
 /// The notice that a full queue loses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SinkOverflow {
     /// The one that has waited longest.
@@ -36,7 +38,8 @@ pub enum SinkOverflow {
 }
 
 /// The moments at which a file is brought to the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FsyncPolicy {
     /// Left to the system.
@@ -51,77 +54,82 @@ pub enum FsyncPolicy {
 }
 
 /// A JSON-lines file that every notice is written to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JournalConfig {
     /// Its name: `journal/NAME` in metrics and logs; each is used once.
-    #[serde(with = "Name")]
-    #[schemars(extend("x-unique" = []))]
+    #[serde(with = "Checked::<Name>")]
+    #[cfg_attr(feature = "service", schemars(extend("x-unique" = [])))]
     pub name: String,
     /// The file. A relative path starts at the folder of the configuration file.
-    #[serde(with = "File")]
-    #[schemars(extend("x-path" = "written"))]
+    #[serde(with = "Checked::<File>")]
+    #[cfg_attr(feature = "service", schemars(extend("x-path" = "written")))]
     pub file: PathBuf,
     /// Resources it is told of; empty means all.
-    #[serde(default, with = "Patterns")]
+    #[serde(default, with = "Checked::<List<Pattern, 0, PATTERNS_MAX>>")]
     pub uris: Vec<String>,
     /// Kinds of notices it is told of; empty means all.
-    #[serde(default, with = "NoticeKinds")]
+    #[serde(default, with = "Checked::<List<Kind, 0, 256>>")]
     pub kinds: Vec<String>,
     /// Every notice, or, while it is behind, only the newest of each resource and list.
     #[serde(default)]
     pub class: SinkClass,
     /// Notices that may wait; beyond, `overflow` says which are lost, and a gap is told.
-    #[serde(default = "count::<10_000>", with = "Count::<1, 1_000_000>")]
+    #[serde(default = "count::<10_000>", with = "Checked::<Count<1, 1_000_000>>")]
     pub queue: usize,
     /// The notices that a full queue loses, with the class `every`.
     #[serde(default)]
     pub overflow: SinkOverflow,
     /// Size at which the file is rotated: FILE becomes FILE.1, FILE.1 becomes FILE.2, and so on.
-    #[serde(default = "bytes::<{ 64 * MIB }>", with = "Bytes::<KIB, { 1024 * GIB }>")]
+    #[serde(
+        default = "bytes::<{ 64 * MIB }>",
+        with = "Checked::<Bytes<KIB, { 1024 * GIB }>>"
+    )]
     pub bytes_max: u64,
     /// Rotated files that are kept besides FILE; the oldest is removed.
-    #[serde(default = "count::<5>", with = "Count::<0, 1000>")]
+    #[serde(default = "count::<5>", with = "Checked::<Count<0, 1000>>")]
     pub files_max: usize,
     /// The moments at which lines are brought to the disk; the page on sinks tells the possible loss of each.
     #[serde(default)]
     pub fsync: FsyncPolicy,
     /// Time a line may wait for that with `interval`.
-    #[serde(default = "millis::<SECOND>", with = "Time::<10, HOUR>")]
+    #[serde(default = "millis::<SECOND>", with = "Checked::<Time<10, HOUR>>")]
     pub fsync_every: Duration,
 }
 
 /// A receiver of signed POST requests.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("x-one-of" = ["secret_file", "secret_variable"]))]
+#[cfg_attr(feature = "service", schemars(extend("x-one-of" = ["secret_file", "secret_variable"])))]
 pub struct WebhookConfig {
     /// Its name: `webhook/NAME` in metrics and logs; each is used once.
-    #[serde(with = "Name")]
-    #[schemars(extend("x-unique" = []))]
+    #[serde(with = "Checked::<Name>")]
+    #[cfg_attr(feature = "service", schemars(extend("x-unique" = [])))]
     pub name: String,
     /// Address to which notices are sent by POST.
-    #[serde(with = "Url")]
+    #[serde(with = "Checked::<Url>")]
     pub url: String,
     /// File with the secret, `whsec_` and base64 of 24 to 64 bytes; several lines sign several times. A relative path
     /// starts at the folder of the configuration file.
-    #[serde(default, with = "Optional::<File>")]
-    #[schemars(extend("x-path" = "read"))]
+    #[serde(default, with = "Checked::<Optional<File>>")]
+    #[cfg_attr(feature = "service", schemars(extend("x-path" = "read")))]
     pub secret_file: Option<PathBuf>,
     /// Environment variable with the secret, in place of `secret_file`; several are separated by blanks.
-    #[serde(default, with = "Optional::<Variable>")]
+    #[serde(default, with = "Checked::<Optional<Variable>>")]
     pub secret_variable: Option<String>,
     /// Resources it is told of; empty means all.
-    #[serde(default, with = "Patterns")]
+    #[serde(default, with = "Checked::<List<Pattern, 0, PATTERNS_MAX>>")]
     pub uris: Vec<String>,
     /// Kinds of notices it is told of; empty means all.
-    #[serde(default, with = "NoticeKinds")]
+    #[serde(default, with = "Checked::<List<Kind, 0, 256>>")]
     pub kinds: Vec<String>,
     /// Every notice, or, while it is behind, only the newest of each resource and list.
     #[serde(default)]
     pub class: SinkClass,
     /// Notices that may wait; beyond, `overflow` says which are lost, and a gap is told.
-    #[serde(default = "count::<10_000>", with = "Count::<1, 1_000_000>")]
+    #[serde(default = "count::<10_000>", with = "Checked::<Count<1, 1_000_000>>")]
     pub queue: usize,
     /// The notices that a full queue loses, with the class `every`.
     #[serde(default)]
@@ -129,25 +137,31 @@ pub struct WebhookConfig {
     /// Time of one request, from the look-up of the name to the end of the answer.
     #[serde(
         default = "millis::<{ 10 * SECOND }>",
-        with = "Time::<SECOND, { 5 * MINUTE }>"
+        with = "Checked::<Time<SECOND, { 5 * MINUTE }>>"
     )]
     pub timeout: Duration,
     /// Requests for one notice; then it is a dead letter.
-    #[serde(default = "count::<10>", with = "Count::<1, 1000>")]
+    #[serde(default = "count::<10>", with = "Checked::<Count<1, 1000>>")]
     pub attempts: usize,
     /// Time for the requests for one notice; then it is a dead letter, even with `attempts` left.
-    #[serde(default = "millis::<{ 15 * MINUTE }>", with = "Time::<0, { 24 * HOUR }>")]
+    #[serde(
+        default = "millis::<{ 15 * MINUTE }>",
+        with = "Checked::<Time<0, { 24 * HOUR }>>"
+    )]
     pub retry_for: Duration,
     /// Longest pause between two of them; the first is about half a second, and each is twice the one before.
-    #[serde(default = "millis::<MINUTE>", with = "Time::<SECOND, HOUR>")]
+    #[serde(default = "millis::<MINUTE>", with = "Checked::<Time<SECOND, HOUR>>")]
     pub backoff_max: Duration,
     /// JSON-lines file for notices that could not be delivered; empty keeps none. A relative path starts at the folder
     /// of the configuration file.
-    #[serde(default, with = "PathOrNone")]
-    #[schemars(extend("x-path" = "written"))]
+    #[serde(default, with = "Checked::<OrNone<File>>")]
+    #[cfg_attr(feature = "service", schemars(extend("x-path" = "written")))]
     pub dead_letters: Option<PathBuf>,
     /// Size at which that file is rotated; one rotated file is kept.
-    #[serde(default = "bytes::<{ 16 * MIB }>", with = "Bytes::<KIB, { 1024 * GIB }>")]
+    #[serde(
+        default = "bytes::<{ 16 * MIB }>",
+        with = "Checked::<Bytes<KIB, { 1024 * GIB }>>"
+    )]
     pub dead_letter_bytes_max: u64,
     /// Allows a loopback, private, link-local or otherwise special address.
     #[serde(default)]
@@ -155,37 +169,41 @@ pub struct WebhookConfig {
 }
 
 /// A log of the steps of each notice.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DebugLogConfig {
     /// Its name: `debug_log/NAME` in metrics and logs; each is used once.
-    #[serde(with = "Name")]
-    #[schemars(extend("x-unique" = []))]
+    #[serde(with = "Checked::<Name>")]
+    #[cfg_attr(feature = "service", schemars(extend("x-unique" = [])))]
     pub name: String,
     /// Resources whose notices are traced; empty means all.
-    #[serde(default, with = "Patterns")]
+    #[serde(default, with = "Checked::<List<Pattern, 0, PATTERNS_MAX>>")]
     pub uris: Vec<String>,
     /// Traces changes of lists too.
     #[serde(default = "yes")]
     pub lists: bool,
     /// Of every so many notices one is traced, counted by position.
-    #[serde(default = "count::<1>", with = "Count::<1, 1_000_000_000>")]
+    #[serde(default = "count::<1>", with = "Checked::<Count<1, 1_000_000_000>>")]
     pub sample: usize,
     /// One line of text, or one JSON object, per step.
     #[serde(default)]
     pub format: LogFormat,
     /// The file; empty means standard error. A relative path starts at the folder of the configuration file.
-    #[serde(default, with = "PathOrNone")]
-    #[schemars(extend("x-path" = "written"))]
+    #[serde(default, with = "Checked::<OrNone<File>>")]
+    #[cfg_attr(feature = "service", schemars(extend("x-path" = "written")))]
     pub file: Option<PathBuf>,
     /// Size at which the file is rotated.
-    #[serde(default = "bytes::<{ 64 * MIB }>", with = "Bytes::<KIB, { 1024 * GIB }>")]
+    #[serde(
+        default = "bytes::<{ 64 * MIB }>",
+        with = "Checked::<Bytes<KIB, { 1024 * GIB }>>"
+    )]
     pub bytes_max: u64,
     /// Rotated files that are kept besides it.
-    #[serde(default = "count::<2>", with = "Count::<0, 1000>")]
+    #[serde(default = "count::<2>", with = "Checked::<Count<0, 1000>>")]
     pub files_max: usize,
     /// Steps that may wait; the oldest are lost beyond, and a gap is written.
-    #[serde(default = "count::<10_000>", with = "Count::<1, 1_000_000>")]
+    #[serde(default = "count::<10_000>", with = "Checked::<Count<1, 1_000_000>>")]
     pub queue: usize,
 }
 

@@ -1,55 +1,50 @@
 //! The folder whose files are served, with its tools and its executable `register`.
 
 use super::bounded::{
-    Bytes, Count, GIB, HOUR, KIB, MIB, MINUTE, PathOrNone, Rule as _, SECOND, Scheme, Time,
+    Bytes, Checked, Count, File, GIB, HOUR, KIB, MIB, MINUTE, OrNone, SECOND, Scheme, Time,
 };
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// The folder whose files are served, and the way files are watched.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkspaceConfig {
     /// Folder to serve, relative to where the service was started; empty serves none.
-    #[serde(with = "PathOrNone")]
+    #[serde(with = "Checked::<OrNone<File>>")]
     pub dir: Option<PathBuf>,
     /// Scheme of the URIs that files get.
-    #[serde(with = "Scheme")]
+    #[serde(with = "Checked::<Scheme>")]
     pub scheme: String,
     /// Quiet time after a file event before the folder, or the file of a collection, is read.
-    #[serde(with = "Time::<10, { 10 * SECOND }>")]
+    #[serde(with = "Checked::<Time<10, { 10 * SECOND }>>")]
     pub debounce: Duration,
     /// Longest wait during a burst of events; not shorter than `workspace.debounce`.
-    ///
     /// At the limit: It is read in the middle of the burst.
-    #[serde(with = "Time::<10, MINUTE>")]
+    #[serde(with = "Checked::<Time<10, MINUTE>>")]
     pub debounce_max: Duration,
     /// Interval at which the folder, or the file of a collection, is looked at without any event, as a safety net.
-    #[serde(with = "Time::<SECOND, { 24 * HOUR }>")]
+    #[serde(with = "Checked::<Time<SECOND, { 24 * HOUR }>>")]
     pub rescan: Duration,
     /// Largest file that is served.
-    ///
     /// At the limit: Larger files are skipped and reported.
-    #[serde(with = "Bytes::<KIB, GIB>")]
+    #[serde(with = "Checked::<Bytes<KIB, GIB>>")]
     pub file_bytes_max: u64,
     /// Files that are served.
-    ///
     /// At the limit: Further files are skipped and reported.
-    #[serde(with = "Count::<1, 10_000_000>")]
+    #[serde(with = "Checked::<Count<1, 10_000_000>>")]
     pub files_max: usize,
     /// Serves files and folders whose name starts with a dot too.
     pub hidden: bool,
     /// Largest file of a collection.
-    ///
     /// At the limit: A larger one is reported, and the items that were read before stay.
-    #[serde(with = "Bytes::<KIB, GIB>")]
+    #[serde(with = "Checked::<Bytes<KIB, GIB>>")]
     pub collection_bytes_max: u64,
     /// Items of one collection.
-    ///
     /// At the limit: A file with more is reported, and the items that were read before stay.
-    #[serde(with = "Count::<1, 1_000_000>")]
+    #[serde(with = "Checked::<Count<1, 1_000_000>>")]
     pub collection_items_max: usize,
 }
 
@@ -71,23 +66,21 @@ impl Default for WorkspaceConfig {
 }
 
 /// The tools of that folder: executables that clients call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolsConfig {
     /// Time of one call; the sidecar of a tool may set another for it.
-    ///
     /// At the limit: All processes of the call are killed and it gets a tool error that names this key.
-    #[serde(with = "Time::<SECOND, { 10 * MINUTE }>")]
+    #[serde(with = "Checked::<Time<SECOND, { 10 * MINUTE }>>")]
     pub timeout: Duration,
     /// Output of one call.
-    ///
     /// At the limit: All processes of the call are killed and it gets a tool error that names this key.
-    #[serde(with = "Bytes::<KIB, { 64 * MIB }>")]
+    #[serde(with = "Checked::<Bytes<KIB, { 64 * MIB }>>")]
     pub output_bytes_max: u64,
     /// Calls that run at a time.
-    ///
     /// At the limit: Further calls wait, at most their timeout; then they get a tool error that says busy.
-    #[serde(with = "Count::<1, 1024>")]
+    #[serde(with = "Checked::<Count<1, 1024>>")]
     pub concurrency_max: usize,
 }
 
@@ -102,16 +95,16 @@ impl Default for ToolsConfig {
 }
 
 /// The executable `register` of that folder, which prints further registrations.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RegisterConfig {
     /// Pause between two runs.
-    #[serde(with = "Time::<SECOND, HOUR>")]
+    #[serde(with = "Checked::<Time<SECOND, HOUR>>")]
     pub refresh: Duration,
     /// Time of one run.
-    ///
     /// At the limit: It is killed and reported, and the output of the run before stays in effect.
-    #[serde(with = "Time::<SECOND, { 10 * MINUTE }>")]
+    #[serde(with = "Checked::<Time<SECOND, { 10 * MINUTE }>>")]
     pub timeout: Duration,
 }
 

@@ -7,7 +7,7 @@ use super::fault::Fault;
 use super::filter::Filter;
 use super::name;
 use super::path::FieldPath;
-use crate::config::{CollectionConfig, ViewKind};
+use crate::config::CollectionConfig;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -80,9 +80,10 @@ impl Spec {
     pub(super) fn new(config: &CollectionConfig, items_max: usize, body_bytes_max: usize) -> Spec {
         let views = config.views.iter().map(|view| View {
             name: view.name.clone(),
-            kind: match &view.kind {
-                ViewKind::Filter(filter) => Kind::Filter(Filter::new(filter)),
-                ViewKind::GroupBy(field) => Kind::Group(FieldPath::parse(field)),
+            kind: match (&view.filter, &view.group_by) {
+                (None, Some(field)) => Kind::Group(FieldPath::parse(field)),
+                // Loading refuses a view without either; one that a program makes shows nothing.
+                (filter, _) => Kind::Filter(Filter::new(filter.clone().unwrap_or_default())),
             },
         });
         Spec {
@@ -276,7 +277,7 @@ fn list_text(texts: &[String], members: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{FilterConfig, FilterTest, ViewConfig};
+    use crate::config::{FilterConfig, ViewConfig};
     use proptest::collection::vec;
     use proptest::prelude::*;
     use serde_json::json;
@@ -284,11 +285,8 @@ mod tests {
     fn spec() -> Spec {
         let open = FilterConfig {
             field: "status".to_owned(),
-            test: FilterTest::Equals(json!("open")),
-        };
-        let view = |name: &str, kind| ViewConfig {
-            name: name.to_owned(),
-            kind,
+            equals: Some(json!("open")),
+            ..FilterConfig::default()
         };
         let config = CollectionConfig {
             name: "annotations".to_owned(),
@@ -298,8 +296,16 @@ mod tests {
             id: "id".to_owned(),
             title: None,
             views: vec![
-                view("open", ViewKind::Filter(open)),
-                view("page", ViewKind::GroupBy("pageUrl".to_owned())),
+                ViewConfig {
+                    name: "open".to_owned(),
+                    filter: Some(open),
+                    group_by: None,
+                },
+                ViewConfig {
+                    name: "page".to_owned(),
+                    filter: None,
+                    group_by: Some("pageUrl".to_owned()),
+                },
             ],
         };
         Spec::new(&config, 100, 1 << 20)

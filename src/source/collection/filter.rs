@@ -3,7 +3,7 @@
 //! Pure: one field, one test. Receives items from the document; a field that is `null` counts as missing.
 
 use super::path::FieldPath;
-use crate::config::{FilterConfig, FilterTest};
+use crate::config::FilterConfig;
 use serde_json::Value;
 
 /// A condition on one field.
@@ -13,12 +13,39 @@ pub(super) struct Filter {
     test: FilterTest,
 }
 
+/// The condition on the value of a field. A field that is `null` counts as missing.
+#[derive(Debug, Clone)]
+enum FilterTest {
+    Equals(Value),
+    NotEquals(Value),
+    In(Vec<Value>),
+    Exists(bool),
+    Contains(String),
+}
+
 impl Filter {
     /// The filter as configured.
-    pub(super) fn new(config: &FilterConfig) -> Filter {
+    pub(super) fn new(config: FilterConfig) -> Filter {
+        // Loading refuses all but exactly one test; of several that a program sets the first counts.
+        let test = match config {
+            FilterConfig {
+                equals: Some(wanted), ..
+            } => FilterTest::Equals(wanted),
+            FilterConfig {
+                not_equals: Some(unwanted),
+                ..
+            } => FilterTest::NotEquals(unwanted),
+            FilterConfig {
+                one_of: Some(wanted), ..
+            } => FilterTest::In(wanted),
+            FilterConfig {
+                contains: Some(part), ..
+            } => FilterTest::Contains(part),
+            FilterConfig { exists, .. } => FilterTest::Exists(exists.unwrap_or(true)),
+        };
         Filter {
             field: FieldPath::parse(&config.field),
-            test: config.test.clone(),
+            test,
         }
     }
 
@@ -71,8 +98,8 @@ mod tests {
     use serde_json::json;
 
     fn passes(test: FilterTest, item: &Value) -> bool {
-        let field = "a.b".to_owned();
-        Filter::new(&FilterConfig { field, test }).passes(item)
+        let field = FieldPath::parse("a.b");
+        Filter { field, test }.passes(item)
     }
 
     #[test]

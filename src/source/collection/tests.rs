@@ -2,7 +2,7 @@
 //! waited for; what should not is shown by something written afterwards that did.
 
 use super::*;
-use crate::config::{Config, FilterConfig, FilterTest, Overrides, ViewConfig, ViewKind};
+use crate::config::{Config, FilterConfig, Overrides, ViewConfig};
 use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,13 +21,10 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const PAGES: [&str; 5] = ["/pricing", "/a b", "/", "é", "5"];
 
 fn config(file: &Path) -> CollectionConfig {
-    let view = |name: &str, kind| ViewConfig {
-        name: name.to_owned(),
-        kind,
-    };
     let open = FilterConfig {
         field: "status".to_owned(),
-        test: FilterTest::Equals(json!("open")),
+        equals: Some(json!("open")),
+        ..FilterConfig::default()
     };
     CollectionConfig {
         name: "annotations".to_owned(),
@@ -37,8 +34,16 @@ fn config(file: &Path) -> CollectionConfig {
         id: "id".to_owned(),
         title: None,
         views: vec![
-            view("open", ViewKind::Filter(open)),
-            view("page", ViewKind::GroupBy("pageUrl".to_owned())),
+            ViewConfig {
+                name: "open".to_owned(),
+                filter: Some(open),
+                group_by: None,
+            },
+            ViewConfig {
+                name: "page".to_owned(),
+                filter: None,
+                group_by: Some("pageUrl".to_owned()),
+            },
         ],
     }
 }

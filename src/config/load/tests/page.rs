@@ -1,6 +1,6 @@
 //! Holds `docs/configuration.md` against the structs.
 //!
-//! The tables of the page are generated: `TIDINGS_UPDATE_DOCS=1 cargo test --lib config::tests::page` writes them anew.
+//! The tables of the page are generated: `TIDINGS_UPDATE_DOCS=1 cargo test --lib config::load::tests::page` writes them anew.
 //! The text around them is written by hand.
 
 use super::super::environment::ALIASES;
@@ -13,85 +13,57 @@ fn page() -> String {
     std::fs::read_to_string(PAGE).unwrap()
 }
 
-/// The default as a file would have it; null where there is none.
-fn default(path: &str) -> Value {
-    let root = json_schema();
-    let mut schema = root.as_value();
-    for name in path.split('.') {
-        let tables = [schema, &schema["items"], &schema["anyOf"][0]];
-        let table = tables
-            .into_iter()
-            .find(|table| table["properties"].is_object())
-            .unwrap();
-        schema = &table["properties"][name];
-    }
-    schema["default"].clone()
-}
-
 fn section_row(key: &Key) -> String {
-    let limit = if key.at_limit.is_empty() {
-        "–"
-    } else {
-        &key.at_limit
-    };
-    let default = literal(&key.path, &default(&key.path));
-    format!(
-        "| `{}` | {} | `{default}` | {} | {limit} |\n",
-        key.path, key.meaning, key.allowed
-    )
+    let limit = key.at_limit();
+    let limit = if limit.is_empty() { "–" } else { &limit };
+    let default = literal(&key.schema["default"]);
+    let (path, meaning, allowed) = (&key.path, key.meaning(), key.allowed());
+    format!("| `{path}` | {meaning} | `{default}` | {allowed} | {limit} |\n")
 }
 
 /// The keys of a table of a list, then those of the tables within.
-fn list_rows(table: &Table) -> String {
+fn list_rows(table: &Key) -> String {
     let mut rows = String::new();
     for key in &table.keys {
-        let default = match default(&key.path) {
-            _ if key.required => "required".to_owned(),
+        let default = match &key.schema["default"] {
+            _ if key.is_required() => "required".to_owned(),
             Value::Null => "–".to_owned(),
-            Value::Array(tables) if key.form == Form::Tables && tables.is_empty() => "–".to_owned(),
-            value => format!("`{}`", literal(&key.path, &value)),
+            Value::Array(_) if key.is_list() => "–".to_owned(),
+            value => format!("`{}`", literal(value)),
         };
-        rows += &format!(
-            "| `{}` | {} | {default} | {} |\n",
-            key.path, key.meaning, key.allowed
-        );
+        let (path, meaning, allowed) = (&key.path, key.meaning(), key.allowed());
+        rows += &format!("| `{path}` | {meaning} | {default} | {allowed} |\n");
     }
-    let inner = table.keys.iter().filter_map(|key| Table::at(&key.path));
-    rows + &inner.map(list_rows).collect::<String>()
+    rows + &table.keys.iter().map(list_rows).collect::<String>()
 }
 
 /// The table under the heading of a section or list.
-fn generated(key: &Key) -> String {
-    let table = Table::at(&key.path).unwrap();
-    match key.form {
-        Form::Table => {
-            let rows: String = table.keys.iter().map(section_row).collect();
-            format!("| Key | Meaning | Default | Allowed | At the limit |\n|---|---|---|---|---|\n{rows}")
-        }
-        _ => format!(
-            "| Key | Meaning | Default | Allowed |\n|---|---|---|---|\n{}",
-            list_rows(table)
-        ),
+fn generated(table: &Key) -> String {
+    if table.is_list() {
+        let rows = list_rows(table);
+        return format!("| Key | Meaning | Default | Allowed |\n|---|---|---|---|\n{rows}");
     }
+    let rows: String = table.keys.iter().map(section_row).collect();
+    format!("| Key | Meaning | Default | Allowed | At the limit |\n|---|---|---|---|---|\n{rows}")
 }
 
 /// The page with each table, and the summary above it, replaced by the one that the structs give.
 fn written_anew(page: &str) -> String {
     let mut anew = page.to_owned();
-    for key in &Table::root().keys {
-        let heading = match key.form {
-            Form::Table => format!("\n### [{}]\n", key.path),
-            _ => format!("\n### [[{}]]\n", key.path),
+    for key in &Key::root().keys {
+        let heading = match key.is_list() {
+            false => format!("\n### [{}]\n", key.path),
+            true => format!("\n### [[{}]]\n", key.path),
         };
         let (before, rest) = anew
             .split_once(&heading)
             .unwrap_or_else(|| panic!("the page lacks{heading}"));
         let (text, table) = rest.split_once("\n| ").unwrap_or((rest, ""));
         let after = table.split_once("\n\n").map_or("", |(_, after)| after);
-        let about = match key.form {
+        let about = match key.is_list() {
             // Lists are introduced by hand, with links to their pages.
-            Form::Tables => text.to_owned(),
-            _ => format!("{}\n", Table::at(&key.path).unwrap().about),
+            true => text.to_owned(),
+            false => format!("{}\n", key.meaning()),
         };
         let gap = if after.is_empty() { "" } else { "\n" };
         anew = format!("{before}{heading}{about}\n{}{gap}{after}", generated(key));
@@ -111,7 +83,7 @@ fn page_has_the_tables_of_the_structs() {
     assert!(
         page == anew,
         "docs/configuration.md is not up to date; run \
-         `TIDINGS_UPDATE_DOCS=1 cargo test --lib config::tests::page`. It lacks:\n{differing:?}"
+         `TIDINGS_UPDATE_DOCS=1 cargo test --lib config::load::tests::page`. It lacks:\n{differing:?}"
     );
 }
 
@@ -121,13 +93,10 @@ fn page_has_no_other_key() {
     let rows = page
         .lines()
         .filter(|line| line.starts_with("| `") && !line.starts_with("| `TIDINGS_"));
-    let keys = keys::tables()[1..]
-        .iter()
-        .map(|table| table.keys.len())
-        .sum::<usize>();
+    let keys: usize = Key::root().keys.iter().map(|table| keys::all(table).len()).sum();
     assert_eq!(rows.count(), keys);
     let headings = page.lines().filter(|line| line.starts_with("### ["));
-    assert_eq!(headings.count(), Table::root().keys.len());
+    assert_eq!(headings.count(), Key::root().keys.len());
 }
 
 #[test]
@@ -189,7 +158,7 @@ fn every_limit_has_its_counter() {
         .lines()
         .find(|line| line.starts_with("| `tidings_limit_reached_total` |"))
         .expect("the page has this metric");
-    for key in Key::of_sections().filter(|key| !key.at_limit.is_empty()) {
+    for key in Key::of_sections().filter(|key| !key.at_limit().is_empty()) {
         let excused = NOT_COUNTED.iter().any(|(path, _)| *path == key.path);
         let counted = row.contains(&format!(" {},", key.path));
         assert!(counted != excused, "{} reaches its limit uncounted", key.path);

@@ -3,10 +3,10 @@
 //! Only names with two underscores, the two aliases, and near misses of both are ours. Others stay alone: Kubernetes
 //! gives each container `TIDINGS_PORT` and `TIDINGS_SERVICE_HOST` beside a Service named tidings.
 
-use super::error::{Mistake, Place};
+use super::error::Place;
 use super::hint;
-use super::load::{Draft, Written};
-use super::schema::{Form, Key};
+use super::keys::Key;
+use super::{Draft, Written};
 use serde_json::Value;
 
 /// The beginning of all names of ours.
@@ -39,37 +39,40 @@ pub(super) fn read(variables: impl Iterator<Item = (String, String)>, draft: &mu
         };
         if let Some(key) = key {
             let written = Written::new(&format!("{value:?}"), Place::Variable(name));
-            draft.set(key, typed(key.form, &value), written);
+            draft.set(key, typed(key, &value), written);
         } else if let Some(hint) = mistake(&name) {
             let text = format!("unknown environment variable {name}: {hint}");
-            draft.mistakes.push(Mistake::new(Place::Variable(name), text));
+            draft.mistake(Place::Variable(name), text);
         }
     }
 }
 
-/// A hint when the name means one of our variables and is none of them.
+/// Returns a hint if the name means one of our variables and is none of them.
 fn mistake(name: &str) -> Option<String> {
     if ALIASES.iter().any(|(alias, _)| *alias == name) {
         return None;
     }
-    if name.contains("__") {
-        return Some(hint::for_variable(name));
-    }
-    // One underscore instead of two, or one wrong letter in an alias: too near for a coincidence.
-    let flat = |key: &&Key| key.variable().replace("__", "_").eq_ignore_ascii_case(name);
-    let near_alias = |(alias, _): &&(&str, &str)| strsim::osa_distance(alias, name) <= 1;
-    let is_slip = Key::of_sections().any(|key| flat(&key)) || ALIASES.iter().any(|alias| near_alias(&alias));
-    is_slip.then(|| hint::for_variable(name))
+    // Beside two underscores: one in their place, or one wrong letter in an alias, is too near for a coincidence.
+    let is_ours = name.contains("__")
+        || Key::of_sections().any(|key| key.variable().replace("__", "_").eq_ignore_ascii_case(name))
+        || ALIASES
+            .iter()
+            .any(|(alias, _)| strsim::osa_distance(alias, name) <= 1);
+    is_ours.then(|| hint::for_variable(name))
 }
 
 /// The text of a variable in the type of its key. Text that does not fit stays text, which its rule then refuses.
-fn typed(form: Form, text: &str) -> Value {
-    let value = match form {
-        Form::Flag => text.parse::<bool>().ok().map(Value::from),
-        Form::Integer | Form::Any => text.parse::<i64>().ok().map(Value::from),
-        Form::Array if text.trim().is_empty() => Some(Value::Array(Vec::new())),
-        Form::Array => Some(text.split(',').map(|item| Value::from(item.trim())).collect()),
-        _ => None,
-    };
-    value.unwrap_or_else(|| text.into())
+fn typed(key: &Key, text: &str) -> Value {
+    let types = &key.schema["type"];
+    if types == "array" {
+        let items = text.split(',').map(str::trim);
+        return items.filter(|_| !text.trim().is_empty()).collect();
+    }
+    let number = text.parse::<i64>();
+    match (types.as_str(), number, text) {
+        (Some("boolean"), _, "true" | "false") => Value::from(text == "true"),
+        // Sizes are numbers or texts with a unit.
+        (Some("integer") | None, Ok(number), _) => Value::from(number),
+        _ => Value::from(text),
+    }
 }
