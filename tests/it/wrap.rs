@@ -8,19 +8,22 @@
 mod notes;
 mod client;
 
+use std::sync::Arc;
+
 use rmcp::ServiceError;
 use rmcp::model::*;
 use serde_json::{Value, json};
 use tidings::mcp::{McpOptions, Wrap};
 use tidings::{Bus, Limits, ListKind, Resource as Held, Tool as HeldTool, ToolOutput};
 
-use self::client::{Client, Heard, Over, eventually};
+use self::client::{Client, Over, Received, eventually};
 use self::notes::Notes;
 
-async fn wrap() -> Wrap {
-    Wrap::new(Bus::builder().start().unwrap(), McpOptions::default())
-        .await
-        .unwrap()
+/// A wrapper over a bus of its own, and the state of the server that it wraps.
+async fn wrap() -> (Wrap, Arc<Notes>) {
+    let bus = Bus::builder().start().unwrap();
+    let wrap = Wrap::new(bus, McpOptions::default()).await.unwrap();
+    (wrap, Notes::new())
 }
 
 fn etag_of(meta: Option<&MetaObject>) -> Option<String> {
@@ -31,12 +34,12 @@ fn version(etag: &str) -> u64 {
     etag[1..].split_once('-').unwrap().0.parse().unwrap()
 }
 
-async fn a_fresh_session_is_told_of_each_list_once_and_then_only_of_changes(over: Over) {
-    let (wrap, notes) = (wrap().await, Notes::new());
+async fn new_session_gets_each_list_once(over: Over) {
+    let (wrap, notes) = wrap().await;
     let client = Client::connect(over, &wrap, &notes).await;
-    client.heard(|heard| heard.len() == 3).await;
+    client.until(|log| log.len() == 3).await;
     for kind in ListKind::ALL {
-        assert_eq!(client.count(&Heard::List(kind)), 1, "{kind:?}");
+        assert_eq!(client.count(&Received::List(kind)), 1, "{kind:?}");
     }
     for _ in 0..3 {
         client.list_everything().await;
@@ -47,18 +50,14 @@ async fn a_fresh_session_is_told_of_each_list_once_and_then_only_of_changes(over
 
     notes.add_tool("brew");
     client.peer().list_tools(None).await.unwrap();
-    client
-        .heard(|heard| heard.contains_times(ListKind::Tools, 2))
-        .await;
+    client.until(|log| log.contains_times(ListKind::Tools, 2)).await;
     client.list_everything().await;
     client.settle(&wrap).await;
     assert_eq!(client.lists(), 4);
 
     notes.add_tool("pour");
     wrap.refresh_lists().await.unwrap();
-    client
-        .heard(|heard| heard.contains_times(ListKind::Tools, 3))
-        .await;
+    client.until(|log| log.contains_times(ListKind::Tools, 3)).await;
     // A server that cannot list just now has not changed its lists.
     notes.fail(true);
     wrap.refresh_lists().await.unwrap();
@@ -70,16 +69,16 @@ async fn a_fresh_session_is_told_of_each_list_once_and_then_only_of_changes(over
 
 #[tokio::test]
 async fn new_session_gets_each_list_once_over_pipe() {
-    a_fresh_session_is_told_of_each_list_once_and_then_only_of_changes(Over::Pipe).await;
+    new_session_gets_each_list_once(Over::Pipe).await;
 }
 
 #[tokio::test]
 async fn new_session_gets_each_list_once_over_http() {
-    a_fresh_session_is_told_of_each_list_once_and_then_only_of_changes(Over::Http).await;
+    new_session_gets_each_list_once(Over::Http).await;
 }
 
-async fn a_change_is_told_with_the_next_etag_which_is_the_same_everywhere(over: Over) {
-    let (wrap, notes) = (wrap().await, Notes::new());
+async fn change_is_sent_with_next_etag(over: Over) {
+    let (wrap, notes) = wrap().await;
     let client = Client::connect(over, &wrap, &notes).await;
     client.subscribe("note://a").await.unwrap();
     let read = client.read("note://a").await.unwrap();
@@ -88,16 +87,16 @@ async fn a_change_is_told_with_the_next_etag_which_is_the_same_everywhere(over: 
 
     notes.write("note://a", "two");
     wrap.notify_resource_changed("note://a").await.unwrap();
-    let told = client.update("note://a", 1).await;
-    assert_eq!(version(&told), 2);
+    let second = client.update("note://a", 1).await;
+    assert_eq!(version(&second), 2);
     let read = client.read("note://a").await.unwrap();
-    assert_eq!(etag_of(read.meta.as_ref()), Some(told.clone()));
+    assert_eq!(etag_of(read.meta.as_ref()), Some(second.clone()));
     let ResourceContents::TextResourceContents { text, meta, .. } = &read.contents[0] else {
         panic!("{read:?}");
     };
     assert_eq!(
         (text.as_str(), etag_of(meta.as_ref())),
-        ("two", Some(told.clone()))
+        ("two", Some(second.clone()))
     );
     let listed = client.peer().list_resources(None).await.unwrap();
     let item = listed
@@ -105,10 +104,10 @@ async fn a_change_is_told_with_the_next_etag_which_is_the_same_everywhere(over: 
         .iter()
         .find(|item| item.uri == "note://a")
         .unwrap();
-    assert_eq!(etag_of(item.meta.as_ref()), Some(told.clone()));
-    for (held, stale) in [(&first, true), (&told, false)] {
+    assert_eq!(etag_of(item.meta.as_ref()), Some(second.clone()));
+    for (held, stale) in [(&first, true), (&second, false)] {
         let verdict = client.etag("note://a", Some(held)).await;
-        assert_eq!(verdict["etag_encoded"], json!(told));
+        assert_eq!(verdict["etag_encoded"], json!(second));
         assert_eq!(verdict["stale_for_client"], json!(stale), "{held}");
     }
 
@@ -120,17 +119,17 @@ async fn a_change_is_told_with_the_next_etag_which_is_the_same_everywhere(over: 
 
 #[tokio::test]
 async fn change_is_sent_with_next_etag_over_pipe() {
-    a_change_is_told_with_the_next_etag_which_is_the_same_everywhere(Over::Pipe).await;
+    change_is_sent_with_next_etag(Over::Pipe).await;
 }
 
 #[tokio::test]
 async fn change_is_sent_with_next_etag_over_http() {
-    a_change_is_told_with_the_next_etag_which_is_the_same_everywhere(Over::Http).await;
+    change_is_sent_with_next_etag(Over::Http).await;
 }
 
 #[tokio::test]
 async fn refresh_sends_only_changes() {
-    let (wrap, notes) = (wrap().await, Notes::new());
+    let (wrap, notes) = wrap().await;
     let client = Client::connect(Over::Pipe, &wrap, &notes).await;
     client.subscribe("note://a").await.unwrap();
     client.subscribe("note://b").await.unwrap();
@@ -164,7 +163,7 @@ async fn refresh_sends_only_changes() {
 
 #[tokio::test]
 async fn polling_client_sees_unannounced_change() {
-    let (wrap, notes) = (wrap().await, Notes::new());
+    let (wrap, notes) = wrap().await;
     let client = Client::connect(Over::Pipe, &wrap, &notes).await;
     let first = client.etag("note://a", None).await;
     let held = first["etag_encoded"].as_str().unwrap().to_owned();
@@ -191,7 +190,7 @@ async fn polling_client_sees_unannounced_change() {
 
 #[tokio::test]
 async fn unknown_uri_is_refused_by_name() {
-    let (wrap, notes) = (wrap().await, Notes::new());
+    let (wrap, notes) = wrap().await;
     let client = Client::connect(Over::Pipe, &wrap, &notes).await;
     let refused = client.subscribe("note://nowhere").await.unwrap_err();
     let ServiceError::McpError(refused) = refused else {
@@ -213,7 +212,7 @@ async fn unknown_uri_is_refused_by_name() {
 
 #[tokio::test]
 async fn other_requests_reach_wrapped_server() {
-    let (wrap, notes) = (wrap().await, Notes::new());
+    let (wrap, notes) = wrap().await;
     let client = Client::connect(Over::Http, &wrap, &notes).await;
     let info = client.peer().peer_info().unwrap();
     assert_eq!(info.server_info.as_ref().unwrap().name, "notes");
@@ -245,13 +244,12 @@ async fn other_requests_reach_wrapped_server() {
 
 #[tokio::test]
 async fn wrapped_items_win_and_bus_items_are_added() {
-    let (wrap, notes) = (wrap().await, Notes::new());
+    let (wrap, notes) = wrap().await;
     notes.add_tool("get_resource_etag");
-    let answer = |_: serde_json::Map<String, Value>| async { Ok(ToolOutput::text("the bus's")) };
-    wrap.bus()
-        .add_tool(HeldTool::new("only_here", answer))
-        .await
-        .unwrap();
+    let tool = HeldTool::new("only_here", |_: serde_json::Map<String, Value>| async {
+        Ok(ToolOutput::text("the bus's"))
+    });
+    wrap.bus().add_tool(tool).await.unwrap();
     for uri in ["note://a", "held://x"] {
         wrap.bus()
             .register(Held::text(uri, "the bus's").unwrap())
@@ -303,7 +301,8 @@ async fn resource_beyond_limit_has_no_etag() {
 
 #[tokio::test]
 async fn differing_lists_do_not_loop_between_clients() {
-    let (wrap, one, other) = (wrap().await, Notes::new(), Notes::new());
+    let (wrap, one) = wrap().await;
+    let other = Notes::new();
     other.add_tool("admin");
     let first = Client::connect(Over::Pipe, &wrap, &one).await;
     let second = Client::connect(Over::Pipe, &wrap, &other).await;
@@ -311,18 +310,18 @@ async fn differing_lists_do_not_loop_between_clients() {
     second.list_everything().await;
     first.settle(&wrap).await;
     second.settle(&wrap).await;
-    let told = (first.lists(), second.lists());
+    let before = (first.lists(), second.lists());
     for _ in 0..3 {
         first.list_everything().await;
         second.list_everything().await;
     }
     first.settle(&wrap).await;
     second.settle(&wrap).await;
-    assert_eq!((first.lists(), second.lists()), told);
+    assert_eq!((first.lists(), second.lists()), before);
 }
 
-async fn a_listen_stream_is_told_what_it_asked_for(over: Over) {
-    let (wrap, notes) = (wrap().await, Notes::new());
+async fn listen_gets_requested_changes(over: Over) {
+    let (wrap, notes) = wrap().await;
     let client = Client::discover(over, &wrap, &notes).await;
     let read = client.read("note://a").await.unwrap();
     assert_eq!(version(&etag_of(read.meta.as_ref()).unwrap()), 1);
@@ -332,40 +331,33 @@ async fn a_listen_stream_is_told_what_it_asked_for(over: Over) {
         .build();
     let mut stream = client.listen(filter).await;
     // A subscribed resource sends nothing before the stream has its session.
-    eventually(async || {
-        wrap.bus()
-            .subscribers(&"note://a".parse().unwrap())
-            .await
-            .unwrap()
-            .len()
-            == 1
-    })
-    .await;
+    let uri = "note://a".parse().unwrap();
+    eventually(async || wrap.bus().subscribers(&uri).await.unwrap().len() == 1).await;
     wrap.notify_resource_changed("note://b").await.unwrap();
     notes.write("note://a", "two");
     wrap.notify_resource_changed("note://a").await.unwrap();
-    let told = client::next(&mut stream).await;
-    let ServerNotification::ResourceUpdatedNotification(update) = &told else {
-        panic!("{told:?}");
+    let received = client::next(&mut stream).await;
+    let ServerNotification::ResourceUpdatedNotification(update) = &received else {
+        panic!("{received:?}");
     };
     assert_eq!(update.params.uri, "note://a");
-    assert_eq!(version(&client::etag_in(&told).unwrap()), 2);
+    assert_eq!(version(&client::etag_in(&received).unwrap()), 2);
 
     wrap.refresh_lists().await.unwrap();
     notes.add_tool("brew");
     notes.add_prompt("part");
     wrap.refresh_lists().await.unwrap();
-    let told = client::next(&mut stream).await;
+    let received = client::next(&mut stream).await;
     assert!(
-        matches!(told, ServerNotification::ToolListChangedNotification(_)),
-        "{told:?}"
+        matches!(received, ServerNotification::ToolListChangedNotification(_)),
+        "{received:?}"
     );
     wrap.refresh_lists().await.unwrap();
     wrap.notify_resource_changed("note://a").await.unwrap();
-    let told = client::next(&mut stream).await;
+    let received = client::next(&mut stream).await;
     assert!(
-        matches!(told, ServerNotification::ResourceUpdatedNotification(_)),
-        "{told:?}"
+        matches!(received, ServerNotification::ResourceUpdatedNotification(_)),
+        "{received:?}"
     );
     stream.cancel().await.unwrap();
     eventually(async || wrap.bus().sessions().await.unwrap().is_empty()).await;
@@ -373,17 +365,17 @@ async fn a_listen_stream_is_told_what_it_asked_for(over: Over) {
 
 #[tokio::test]
 async fn listen_gets_requested_changes_over_pipe() {
-    a_listen_stream_is_told_what_it_asked_for(Over::Pipe).await;
+    listen_gets_requested_changes(Over::Pipe).await;
 }
 
 #[tokio::test]
 async fn listen_gets_requested_changes_over_http() {
-    a_listen_stream_is_told_what_it_asked_for(Over::Http).await;
+    listen_gets_requested_changes(Over::Http).await;
 }
 
 #[tokio::test]
 async fn change_while_listen_opens_is_sent() {
-    let (wrap, notes) = (wrap().await, Notes::new());
+    let (wrap, notes) = wrap().await;
     let client = Client::discover(Over::Http, &wrap, &notes).await;
     client.read("note://a").await.unwrap();
     client.read("note://b").await.unwrap();
@@ -403,26 +395,26 @@ async fn change_while_listen_opens_is_sent() {
     notes.add_tool("brew");
     client.peer().list_prompts(None).await.unwrap();
     drop(closed);
-    let told = client::next(&mut stream).await;
+    let received = client::next(&mut stream).await;
     assert!(
-        matches!(told, ServerNotification::PromptListChangedNotification(_)),
-        "{told:?}"
+        matches!(received, ServerNotification::PromptListChangedNotification(_)),
+        "{received:?}"
     );
-    let told = client::next(&mut stream).await;
-    let ServerNotification::ResourceUpdatedNotification(update) = &told else {
-        panic!("{told:?}");
+    let received = client::next(&mut stream).await;
+    let ServerNotification::ResourceUpdatedNotification(update) = &received else {
+        panic!("{received:?}");
     };
     assert_eq!(update.params.uri, "note://b");
-    assert_eq!(version(&client::etag_in(&told).unwrap()), 2);
+    assert_eq!(version(&client::etag_in(&received).unwrap()), 2);
 }
 
-async fn a_session_that_ends_leaves_nothing_behind(over: Over) {
-    let (wrap, notes) = (wrap().await, Notes::new());
+async fn ended_session_leaves_nothing(over: Over) {
+    let (wrap, notes) = wrap().await;
     // A handler that holds the wrapper, like one that announces its own changes.
     notes.hold(&wrap);
     let client = Client::connect(over, &wrap, &notes).await;
     client.subscribe("note://a").await.unwrap();
-    client.heard(|heard| heard.len() == 3).await;
+    client.until(|log| log.len() == 3).await;
     assert_eq!(wrap.bus().sessions().await.unwrap().len(), 1);
     client.end().await;
     eventually(async || wrap.bus().sessions().await.unwrap().is_empty()).await;
@@ -436,45 +428,46 @@ async fn a_session_that_ends_leaves_nothing_behind(over: Over) {
 
 #[tokio::test]
 async fn ended_session_leaves_nothing_on_pipe() {
-    a_session_that_ends_leaves_nothing_behind(Over::Pipe).await;
+    ended_session_leaves_nothing(Over::Pipe).await;
 }
 
 #[tokio::test]
 async fn ended_session_leaves_nothing_on_http() {
-    a_session_that_ends_leaves_nothing_behind(Over::Http).await;
+    ended_session_leaves_nothing(Over::Http).await;
 }
 
 #[tokio::test]
 async fn busy_server_blocks_no_client() {
-    let (wrap, notes) = (wrap().await, Notes::new());
-    notes.linger();
+    let (wrap, notes) = wrap().await;
+    let busy = notes.keep_busy().await;
     let client = Client::connect(Over::Pipe, &wrap, &notes).await;
-    client.heard(|heard| heard.len() == 3).await;
+    client.until(|log| log.len() == 3).await;
     client.end().await;
     eventually(async || wrap.bus().sessions().await.unwrap().is_empty()).await;
+    // The session has ended although the server is still busy with it.
+    assert_eq!(notes.servers(), 1);
+    drop(busy);
     eventually(async || notes.servers() == 0).await;
 }
 
 #[tokio::test]
 async fn silent_server_is_refreshed_periodically() {
-    let (wrap, notes) = (wrap().await, Notes::new());
+    let (wrap, notes) = wrap().await;
     wrap.refresh_every(std::time::Duration::ZERO);
     let client = Client::connect(Over::Pipe, &wrap, &notes).await;
     client.subscribe("note://a").await.unwrap();
-    client.heard(|heard| heard.len() == 3).await;
+    client.until(|log| log.len() == 3).await;
     notes.write("note://a", "silently");
     assert_eq!(version(&client.update("note://a", 1).await), 2);
     notes.add_prompt("part");
-    client
-        .heard(|heard| heard.contains_times(ListKind::Prompts, 2))
-        .await;
+    client.until(|log| log.contains_times(ListKind::Prompts, 2)).await;
     client.settle(&wrap).await;
     assert_eq!((client.lists(), client.updates("note://a")), (4, 1));
 }
 
 #[tokio::test]
 async fn stateless_requests_leave_nothing_behind() {
-    let (wrap, notes) = (wrap().await, Notes::new());
+    let (wrap, notes) = wrap().await;
     notes.hold(&wrap);
     let client = Client::discover(Over::Http, &wrap, &notes).await;
     for _ in 0..5 {

@@ -148,18 +148,13 @@ pub(crate) fn stateless(mut params: Value) -> Value {
 /// A POST of 2026-07-28 with the headers that the revision requires.
 pub(crate) fn modern_post(id: &Value, method: &str, params: Value) -> Request {
     let params = stateless(params);
-    let name = params
-        .get("name")
-        .or(params.get("uri"))
-        .and_then(Value::as_str)
-        .map(str::to_owned);
     let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
     let request = Request::post(message.to_string())
         .header("mcp-protocol-version", MODERN)
         .header("mcp-method", method);
-    match name {
-        Some(name) => request.header("mcp-name", name),
-        None => request,
+    match params.get("name").or(params.get("uri")) {
+        Some(Value::String(name)) => request.header("mcp-name", name),
+        _ => request,
     }
 }
 
@@ -168,10 +163,14 @@ pub(crate) async fn modern(server: SocketAddr, method: &str, params: Value) -> R
     modern_post(&json!(1), method, params).send(server).await
 }
 
+/// A request for a listen stream.
+pub(crate) fn listen_request(id: &Value, filter: Value) -> Request {
+    modern_post(id, "subscriptions/listen", json!({ "notifications": filter }))
+}
+
 /// Opens a listen stream; returns it with its acknowledgement.
 pub(crate) async fn listen(server: SocketAddr, id: &Value, filter: Value) -> (Value, Events) {
-    let request = modern_post(id, "subscriptions/listen", json!({ "notifications": filter }));
-    let incoming = request.open(server).await;
+    let incoming = listen_request(id, filter).open(server).await;
     assert_eq!(incoming.status, 200, "{:?}", incoming.headers);
     let mut events = Events::new(incoming);
     let acknowledged = events.message().await;

@@ -15,15 +15,9 @@ pub(crate) struct Event {
 
 impl Event {
     fn parse(text: String) -> Event {
-        let field = |name: &str| {
-            let line = text
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.map(|value| value.trim().to_owned())
-        };
-        let data = field("data").filter(|data| !data.is_empty());
+        let data = field(&text, "data").filter(|data| !data.is_empty());
         Event {
-            id: field("id"),
+            id: field(&text, "id"),
             message: data.map(|data| serde_json::from_str(&data).expect("an event carries JSON")),
             text,
         }
@@ -32,6 +26,13 @@ impl Event {
     pub(crate) fn is_comment(&self) -> bool {
         self.text.trim_end().lines().all(|line| line.starts_with(':'))
     }
+}
+
+/// Returns the value of an event's field.
+fn field(event: &str, name: &str) -> Option<String> {
+    let mut lines = event.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(value.trim().to_owned())
 }
 
 /// An open stream of events.
@@ -122,8 +123,6 @@ pub(crate) fn updated_etag(message: &Value) -> String {
 
 /// The version in an etag.
 pub(crate) fn version(etag: &str) -> u64 {
-    let version = etag
-        .strip_prefix('v')
-        .and_then(|rest| rest.split('-').next()?.parse().ok());
-    version.unwrap_or_else(|| panic!("not an etag: {etag}"))
+    let etag: tidings::Etag = etag.parse().unwrap_or_else(|error| panic!("{etag}: {error}"));
+    etag.version
 }

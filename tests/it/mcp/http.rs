@@ -1,11 +1,11 @@
-//! A raw HTTP/1.1 client with one connection per request, so that a test sees the exact bytes of the wire,
-//! can stop reading, and can vanish.
+//! An HTTP/1.1 client with one connection per request, so that a test can stop reading, and can vanish.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
 use socket2::SockRef;
+use tidings::wire::http1::ResponseReader;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -62,10 +62,6 @@ impl Request {
         self
     }
 
-    pub(crate) fn is(&self, method: &str) -> bool {
-        self.method == method
-    }
-
     pub(crate) fn without(mut self, name: &str) -> Request {
         self.headers.retain(|(known, _)| known != name);
         self
@@ -111,8 +107,10 @@ impl Request {
             self.body.len()
         ));
         stream.write_all(head.as_bytes()).await.ok()?;
-        // A server that refuses a body may answer before it has read it all.
-        stream.write_all(&self.body).await.unwrap_or_default();
+        if let Err(error) = stream.write_all(&self.body).await {
+            // A server that refuses a body may close before it has read it all. Its answer tells.
+            eprintln!("the body was not read: {error}");
+        }
         Incoming::head(stream).await
     }
 
@@ -120,13 +118,6 @@ impl Request {
     pub(crate) async fn send(&self, server: SocketAddr) -> Reply {
         self.open(server).await.reply().await
     }
-}
-
-#[derive(Debug)]
-enum Framing {
-    Length(usize),
-    Chunked,
-    Done,
 }
 
 /// The outcome of reading the body.
@@ -146,86 +137,63 @@ pub(crate) struct Incoming {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     stream: TcpStream,
-    raw: Vec<u8>,
-    framing: Framing,
+    response: ResponseReader,
+    /// The part of the body that has arrived and was not handed out yet.
+    arrived: Vec<u8>,
 }
 
 impl Incoming {
-    async fn head(mut stream: TcpStream) -> Option<Incoming> {
-        let mut raw = Vec::new();
-        let end = loop {
-            if let Some(end) = find(&raw, b"\r\n\r\n") {
-                break end;
-            }
-            if stream.read_buf(&mut raw).await.ok()? == 0 {
+    async fn head(stream: TcpStream) -> Option<Incoming> {
+        let mut incoming = Incoming {
+            status: 0,
+            headers: Vec::new(),
+            stream,
+            response: ResponseReader::default(),
+            arrived: Vec::new(),
+        };
+        while incoming.response.head().is_none() {
+            if !incoming.receive().await {
                 return None;
             }
-        };
-        let rest = raw.split_off(end + 4);
-        let head = String::from_utf8(raw).expect("the head is text");
-        let mut lines = head.lines();
-        let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-        let headers: Vec<(String, String)> = lines
-            .filter_map(|line| line.split_once(':'))
-            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
-            .collect();
-        let value = |wanted: &str| {
-            headers
-                .iter()
-                .find(|(name, _)| name == wanted)
-                .map(|(_, value)| value)
-        };
-        let framing = match (value("transfer-encoding"), value("content-length")) {
-            (Some(_), _) => Framing::Chunked,
-            (None, Some(length)) => Framing::Length(length.parse().expect("a length")),
-            (None, None) => Framing::Done,
-        };
-        Some(Incoming {
-            status,
-            headers,
-            stream,
-            raw: rest,
-            framing,
-        })
+        }
+        let head = incoming.response.head()?;
+        incoming.status = head.status;
+        for (name, value) in head.headers() {
+            incoming
+                .headers
+                .push((name.to_ascii_lowercase(), value.to_owned()));
+        }
+        Some(incoming)
+    }
+
+    /// Waits for bytes of the answer. Returns false when the connection has ended.
+    async fn receive(&mut self) -> bool {
+        let mut bytes = Vec::with_capacity(16 << 10);
+        if !matches!(self.stream.read_buf(&mut bytes).await, Ok(1..)) {
+            return false;
+        }
+        let arrived = &mut self.arrived;
+        self.response
+            .read(&bytes, |part| arrived.extend_from_slice(part))
+            .expect("the answer is HTTP");
+        true
     }
 
     /// Appends the available part of the body to `body`, and waits when there is none.
     pub(crate) async fn read(&mut self, body: &mut Vec<u8>) -> Read {
         loop {
-            if let Some(read) = self.decode(body) {
-                return read;
+            if !self.arrived.is_empty() {
+                body.append(&mut self.arrived);
+                return Read::More;
             }
-            match self.stream.read_buf(&mut self.raw).await {
-                Ok(0) | Err(_) => return Read::Cut,
-                Ok(_) => {}
+            if self.response.is_done() {
+                return Read::End;
             }
-        }
-    }
-
-    fn decode(&mut self, body: &mut Vec<u8>) -> Option<Read> {
-        match &mut self.framing {
-            Framing::Done | Framing::Length(0) => Some(Read::End),
-            Framing::Length(left) => {
-                let take = self.raw.len().min(*left);
-                *left -= take;
-                body.extend(self.raw.drain(..take));
-                (take > 0).then_some(Read::More)
-            }
-            Framing::Chunked => {
-                let line = find(&self.raw, b"\r\n")?;
-                let size = std::str::from_utf8(&self.raw[..line]).ok()?;
-                let size = usize::from_str_radix(size.trim(), 16).expect("the size of a chunk");
-                let chunk = line + 2;
-                if self.raw.len() < chunk + size + 2 {
-                    return None;
-                }
-                body.extend_from_slice(&self.raw[chunk..chunk + size]);
-                self.raw.drain(..chunk + size + 2);
-                if size == 0 {
-                    self.framing = Framing::Done;
-                    return Some(Read::End);
-                }
-                Some(Read::More)
+            if !self.receive().await {
+                return match self.response.ends_with_connection() {
+                    true => Read::End,
+                    false => Read::Cut,
+                };
             }
         }
     }
@@ -273,10 +241,8 @@ impl Reply {
     /// The message in it: its JSON, or the data of its one event.
     pub(crate) fn json(&self) -> Value {
         let text = self.text();
-        let data = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("data:"))
-            .find(|data| !data.trim().is_empty());
+        let mut data = text.lines().flat_map(|line| line.strip_prefix("data:"));
+        let data = data.find(|data| !data.trim().is_empty());
         let json = data.unwrap_or(text);
         serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {} {text}", self.status))
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::client::{Client, initialize, listen, modern_post, updates};
+use super::client::{Client, initialize, listen, listen_request, updates};
 use super::http::{Request, within};
 use super::server::Server;
 
@@ -20,11 +20,7 @@ async fn sessions_beyond_limit_are_refused() {
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert!(refused.error().1.contains('2'), "{}", refused.text());
     assert_eq!(refused.header("mcp-session-id"), None);
-    let listening = modern_post(
-        &json!("x"),
-        "subscriptions/listen",
-        json!({ "notifications": updates(&[A]) }),
-    );
+    let listening = listen_request(&json!("x"), updates(&[A]));
     let refused = listening.send(server.address).await;
     assert_eq!(
         (refused.status, &refused.json()["id"]),
@@ -46,11 +42,7 @@ async fn streams_beyond_limit_are_refused() {
     let (_, listening) = listen(server.address, &json!(1), updates(&[A])).await;
     let refused = client.with_headers(Request::stream()).send(server.address).await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
-    let request = modern_post(
-        &json!(2),
-        "subscriptions/listen",
-        json!({ "notifications": updates(&[A]) }),
-    );
+    let request = listen_request(&json!(2), updates(&[A]));
     let refused = request.send(server.address).await;
     assert_eq!((refused.status, &refused.json()["id"]), (503, &json!(2)));
     drop((stream, listening));
@@ -79,11 +71,7 @@ async fn subscriptions_beyond_limit_name_the_limit() {
     assert!(refused.0 == -32602 && refused.1.contains('2'), "{refused:?}");
     client.unsubscribe(uris[0]).await;
     client.subscribe(uris[2]).await;
-    let request = modern_post(
-        &json!(1),
-        "subscriptions/listen",
-        json!({ "notifications": updates(&uris) }),
-    );
+    let request = listen_request(&json!(1), updates(&uris));
     let refused = request.send(server.address).await;
     assert_eq!(
         (refused.status, refused.error().0),
@@ -127,7 +115,7 @@ async fn connections_beyond_limit_are_closed() {
 }
 
 #[tokio::test]
-async fn bodies_beyond_the_limit_are_refused() {
+async fn bodies_beyond_limit_are_refused() {
     let server = Server::with("[http]\nbody_bytes_max = 1024\n[bus]\nbody_bytes_max = 2048\n").await;
     let client = Client::open(server.address, "2025-11-25").await;
     let long: Value = json!({ "uri": "demo://".to_owned() + &"a".repeat(1024) });

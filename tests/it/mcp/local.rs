@@ -25,10 +25,14 @@ pub(crate) struct Local {
 
 impl Local {
     pub(crate) async fn start() -> Local {
-        Local::with(McpOptions::default(), Limits::default()).await
+        Local::with(|_| ()).await
     }
 
-    pub(crate) async fn with(options: McpOptions, mut limits: Limits) -> Local {
+    /// Starts it with other options.
+    pub(crate) async fn with(change: impl FnOnce(&mut McpOptions)) -> Local {
+        let mut options = McpOptions::default();
+        change(&mut options);
+        let mut limits = Limits::default();
         limits.shards = 2;
         let bus = Bus::builder()
             .limits(limits)

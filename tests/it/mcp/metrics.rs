@@ -34,19 +34,26 @@ impl Sample {
     fn parse(line: &str) -> Sample {
         let (series, value) = line.rsplit_once(' ').expect("a value");
         let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-        let pairs = labels
-            .trim_end_matches('}')
-            .split(',')
-            .filter(|pair| !pair.is_empty());
-        let pair = |pair: &str| {
+        let pairs = labels.trim_end_matches('}').split(',');
+        let mut labels = BTreeMap::new();
+        for pair in pairs.filter(|pair| !pair.is_empty()) {
             let (label, value) = pair.split_once('=').expect("a label has a value");
-            (label.to_owned(), value.trim_matches('"').to_owned())
-        };
+            labels.insert(label.to_owned(), value.trim_matches('"').to_owned());
+        }
         Sample {
             name: name.to_owned(),
-            labels: pairs.map(pair).collect(),
+            labels,
             value: value.parse().expect("a number"),
         }
+    }
+
+    /// Returns true for a sample of this name with at least these labels, each written `label=value`.
+    fn fits(&self, name: &str, labels: &[&str]) -> bool {
+        self.name == name
+            && labels.iter().all(|wanted| {
+                let (label, value) = wanted.split_once('=').expect("a label has a value");
+                self.labels.get(label).map(String::as_str) == Some(value)
+            })
     }
 }
 
@@ -74,29 +81,30 @@ impl Scrape {
 
     /// The sum of the samples of `series`, written `name` or `name label=value`; 0 when there are none.
     fn value(&self, series: &str) -> f64 {
-        let mut words = series.split(' ');
-        let name = words.next().expect("a name");
-        let wanted: Vec<_> = words.filter_map(|word| word.split_once('=')).collect();
-        let fits = |sample: &&Sample| {
-            let has =
-                |(label, value): &(&str, &str)| sample.labels.get(*label).is_some_and(|held| held == value);
-            sample.name == name && wanted.iter().all(has)
-        };
-        self.samples.iter().filter(fits).map(|sample| sample.value).sum()
+        let words: Vec<&str> = series.split(' ').collect();
+        let samples = self
+            .samples
+            .iter()
+            .filter(|sample| sample.fits(words[0], &words[1..]));
+        samples.map(|sample| sample.value).sum()
     }
 
     /// The metric that a sample belongs to.
     fn metric<'s>(&self, sample: &'s Sample) -> &'s str {
-        let part = ["_bucket", "_sum", "_count"]
-            .iter()
-            .find_map(|part| sample.name.strip_suffix(part))
-            .filter(|name| self.kinds.get(*name).is_some_and(|(kind, _)| kind == "histogram"));
-        part.unwrap_or(&sample.name)
+        for part in ["_bucket", "_sum", "_count"] {
+            if let Some(name) = sample.name.strip_suffix(part)
+                && let Some((kind, _)) = self.kinds.get(name)
+                && kind == "histogram"
+            {
+                return name;
+            }
+        }
+        &sample.name
     }
 }
 
-/// Waits until a stream has delivered this etag; returns the number of messages until then.
-async fn told(stream: &mut Events, etag: &str) {
+/// Waits for the next message, which must be the update with this etag.
+async fn assert_update(stream: &mut Events, etag: &str) {
     assert_eq!(updated_etag(&stream.message().await), etag);
 }
 
@@ -114,8 +122,8 @@ async fn known_traffic_shows_exact_metrics() {
     let (_, mut listening) = listen(server.address, &json!(1), updates(&[A])).await;
     for body in ["2", "3"] {
         let etag = server.put(A, body).await;
-        told(&mut stream, &etag).await;
-        told(&mut listening, &etag).await;
+        assert_update(&mut stream, &etag).await;
+        assert_update(&mut listening, &etag).await;
     }
     server.put(A, "3").await;
     reading.tool("get_resource_etag", json!({ "uri": A })).await;
@@ -165,7 +173,7 @@ async fn known_traffic_shows_exact_metrics() {
     reading.delete().await;
     silent.delete().await;
     drop(listening);
-    within("that nobody is left", async {
+    within("the end of all sessions", async {
         loop {
             let now = Scrape::of(server.address).await;
             let left = [
@@ -219,24 +227,31 @@ fn rows(heading: &str) -> BTreeMap<String, Row> {
     let (_, section) = PAGE.split_once(heading).expect("the page has this heading");
     let (_, table) = section.split_once("\n| Name | Type |").expect("a table");
     let lines = table.lines().skip(2).take_while(|line| line.starts_with('|'));
-    let row = |line: &str| {
-        let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
-        assert_eq!(cells.len(), 5, "{line}");
-        let labels = cells[2].split("; ").filter(|cell| *cell != "–").map(|cell| {
-            let (label, values) = cell.split_once(": ").expect("a label has values");
-            let values = values.split(", ").map(str::to_owned).collect();
-            (label.trim_matches('`').to_owned(), values)
-        });
-        (
-            cells[0].trim_matches('`').to_owned(),
-            (cells[1].to_owned(), labels.collect()),
-        )
-    };
     lines.map(row).collect()
 }
 
+/// Reads a line of the page's tables.
+fn row(line: &str) -> (String, Row) {
+    let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+    assert_eq!(cells.len(), 5, "{line}");
+    let mut labels = BTreeMap::new();
+    for cell in cells[2].split("; ").filter(|cell| *cell != "–") {
+        let (label, values) = cell.split_once(": ").expect("a label has values");
+        let values = values.split(", ").map(str::to_owned).collect();
+        labels.insert(label.trim_matches('`').to_owned(), values);
+    }
+    let name = cells[0].trim_matches('`').to_owned();
+    (name, (cells[1].to_owned(), labels))
+}
+
+/// Returns false for metrics of attached subscribers. They have a table of their own: the service has one such
+/// subscriber for its event streams.
+fn is_of_service(name: &str) -> bool {
+    !name.starts_with("tidings_subscriber_")
+}
+
 #[tokio::test]
-async fn metrics_page_lists_exactly_the_exported() {
+async fn metrics_page_lists_all_exported_metrics() {
     let server = Server::start().await;
     server.put(A, "1").await;
     let client = Client::open(server.address, "2025-11-25").await;
@@ -247,12 +262,10 @@ async fn metrics_page_lists_exactly_the_exported() {
         .iter()
         .map(|(name, (kind, _))| (name.as_str(), kind.as_str()))
         .collect();
-    // Those of attached subscribers have a table of their own: the service has one for its event streams.
-    let own = |name: &str| !name.starts_with("tidings_subscriber_");
     let exported: Vec<_> = scrape
         .kinds
         .iter()
-        .filter(|(name, _)| own(name))
+        .filter(|(name, _)| is_of_service(name))
         .map(|(name, (kind, _))| (name.as_str(), kind.as_str()))
         .collect();
     assert_eq!(exported, documented, "exported, documented");
@@ -261,7 +274,7 @@ async fn metrics_page_lists_exactly_the_exported() {
     }
 
     let mut seen: BTreeSet<(&str, &str, &str)> = BTreeSet::new();
-    for sample in scrape.samples.iter().filter(|sample| own(&sample.name)) {
+    for sample in scrape.samples.iter().filter(|sample| is_of_service(&sample.name)) {
         let name = scrape.metric(sample);
         let labels = &rows[name].1;
         let shown = sample.labels.iter().filter(|(label, _)| *label != "le");
@@ -351,10 +364,9 @@ async fn metrics_are_guarded_movable_and_optional() {
     let address = within("where metrics are", async {
         loop {
             let log = std::fs::read_to_string(&log).expect("a log");
-            let at = log
-                .split_once("metrics on http://")
-                .and_then(|(_, rest)| rest.split_once("/metrics"));
-            if let Some((address, _)) = at {
+            if let Some((_, rest)) = log.split_once("metrics on http://")
+                && let Some((address, _)) = rest.split_once("/metrics")
+            {
                 return address.parse().expect("an address");
             }
             tokio::task::yield_now().await;

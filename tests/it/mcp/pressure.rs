@@ -6,12 +6,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::json;
-use tidings::Limits;
-use tidings::mcp::McpOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::client::{Client, listen, modern_post, updates};
+use super::client::{Client, LEGACY, listen, listen_request, updates};
 use super::events::{Events, updated_etag, updated_uri, version};
 use super::http::{find, within};
 use super::local::Local;
@@ -34,7 +32,8 @@ impl Publisher {
     async fn put_all(&mut self, puts: &[(String, String)]) {
         let mut requests = String::new();
         for (uri, text) in puts {
-            let (path, length) = (resource_path(uri), text.len());
+            let path = resource_path(uri);
+            let length = text.len();
             requests.push_str(&format!(
                 "PUT {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n{text}"
             ));
@@ -77,12 +76,8 @@ async fn stalled_reader_slows_no_one_and_gets_newest() {
     server.put("demo://steady", "0").await;
 
     let names: Vec<&str> = many.iter().map(String::as_str).collect();
-    let request = modern_post(
-        &json!("stalled"),
-        "subscriptions/listen",
-        json!({ "notifications": updates(&names) }),
-    );
-    let incoming = request.small_receive_buffer().open(server.address).await;
+    let request = listen_request(&json!("stalled"), updates(&names)).small_receive_buffer();
+    let incoming = request.open(server.address).await;
     let mut stalled = Events::new(incoming);
     let mut others = Vec::new();
     for number in 0..99 {
@@ -108,19 +103,12 @@ async fn stalled_reader_slows_no_one_and_gets_newest() {
     }
     let grown = server.memory().saturating_sub(before);
     assert!(grown < 4 << 20, "the server grew by {grown} bytes");
-    let sessions = server.sessions().await;
-    let pending = |subscriptions: u64| {
-        let own = sessions
-            .iter()
-            .find(|one| one["subscriptions"] == subscriptions)
-            .expect("its session");
-        own["pending"]["entries"].as_u64().expect("a number")
-    };
-    assert_eq!(
-        (pending(50), pending(1)),
-        (50, 0),
-        "one entry per subscription, however many updates"
-    );
+    // One entry per subscription, for any number of updates.
+    for (subscriptions, pending) in [(50, 50), (1, 0)] {
+        let sessions = server.sessions().await;
+        let own = sessions.iter().find(|one| one["subscriptions"] == subscriptions);
+        assert_eq!(own.expect("its session")["pending"]["entries"], pending);
+    }
 
     let mut seen: HashMap<String, u64> = HashMap::new();
     let mut events = 0;
@@ -141,7 +129,7 @@ async fn stalled_reader_slows_no_one_and_gets_newest() {
 }
 
 #[tokio::test]
-async fn clients_that_vanish_leave_nothing_behind() {
+async fn vanished_clients_leave_nothing_behind() {
     let server = Server::start().await;
     server.put("demo://a", "1").await;
     let session = Client::open(server.address, "2025-11-25").await;
@@ -175,13 +163,11 @@ async fn clients_that_vanish_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn vanished_clients_sessions_end_when_idle() {
-    let mut options = McpOptions::default();
-    options.idle_timeout = Duration::from_millis(300);
-    let local = Local::with(options, Limits::default()).await;
+async fn sessions_of_vanished_clients_end_when_idle() {
+    let local = Local::with(|options| options.idle_timeout = Duration::from_millis(300)).await;
     local.put("demo://a", "1").await;
     for reset in [false, true] {
-        for revision in super::client::LEGACY {
+        for revision in LEGACY {
             let client = Client::open(local.server, revision).await;
             let stream = client.stream().await;
             client.subscribe("demo://a").await;
@@ -214,10 +200,8 @@ async fn fast_publishers_wait_for_admission() {
     let mut seen: HashMap<String, u64> = HashMap::new();
     while seen.len() < uris.len() || seen.values().any(|version| *version < 201) {
         let message = stream.message().await;
-        let (uri, now) = (
-            updated_uri(&message).expect("an update"),
-            version(&updated_etag(&message)),
-        );
+        let uri = updated_uri(&message).expect("an update");
+        let now = version(&updated_etag(&message));
         assert!(seen.insert(uri.to_owned(), now).unwrap_or(1) < now);
     }
     for publisher in publishers {

@@ -14,9 +14,7 @@ const A: &str = "demo://a";
 const B: &str = "demo://b";
 
 async fn with_two() -> Local {
-    let mut options = McpOptions::default();
-    options.announce_on_connect = false;
-    let local = Local::with(options, tidings::Limits::default()).await;
+    let local = Local::with(|options| options.announce_on_connect = false).await;
     local.put(A, "1").await;
     local.put(B, "1").await;
     local
@@ -26,17 +24,20 @@ async fn with_two() -> Local {
 async fn only_subscribed_session_gets_update() {
     let local = with_two().await;
     for revision in LEGACY {
-        let (one, two) = (
-            Client::open(local.server, revision).await,
-            Client::open(local.server, revision).await,
-        );
-        let (mut one_stream, mut two_stream) = (one.stream().await, two.stream().await);
+        let one = Client::open(local.server, revision).await;
+        let mut one_stream = one.stream().await;
+        let two = Client::open(local.server, revision).await;
+        let mut two_stream = two.stream().await;
         one.subscribe(A).await;
         two.subscribe(B).await;
         local.bus.touch(A).await.unwrap();
         local.bus.touch(B).await.unwrap();
         assert_eq!(one_stream.updated().await, A, "{revision}");
-        assert_eq!(two_stream.updated().await, B, "{revision}: A is not its business");
+        assert_eq!(
+            two_stream.updated().await,
+            B,
+            "{revision}: it is not subscribed to A"
+        );
         one.delete().await;
         two.delete().await;
     }
@@ -68,19 +69,16 @@ async fn unknown_or_unsubscribable_uri_is_named() {
     local.bus.register(fixed).await.unwrap();
     for revision in LEGACY {
         let client = Client::open(local.server, revision).await;
-        let refused = |uri| {
-            let reply = client.request("resources/subscribe", json!({ "uri": uri }));
-            async { reply.await.error() }
-        };
-        assert_eq!(
-            refused("demo://nowhere").await,
-            (-32602, "Resource not found: demo://nowhere".into())
-        );
-        assert_eq!(
-            refused("demo://fixed").await,
-            (-32602, "Resource not subscribable: demo://fixed".into())
-        );
-        assert_eq!(refused("no uri at all").await.0, -32602);
+        for (uri, text) in [
+            ("demo://nowhere", "Resource not found: demo://nowhere"),
+            ("demo://fixed", "Resource not subscribable: demo://fixed"),
+            ("no uri at all", "no uri at all"),
+        ] {
+            let refused = client.request("resources/subscribe", json!({ "uri": uri })).await;
+            let (code, message) = refused.error();
+            assert_eq!(code, -32602);
+            assert!(message.contains(text), "{message}");
+        }
         let read = client
             .request("resources/read", json!({ "uri": "demo://nowhere" }))
             .await;
@@ -149,14 +147,14 @@ async fn removed_resource_gets_one_last_update() {
     local.bus.remove(A).await.unwrap();
     local.bus.touch(B).await.unwrap();
     let resource_list = "notifications/resources/list_changed";
-    let mut told = Vec::new();
-    while told.last().map(String::as_str) != Some(B) {
+    let mut received = Vec::new();
+    while received.last().map(String::as_str) != Some(B) {
         let message = stream.message().await;
         let name = updated_uri(&message).or(message["method"].as_str()).unwrap();
-        told.push(name.to_owned());
+        received.push(name.to_owned());
     }
-    told.sort();
-    assert_eq!(told, [A, B, resource_list]);
+    received.sort();
+    assert_eq!(received, [A, B, resource_list]);
     assert_eq!(
         client
             .request("resources/read", json!({ "uri": A }))
@@ -267,10 +265,10 @@ async fn listen_streams_keep_ids_in_their_json_type() {
     }
     let (_, mut other) = listen(local.server, &json!(2), updates(&[B])).await;
     assert_eq!(local.put(A, "2").await.notified, ids.len());
-    for (id, stream) in ids.iter().zip(&mut streams) {
+    for (index, stream) in streams.iter_mut().enumerate() {
         let update = stream.message().await;
         assert_eq!(updated_uri(&update), Some(A));
-        assert_eq!(&update["params"]["_meta"][SUBSCRIPTION_ID], id);
+        assert_eq!(update["params"]["_meta"][SUBSCRIPTION_ID], ids[index]);
     }
     local.put(B, "2").await;
     assert_eq!(other.updated().await, B);

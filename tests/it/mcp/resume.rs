@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tidings::Limits;
-use tidings::mcp::McpOptions;
 
 use super::client::{Client, LEGACY, listen, updates};
 use super::events::{Events, updated_etag, updated_uri};
@@ -17,9 +15,7 @@ const B: &str = "demo://b";
 const SENTINEL: &str = "demo://sentinel";
 
 async fn session(revision: &'static str) -> (Local, Client) {
-    let mut options = McpOptions::default();
-    options.announce_on_connect = false;
-    let local = Local::with(options, Limits::default()).await;
+    let local = Local::with(|options| options.announce_on_connect = false).await;
     let client = Client::open(local.server, revision).await;
     for uri in [A, B, SENTINEL] {
         local.put(uri, "1").await;
@@ -46,20 +42,20 @@ async fn no_streams(local: &Local) {
         .await;
 }
 
-/// The messages before a change of the sentinel.
-async fn told(local: &Local, stream: &mut Events) -> Vec<(String, String)> {
+/// Changes the sentinel; returns the updates that come before it, with their versions.
+async fn updates_sent(local: &Local, stream: &mut Events) -> Vec<(String, String)> {
     local.bus.touch(SENTINEL).await.expect("it is there");
-    let mut told = Vec::new();
+    let mut updates = Vec::new();
     loop {
         let message = stream.message().await;
         let uri = updated_uri(&message).unwrap_or_else(|| panic!("{message}"));
         if uri == SENTINEL {
-            told.sort();
-            return told;
+            updates.sort();
+            return updates;
         }
         let etag = updated_etag(&message);
         let version = etag.split('-').next().expect("a version");
-        told.push((uri.to_owned(), version.to_owned()));
+        updates.push((uri.to_owned(), version.to_owned()));
     }
 }
 
@@ -94,7 +90,7 @@ async fn change_without_stream_arrives_once_and_newest() {
         local.put(B, "2").await;
         let mut stream = client.stream().await;
         assert_eq!(
-            told(&local, &mut stream).await,
+            updates_sent(&local, &mut stream).await,
             pairs(&[(A, "v3"), (B, "v2")]),
             "{revision}"
         );
@@ -116,7 +112,7 @@ async fn resume_sends_later_events_once() {
 
         let mut stream = client.stream_after(second.id.as_deref().expect("an id")).await;
         assert_eq!(
-            told(&local, &mut stream).await,
+            updates_sent(&local, &mut stream).await,
             pairs(&[]),
             "{revision}: it had everything"
         );
@@ -133,10 +129,10 @@ async fn resume_sends_later_events_once() {
         assert_eq!(
             again,
             [B, SENTINEL, A],
-            "{revision}: what came after the first event, oldest first"
+            "{revision}: all events after the first one, oldest first"
         );
         assert_eq!(
-            told(&local, &mut stream).await,
+            updates_sent(&local, &mut stream).await,
             pairs(&[]),
             "{revision}: each once"
         );
@@ -149,7 +145,7 @@ async fn unknown_event_id_resends_everything() {
     let mut stream = client.stream().await;
     local.put(A, "2").await;
     local.put(B, "2").await;
-    assert_eq!(told(&local, &mut stream).await.len(), 2);
+    assert_eq!(updates_sent(&local, &mut stream).await.len(), 2);
     for unknown in ["nonsense", "ffffffff-9", "0", ""] {
         drop(stream);
         no_streams(&local).await;
@@ -160,7 +156,7 @@ async fn unknown_event_id_resends_everything() {
             let message = stream.message().await;
             uris.extend(updated_uri(&message).map(str::to_owned));
         }
-        told(&local, &mut stream).await;
+        updates_sent(&local, &mut stream).await;
     }
 }
 
@@ -177,7 +173,7 @@ async fn only_2025_11_25_primes_its_streams() {
             no_streams(&local).await;
             local.put(A, "2").await;
             let mut stream = client.stream_after(&id).await;
-            assert_eq!(told(&local, &mut stream).await, pairs(&[(A, "v2")]));
+            assert_eq!(updates_sent(&local, &mut stream).await, pairs(&[(A, "v2")]));
         }
     }
 }
@@ -199,7 +195,7 @@ async fn streams_per_session_are_limited() {
 }
 
 #[tokio::test]
-async fn a_silent_stream_carries_comments() {
+async fn silent_stream_carries_comments() {
     let server = Server::with("[http]\nkeep_alive = \"1s\"\n[session]\nannounce_on_connect = false\n").await;
     server.put(A, "1").await;
     let client = Client::open(server.address, "2025-06-18").await;
@@ -217,9 +213,7 @@ async fn a_silent_stream_carries_comments() {
 
 #[tokio::test]
 async fn idle_session_ends_unless_streaming() {
-    let mut options = McpOptions::default();
-    options.idle_timeout = Duration::from_millis(300);
-    let local = Local::with(options, Limits::default()).await;
+    let local = Local::with(|options| options.idle_timeout = Duration::from_millis(300)).await;
     local.put(A, "1").await;
     let reading = Client::open(local.server, "2025-11-25").await;
     let mut stream = reading.stream().await;

@@ -1,8 +1,6 @@
 //! The rules of streamable HTTP: statuses, headers, batches.
 
 use serde_json::{Value, json};
-use tidings::Limits;
-use tidings::mcp::McpOptions;
 
 use super::client::{Client, LEGACY, MODERN, initialize, modern, modern_post};
 use super::http::{Reply, Request};
@@ -77,7 +75,7 @@ async fn wrong_accept_or_content_type_is_refused() {
 }
 
 #[tokio::test]
-async fn get_and_delete_do_not_exist_on_2026_07_28() {
+async fn get_and_delete_are_405_on_2026_07_28() {
     let local = Local::start().await;
     for request in [Request::stream(), Request::new("DELETE", "/mcp")] {
         let reply = request
@@ -90,17 +88,13 @@ async fn get_and_delete_do_not_exist_on_2026_07_28() {
 
 #[tokio::test]
 async fn body_beyond_limit_is_413() {
-    let mut options = McpOptions::default();
-    options.body_bytes_max = 1_000;
-    let local = Local::with(options, Limits::default()).await;
+    let local = Local::with(|options| options.body_bytes_max = 1_000).await;
     let client = Client::open(local.server, "2025-11-25").await;
-    let padded = |length: usize| {
-        let message = ping().to_string();
-        let body = format!("{message}{}", " ".repeat(length - message.len()));
-        client.with_headers(Request::post(body))
-    };
-    assert_eq!(padded(1_000).send(local.server).await.status, 200);
-    assert_eq!(padded(1_001).send(local.server).await.status, 413);
+    for (length, status) in [(1_000, 200), (1_001, 413)] {
+        let padded = format!("{:length$}", ping().to_string());
+        let request = client.with_headers(Request::post(padded));
+        assert_eq!(request.send(local.server).await.status, status);
+    }
 }
 
 #[tokio::test]
@@ -236,12 +230,15 @@ async fn unknown_version_negotiates_newest_with_sessions() {
     }
 }
 
+fn request(id: Value, method: &str, params: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
 #[tokio::test]
 async fn batch_is_answered_message_by_message() {
     let local = Local::start().await;
     local.put("demo://a", "1").await;
     let client = Client::initialize(local.server, "2025-03-26").await;
-    let request = |id: Value, method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
     let batch = json!([
         { "jsonrpc": "2.0", "method": "notifications/initialized" },
         request(json!(1), "ping", json!({})),
@@ -283,14 +280,17 @@ async fn notification_batch_has_no_answer() {
     assert_eq!((reply.status, reply.text()), (202, ""));
 }
 
+fn refused(reply: &Reply) -> (u16, i64) {
+    (reply.status, reply.error().0)
+}
+
 #[tokio::test]
 async fn empty_huge_or_foreign_batch_is_refused() {
     let local = Local::start().await;
-    let refused = |reply: Reply| (reply.status, reply.error().0);
     let client = Client::open(local.server, "2025-03-26").await;
-    assert_eq!(refused(client.post(&json!([])).await), (400, -32600));
+    assert_eq!(refused(&client.post(&json!([])).await), (400, -32600));
     let many: Vec<Value> = (0..101).map(|_| ping()).collect();
-    assert_eq!(refused(client.post(&json!(many)).await), (400, -32600));
+    assert_eq!(refused(&client.post(&json!(many)).await), (400, -32600));
     assert_eq!(
         client
             .post(&json!(many[..100]))
@@ -304,18 +304,18 @@ async fn empty_huge_or_foreign_batch_is_refused() {
     for revision in LEGACY.into_iter().filter(|revision| *revision != "2025-03-26") {
         let client = Client::open(local.server, revision).await;
         assert_eq!(
-            refused(client.post(&json!([ping()])).await),
+            refused(&client.post(&json!([ping()])).await),
             (400, -32600),
             "{revision}"
         );
     }
     let opening = json!([initialize("2025-03-26")]);
     assert_eq!(
-        refused(Request::post(opening.to_string()).send(local.server).await),
+        refused(&Request::post(opening.to_string()).send(local.server).await),
         (400, -32600)
     );
     let modern = modern_post(&json!(1), "tools/list", json!({})).body("[]");
-    assert_eq!(refused(modern.send(local.server).await), (400, -32600));
+    assert_eq!(refused(&modern.send(local.server).await), (400, -32600));
 }
 
 #[tokio::test]
@@ -364,10 +364,11 @@ async fn list_pages_bring_each_item_once() {
 
 #[tokio::test]
 async fn only_2026_07_28_gets_cache_hints() {
-    let mut options = McpOptions::default();
-    options.cache.ttl = std::time::Duration::from_secs(7);
-    options.cache.public = true;
-    let local = Local::with(options, Limits::default()).await;
+    let local = Local::with(|options| {
+        options.cache.ttl = std::time::Duration::from_secs(7);
+        options.cache.public = true;
+    })
+    .await;
     local.fill_all_lists().await;
     let client = Client::open(local.server, "2025-11-25").await;
     let lists = [

@@ -30,11 +30,9 @@ impl Server {
         let mut process = Process::spawn(config, &["--listen", "127.0.0.1:0"], Stdio::null());
         let line = within("the line that names the address", process.out.next_line()).await;
         let line = line.expect("stdout is text").expect("the service started");
-        let url = line
-            .strip_prefix("tidings listening on http://")
-            .and_then(|rest| rest.strip_suffix("/mcp"));
-        let address = url.and_then(|address| address.parse().ok());
-        let address = address.unwrap_or_else(|| panic!("not where it listens: {line}"));
+        let url = line.trim_start_matches("tidings listening on http://");
+        let address = url.trim_end_matches("/mcp").parse();
+        let address = address.unwrap_or_else(|error| panic!("{error}: {line}"));
         Server { address, process }
     }
 

@@ -40,13 +40,13 @@ async fn etag_is_same_in_every_answer() {
 
     let etag = server.put(A, "second").await;
     assert!(etag.starts_with("v2-"));
-    let told = loop {
+    let received = loop {
         let message = stream.message().await;
         if updated_uri(&message) == Some(A) {
             break updated_etag(&message);
         }
     };
-    assert_eq!(told, etag);
+    assert_eq!(received, etag);
     assert_eq!(updated_etag(&listening.message().await), etag);
     for revision in LEGACY {
         let client = Client::open(server.address, revision).await;
@@ -108,7 +108,7 @@ async fn wait_returns_with_the_change() {
     let arguments = json!({ "items": [{ "uri": A, "client_etag": etag }], "timeout_ms": 9_000 });
     let change = async {
         server
-            .until("somebody waits", |all| {
+            .until("the tool waits", |all| {
                 all.iter().any(|one| one["kind"] == "local")
             })
             .await;
@@ -172,7 +172,7 @@ async fn ended_session_is_not_listed() {
             .starts_with("2025-11-25")
     );
     client.delete().await;
-    server.until("nobody is there", <[_]>::is_empty).await;
+    server.until("no session is left", <[_]>::is_empty).await;
     let found = subscribers.send(server.address).await.json();
     assert_eq!(found["items"], json!([]));
 }

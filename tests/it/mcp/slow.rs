@@ -8,7 +8,7 @@ use tidings::mcp::{McpOptions, serve_stdio};
 use tidings::{Bus, Limits, Resource};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::client::{Client, LEGACY, initialize, listen, modern_post, updates};
+use super::client::{Client, LEGACY, initialize, listen, listen_request, updates};
 use super::events::Events;
 use super::http::{Read, Request, within};
 use super::server::Server;
@@ -31,8 +31,7 @@ async fn put_all(server: &Server, uris: &[String], round: usize) {
 /// The request for a listen stream on `uris` of a client whose kernel takes little.
 fn stalling_listen(uris: &[String]) -> Request {
     let names: Vec<&str> = uris.iter().map(String::as_str).collect();
-    let filter = json!({ "notifications": updates(&names) });
-    modern_post(&json!("stalled"), "subscriptions/listen", filter).small_receive_buffer()
+    listen_request(&json!("stalled"), updates(&names)).small_receive_buffer()
 }
 
 async fn session(server: &Server, id: &Value) -> Value {
@@ -71,13 +70,15 @@ async fn blocked_peer_is_cut_off_at_write_deadline() {
     let id = id_of(&server, many.len()).await;
     let (_, mut steady) = listen(server.address, &json!(1), updates(&[A])).await;
 
-    let (mut round, mut before, mut most) = (0, None, 0);
+    let mut round = 0;
+    let mut before = None;
+    let mut most = 0;
     within("a peer that takes nothing is cut off", async {
         loop {
             round += 1;
             put_all(&server, &many, round).await;
             server.put(A, &round.to_string()).await;
-            assert_eq!(steady.updated().await, A, "the others are told meanwhile");
+            assert_eq!(steady.updated().await, A, "the others receive updates meanwhile");
             let found = session(&server, &id).await;
             if found["ended"].is_object() {
                 assert_eq!(found["ended"]["reason"], "write_timeout", "{found}");
@@ -109,8 +110,8 @@ async fn peer_blocked_inside_kernel_is_cut_off() {
     put_all(&server, &long, 0).await;
     let stalled = stalling_listen(&long).open(server.address).await;
     let id = id_of(&server, long.len()).await;
-    // About 6 kB: more than the client's kernel takes, less than ours holds, so nothing is refused to the
-    // service and only the kernel can tell.
+    // About 6 kB: more than the client's kernel takes, less than ours holds. No write of the service fails, so
+    // only the kernel notices.
     put_all(&server, &long, 1).await;
     let gone = ended(&server, &id).await;
     assert_eq!(
@@ -202,7 +203,8 @@ async fn evicted_session_reads_reason_in_both_eras() {
 
 /// Reads to the end, which must be as the framing promises; returns the last comment and the last message.
 async fn last_comment(stream: &mut Events) -> (String, Option<Value>) {
-    let (mut comment, mut message) = (String::new(), None);
+    let mut comment = String::new();
+    let mut message = None;
     loop {
         match stream.event().await {
             Ok(event) if event.is_comment() => event.text.trim().clone_into(&mut comment),
@@ -256,8 +258,7 @@ async fn sessions_per_address_are_limited() {
         "{}",
         refused.text()
     );
-    let filter = json!({ "notifications": updates(&[A]) });
-    let another = modern_post(&json!("x"), "subscriptions/listen", filter);
+    let another = listen_request(&json!("x"), updates(&[A]));
     let refused = another.send(server.address).await;
     assert_eq!((refused.status, &refused.json()["id"]), (429, &json!("x")));
     one.delete().await;
@@ -265,7 +266,7 @@ async fn sessions_per_address_are_limited() {
     drop(listening);
     within("a place", async {
         while another.open(server.address).await.status != 200 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::task::yield_now().await;
         }
     })
     .await;
@@ -362,7 +363,7 @@ async fn stalled_sessions_are_counted() {
     })
     .await;
     drop(stream);
-    within("nobody to stall any more", async {
+    within("the end of the stall", async {
         while stalled(&server).await != "0" {
             tokio::task::yield_now().await;
         }

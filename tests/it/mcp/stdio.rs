@@ -261,7 +261,8 @@ async fn stdin_script_gets_everything_before_exit() {
     client.send(&request(json!(2), "tools/list", json!({}))).await;
     client.send(&request(json!(3), "tools/list", json!({}))).await;
     client.close_input();
-    let (mut answers, mut lists) = (Vec::new(), Vec::new());
+    let mut answers = Vec::new();
+    let mut lists = Vec::new();
     while answers.len() < 3 || lists.is_empty() {
         let message = client.message().await;
         match message["method"].as_str() {

@@ -30,14 +30,14 @@ pub(super) enum Over {
 
 /// A message that a client received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum Received {
     List(ListKind),
     Updated { uri: String, etag: String },
 }
 
 /// All messages that a client received, in order.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Log(Vec<Heard>);
+pub(super) struct Log(Vec<Received>);
 
 impl Log {
     pub(super) fn len(&self) -> usize {
@@ -45,32 +45,41 @@ impl Log {
     }
 
     pub(super) fn contains_times(&self, kind: ListKind, times: usize) -> bool {
-        self.0.iter().filter(|heard| **heard == Heard::List(kind)).count() == times
+        self.0
+            .iter()
+            .filter(|received| **received == Received::List(kind))
+            .count()
+            == times
     }
 
+    /// The etags of the updates of a resource.
     fn updates(&self, of: &str) -> Vec<String> {
-        let updates = self.0.iter().filter_map(|heard| match heard {
-            Heard::Updated { uri, etag } if uri == of => Some(etag.clone()),
-            _ => None,
-        });
-        updates.collect()
+        let mut etags = Vec::new();
+        for received in &self.0 {
+            if let Received::Updated { uri, etag } = received
+                && uri == of
+            {
+                etags.push(etag.clone());
+            }
+        }
+        etags
     }
 }
 
-/// The client's handler.
-pub(super) struct Ear(watch::Sender<Log>);
+/// A client's handler, which records every notification.
+pub(super) struct Recorder(watch::Sender<Log>);
 
-impl Ear {
-    fn hear(&self, heard: Heard) {
-        self.0.send_modify(|log| log.0.push(heard));
+impl Recorder {
+    fn record(&self, received: Received) {
+        self.0.send_modify(|log| log.0.push(received));
     }
 }
 
 #[expect(deprecated, reason = "older revisions have sampling")]
-impl ClientHandler for Ear {
+impl ClientHandler for Recorder {
     fn get_info(&self) -> ClientConfig {
         let capabilities = ClientCapabilities::builder().enable_sampling().build();
-        ClientConfig::new(capabilities, Implementation::new("ear", "1"))
+        ClientConfig::new(capabilities, Implementation::new("recorder", "1"))
     }
 
     async fn create_message(
@@ -89,30 +98,32 @@ impl ClientHandler for Ear {
         params: ResourceUpdatedNotificationParam,
         context: NotificationContext<RoleClient>,
     ) {
-        // rmcp leaves it among the extensions.
-        let meta = context.extensions.get::<NotificationMetaObject>();
-        let etag = meta.and_then(|meta| meta.0.0.get(ETAG_META_KEY)?.as_str());
-        self.hear(Heard::Updated {
+        // rmcp leaves the `_meta` among the extensions.
+        let etag = match context.extensions.get::<NotificationMetaObject>() {
+            Some(meta) => meta.0.0[ETAG_META_KEY].as_str().unwrap().to_owned(),
+            None => String::new(),
+        };
+        self.record(Received::Updated {
             uri: params.uri,
-            etag: etag.unwrap_or_default().into(),
+            etag,
         });
     }
 
     async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.hear(Heard::List(ListKind::Resources));
+        self.record(Received::List(ListKind::Resources));
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.hear(Heard::List(ListKind::Tools));
+        self.record(Received::List(ListKind::Tools));
     }
 
     async fn on_prompt_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.hear(Heard::List(ListKind::Prompts));
+        self.record(Received::List(ListKind::Prompts));
     }
 }
 
 pub(super) struct Client {
-    running: RunningService<RoleClient, Ear>,
+    running: RunningService<RoleClient, Recorder>,
     log: watch::Receiver<Log>,
     server: JoinHandle<()>,
 }
@@ -149,30 +160,34 @@ impl Client {
                 let handler = wrap.handler(Server::new(notes));
                 let server = tokio::spawn(async move {
                     if let Ok(running) = handler.serve(far).await {
-                        running.waiting().await.map(drop).unwrap_or_default();
+                        // The reason of the end is the client's; the tests look at what it leaves behind.
+                        running.waiting().await.ok();
                     }
                 });
-                (Ear(sender).serve_with_lifecycle(near, mode).await, server)
+                (Recorder(sender).serve_with_lifecycle(near, mode).await, server)
             }
             Over::Http => {
-                let (wrap, notes) = (wrap.clone(), notes.clone());
-                let factory = move || Ok(wrap.handler(Server::new(&notes)));
-                let sessions = Arc::new(LocalSessionManager::default());
-                let service =
-                    StreamableHttpService::new(factory, sessions, StreamableHttpServerConfig::default());
+                let wrap = wrap.clone();
+                let notes = notes.clone();
+                let service = StreamableHttpService::new(
+                    move || Ok(wrap.handler(Server::new(&notes))),
+                    Arc::new(LocalSessionManager::default()),
+                    StreamableHttpServerConfig::default(),
+                );
                 let app = axum::Router::new().route_service("/mcp", service);
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let url = format!("http://{}/mcp", listener.local_addr().unwrap());
                 let server = tokio::spawn(async move {
-                    axum::serve(listener, app).await.unwrap_or_default();
+                    axum::serve(listener, app).await.expect("served");
                 });
-                // The client inside looks for it, though it speaks no TLS here; installed already is as good.
+                // reqwest wants a provider even without TLS. Another test may have installed it already.
                 #[cfg(feature = "tls")]
-                rustls::crypto::ring::default_provider()
-                    .install_default()
-                    .unwrap_or_default();
+                rustls::crypto::ring::default_provider().install_default().ok();
                 let transport = StreamableHttpClientTransport::from_uri(url);
-                (Ear(sender).serve_with_lifecycle(transport, mode).await, server)
+                (
+                    Recorder(sender).serve_with_lifecycle(transport, mode).await,
+                    server,
+                )
             }
         };
         Client {
@@ -182,7 +197,7 @@ impl Client {
         }
     }
 
-    pub(super) fn peer(&self) -> &RunningService<RoleClient, Ear> {
+    pub(super) fn peer(&self) -> &RunningService<RoleClient, Recorder> {
         &self.running
     }
 
@@ -191,14 +206,19 @@ impl Client {
     }
 
     /// Waits until the messages so far satisfy `enough`.
-    pub(super) async fn heard(&self, enough: impl Fn(&Log) -> bool) {
+    pub(super) async fn until(&self, enough: impl Fn(&Log) -> bool) {
         let mut log = self.log.clone();
         let waited = tokio::time::timeout(DEADLINE, log.wait_for(|log| enough(log))).await;
-        assert!(waited.is_ok(), "heard only {:?}", self.log.borrow());
+        assert!(waited.is_ok(), "received only {:?}", self.log.borrow());
     }
 
-    pub(super) fn count(&self, what: &Heard) -> usize {
-        self.log.borrow().0.iter().filter(|heard| *heard == what).count()
+    pub(super) fn count(&self, what: &Received) -> usize {
+        self.log
+            .borrow()
+            .0
+            .iter()
+            .filter(|received| *received == what)
+            .count()
     }
 
     /// Returns the number of list changes so far.
@@ -206,7 +226,7 @@ impl Client {
         let log = self.log.borrow();
         log.0
             .iter()
-            .filter(|heard| matches!(heard, Heard::List(_)))
+            .filter(|received| matches!(received, Received::List(_)))
             .count()
     }
 
@@ -216,7 +236,7 @@ impl Client {
 
     /// Waits for the update of `uri` with this number; returns its etag.
     pub(super) async fn update(&self, uri: &str, nth: usize) -> String {
-        self.heard(|log| log.updates(uri).len() >= nth).await;
+        self.until(|log| log.updates(uri).len() >= nth).await;
         self.log.borrow().updates(uri)[nth - 1].clone()
     }
 
@@ -224,15 +244,15 @@ impl Client {
     pub(super) async fn settle(&self, wrap: &Wrap) {
         let barrier = "held://barrier";
         for _ in 0..2 {
-            let heard = self.updates(barrier);
-            let text = format!("{heard} {self:p}");
+            let before = self.updates(barrier);
+            let text = format!("{before} {self:p}");
             let held = tidings::Resource::text(barrier, text).unwrap().listed(false);
-            if heard == 0 && wrap.bus().etag(barrier).await.unwrap().version == 0 {
+            if before == 0 && wrap.bus().etag(barrier).await.unwrap().version == 0 {
                 wrap.bus().upsert(held.clone()).await.unwrap();
             }
             self.subscribe(barrier).await.unwrap();
             wrap.bus().touch(barrier).await.unwrap();
-            self.update(barrier, heard + 1).await;
+            self.update(barrier, before + 1).await;
         }
     }
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext};
@@ -21,7 +20,7 @@ pub(super) struct Notes {
     tools: Mutex<Vec<String>>,
     prompts: Mutex<Vec<String>>,
     failing: AtomicBool,
-    lingering: AtomicBool,
+    busy: tokio::sync::RwLock<()>,
     gate: tokio::sync::RwLock<()>,
     asked: tokio::sync::Notify,
     servers: AtomicUsize,
@@ -59,9 +58,9 @@ impl Notes {
         self.failing.store(failing, Ordering::SeqCst);
     }
 
-    /// Keeps the server busy with each client for as long as that client is connected.
-    pub(super) fn linger(&self) {
-        self.lingering.store(true, Ordering::SeqCst);
+    /// Keeps the server busy with each new client until the returned guard is dropped.
+    pub(super) async fn keep_busy(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
+        self.busy.write().await
     }
 
     /// Keeps the server from answering lists until the returned guard is dropped.
@@ -85,9 +84,10 @@ impl Notes {
     }
 
     fn check(&self) -> Result<(), ErrorData> {
-        let failing = self.failing.load(Ordering::SeqCst);
-        let failure = || ErrorData::internal_error("the pen is broken", None);
-        if failing { Err(failure()) } else { Ok(()) }
+        match self.failing.load(Ordering::SeqCst) {
+            true => Err(ErrorData::internal_error("the pen is broken", None)),
+            false => Ok(()),
+        }
     }
 }
 
@@ -168,10 +168,10 @@ impl ServerHandler for Server {
         self.notes.check()?;
         let schema = json!({ "type": "object" }).as_object().unwrap().clone();
         let names = self.notes.tools.lock().unwrap().clone();
-        let tool = |name: String| Tool::new(name, "a tool", schema.clone());
-        Ok(ListToolsResult::with_all_items(
-            names.into_iter().map(tool).collect(),
-        ))
+        let tools = names
+            .into_iter()
+            .map(|name| Tool::new(name, "a tool", schema.clone()));
+        Ok(ListToolsResult::with_all_items(tools.collect()))
     }
 
     #[expect(deprecated, reason = "older revisions have sampling")]
@@ -200,10 +200,10 @@ impl ServerHandler for Server {
     ) -> Result<ListPromptsResult, ErrorData> {
         self.notes.check()?;
         let names = self.notes.prompts.lock().unwrap().clone();
-        let prompt = |name: String| Prompt::new(name, Some("a prompt"), None);
-        Ok(ListPromptsResult::with_all_items(
-            names.into_iter().map(prompt).collect(),
-        ))
+        let prompts = names
+            .into_iter()
+            .map(|name| Prompt::new(name, Some("a prompt"), None));
+        Ok(ListPromptsResult::with_all_items(prompts.collect()))
     }
 
     async fn get_prompt(
@@ -225,10 +225,8 @@ impl ServerHandler for Server {
         Ok(CompleteResult::new(CompletionInfo::new(values).unwrap()))
     }
 
-    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        while self.notes.lingering.load(Ordering::SeqCst) && !context.peer.is_transport_closed() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+    async fn on_initialized(&self, _: NotificationContext<RoleServer>) {
+        drop(self.notes.busy.read().await);
     }
 
     async fn on_custom_request(&self, request: CustomRequest, _: Context) -> Result<CustomResult, ErrorData> {
