@@ -1,17 +1,16 @@
-//! The client side: watches resources of any MCP server, whatever revision it speaks.
+//! A client that watches resources of any MCP server, of any revision.
 //!
-//! A [`Watcher`] takes the best [`WatchStrategy`] that the server offers, connects again after a loss, and then
-//! reports the changes it missed. No type of the protocol library is part of this interface.
+//! A [`Watcher`] uses the best [`WatchStrategy`] that the server offers, reconnects after a loss, and then reports the
+//! changes it missed. No type of the protocol library is part of this interface.
 //
-// Three parts work behind a watcher: the watch task, which outlives connections; the link, which is one connection;
-// and between each two of them a queue that holds the newest value per resource. A slow reader thus costs one entry
-// per resource and loses none.
+// Behind a watcher, a task outlives connections and a link is one connection. Between each two of them a queue holds the
+// newest value per resource, so a slow reader costs one entry per resource and loses no resource.
 
-mod backoff;
+pub(crate) mod backoff;
 mod error;
 mod handshake;
 mod inbox;
-mod latest_queue;
+pub(crate) mod latest_queue;
 mod link;
 mod options;
 mod poll_schedule;
@@ -39,23 +38,24 @@ pub use watcher::Watcher;
 pub struct ResourceChanged {
     /// The resource.
     pub uri: String,
-    /// Its version now, where the server gives etags.
+    /// Its new etag, if the server gives etags.
     pub etag: Option<String>,
-    /// The digest of its contents, where they were read to detect the change.
+    /// The digest of its contents, if they were read to detect the change.
     pub digest: Option<Digest>,
     /// The strategy that detected the change.
     pub strategy: WatchStrategy,
 }
 
-/// An event of a watcher. Of several events of a kind that were not read in time, only the newest is handed out.
+/// An event of a watcher. Of several unread events of one kind about one resource, only the newest is returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatchEvent {
-    /// A resource changed. Every version is reported once at most: versions are told apart by etag, and by a digest of
-    /// the contents where the server gives none. Where one connection gives etags and the next does not, the two
-    /// cannot be compared, and a change may be reported though there was none.
+    /// A resource changed. Each version is reported at most once.
+    ///
+    /// Versions are told apart by etag, or by a digest of the contents if the server gives none. If one connection gives
+    /// etags and the next does not, the two cannot be compared, and an unchanged resource may be reported.
     Changed(ResourceChanged),
-    /// The connection is lost, and will be made again.
+    /// The connection is lost, and another attempt follows.
     Lost {
         /// The cause.
         reason: String,
@@ -64,28 +64,27 @@ pub enum WatchEvent {
     },
     /// There is a connection again.
     Restored {
-        /// The protocol revision spoken now.
+        /// The negotiated protocol revision.
         revision: String,
-        /// The strategy taken now.
+        /// The best strategy that the server offers now.
         strategy: WatchStrategy,
     },
-    /// The server does not offer the better strategy, or does not keep its promise: another strategy is taken.
+    /// The server does not offer a strategy for a resource, or does not honour it; a worse one is used.
     SteppedDown {
-        /// The resource concerned; none when it is all of them.
+        /// The resource; `None` for all resources.
         uri: Option<String>,
-        /// The strategy that was tried.
+        /// The strategy that failed.
         from: WatchStrategy,
-        /// The strategy that is taken.
+        /// The strategy used from now on.
         to: WatchStrategy,
         /// The fault of the first strategy.
         reason: String,
     },
-    /// A watched resource is gone, or may not be watched any more. It stays watched, and is asked for again from
-    /// time to time.
+    /// A watched resource is gone, or may no longer be watched. It stays subscribed and is retried from time to time.
     Missing {
         /// The resource.
         uri: String,
-        /// The server's own words where it gives any.
+        /// The server's error message, if it sent one.
         reason: String,
     },
 }

@@ -1,9 +1,7 @@
-//! Every metric of the service and of its protocols: its name, its meaning, and the only use of the metrics macros
-//! outside the bus.
+//! The metrics of the service and of its protocols: their names, their help texts and the handles that count.
 //!
-//! Owns: the names, and handles for what is counted often. What is rare (a limit that is met, a source that fails) is
-//! looked up when it happens. Never: a label with a URI, a session's id or a tool's name. `docs/metrics.md` lists
-//! them all, which tests hold against what is exported.
+//! No label carries a URI, a session id or a tool name, so the number of series is bounded. `docs/metrics.md` lists
+//! every metric; tests compare that page with the exported text.
 
 #[cfg(feature = "prometheus")]
 mod exporter;
@@ -15,10 +13,7 @@ mod transport;
 use std::sync::Arc;
 use std::time::Instant;
 
-use metrics::{
-    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
-    histogram,
-};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 #[cfg(feature = "service")]
 pub(crate) use exporter::Exporter;
@@ -27,134 +22,142 @@ pub(crate) use transport::{EventsMetrics, WsMetrics};
 
 use crate::OutboxEntry;
 
-const DELIVERY: &str = "tidings_delivery_seconds";
-const TOOL_CALLS: &str = "tidings_tool_calls_total";
-const REQUESTS: &str = "tidings_http_requests_total";
-const CONNECTIONS: &str = "tidings_http_connections";
-const SOURCE_ERRORS: &str = "tidings_source_errors_total";
-const LIMITS: &str = "tidings_limit_reached_total";
-const BUILD: &str = "tidings_build_info";
+/// Declares metrics, one row each: the constant, its name, and the help text that `/metrics` shows.
+macro_rules! metric_table {
+    ($($describe:ident $name:ident = $text:literal, $help:literal;)*) => {
+        $(const $name: &str = $text;)*
 
-/// A bound outside the bus, by the configuration key that sets it, or by name where no key does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Limit {
-    HttpBodyBytes,
-    Connections,
-    HeaderTimeout,
-    WriteTimeout,
-    Streams,
-    StreamsOfSession,
-    SessionsOfPeer,
-    Batch,
-    SubscriptionsOfStream,
-    BodyBytes,
-    Wait,
-    EtagItems,
-    Debounce,
-    FileBytes,
-    Files,
-    CollectionBytes,
-    CollectionItems,
-    ToolTimeout,
-    ToolOutput,
-    ToolConcurrency,
-    RegisterTimeout,
-    Drain,
-    EventStreams,
-    WsConnections,
-    WsMessageBytes,
-    PongTimeout,
+        /// Hands the help texts to the recorder. Calling it again has no effect.
+        fn describe() {
+            $(metrics::$describe!($name, $help);)*
+        }
+    };
 }
 
-/// Each limit with its label.
-const LIMIT_KEYS: [(Limit, &str); 26] = [
-    (Limit::HttpBodyBytes, "http.body_bytes_max"),
-    (Limit::Connections, "http.connections_max"),
-    (Limit::HeaderTimeout, "http.header_timeout"),
-    (Limit::WriteTimeout, "http.write_timeout"),
-    (Limit::Streams, "session.streams_max"),
-    (Limit::StreamsOfSession, "streams of one session"),
-    (Limit::SessionsOfPeer, "session.per_peer_max"),
-    (Limit::Batch, "messages of one batch"),
-    (Limit::SubscriptionsOfStream, "session.subscriptions_max"),
-    (Limit::BodyBytes, "bus.body_bytes_max"),
-    (Limit::Wait, "mcp.wait_max"),
-    (Limit::EtagItems, "mcp.items_max"),
-    (Limit::Debounce, "workspace.debounce_max"),
-    (Limit::FileBytes, "workspace.file_bytes_max"),
-    (Limit::Files, "workspace.files_max"),
-    (Limit::CollectionBytes, "workspace.collection_bytes_max"),
-    (Limit::CollectionItems, "workspace.collection_items_max"),
-    (Limit::ToolTimeout, "tools.timeout"),
-    (Limit::ToolOutput, "tools.output_bytes_max"),
-    (Limit::ToolConcurrency, "tools.concurrency_max"),
-    (Limit::RegisterTimeout, "register.timeout"),
-    (Limit::Drain, "shutdown.drain_timeout"),
-    (Limit::EventStreams, "events.streams_max"),
-    (Limit::WsConnections, "ws.connections_max"),
-    (Limit::WsMessageBytes, "ws.message_bytes_max"),
-    (Limit::PongTimeout, "ws.pong_timeout"),
-];
-
-/// Where changes come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    Workspace,
-    Register,
-    Tools,
-    Collection,
-    Http,
+metric_table! {
+    describe_histogram DELIVERY = "tidings_delivery_seconds",
+        "Time from the admission of a change until a frame with it was handed to the connection; one sample per frame.";
+    describe_counter TOOL_CALLS = "tidings_tool_calls_total", "Calls of tools, by outcome.";
+    describe_counter REQUESTS = "tidings_http_requests_total",
+        "HTTP requests answered, by route and class of the status.";
+    describe_gauge CONNECTIONS = "tidings_http_connections", "Open HTTP connections.";
+    describe_counter SOURCE_ERRORS = "tidings_source_errors_total",
+        "Failures of sources, counted once per episode.";
+    describe_counter LIMITS = "tidings_limit_reached_total",
+        "Times that a limit was reached, by the configuration key that sets it.";
+    describe_gauge BUILD = "tidings_build_info", "1, with the version as label.";
+    describe_gauge EVENTS_STREAMS = "tidings_events_streams", "Open streams of /v1/events.";
+    describe_counter EVENTS_WRITTEN = "tidings_events_written_total", "Events written to streams of /v1/events.";
+    describe_counter EVENTS_GAPS = "tidings_events_gaps_total",
+        "Gaps reported to streams that were further behind than the history reaches.";
+    describe_counter EVENTS_LOST = "tidings_events_lost_total",
+        "Events missing from the history itself, which is reported to every stream.";
+    describe_counter EVENTS_RESUMED = "tidings_events_resumed_total",
+        "Streams that came back, by whether the history still held everything they missed.";
+    describe_gauge WS_CONNECTIONS = "tidings_ws_connections", "Open connections of /v1/ws.";
+    describe_counter WS_WRITTEN = "tidings_ws_written_total", "Messages written to connections of /v1/ws.";
+    describe_counter WS_REQUESTS = "tidings_ws_requests_total", "Requests read from connections of /v1/ws.";
+    describe_counter WS_CLOSED = "tidings_ws_closed_total", "Connections closed by the service, by code.";
 }
 
-/// Each source with its label.
-const SOURCES: [(Source, &str); 5] = [
-    (Source::Workspace, "workspace"),
-    (Source::Register, "register"),
-    (Source::Tools, "tools"),
-    (Source::Collection, "collection"),
-    (Source::Http, "http"),
-];
+/// Declares an enum that counters are labelled with, one row per variant.
+macro_rules! label_table {
+    ($(#[$attribute:meta])* $name:ident { $($variant:ident = $label:literal,)* }) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum $name { $($variant,)* }
 
-/// A bound was met.
-pub(crate) fn limit_reached(limit: Limit) {
-    let row = LIMIT_KEYS.iter().find(|(known, _)| *known == limit);
-    let label = row.map_or("", |(_, label)| label);
-    counter!(LIMITS, "limit" => label).increment(1);
+        impl $name {
+            const ALL: &[$name] = &[$($name::$variant,)*];
+
+            const fn label(self) -> &'static str {
+                match self { $($name::$variant => $label,)* }
+            }
+        }
+    };
 }
 
-/// A source could not give what it should, and somebody was told so.
-pub(crate) fn source_failed(source: Source) {
-    let row = SOURCES.iter().find(|(known, _)| *known == source);
-    let label = row.map_or("", |(_, label)| label);
-    counter!(SOURCE_ERRORS, "source" => label).increment(1);
-}
-
-/// Describes every metric of the service, and shows 0 for what may never happen.
-pub(crate) fn register() {
-    describe_histogram!(
-        DELIVERY,
-        "Time from the door until a frame with the change was handed to the connection; one sample per frame."
-    );
-    describe_counter!(TOOL_CALLS, "Calls of tools, by what became of them.");
-    describe_counter!(
-        REQUESTS,
-        "HTTP requests answered, by route and class of the status."
-    );
-    describe_gauge!(CONNECTIONS, "Open HTTP connections.");
-    describe_counter!(SOURCE_ERRORS, "Failures of sources, counted once per episode.");
-    describe_gauge!(BUILD, "1, with the version as label.");
-    for (_, label) in LIMIT_KEYS {
-        counter!(LIMITS, "limit" => label).increment(0);
+label_table! {
+    /// A limit outside the bus. The label is the configuration key that sets it, or a description where no key does.
+    Limit {
+        HttpBodyBytes = "http.body_bytes_max",
+        Connections = "http.connections_max",
+        HeaderTimeout = "http.header_timeout",
+        WriteTimeout = "http.write_timeout",
+        Streams = "session.streams_max",
+        StreamsOfSession = "streams of one session",
+        SessionsOfPeer = "session.per_peer_max",
+        Batch = "messages of one batch",
+        SubscriptionsOfStream = "session.subscriptions_max",
+        BodyBytes = "bus.body_bytes_max",
+        Wait = "mcp.wait_max",
+        EtagItems = "mcp.items_max",
+        Debounce = "workspace.debounce_max",
+        FileBytes = "workspace.file_bytes_max",
+        Files = "workspace.files_max",
+        CollectionBytes = "workspace.collection_bytes_max",
+        CollectionItems = "workspace.collection_items_max",
+        ToolTimeout = "tools.timeout",
+        ToolOutput = "tools.output_bytes_max",
+        ToolConcurrency = "tools.concurrency_max",
+        RegisterTimeout = "register.timeout",
+        Drain = "shutdown.drain_timeout",
+        EventStreams = "events.streams_max",
+        WsConnections = "ws.connections_max",
+        WsMessageBytes = "ws.message_bytes_max",
+        PongTimeout = "ws.pong_timeout",
     }
-    for (_, label) in SOURCES {
-        counter!(SOURCE_ERRORS, "source" => label).increment(0);
+}
+
+label_table! {
+    /// A source of changes.
+    Source {
+        Workspace = "workspace",
+        Register = "register",
+        Tools = "tools",
+        Collection = "collection",
+        Http = "http",
+    }
+}
+
+label_table! {
+    /// The class of a request's path.
+    Path {
+        Mcp = "mcp",
+        Api = "api",
+        Health = "health",
+        Metrics = "metrics",
+        Other = "other",
+    }
+}
+
+/// Counts that `limit` was reached.
+pub(crate) fn limit_reached(limit: Limit) {
+    // Looked up at each call: limits are reached rarely, so a handle per limit would only take memory.
+    counter!(LIMITS, "limit" => limit.label()).increment(1);
+}
+
+/// Counts a failure of `source`; the caller reports it and counts each lasting failure once.
+pub(crate) fn source_failed(source: Source) {
+    counter!(SOURCE_ERRORS, "source" => source.label()).increment(1);
+}
+
+/// Describes every metric of the service and exports counters of rare events at 0.
+pub(crate) fn register() {
+    describe();
+    // A counter that first appears with its first event hides that event from `rate()`.
+    for limit in Limit::ALL {
+        counter!(LIMITS, "limit" => limit.label()).increment(0);
+    }
+    for source in Source::ALL {
+        counter!(SOURCE_ERRORS, "source" => source.label()).increment(0);
     }
     #[cfg(feature = "service")]
     transport::register();
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }
 
-/// What is counted where clients of one transport are served.
+/// The metrics of the MCP clients of one transport. Clones share their handles.
 #[derive(Debug, Clone)]
 pub(crate) struct McpMetrics {
     handles: Arc<McpHandles>,
@@ -170,36 +173,33 @@ struct McpHandles {
 }
 
 impl McpMetrics {
+    /// Creates the handles under the label `transport`.
     pub(crate) fn new(transport: &'static str) -> McpMetrics {
-        let tool = |outcome: &'static str| counter!(TOOL_CALLS, "outcome" => outcome);
-        let handles = McpHandles {
-            delivery: histogram!(DELIVERY, "transport" => transport),
-            tool_ok: tool("ok"),
-            tool_error: tool("error"),
-            tool_unknown: tool("unknown"),
-            tool_cancelled: tool("cancelled"),
-        };
         McpMetrics {
-            handles: Arc::new(handles),
+            handles: Arc::new(McpHandles {
+                delivery: histogram!(DELIVERY, "transport" => transport),
+                tool_ok: counter!(TOOL_CALLS, "outcome" => "ok"),
+                tool_error: counter!(TOOL_CALLS, "outcome" => "error"),
+                tool_unknown: counter!(TOOL_CALLS, "outcome" => "unknown"),
+                tool_cancelled: counter!(TOOL_CALLS, "outcome" => "cancelled"),
+            }),
         }
     }
 
-    /// These entries were written as one: the one that waited longest counts.
+    /// Records the delivery of `entries`, which were written as one frame. The oldest one gives the sample.
     pub(crate) fn wrote(&self, entries: &[OutboxEntry]) {
-        let at = |entry: &OutboxEntry| match entry {
-            OutboxEntry::Updated(notice) => Some(notice.at),
-            OutboxEntry::ListChanged(_) => None,
-        };
-        if let Some(at) = entries.iter().filter_map(at).min() {
+        let oldest = entries.iter().filter_map(changed_at).min();
+        if let Some(at) = oldest {
             self.handles.delivery.record(Instant::now() - at);
         }
     }
 
+    /// Counts a call of a tool that does not exist.
     pub(crate) fn called_unknown_tool(&self) {
         self.handles.tool_unknown.increment(1);
     }
 
-    /// A call of a tool begins; it counts as cancelled unless its end is told.
+    /// Begins a tool call, which counts as cancelled unless [`ToolCall::ended`] is called.
     pub(crate) fn call_begins(&self) -> ToolCall<'_> {
         ToolCall {
             handles: &self.handles,
@@ -208,7 +208,14 @@ impl McpMetrics {
     }
 }
 
-/// A call of a tool that runs.
+fn changed_at(entry: &OutboxEntry) -> Option<Instant> {
+    match entry {
+        OutboxEntry::Updated(notice) => Some(notice.at),
+        OutboxEntry::ListChanged(_) => None,
+    }
+}
+
+/// A tool call in progress.
 #[derive(Debug)]
 pub(crate) struct ToolCall<'m> {
     handles: &'m McpHandles,
@@ -216,9 +223,10 @@ pub(crate) struct ToolCall<'m> {
 }
 
 impl ToolCall<'_> {
-    pub(crate) fn ended(mut self, well: bool) {
+    /// Counts the call as answered, with a result or with an error.
+    pub(crate) fn ended(mut self, success: bool) {
         self.ended = true;
-        let outcome = if well {
+        let outcome = if success {
             &self.handles.tool_ok
         } else {
             &self.handles.tool_error
@@ -235,41 +243,42 @@ impl Drop for ToolCall<'_> {
     }
 }
 
-const ROUTES: [&str; 5] = ["mcp", "api", "health", "metrics", "other"];
 const STATUSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// What a listener counts.
+/// The metrics of an HTTP listener.
 #[derive(Clone)]
 pub(crate) struct HttpMetrics {
-    requests: Arc<[[Counter; STATUSES.len()]; ROUTES.len()]>,
+    /// By path class and status class; one handle each, since every request counts.
+    requests: Arc<[[Counter; STATUSES.len()]; Path::ALL.len()]>,
     connections: Gauge,
 }
 
 impl HttpMetrics {
     pub(crate) fn new() -> HttpMetrics {
-        let request = |route: &'static str| {
+        let requests = std::array::from_fn(|route| {
+            let route = Path::ALL[route].label();
             STATUSES.map(|status| counter!(REQUESTS, "route" => route, "status" => status))
-        };
+        });
         HttpMetrics {
-            requests: Arc::new(ROUTES.map(request)),
+            requests: Arc::new(requests),
             connections: gauge!(CONNECTIONS),
         }
     }
 
-    /// Counts a connection as open until what this answers is dropped.
+    /// Counts a connection as open until the returned value is dropped.
     pub(crate) fn connected(&self) -> OpenConnection {
         self.connections.increment(1.0);
         OpenConnection(self.connections.clone())
     }
 
-    /// A request for this path was answered with this status.
+    /// Counts a request that was answered with `status`.
     pub(crate) fn answered(&self, path: Path, status: http::StatusCode) {
         let class = usize::from(status.as_u16() / 100).clamp(1, STATUSES.len()) - 1;
         self.requests[path as usize][class].increment(1);
     }
 }
 
-/// A connection that counts as open.
+/// A connection that counts as open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenConnection(Gauge);
 
@@ -279,17 +288,8 @@ impl Drop for OpenConnection {
     }
 }
 
-/// The class of a path, in the order of the labels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Path {
-    Mcp,
-    Api,
-    Health,
-    Metrics,
-    Other,
-}
-
 impl Path {
+    /// Returns the class of a request's path.
     pub(crate) fn of(path: &str) -> Path {
         match path {
             "/mcp" => Path::Mcp,
@@ -306,41 +306,41 @@ mod tests {
     use super::*;
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
+    /// Returns the counters above 0 as `NAME LABELS VALUE`, sorted.
     fn counted(recorder: &DebuggingRecorder) -> Vec<String> {
-        let all = recorder.snapshotter().snapshot().into_vec();
-        let shown = all.into_iter().filter_map(|(key, _, _, value)| {
-            let DebugValue::Counter(n @ 1..) = value else {
-                return None;
-            };
-            let labels: Vec<_> = key.key().labels().map(|label| label.value().to_owned()).collect();
-            Some(format!("{} {} {n}", key.key().name(), labels.join(" ")))
-        });
-        let mut shown: Vec<_> = shown.collect();
+        let mut shown = Vec::new();
+        for (key, _, _, value) in recorder.snapshotter().snapshot().into_vec() {
+            if let DebugValue::Counter(n @ 1..) = value {
+                let labels: Vec<_> = key.key().labels().map(|label| label.value()).collect();
+                shown.push(format!("{} {} {n}", key.key().name(), labels.join(" ")));
+            }
+        }
         shown.sort();
         shown
     }
 
     #[test]
-    fn each_limit_and_source_has_its_label() {
+    fn limits_and_sources_count_under_their_label() {
         let recorder = DebuggingRecorder::new();
         metrics::with_local_recorder(&recorder, || {
             register();
-            for (limit, _) in LIMIT_KEYS {
-                limit_reached(limit);
+            for limit in Limit::ALL {
+                limit_reached(*limit);
             }
-            for (source, _) in SOURCES {
-                source_failed(source);
+            for source in Source::ALL {
+                source_failed(*source);
             }
         });
         let shown = counted(&recorder);
-        assert_eq!(shown.len(), LIMIT_KEYS.len() + SOURCES.len(), "{shown:#?}");
-        for (_, label) in LIMIT_KEYS {
+        assert_eq!(shown.len(), Limit::ALL.len() + Source::ALL.len(), "{shown:#?}");
+        for limit in Limit::ALL {
+            let label = limit.label();
             assert!(shown.contains(&format!("{LIMITS} {label} 1")), "{label}");
         }
     }
 
     #[test]
-    fn a_call_counts_once_and_as_cancelled_when_nobody_tells_its_end() {
+    fn dropped_tool_call_counts_as_cancelled() {
         let recorder = DebuggingRecorder::new();
         let metrics = metrics::with_local_recorder(&recorder, || McpMetrics::new("test"));
         metrics.call_begins().ended(true);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_counted_by_route_and_class() {
+    fn requests_count_by_route_and_status_class() {
         let recorder = DebuggingRecorder::new();
         let http = metrics::with_local_recorder(&recorder, HttpMetrics::new);
         for (path, status) in [

@@ -1,22 +1,21 @@
-//! How long to wait before the next attempt: exponential, with full jitter.
+//! Waits between attempts: exponential, bounded, and spread at random.
 //!
-//! Owns the count of attempts and the bounds. It never waits and draws no random numbers itself; whoever asks for a
-//! wait brings one.
+//! Random numbers come from the caller, so the arithmetic is testable and the same on every run.
 
 use std::time::Duration;
 
 /// The waits between attempts to reach a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
-    /// The longest the first wait can be.
+    /// The upper bound of the first wait.
     first: Duration,
-    /// The longest any wait can be.
+    /// The upper bound of every wait.
     max: Duration,
     attempts: u32,
 }
 
 impl Backoff {
-    /// Waits of at most `first`, then at most twice that, and so on, never longer than `max`.
+    /// Creates waits of at most `first`, then at most twice that, and so on, never longer than `max`.
     pub const fn new(first: Duration, max: Duration) -> Backoff {
         Backoff {
             first,
@@ -25,39 +24,47 @@ impl Backoff {
         }
     }
 
-    /// The longest the next wait can be.
-    fn ceiling(&self) -> Duration {
-        let factor = 2_u32.saturating_pow(self.attempts);
-        self.first.saturating_mul(factor).min(self.max)
-    }
-
-    /// The next wait: the share `random / u32::MAX` of the longest it can be, so that clients that lost one server
-    /// together do not come back together.
+    /// Returns the next wait: the fraction `random / u32::MAX` of its upper bound.
+    ///
+    /// The whole range is used ("full jitter"), so clients that lost one server together come back spread out.
     pub(super) fn next(&mut self, random: u32) -> Duration {
-        let ceiling = self.ceiling();
+        let bound = doubled(self.first, self.max, self.attempts);
         self.attempts = self.attempts.saturating_add(1);
-        ceiling
-            .mul_f64(f64::from(random) / f64::from(u32::MAX))
-            .min(ceiling)
+        // `mul_f64` may round up beyond the bound.
+        bound.mul_f64(fraction(random)).min(bound)
     }
 
-    /// The same waits from the first on, as after a connection that held.
-    pub(super) fn anew(self) -> Backoff {
+    /// Returns the same waits, beginning with the first.
+    pub(super) fn restarted(self) -> Backoff {
         Backoff::new(self.first, self.max)
     }
 
-    /// How long a connection must hold for the next wait to be a first one again; otherwise a server that lets
-    /// everybody in and drops them at once would be asked without pause.
-    pub(super) fn holds_after(&self) -> Duration {
+    /// The time that a connection must last for the waits to begin anew. Without it, a server that accepts every
+    /// client and drops it at once would be tried in a tight loop.
+    pub(super) fn stable_after(&self) -> Duration {
         self.max
     }
 }
 
 impl Default for Backoff {
-    /// A second, doubling up to half a minute.
+    /// At most one second, doubling up to half a minute.
     fn default() -> Backoff {
         Backoff::new(Duration::from_secs(1), Duration::from_secs(30))
     }
+}
+
+/// Returns `first` doubled `times` times, at most `max`.
+pub(crate) fn doubled(first: Duration, max: Duration, times: u32) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(times)).min(max)
+}
+
+/// Returns `wait` shortened by up to a half, so that clients with the same timer do not act at the same moment.
+pub(crate) fn shortened(wait: Duration, random: u32) -> Duration {
+    wait.saturating_sub(wait.mul_f64(fraction(random) / 2.0))
+}
+
+fn fraction(random: u32) -> f64 {
+    f64::from(random) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]
@@ -66,37 +73,44 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_longest_waits_double_up_to_the_bound() {
+    fn bounds_double_up_to_the_maximum() {
         let mut backoff = Backoff::default();
         let waits: Vec<u64> = (0..8).map(|_| backoff.next(u32::MAX).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30]);
-        assert_eq!(backoff.anew().next(u32::MAX).as_secs(), 1);
+        assert_eq!(backoff.restarted().next(u32::MAX).as_secs(), 1);
     }
 
     proptest! {
         #[test]
-        fn every_wait_is_within_its_bounds(
+        fn waits_stay_within_their_bounds(
             first in 0_u64..100_000,
             max in 0_u64..100_000_000,
             randoms in proptest::collection::vec(any::<u32>(), 1..80),
         ) {
-            let (first, max) = (Duration::from_millis(first), Duration::from_millis(max));
-            let mut backoff = Backoff::new(first, max);
-            let mut ceiling = first.min(max);
+            let max = Duration::from_millis(max);
+            let mut bound = Duration::from_millis(first).min(max);
+            let mut backoff = Backoff::new(Duration::from_millis(first), max);
             for random in randoms {
-                prop_assert!(backoff.next(random) <= ceiling);
-                ceiling = (ceiling * 2).min(max);
+                prop_assert!(backoff.next(random) <= bound);
+                bound = (bound * 2).min(max);
             }
         }
 
         #[test]
-        fn more_chance_is_never_less_wait(one: u32, other: u32, attempts in 0_usize..40) {
+        fn waits_grow_with_the_random_number(one: u32, other: u32, attempts in 0_usize..40) {
             let mut backoff = Backoff::default();
             for _ in 0..attempts {
                 backoff.next(0);
             }
             let mut twin = backoff;
             prop_assert!(backoff.next(one.min(other)) <= twin.next(one.max(other)));
+        }
+
+        #[test]
+        fn shortened_waits_keep_at_least_half(millis in 0_u64..10_000_000, random: u32) {
+            let wait = Duration::from_millis(millis);
+            let left = shortened(wait, random);
+            prop_assert!(left <= wait && left >= wait.mul_f64(0.499));
         }
     }
 }

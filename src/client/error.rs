@@ -1,53 +1,50 @@
-//! What can go wrong between a watcher and a server.
-//!
-//! Owns the errors that users of the client see, and the translation of rmcp's into one line. It decides nothing
-//! about what happens next.
+//! The errors of the client, and the translation of rmcp's errors into one line.
 
 use std::error::Error;
 
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
-/// Why there is no connection.
+/// The error of a connection attempt.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// What was named is no server.
+    /// The target is not an address or a program.
     #[error("cannot watch {target:?}: {reason}")]
     Target {
-        /// As given.
+        /// The target as given.
         target: String,
-        /// What is wrong with it.
+        /// The reason, with the expected form.
         reason: String,
     },
-    /// Nobody answers there, or the program cannot be started.
+    /// Nothing answers at the address, or the program cannot be started.
     #[error("cannot reach {target}: {reason}; start the server or check its address")]
     Unreachable {
-        /// Who was to be reached.
+        /// The server.
         target: String,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// Somebody answers, but not as a server of the revisions that were asked for.
+    /// The target answers, but not as a server of the revisions that were tried.
     #[error("cannot speak with {target}: {reason}")]
     Handshake {
-        /// Who was to be spoken with.
+        /// The server.
         target: String,
-        /// What went wrong.
+        /// The error of the handshake.
         reason: String,
     },
-    /// The server does not offer the only strategy that was to be taken.
+    /// The server does not offer the one strategy that was asked for.
     #[error(
         "{target} cannot be watched that way: it offers no {missing}; leave the choice of the strategy to the watcher"
     )]
     StrategyUnavailable {
         /// The server.
         target: String,
-        /// What it would need.
+        /// The protocol method or tool that the strategy needs.
         missing: &'static str,
     },
 }
 
-/// Why a subscription was not made or ended.
+/// The error of a subscription.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
@@ -56,10 +53,10 @@ pub enum WatchError {
     Refused {
         /// The resource.
         uri: String,
-        /// The server's words where it has any.
+        /// The server's error message, if it sent one.
         reason: String,
     },
-    /// The connection is lost and being made again.
+    /// The connection is lost; the watcher is reconnecting.
     #[error("not connected: {0}; try again once the server is back")]
     Disconnected(String),
     /// The watcher was closed.
@@ -67,7 +64,7 @@ pub enum WatchError {
     Closed,
 }
 
-/// The innermost causes of `error` on one line, without those that only repeat.
+/// Returns the two innermost causes of `error` on one line, each text once.
 pub(super) fn reason(error: &(dyn Error + 'static)) -> String {
     let mut texts: Vec<String> = Vec::new();
     for error in causes(error) {
@@ -76,26 +73,29 @@ pub(super) fn reason(error: &(dyn Error + 'static)) -> String {
         texts.retain(|outer| !outer.ends_with(&text));
         texts.push(text);
     }
-    // The outer ones speak of our own machinery, the inner ones of what happened.
+    // The outer errors are about rmcp's machinery; the inner ones name the event.
     let inner = texts.split_off(texts.len().saturating_sub(2));
     inner.join(": ")
 }
 
-/// Whether `error` was caused by nobody answering.
+/// Returns true if `error` was caused by a connection that could not be made.
 pub(super) fn is_unreachable(error: &(dyn Error + 'static)) -> bool {
-    causes(error).any(|error| {
-        error
-            .downcast_ref::<reqwest::Error>()
-            .is_some_and(reqwest::Error::is_connect)
-    })
+    for error in causes(error) {
+        if let Some(error) = error.downcast_ref::<reqwest::Error>()
+            && error.is_connect()
+        {
+            return true;
+        }
+    }
+    false
 }
 
-/// `error` and what is behind it.
+/// Iterates over `error` and its sources, the outermost first.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error| {
         let error: &'e (dyn Error + 'static) = *error;
         match error.downcast_ref() {
-            // rmcp prints this one, but does not tell it as the source.
+            // rmcp prints this error but does not return it from `source()`.
             Some(StreamableHttpError::<reqwest::Error>::Client(error)) => Some(error),
             _ => error.source(),
         }
@@ -113,16 +113,22 @@ mod tests {
         source: Option<Box<Layer>>,
     }
 
+    /// Returns an error with these texts, the outermost first.
+    fn layers(texts: &[&'static str]) -> Layer {
+        let mut source = None;
+        for text in texts.iter().skip(1).rev() {
+            source = Some(Box::new(Layer { text, source }));
+        }
+        Layer {
+            text: texts[0],
+            source,
+        }
+    }
+
     #[test]
-    fn a_reason_says_what_happened_once() {
-        let layer = |text, source: Option<Layer>| Layer {
-            text,
-            source: source.map(Box::new),
-        };
-        let deep = layer("send: a: b", Some(layer("a: b", Some(layer("b", None)))));
-        assert_eq!(reason(&deep), "b");
-        let distinct = layer("outer", Some(layer("middle", Some(layer("inner", None)))));
-        assert_eq!(reason(&distinct), "middle: inner");
-        assert_eq!(reason(&layer("alone", None)), "alone");
+    fn reason_shows_the_innermost_causes_once() {
+        assert_eq!(reason(&layers(&["send: a: b", "a: b", "b"])), "b");
+        assert_eq!(reason(&layers(&["outer", "middle", "inner"])), "middle: inner");
+        assert_eq!(reason(&layers(&["alone"])), "alone");
     }
 }

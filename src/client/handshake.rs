@@ -1,8 +1,6 @@
-//! From an address to a link: the transport, the handshake, and which strategies the server offers.
-//!
-//! Owns the choice of revision and the fallback from the newer lifecycle to the older one. It makes one connection and
-//! hands it over as a [`Link`]; it never tries again later.
+//! The way from a target to a [`Link`]: the transport, the handshake, and the strategies that the server offers.
 
+use std::ffi::OsString;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +18,17 @@ use tokio::sync::watch;
 
 use super::error::{ConnectError, is_unreachable, reason};
 use super::inbox::Inbox;
-use super::link::{ANSWER_TIMEOUT, Link};
+use super::link::{ANSWER_TIMEOUT, Link, no_answer};
 use super::strategy::WatchStrategy;
-use super::stream_monitor::{MonitoredClient, Stream};
+use super::stream_monitor::{MonitoredClient, StreamState};
 use super::target::{Era, Target};
 use super::version::etag_of;
 
-/// How long the stream of an older revision is awaited before the first subscription. It may stay silent until its
-/// first event, so going on without it is no error.
+/// The time to wait for the GET stream of an older revision before the first subscription. Such a stream may stay silent
+/// until its first event, so its absence by then is no error.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connects and shakes hands, in an era that has the `only` strategy that will be taken, if there is such.
+/// Connects to `target` in an era that has the strategy `only`, if one is given.
 pub(super) async fn open(
     target: &Target,
     era: Era,
@@ -41,7 +39,7 @@ pub(super) async fn open(
         (Era::Auto, Some(WatchStrategy::Subscribe)) => Era::Legacy,
         (era, _) => era,
     };
-    let mut link = in_era(target, era).await?;
+    let mut link = connect_in_era(target, era).await?;
     if let Err(error) = link.find_tools().await {
         tracing::debug!(error, "the server does not list its tools");
     }
@@ -57,21 +55,18 @@ pub(super) async fn open(
     }
 }
 
-async fn in_era(target: &Target, era: Era) -> Result<Link, ConnectError> {
-    let modern = || vec![ProtocolVersion::V_2026_07_28];
+async fn connect_in_era(target: &Target, era: Era) -> Result<Link, ConnectError> {
+    let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
     match era {
         Era::Legacy => connect(target, ClientLifecycleMode::Initialize).await,
-        Era::Modern => {
-            let preferred_versions = modern();
-            connect(target, ClientLifecycleMode::Discover { preferred_versions }).await
-        }
+        Era::Modern => connect(target, ClientLifecycleMode::Discover { preferred_versions }).await,
         Era::Auto => {
             let auto = ClientLifecycleMode::Auto {
-                preferred_versions: modern(),
+                preferred_versions,
                 legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
             };
             match connect(target, auto).await {
-                // Some older servers answer an unknown first request by hanging up, or with no JSON-RPC at all.
+                // Some older servers answer an unknown first request by hanging up, or without JSON-RPC.
                 Err(first @ ConnectError::Handshake { .. }) => {
                     let again = connect(target, ClientLifecycleMode::Initialize).await;
                     again.map_err(|_| first)
@@ -83,45 +78,51 @@ async fn in_era(target: &Target, era: Era) -> Result<Link, ConnectError> {
 }
 
 async fn connect(target: &Target, mode: ClientLifecycleMode) -> Result<Link, ConnectError> {
-    let inbox = Arc::new(Inbox::new());
     match target {
-        Target::Http(url) => {
-            let handshake = |error: reqwest::Error| ConnectError::Handshake {
-                target: url.clone(),
-                reason: reason(&error),
-            };
-            let observed = MonitoredClient::new(url, inbox.clone()).map_err(handshake)?;
-            let mut config =
-                StreamableHttpClientTransportConfig::with_uri(url.as_str()).reinit_on_expired_session(false);
-            // A stream that ends is opened again once a second, until that fails; then the session is given up.
-            config.retry_config = Arc::new(FixedInterval::default());
-            let stream = observed.stream();
-            let transport = StreamableHttpClientTransport::with_client(observed, config);
-            let mut link = shake_hands(target, transport, mode, inbox).await?;
-            if link.push == Some(WatchStrategy::Subscribe) && !has_stream(stream).await {
-                link.push = None;
-            }
-            Ok(link)
-        }
-        Target::Command(command) => {
-            let (program, arguments) = command
-                .split_first()
-                .expect("a command has a program: Target::command");
-            let mut command = tokio::process::Command::new(program);
-            command
-                .args(arguments)
-                .stderr(Stdio::inherit())
-                .kill_on_drop(true);
-            // Of its own group, so that an interrupt from the keyboard reaches us and we end it in order.
-            #[cfg(unix)]
-            command.process_group(0);
-            let transport = TokioChildProcess::new(command).map_err(|error| ConnectError::Unreachable {
-                target: target.to_string(),
-                reason: error.to_string(),
-            })?;
-            shake_hands(target, transport, mode, inbox).await
-        }
+        Target::Http(url) => connect_http(target, url, mode).await,
+        Target::Command(command) => connect_program(target, command, mode).await,
     }
+}
+
+async fn connect_http(target: &Target, url: &str, mode: ClientLifecycleMode) -> Result<Link, ConnectError> {
+    let inbox = Arc::new(Inbox::new());
+    let client =
+        MonitoredClient::new(url, inbox.clone()).map_err(|error| handshake_error(target, reason(&error)))?;
+    let mut config = StreamableHttpClientTransportConfig::with_uri(url).reinit_on_expired_session(false);
+    // A stream that ends is opened again once a second; the first failure ends the session.
+    config.retry_config = Arc::new(FixedInterval::default());
+    let stream = client.stream();
+    let transport = StreamableHttpClientTransport::with_client(client, config);
+    let mut link = shake_hands(target, transport, mode, inbox).await?;
+    // Without the stream the server accepts subscriptions but has no way to send notifications.
+    if link.push == Some(WatchStrategy::Subscribe) && !has_stream(stream).await {
+        link.push = None;
+    }
+    Ok(link)
+}
+
+async fn connect_program(
+    target: &Target,
+    command: &[OsString],
+    mode: ClientLifecycleMode,
+) -> Result<Link, ConnectError> {
+    let (program, arguments) = command
+        .split_first()
+        .expect("a command has a program: Target::command");
+    let mut command = tokio::process::Command::new(program);
+    command
+        .args(arguments)
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true);
+    // In a process group of its own, so that an interrupt from the keyboard reaches only us and the program is ended
+    // in order.
+    #[cfg(unix)]
+    command.process_group(0);
+    let transport = TokioChildProcess::new(command).map_err(|error| ConnectError::Unreachable {
+        target: target.to_string(),
+        reason: error.to_string(),
+    })?;
+    shake_hands(target, transport, mode, Arc::new(Inbox::new())).await
 }
 
 async fn shake_hands<T, E, A>(
@@ -134,20 +135,21 @@ where
     T: IntoTransport<RoleClient, E, A>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    let ears = NotificationHandler { inbox: inbox.clone() };
-    let serving = tokio::time::timeout(ANSWER_TIMEOUT, ears.serve_with_lifecycle(transport, mode)).await;
-    let handshake = |reason| ConnectError::Handshake {
-        target: target.to_string(),
-        reason,
+    let handler = NotificationHandler { inbox: inbox.clone() };
+    let serving = handler.serve_with_lifecycle(transport, mode);
+    let running = match tokio::time::timeout(ANSWER_TIMEOUT, serving).await {
+        Ok(Ok(running)) => running,
+        Ok(Err(error)) => return Err(initialize_error(target, &error)),
+        Err(_) => return Err(handshake_error(target, no_answer())),
     };
-    let late = |_| handshake(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()));
-    let running = serving.map_err(late)?.map_err(|error| unmade(target, &error))?;
     let peer = running.peer().clone();
+    // A cached answer would hide a change.
     peer.set_response_cache_config(ClientCacheConfig::disabled())
         .await;
-    let info = peer
-        .peer_info()
-        .ok_or_else(|| handshake("the server said nothing about itself".to_owned()))?;
+    let Some(info) = peer.peer_info() else {
+        let reason = "the server sent no information about itself";
+        return Err(handshake_error(target, reason.to_owned()));
+    };
     let revision = info.protocol_version.to_string();
     let session = info.protocol_version.as_str() < ProtocolVersion::V_2026_07_28.as_str();
     let strategy = if session {
@@ -155,38 +157,43 @@ where
     } else {
         WatchStrategy::Listen
     };
-    let resources = info.capabilities.resources.as_ref();
-    // In the newer revision it says whether listen streams tell of single resources.
-    let told = resources.and_then(|resources| resources.subscribe) == Some(true);
-    Ok(Link::new(
-        running,
-        told.then_some(strategy),
-        session,
-        revision,
-        inbox,
-    ))
+    // In 2026-07-28 this capability says whether listen streams carry updates of single resources.
+    let push = match &info.capabilities.resources {
+        Some(resources) if resources.subscribe == Some(true) => Some(strategy),
+        _ => None,
+    };
+    Ok(Link::new(running, push, session, revision, inbox))
 }
 
-/// Waits until an older revision's stream is open, so that what changes from now on is told; whether it may be.
-async fn has_stream(mut stream: watch::Receiver<Stream>) -> bool {
-    let decided = stream.wait_for(|stream| *stream != Stream::Awaited);
+/// Waits until the stream of an older revision is open, so that later changes are notified. Returns false if the server
+/// offers no stream.
+async fn has_stream(mut stream: watch::Receiver<StreamState>) -> bool {
+    let decided = stream.wait_for(|stream| *stream != StreamState::Pending);
     match tokio::time::timeout(STREAM_TIMEOUT, decided).await {
-        Ok(Ok(stream)) => *stream == Stream::Opened,
+        Ok(Ok(stream)) => *stream == StreamState::Opened,
         Ok(Err(_)) | Err(_) => true,
     }
 }
 
-fn unmade(target: &Target, error: &ClientInitializeError) -> ConnectError {
-    let (target, cause) = (target.to_string(), cause(error));
-    let reason = reason(cause);
-    if is_unreachable(cause) {
-        ConnectError::Unreachable { target, reason }
-    } else {
-        ConnectError::Handshake { target, reason }
+fn handshake_error(target: &Target, reason: String) -> ConnectError {
+    ConnectError::Handshake {
+        target: target.to_string(),
+        reason,
     }
 }
 
-/// What is behind a failed handshake; rmcp does not tell it as the source of its error.
+fn initialize_error(target: &Target, error: &ClientInitializeError) -> ConnectError {
+    let cause = cause(error);
+    if is_unreachable(cause) {
+        return ConnectError::Unreachable {
+            target: target.to_string(),
+            reason: reason(cause),
+        };
+    }
+    handshake_error(target, reason(cause))
+}
+
+/// Returns the cause of a failed handshake, which rmcp does not return from `source()`.
 fn cause(error: &ClientInitializeError) -> &(dyn std::error::Error + 'static) {
     match error {
         ClientInitializeError::TransportError { error, .. } => error.error.as_ref(),
@@ -195,7 +202,7 @@ fn cause(error: &ClientInitializeError) -> &(dyn std::error::Error + 'static) {
     }
 }
 
-/// What hears the notifications of older revisions.
+/// Receives the notifications of the older revisions.
 #[derive(Clone)]
 struct NotificationHandler {
     inbox: Arc<Inbox>,
@@ -207,7 +214,7 @@ impl ClientHandler for NotificationHandler {
         params: ResourceUpdatedNotificationParam,
         context: NotificationContext<RoleClient>,
     ) {
-        // rmcp takes the extensions out first and finds no metadata in what is left, so it is among the extensions.
+        // rmcp moves the metadata of this notification into the extensions.
         let meta = context
             .extensions
             .get::<NotificationMetaObject>()
@@ -216,8 +223,8 @@ impl ClientHandler for NotificationHandler {
     }
 
     fn get_info(&self) -> ClientConfig {
-        let ourselves = Implementation::new("tidings", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(Default::default(), ourselves)
+        let client = Implementation::new("tidings", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(Default::default(), client)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 }

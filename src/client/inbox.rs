@@ -1,8 +1,4 @@
-//! What one connection heard and the task has not looked at yet.
-//!
-//! Owns the signals of one connection: the newest update per watched resource, and whether something was missed or
-//! everything ended. Written by the transport and by rmcp's tasks, read by the task; it decides nothing but that an
-//! older etag never replaces a newer one.
+//! The signals of one connection that the watch task has not handled yet.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,26 +6,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::latest_queue::LatestQueue;
 use crate::Etag;
 
-/// What a connection can say.
+/// A signal of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// This resource changed, and has this etag now where the server gives any.
+    /// This resource changed; its etag now, if the server gives etags.
     Updated(String, Option<String>),
-    /// Notifications may have been missed, but the connection holds.
+    /// The connection holds, but notifications may have been missed.
     Gap,
     /// The connection is lost, for this reason.
     Lost(String),
 }
 
-/// Not the URI of anything, so that signals of the connection itself cannot meet those of resources.
+/// Keys of signals that concern no resource; no URI contains a NUL byte.
 const GAP: &str = "\0gap";
 const LOST: &str = "\0lost";
 
+/// The newest update of each watched resource, a gap, and the loss of the connection.
+///
+/// The transport and rmcp's tasks write, the watch task reads.
 #[derive(Debug)]
 pub(super) struct Inbox {
     signals: LatestQueue<Signal>,
-    /// The resources that are listened to; what the server says of others is dropped here, so that no server can
-    /// fill the memory.
+    /// Updates of other resources are dropped on arrival, so that a server cannot fill the memory.
     watched: Mutex<HashSet<String>>,
 }
 
@@ -45,15 +43,18 @@ impl Inbox {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Accepts updates of `uri`.
     pub(super) fn watch(&self, uri: &str) {
         self.watched().insert(uri.to_owned());
     }
 
+    /// Drops updates of `uri`, including one that waits.
     pub(super) fn unwatch(&self, uri: &str) {
         self.watched().remove(uri);
         self.signals.forget(uri);
     }
 
+    /// Puts in an update, unless a newer one of the same resource waits already.
     pub(super) fn updated(&self, uri: &str, etag: Option<String>) {
         if !self.watched().contains(uri) {
             return;
@@ -66,27 +67,29 @@ impl Inbox {
             });
     }
 
+    /// Puts in a gap.
     pub(super) fn gap(&self) {
         self.signals.push(GAP, Signal::Gap);
     }
 
-    /// The first reason stands.
+    /// Puts in the loss of the connection. Signals after the first loss are dropped.
     pub(super) fn lost(&self, reason: impl Into<String>) {
         self.signals.push(LOST, Signal::Lost(reason.into()));
         self.signals.close();
     }
 
-    /// The next signal; [`Signal::Lost`] is the last. May be cancelled.
+    /// Waits for the next signal; [`Signal::Lost`] is the last. Cancel safe.
     pub(super) async fn next(&self) -> Signal {
         match self.signals.next().await {
-            Some((_, signal)) => signal,
+            Some(signal) => signal,
             None => Signal::Lost("the connection is closed".to_owned()),
         }
     }
 }
 
-/// Whether `etag` is surely of an earlier version than `other`: rmcp hands notifications to tasks of their own, which
-/// may overtake each other. Etags of other servers say nothing about their order.
+/// Returns true if `etag` is known to be older than `other`. Only our own etags are ordered.
+///
+/// rmcp hands each notification to a task of its own, so notifications may overtake each other.
 pub(super) fn is_older(etag: &str, other: &str) -> bool {
     match (etag.parse::<Etag>(), other.parse::<Etag>()) {
         (Ok(etag), Ok(other)) => etag.version < other.version,
@@ -98,27 +101,26 @@ pub(super) fn is_older(etag: &str, other: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn updated(etag: Option<&str>) -> Signal {
+        Signal::Updated("demo://a".to_owned(), etag.map(str::to_owned))
+    }
+
     #[tokio::test]
-    async fn an_older_etag_never_replaces_a_newer_one() {
+    async fn older_etag_never_replaces_a_newer_one() {
         let inbox = Inbox::new();
         inbox.watch("demo://a");
         for etag in ["v2-5", "v4-6", "v3-5"] {
             inbox.updated("demo://a", Some(etag.to_owned()));
         }
-        assert_eq!(
-            inbox.next().await,
-            Signal::Updated("demo://a".to_owned(), Some("v4-6".to_owned()))
-        );
+        assert_eq!(inbox.next().await, updated(Some("v4-6")));
+        // Etags of other servers have no order, so the later one wins.
         inbox.updated("demo://a", Some("abc".to_owned()));
         inbox.updated("demo://a", Some("abb".to_owned()));
-        assert_eq!(
-            inbox.next().await,
-            Signal::Updated("demo://a".to_owned(), Some("abb".to_owned()))
-        );
+        assert_eq!(inbox.next().await, updated(Some("abb")));
     }
 
     #[tokio::test]
-    async fn only_what_is_watched_is_kept_and_the_first_loss_stands() {
+    async fn unwatched_updates_and_later_losses_are_dropped() {
         let inbox = Inbox::new();
         inbox.watch("demo://a");
         inbox.watch("demo://b");
@@ -129,7 +131,7 @@ mod tests {
         inbox.gap();
         inbox.lost("one");
         inbox.lost("two");
-        assert_eq!(inbox.next().await, Signal::Updated("demo://a".to_owned(), None));
+        assert_eq!(inbox.next().await, updated(None));
         assert_eq!(inbox.next().await, Signal::Gap);
         assert_eq!(inbox.next().await, Signal::Lost("one".to_owned()));
         assert_eq!(

@@ -1,100 +1,100 @@
-//! A queue that holds one value per key: the newest wins, and keeps the place of the one it replaces.
+//! A queue that holds one value per key: a new value replaces the old one and keeps its place.
 //!
-//! Owns what one side has not handed to the other yet, so a slow reader costs one value per key and never stops the
-//! writer. One reader, any number of writers; it knows nothing of what the values mean.
+//! A slow reader thus costs one entry per key and never blocks a writer.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 
 use tokio::sync::Notify;
 
+/// A queue with the newest value of each key, for any number of writers and one reader.
 #[derive(Debug)]
-pub(super) struct LatestQueue<T> {
-    state: Mutex<State<T>>,
+pub(crate) struct LatestQueue<T> {
+    entries: Mutex<Entries<T>>,
     wake: Notify,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct Entries<T> {
     order: VecDeque<String>,
     values: HashMap<String, T>,
     closed: bool,
 }
 
 impl<T> LatestQueue<T> {
-    pub(super) fn new() -> LatestQueue<T> {
-        let state = State {
-            order: VecDeque::new(),
-            values: HashMap::new(),
-            closed: false,
-        };
+    pub(crate) fn new() -> LatestQueue<T> {
         LatestQueue {
-            state: Mutex::new(state),
+            entries: Mutex::new(Entries {
+                order: VecDeque::new(),
+                values: HashMap::new(),
+                closed: false,
+            }),
             wake: Notify::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // The two collections are changed together below without a call that could panic between.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Entries<T>> {
+        // Both collections change together without a call that could panic in between, so a poisoned lock still
+        // guards a consistent state.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts `value` in, in place of the one under the same key unless `keep` prefers that one.
-    pub(super) fn push_unless(&self, key: &str, value: T, keep: impl FnOnce(&T, &T) -> bool) {
-        let mut state = self.lock();
-        if state.closed || state.values.get(key).is_some_and(|held| keep(held, &value)) {
+    /// Puts `value` under `key`, unless `keep_old(old, new)` prefers the value that is there.
+    pub(super) fn push_unless(&self, key: &str, value: T, keep_old: impl FnOnce(&T, &T) -> bool) {
+        let mut entries = self.lock();
+        if entries.closed {
             return;
         }
-        if state.values.insert(key.to_owned(), value).is_none() {
-            state.order.push_back(key.to_owned());
+        match entries.values.get_mut(key) {
+            Some(old) if keep_old(old, &value) => return,
+            Some(old) => *old = value,
+            None => {
+                entries.values.insert(key.to_owned(), value);
+                entries.order.push_back(key.to_owned());
+            }
         }
-        drop(state);
+        drop(entries);
         self.wake.notify_one();
     }
 
-    /// Puts `value` in, in place of the one under the same key.
-    pub(super) fn push(&self, key: &str, value: T) {
+    /// Puts `value` under `key`, in place of an older value.
+    pub(crate) fn push(&self, key: &str, value: T) {
         self.push_unless(key, value, |_, _| false);
     }
 
-    /// Takes nothing more in; what is there is still handed out.
+    /// Rejects further values. Values that are already in the queue can still be read.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.wake.notify_one();
     }
 
-    /// Forgets what is under `key`.
+    /// Removes the value under `key`.
     pub(super) fn forget(&self, key: &str) {
-        let mut state = self.lock();
-        if state.values.remove(key).is_some() {
-            state.order.retain(|held| held != key);
+        let mut entries = self.lock();
+        if entries.values.remove(key).is_some() {
+            entries.order.retain(|held| held != key);
         }
     }
 
-    /// The oldest value, as soon as there is one; none once it is closed and empty. May be cancelled.
-    pub(super) async fn next(&self) -> Option<(String, T)> {
+    /// Waits for the oldest value. Returns `None` once the queue is closed and empty. Cancel safe.
+    pub(super) async fn next(&self) -> Option<T> {
         loop {
-            if let Poll::Ready(taken) = self.take() {
-                return taken;
+            if let Some(value) = self.try_next() {
+                return Some(value);
+            }
+            if self.lock().closed {
+                // A value may have come between the two locks; after `closed` no further one can.
+                return self.try_next();
             }
             self.wake.notified().await;
         }
     }
 
-    fn take(&self) -> Poll<Option<(String, T)>> {
-        let mut state = self.lock();
-        match state.order.pop_front() {
-            Some(key) => {
-                let value = state
-                    .values
-                    .remove(&key)
-                    .expect("every key in the order has a value");
-                Poll::Ready(Some((key, value)))
-            }
-            None if state.closed => Poll::Ready(None),
-            None => Poll::Pending,
-        }
+    /// Returns the oldest value, if there is one.
+    pub(crate) fn try_next(&self) -> Option<T> {
+        let mut entries = self.lock();
+        let key = entries.order.pop_front()?;
+        entries.values.remove(&key)
     }
 }
 
@@ -104,19 +104,15 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
 
-    fn drained(queue: &LatestQueue<u32>) -> Vec<(String, u32)> {
-        queue.close();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let mut out = Vec::new();
-        while let Some(pair) = runtime.block_on(queue.next()) {
-            out.push(pair);
-        }
-        out
+    fn drained(queue: &LatestQueue<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| queue.try_next()).collect()
     }
 
     proptest! {
         #[test]
-        fn it_holds_the_newest_of_each_key_in_order_of_first_mention(pushes in proptest::collection::vec(("[a-d]", any::<u32>()), 0..40)) {
+        fn newest_value_of_each_key_keeps_its_place(
+            pushes in proptest::collection::vec(("[a-d]", any::<u32>()), 0..40),
+        ) {
             let queue = LatestQueue::new();
             let mut expected: Vec<(String, u32)> = Vec::new();
             for (key, value) in pushes {
@@ -126,22 +122,23 @@ mod tests {
                     None => expected.push((key, value)),
                 }
             }
+            let expected: Vec<u32> = expected.into_iter().map(|(_, value)| value).collect();
             prop_assert_eq!(drained(&queue), expected);
         }
     }
 
     #[test]
-    fn what_is_preferred_stays_and_what_is_forgotten_goes() {
+    fn preferred_values_stay_and_forgotten_ones_go() {
         let queue = LatestQueue::new();
         for (key, value) in [("a", 5), ("b", 1), ("a", 3), ("c", 1), ("a", 7)] {
             queue.push_unless(key, value, |held, new| held > new);
         }
         queue.forget("b");
-        assert_eq!(drained(&queue), [("a".to_owned(), 7), ("c".to_owned(), 1)]);
+        assert_eq!(drained(&queue), [7, 1]);
     }
 
     #[tokio::test]
-    async fn a_waiting_reader_is_woken_by_a_value_and_by_the_end() {
+    async fn waiting_reader_wakes_for_a_value_and_the_end() {
         let queue = Arc::new(LatestQueue::new());
         let reader = tokio::spawn({
             let queue = queue.clone();
@@ -154,6 +151,6 @@ mod tests {
         }
         queue.close();
         queue.push("b", 2);
-        assert_eq!(reader.await.unwrap(), (Some(("a".to_owned(), 1)), None));
+        assert_eq!(reader.await.unwrap(), (Some(1), None));
     }
 }

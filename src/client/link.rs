@@ -1,12 +1,9 @@
-//! One connection to a server: the requests a watcher needs, and the subscriptions made on it.
+//! One connection to a server: the strategies it offers, the requests of a watcher, and its subscriptions.
 //!
-//! Owns the strategies that the server offers on it, and what lives as long as one connection: rmcp's tasks, the listen stream, the inbox. It answers requests of the
-//! task and puts into the inbox what the server says. It never connects again, remembers no etags and reports to
-//! nobody else: when the connection is lost, the task makes another one.
+//! A link never reconnects and keeps no versions. Notifications go to its [`Inbox`].
 
 mod etag_tool;
 
-use std::future::Future;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,39 +26,43 @@ use super::strategy::WatchStrategy;
 use super::version::{Version, etag_of, version_of};
 pub(super) use etag_tool::{EtagTools, ITEMS_MAX};
 
-/// How long a handshake or a request may take before the connection counts as lost.
+/// The time a handshake or a request may take before the connection counts as lost.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the farewell may take; a program that was started for us gets time to end by itself.
+/// The time that closing may take. A program that we started gets most of it to end by itself.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How many notifications rmcp may hold for a listen stream; they are taken out at once.
+/// The buffer of a listen stream in rmcp. It is emptied as fast as notifications arrive.
 const LISTEN_BUFFER: NonZeroUsize = NonZeroUsize::new(1024).expect("1024 is not 0");
 
-/// How long a listen stream is kept beside the one that takes its place: a server may acknowledge a stream a moment
-/// before it tells anything on it.
+/// The time that a listen stream lives on beside its successor: a server may acknowledge a stream a moment before it
+/// sends notifications on it.
 const LISTEN_OVERLAP: Duration = Duration::from_secs(1);
 
-/// Why a request has no result.
+/// The connection is lost, for this reason.
+#[derive(Debug)]
+pub(super) struct Lost(pub(super) String);
+
+/// The error of a request.
 #[derive(Debug)]
 pub(super) enum LinkError {
-    /// The server said no.
+    /// The server refused the request, with this message.
     Refused(String),
     /// The connection cannot be used any more.
-    Lost(String),
+    Lost(Lost),
 }
 
 impl From<ServiceError> for LinkError {
     fn from(error: ServiceError) -> LinkError {
         match error {
             ServiceError::McpError(error) => LinkError::Refused(error.message.into_owned()),
-            ServiceError::TransportSend(error) => LinkError::Lost(reason(error.error.as_ref())),
-            other => LinkError::Lost(reason(&other)),
+            ServiceError::TransportSend(error) => LinkError::Lost(Lost(reason(error.error.as_ref()))),
+            other => LinkError::Lost(Lost(reason(&other))),
         }
     }
 }
 
-/// A resource that cannot be watched, and why.
+/// A resource that cannot be watched, and the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) uri: String,
@@ -77,23 +78,32 @@ impl Refusal {
     }
 }
 
-/// The outcome of a request about `uri`, unless the connection was lost.
-fn or_refusal<T>(uri: &str, outcome: Result<T, LinkError>) -> Result<Result<T, Refusal>, String> {
+/// Separates a refusal, which concerns `uri` alone, from the loss of the connection.
+fn or_refusal<T>(uri: &str, outcome: Result<T, LinkError>) -> Result<Result<T, Refusal>, Lost> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
         Err(LinkError::Refused(reason)) => Ok(Err(Refusal::new(uri, reason))),
-        Err(LinkError::Lost(reason)) => Err(reason),
+        Err(LinkError::Lost(lost)) => Err(lost),
+    }
+}
+
+/// Accepts a refusal where it makes no difference.
+fn unless_lost<T>(outcome: Result<T, LinkError>) -> Result<(), Lost> {
+    match outcome {
+        Ok(_) | Err(LinkError::Refused(_)) => Ok(()),
+        Err(LinkError::Lost(lost)) => Err(lost),
     }
 }
 
 /// One connection.
 pub(super) struct Link {
-    /// The strategy on which the server speaks first, if it offers one.
+    /// The push strategy that the server offers, if any.
     pub(super) push: Option<WatchStrategy>,
-    /// Its etag tools, if it has any.
+    /// The etag tools of the server, if it has any.
     pub(super) tools: Option<EtagTools>,
-    /// Whether there is a session that may end as idle.
+    /// True if there is a session, which the server may end when it is idle.
     pub(super) session: bool,
+    /// The negotiated protocol revision.
     pub(super) revision: String,
     pub(super) inbox: Arc<Inbox>,
     peer: Peer<RoleClient>,
@@ -102,13 +112,13 @@ pub(super) struct Link {
     listening: Option<Listening>,
 }
 
-/// A listen stream and the task that empties it. Dropping it ends the stream.
+/// A listen stream and the task that reads it. Dropping this ends both.
 struct Listening {
     _stop: oneshot::Sender<()>,
 }
 
 impl Link {
-    /// The connection that `running` serves.
+    /// Wraps the connection that `running` serves, and watches for its end.
     pub(super) fn new<S>(
         running: RunningService<RoleClient, S>,
         push: Option<WatchStrategy>,
@@ -119,14 +129,15 @@ impl Link {
     where
         S: Service<RoleClient>,
     {
-        let (peer, stop) = (running.peer().clone(), running.cancellation_token());
-        let heard = inbox.clone();
+        let peer = running.peer().clone();
+        let stop = running.cancellation_token();
+        let signals = inbox.clone();
         let ended = tokio::spawn(async move {
-            let why = match running.waiting().await {
+            let reason = match running.waiting().await {
                 Ok(_) => "the server closed the connection".to_owned(),
                 Err(error) => error.to_string(),
             };
-            heard.lost(why);
+            signals.lost(reason);
         });
         Link {
             push,
@@ -141,7 +152,7 @@ impl Link {
         }
     }
 
-    /// Whether the server offers `strategy` on this connection. Reading is always worth a try.
+    /// Returns true if the server offers `strategy` on this connection. Reading is always worth a try.
     pub(super) fn offers(&self, strategy: WatchStrategy) -> bool {
         match strategy {
             WatchStrategy::Listen | WatchStrategy::Subscribe => self.push == Some(strategy),
@@ -150,35 +161,36 @@ impl Link {
         }
     }
 
-    /// Has the server tell of `new` besides `held`, which it tells of already. Answers those it refused.
-    pub(super) async fn watch(&mut self, held: &[String], new: &[String]) -> Result<Vec<Refusal>, String> {
-        new.iter().for_each(|uri| self.inbox.watch(uri));
+    /// Subscribes to `new`, in addition to `held`. Returns the refused ones.
+    pub(super) async fn watch(&mut self, held: &[String], new: &[String]) -> Result<Vec<Refusal>, Lost> {
+        // Before the request: a notification may arrive before the answer.
+        for uri in new {
+            self.inbox.watch(uri);
+        }
         let refusals = match self.push {
             Some(WatchStrategy::Listen) => self.listen_to(held, new).await?,
             _ => self.subscribe(new).await?,
         };
-        refusals
-            .iter()
-            .for_each(|refusal| self.inbox.unwatch(&refusal.uri));
+        for refusal in &refusals {
+            self.inbox.unwatch(&refusal.uri);
+        }
         Ok(refusals)
     }
 
-    /// Has the server tell no longer of `gone`, but still of `held`.
-    pub(super) async fn unwatch(&mut self, held: &[String], gone: &[String]) -> Result<(), String> {
-        gone.iter().for_each(|uri| self.inbox.unwatch(uri));
+    /// Unsubscribes from `gone`; `held` stays subscribed.
+    pub(super) async fn unwatch(&mut self, held: &[String], gone: &[String]) -> Result<(), Lost> {
+        for uri in gone {
+            self.inbox.unwatch(uri);
+        }
         match self.push {
-            Some(WatchStrategy::Listen) => match self.listen(held.to_vec()).await {
-                Ok(_) => Ok(()),
-                // The old stream still tells of everything that is wanted, and what is not is dropped on arrival.
-                Err(LinkError::Refused(_)) => Ok(()),
-                Err(LinkError::Lost(reason)) => Err(reason),
-            },
+            // After a refusal the old stream goes on; the inbox drops its notifications of `gone`.
+            Some(WatchStrategy::Listen) => unless_lost(self.listen(held.to_vec()).await),
             _ => self.unsubscribe(gone).await,
         }
     }
 
-    #[expect(deprecated, reason = "it is how older revisions are spoken")]
-    async fn subscribe(&self, uris: &[String]) -> Result<Vec<Refusal>, String> {
+    #[expect(deprecated, reason = "the older revisions have no other way")]
+    async fn subscribe(&self, uris: &[String]) -> Result<Vec<Refusal>, Lost> {
         let mut refusals = Vec::new();
         for uri in uris {
             let answer = within(self.peer.subscribe(SubscribeRequestParams::new(uri))).await;
@@ -187,37 +199,41 @@ impl Link {
         Ok(refusals)
     }
 
-    #[expect(deprecated, reason = "it is how older revisions are spoken")]
-    async fn unsubscribe(&self, uris: &[String]) -> Result<(), String> {
+    #[expect(deprecated, reason = "the older revisions have no other way")]
+    async fn unsubscribe(&self, uris: &[String]) -> Result<(), Lost> {
         for uri in uris {
-            match within(self.peer.unsubscribe(UnsubscribeRequestParams::new(uri))).await {
-                Ok(()) | Err(LinkError::Refused(_)) => {}
-                Err(LinkError::Lost(reason)) => return Err(reason),
-            }
+            unless_lost(within(self.peer.unsubscribe(UnsubscribeRequestParams::new(uri))).await)?;
         }
         Ok(())
     }
 
-    async fn listen_to(&mut self, held: &[String], new: &[String]) -> Result<Vec<Refusal>, String> {
+    /// Listens to `held` and `new`. Returns those of `new` that the server refused.
+    async fn listen_to(&mut self, held: &[String], new: &[String]) -> Result<Vec<Refusal>, Lost> {
+        let mut refusals = Vec::new();
         match self.listen([held, new].concat()).await {
             Ok(accepted) => {
-                let left_out = new.iter().filter(|uri| !accepted.contains(uri));
-                let reason = "the server does not have it or does not let it be watched";
-                Ok(left_out.map(|uri| Refusal::new(uri, reason)).collect())
+                for uri in new {
+                    if !accepted.contains(uri) {
+                        let reason = "the server does not have it or does not let it be watched";
+                        refusals.push(Refusal::new(uri, reason));
+                    }
+                }
             }
-            Err(LinkError::Lost(reason)) => Err(reason),
+            Err(LinkError::Lost(lost)) => return Err(lost),
             Err(LinkError::Refused(reason)) if new.len() <= 1 => {
-                Ok(new.iter().map(|uri| Refusal::new(uri, &*reason)).collect())
+                refusals.extend(new.iter().map(|uri| Refusal::new(uri, &*reason)));
             }
-            Err(LinkError::Refused(_)) => self.listen_one_by_one(held, new).await,
+            Err(LinkError::Refused(_)) => return self.listen_one_by_one(held, new).await,
         }
+        Ok(refusals)
     }
 
-    /// For servers that refuse all of a list because of one of it.
-    async fn listen_one_by_one(&mut self, held: &[String], new: &[String]) -> Result<Vec<Refusal>, String> {
+    /// Adds the URIs of `new` one at a time, for servers that refuse a whole list because of one URI.
+    async fn listen_one_by_one(&mut self, held: &[String], new: &[String]) -> Result<Vec<Refusal>, Lost> {
         let mut held = held.to_vec();
         let mut refusals = Vec::new();
         for uri in new {
+            // Boxed, since `listen_to` calls this function.
             let refused = Box::pin(self.listen_to(&held, std::slice::from_ref(uri))).await?;
             if refused.is_empty() {
                 held.push(uri.clone());
@@ -227,8 +243,9 @@ impl Link {
         Ok(refusals)
     }
 
-    /// Opens a stream for `uris` in place of the one before; answers those the server accepted. The old one ends only
-    /// a while after the new one is there, so that nothing is missed between.
+    /// Opens a stream for `uris` in place of the current one. Returns the URIs that the server accepted.
+    ///
+    /// The old stream ends [`LISTEN_OVERLAP`] later, so that no notification is missed in between.
     async fn listen(&mut self, uris: Vec<String>) -> Result<Vec<String>, LinkError> {
         if uris.is_empty() {
             self.listening = None;
@@ -237,11 +254,7 @@ impl Link {
         let mut filter = SubscriptionFilter::new();
         filter.resource_subscriptions = Some(uris);
         let subscription = within(self.peer.listen_with_capacity(filter, LISTEN_BUFFER)).await?;
-        let accepted = subscription
-            .acknowledged()
-            .resource_subscriptions
-            .clone()
-            .unwrap_or_default();
+        let accepted = subscription.acknowledged().resource_subscriptions.clone();
         let (stop, stopped) = oneshot::channel();
         tokio::spawn(pump(subscription, self.inbox.clone(), stopped));
         if let Some(before) = self.listening.replace(Listening { _stop: stop }) {
@@ -250,17 +263,17 @@ impl Link {
                 drop(before);
             });
         }
-        Ok(accepted)
+        Ok(accepted.unwrap_or_default())
     }
 
-    /// Which versions of `uris` the server has now, in order, or why it does not say; asked as fits `strategy`.
+    /// Returns the current version of each of `uris`, in order, obtained as `strategy` does.
     pub(super) async fn versions(
         &self,
         uris: &[String],
         strategy: WatchStrategy,
-    ) -> Result<Vec<Result<Version, Refusal>>, String> {
+    ) -> Result<Vec<Result<Version, Refusal>>, Lost> {
         let mut versions = match &self.tools {
-            // An etag is all that is wanted, so no body need travel.
+            // An etag suffices, so no body needs to travel.
             Some(tools) if strategy != WatchStrategy::ReadAndHash => self.etags(tools, uris).await?,
             _ => uris
                 .iter()
@@ -278,7 +291,19 @@ impl Link {
         Ok(versions)
     }
 
-    /// Which version of `uri` the server has now.
+    /// Returns the current version of `uri`, obtained as `strategy` does.
+    pub(super) async fn version(
+        &self,
+        uri: &str,
+        strategy: WatchStrategy,
+    ) -> Result<Result<Version, Refusal>, Lost> {
+        let mut versions = self.versions(&[uri.to_owned()], strategy).await?;
+        match versions.pop() {
+            Some(version) => Ok(version),
+            None => Ok(Err(Refusal::new(uri, "no answer"))),
+        }
+    }
+
     async fn read(&self, uri: &str) -> Result<Version, LinkError> {
         let request = ReadResourceRequestParams::new(uri);
         match within(self.peer.read_resource_once(request)).await? {
@@ -289,19 +314,14 @@ impl Link {
         }
     }
 
-    /// Shows the server that its session is in use, and us that it still is one.
-    pub(super) async fn ping(&self) -> Result<(), String> {
-        let ping = self
-            .peer
-            .send_request(ClientRequest::PingRequest(PingRequest::default()));
-        match within(ping).await {
-            // A server that refuses is there.
-            Ok(_) | Err(LinkError::Refused(_)) => Ok(()),
-            Err(LinkError::Lost(reason)) => Err(reason),
-        }
+    /// Sends a ping, which keeps the session in use and detects its loss.
+    pub(super) async fn ping(&self) -> Result<(), Lost> {
+        let ping = ClientRequest::PingRequest(PingRequest::default());
+        // A server that refuses the ping is there.
+        unless_lost(within(self.peer.send_request(ping)).await)
     }
 
-    /// Ends the connection: streams and sessions are ended at the server, a program that was started for us too.
+    /// Closes the connection: ends streams and the session at the server, and a program that we started.
     pub(super) async fn close(self) {
         drop(self.listening);
         self.stop.cancel();
@@ -311,18 +331,20 @@ impl Link {
     }
 }
 
-/// Awaits an answer, for a while.
+/// Awaits an answer for up to [`ANSWER_TIMEOUT`].
 async fn within<T>(request: impl Future<Output = Result<T, ServiceError>>) -> Result<T, LinkError> {
     match tokio::time::timeout(ANSWER_TIMEOUT, request).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(LinkError::Lost(format!(
-            "no answer within {} s",
-            ANSWER_TIMEOUT.as_secs()
-        ))),
+        Err(_) => Err(LinkError::Lost(Lost(no_answer()))),
     }
 }
 
-/// Puts what a listen stream says into the inbox, until it ends or is stopped.
+/// The reason of a timeout.
+pub(super) fn no_answer() -> String {
+    format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())
+}
+
+/// Moves the notifications of a listen stream into the inbox, until the stream ends or is stopped.
 async fn pump(mut subscription: Subscription, inbox: Arc<Inbox>, mut stopped: oneshot::Receiver<()>) {
     loop {
         let next = tokio::select! {
@@ -342,13 +364,13 @@ async fn pump(mut subscription: Subscription, inbox: Arc<Inbox>, mut stopped: on
                     inbox.updated(&update.params.uri, etag);
                 }
             }
-            Ok(None) => return inbox.lost(farewell(subscription.end())),
+            Ok(None) => return inbox.lost(end_reason(subscription.end())),
             Err(error) => return inbox.lost(reason(&error)),
         }
     }
 }
 
-fn farewell(end: Option<&SubscriptionEnd>) -> &'static str {
+fn end_reason(end: Option<&SubscriptionEnd>) -> &'static str {
     match end {
         Some(SubscriptionEnd::Graceful(_)) => "the server ended the stream",
         Some(SubscriptionEnd::Cancelled) => "the server cancelled the stream",

@@ -1,222 +1,230 @@
-//! When each watched resource is looked at next, and why.
+//! The schedule of polls: when each watched resource is looked at next, and why.
 //!
-//! Owns the schedule of questions: those on a timer, because the server has to be asked; those that verify that it tells
-//! of changes; those that find out what a notification without an etag meant. Pure: it is told the time and brought
-//! random numbers, and neither waits nor asks.
+//! Pure: time and random numbers come from the caller.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::backoff::shortened;
 use super::options::WatchOptions;
 
-/// How long at least lies between two looks that notifications cause, whatever a server sends.
-const NOTICE_REST: Duration = Duration::from_millis(100);
+/// The shortest interval between two polls that notifications cause, however many notifications a server sends.
+const NOTICE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Why a resource is looked at.
+/// The reason of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PollReason {
-    /// The server has to be asked.
+    /// The strategy polls.
     Poll,
-    /// A notification did not say which version it told of.
+    /// A notification without an etag arrived.
     Notice,
-    /// To see whether the server told of everything.
+    /// The check that the server sends a notification for every change.
     Verify,
-    /// It had changed at the last look, and no notification had told of it.
+    /// The last check found a change without a notification.
     Suspicion,
 }
 
 #[derive(Debug)]
-struct Check {
+struct Entry {
     at: Instant,
-    why: PollReason,
-    /// The wait before the next question, the chance aside.
-    wait: Duration,
-    /// When a notification last caused a look.
-    looked: Option<Instant>,
+    reason: PollReason,
+    /// The interval that led to `at`, before it was shortened at random.
+    interval: Duration,
+    /// The time of the last poll that a notification caused.
+    noticed: Option<Instant>,
 }
 
-#[derive(Debug, Default)]
+/// The next poll of each resource; none for those of which the server is expected to tell.
+#[derive(Debug)]
 pub(super) struct PollSchedule {
-    held: BTreeMap<String, Check>,
+    options: WatchOptions,
+    entries: BTreeMap<String, Entry>,
 }
 
 impl PollSchedule {
-    /// When something is due; none when nothing ever is.
+    pub(super) fn new(options: WatchOptions) -> PollSchedule {
+        PollSchedule {
+            options,
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the time of the next poll of any resource.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.held.values().map(|check| check.at).min()
+        self.entries.values().map(|entry| entry.at).min()
     }
 
     pub(super) fn contains(&self, uri: &str) -> bool {
-        self.held.contains_key(uri)
+        self.entries.contains_key(uri)
     }
 
     pub(super) fn forget(&mut self, uri: &str) {
-        self.held.remove(uri);
+        self.entries.remove(uri);
     }
 
     pub(super) fn clear(&mut self) {
-        self.held.clear();
+        self.entries.clear();
     }
 
-    /// Asks for `uri` after the wait that is its turn: the first after a change or at the beginning, else a longer one.
-    pub(super) fn poll(
-        &mut self,
-        uri: &str,
-        now: Instant,
-        changed: bool,
-        options: &WatchOptions,
-        random: u32,
-    ) {
-        let before = self
-            .held
-            .get(uri)
-            .filter(|check| check.why == PollReason::Poll && !changed);
-        let wait = before.map_or(options.poll_first, |check| options.slower(check.wait));
-        self.put(uri, now + with_chance(wait, random), PollReason::Poll, wait);
+    /// Schedules the next poll: soon if the resource is new or has just changed, else after twice the last interval.
+    pub(super) fn poll(&mut self, uri: &str, now: Instant, changed: bool, random: u32) {
+        let interval = match self.entries.get(uri) {
+            Some(entry) if entry.reason == PollReason::Poll && !changed => {
+                self.options.slower(entry.interval)
+            }
+            _ => self.options.poll_first,
+        };
+        self.put(uri, now + shortened(interval, random), PollReason::Poll, interval);
     }
 
-    /// Verifies `uri` once `wait` has passed.
-    pub(super) fn verify(&mut self, uri: &str, now: Instant, wait: Duration, random: u32) {
-        self.put(uri, now + with_chance(wait, random), PollReason::Verify, wait);
+    /// Schedules a check of `uri` after `interval`.
+    pub(super) fn verify(&mut self, uri: &str, now: Instant, interval: Duration, random: u32) {
+        self.put(
+            uri,
+            now + shortened(interval, random),
+            PollReason::Verify,
+            interval,
+        );
     }
 
-    /// Looks again at what changed silently, once the notification had its time.
+    /// Schedules the second look at a change without a notification, which is given until `at` to arrive.
     pub(super) fn suspect(&mut self, uri: &str, at: Instant) {
         self.put(uri, at, PollReason::Suspicion, Duration::ZERO);
     }
 
-    /// Looks at `uri`, of which there was a notification, as soon as it may be.
+    /// Schedules a poll because of a notification, [`NOTICE_INTERVAL`] after the last such poll at the earliest.
     pub(super) fn notice(&mut self, uri: &str, now: Instant) {
-        let held = self.held.get(uri);
-        if held.is_some_and(|check| check.why == PollReason::Notice) {
-            return;
+        let mut at = now;
+        if let Some(entry) = self.entries.get(uri) {
+            if entry.reason == PollReason::Notice {
+                return;
+            }
+            if let Some(noticed) = entry.noticed {
+                at = now.max(noticed + NOTICE_INTERVAL);
+            }
         }
-        let looked = held.and_then(|check| check.looked);
-        let at = looked.map_or(now, |looked| now.max(looked + NOTICE_REST));
         self.put(uri, at, PollReason::Notice, Duration::ZERO);
-        if let Some(check) = self.held.get_mut(uri) {
-            check.looked = Some(at);
+        if let Some(entry) = self.entries.get_mut(uri) {
+            entry.noticed = Some(at);
         }
     }
 
-    fn put(&mut self, uri: &str, at: Instant, why: PollReason, wait: Duration) {
-        let looked = self.held.get(uri).and_then(|check| check.looked);
-        let check = Check {
-            at,
-            why,
-            wait,
-            looked,
+    fn put(&mut self, uri: &str, at: Instant, reason: PollReason, interval: Duration) {
+        // The time of the last noticed poll outlives the entry, or the limit on such polls would not hold.
+        let noticed = match self.entries.get(uri) {
+            Some(entry) => entry.noticed,
+            None => None,
         };
-        self.held.insert(uri.to_owned(), check);
+        let entry = Entry {
+            at,
+            reason,
+            interval,
+            noticed,
+        };
+        self.entries.insert(uri.to_owned(), entry);
     }
 
-    /// What is due, and with one that is verified all that are, since one call may ask for many. Until it is scheduled
-    /// anew, it is after `later`, so that nothing is forgotten or asked for twice.
+    /// Returns the polls that are due. If one of them is a check, all checks are, since one request may serve many.
+    ///
+    /// The returned resources are moved to `later`, so that none is polled twice or forgotten if the caller does not
+    /// schedule it again.
     pub(super) fn take_due(&mut self, now: Instant, later: Duration) -> Vec<(String, PollReason)> {
-        let verifies = |check: &Check| check.why == PollReason::Verify;
-        let verified = self.held.values().any(|check| verifies(check) && check.at <= now);
-        let due = self
-            .held
-            .iter_mut()
-            .filter(|(_, check)| check.at <= now || (verified && verifies(check)));
-        due.map(|(uri, check)| {
-            check.at = now + later;
-            (uri.clone(), check.why)
-        })
-        .collect()
+        let verify_due = self
+            .entries
+            .values()
+            .any(|entry| entry.reason == PollReason::Verify && entry.at <= now);
+        let mut due = Vec::new();
+        for (uri, entry) in &mut self.entries {
+            if entry.at <= now || (verify_due && entry.reason == PollReason::Verify) {
+                entry.at = now + later;
+                due.push((uri.clone(), entry.reason));
+            }
+        }
+        due
     }
-}
-
-/// `wait`, of which up to half is left out, so that many clients of one server do not ask at once.
-fn with_chance(wait: Duration, random: u32) -> Duration {
-    let left_out = wait.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0);
-    wait.saturating_sub(left_out)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     const LATER: Duration = Duration::from_secs(1000);
 
-    /// The seconds between questions, as long as nothing changes.
-    fn waits(checks: &mut PollSchedule, now: &mut Instant, count: usize) -> Vec<u64> {
-        let options = WatchOptions::default();
+    fn schedule() -> PollSchedule {
+        PollSchedule::new(WatchOptions::default())
+    }
+
+    fn poll_of(uri: &str, reason: PollReason) -> (String, PollReason) {
+        (uri.to_owned(), reason)
+    }
+
+    /// Polls `count` times without a change and returns the intervals in seconds.
+    fn intervals(schedule: &mut PollSchedule, now: &mut Instant, count: usize) -> Vec<u64> {
         let mut out = Vec::new();
         for _ in 0..count {
-            let next = checks.next().unwrap();
+            let next = schedule.next().unwrap();
             out.push((next - *now).as_secs());
             *now = next;
             assert_eq!(
-                checks.take_due(*now, LATER),
-                [("demo://a".to_owned(), PollReason::Poll)]
+                schedule.take_due(*now, LATER),
+                [poll_of("demo://a", PollReason::Poll)]
             );
-            checks.poll("demo://a", *now, false, &options, 0);
+            schedule.poll("demo://a", *now, false, 0);
         }
         out
     }
 
     #[test]
-    fn questions_become_rarer_until_something_changes() {
-        let (mut checks, mut now) = (PollSchedule::default(), Instant::now());
-        let options = WatchOptions::default();
-        checks.poll("demo://a", now, false, &options, 0);
-        assert_eq!(waits(&mut checks, &mut now, 7), [1, 2, 4, 8, 16, 30, 30]);
-        checks.poll("demo://a", now, true, &options, 0);
-        assert_eq!(waits(&mut checks, &mut now, 3), [1, 2, 4]);
+    fn poll_interval_doubles_until_a_change() {
+        let mut schedule = schedule();
+        let mut now = Instant::now();
+        schedule.poll("demo://a", now, false, 0);
+        assert_eq!(intervals(&mut schedule, &mut now, 7), [1, 2, 4, 8, 16, 30, 30]);
+        schedule.poll("demo://a", now, true, 0);
+        assert_eq!(intervals(&mut schedule, &mut now, 3), [1, 2, 4]);
     }
 
     #[test]
-    fn a_notification_is_looked_at_once_however_often_it_comes() {
-        let (mut checks, start) = (PollSchedule::default(), Instant::now());
-        checks.verify("demo://a", start, LATER, 0);
-        checks.notice("demo://a", start);
+    fn repeated_notices_cause_one_poll() {
+        let mut schedule = schedule();
+        let start = Instant::now();
+        schedule.verify("demo://a", start, LATER, 0);
+        schedule.notice("demo://a", start);
         assert_eq!(
-            checks.take_due(start, LATER),
-            [("demo://a".to_owned(), PollReason::Notice)]
+            schedule.take_due(start, LATER),
+            [poll_of("demo://a", PollReason::Notice)]
         );
-        checks.verify("demo://a", start, LATER, 0);
+        schedule.verify("demo://a", start, LATER, 0);
         for millis in 1..50 {
-            checks.notice("demo://a", start + Duration::from_millis(millis));
+            schedule.notice("demo://a", start + Duration::from_millis(millis));
         }
-        assert_eq!(checks.next(), Some(start + NOTICE_REST));
-        checks.suspect("demo://b", start);
-        checks.notice("demo://b", start);
+        assert_eq!(schedule.next(), Some(start + NOTICE_INTERVAL));
+        // A notification that arrives after all clears the suspicion.
+        schedule.suspect("demo://b", start);
+        schedule.notice("demo://b", start);
         assert_eq!(
-            checks.take_due(start, LATER),
-            [("demo://b".to_owned(), PollReason::Notice)],
-            "it was told of"
+            schedule.take_due(start, LATER),
+            [poll_of("demo://b", PollReason::Notice)]
         );
     }
 
     #[test]
-    fn what_is_verified_is_verified_together() {
-        let (mut checks, start) = (PollSchedule::default(), Instant::now());
-        checks.verify("demo://a", start, Duration::from_secs(10), 0);
-        checks.verify("demo://b", start, Duration::from_secs(60), 0);
-        checks.poll(
-            "demo://c",
-            start,
-            true,
-            &WatchOptions {
-                poll_first: LATER,
-                ..WatchOptions::default()
-            },
-            0,
+    fn checks_are_due_together() {
+        let mut schedule = PollSchedule::new(WatchOptions {
+            poll_first: LATER,
+            ..WatchOptions::default()
+        });
+        let start = Instant::now();
+        schedule.verify("demo://a", start, Duration::from_secs(10), 0);
+        schedule.verify("demo://b", start, Duration::from_secs(60), 0);
+        schedule.poll("demo://c", start, true, 0);
+        assert!(schedule.take_due(start, LATER).is_empty());
+        let both = ["demo://a", "demo://b"].map(|uri| poll_of(uri, PollReason::Verify));
+        assert_eq!(schedule.take_due(start + Duration::from_secs(10), LATER), both);
+        assert!(
+            schedule
+                .take_due(start + Duration::from_secs(11), LATER)
+                .is_empty()
         );
-        assert!(checks.take_due(start, LATER).is_empty());
-        let verified = ["demo://a", "demo://b"].map(|uri| (uri.to_owned(), PollReason::Verify));
-        assert_eq!(checks.take_due(start + Duration::from_secs(10), LATER), verified);
-        assert!(checks.take_due(start + Duration::from_secs(11), LATER).is_empty());
-    }
-
-    proptest! {
-        #[test]
-        fn chance_leaves_out_half_of_a_wait_at_most(millis in 0_u64..10_000_000, random: u32) {
-            let wait = Duration::from_millis(millis);
-            let left = with_chance(wait, random);
-            prop_assert!(left <= wait && left >= wait.mul_f64(0.499));
-        }
     }
 }

@@ -1,7 +1,6 @@
-//! What is watched, by which strategy, and which version of it was last reported.
+//! The watched resources: the strategy and the last reported version of each.
 //!
-//! Owns the memory that decides whether a notification or an answer tells anything new. Pure: it neither asks nor
-//! reports, and knows no connection but that a new one has not been asked for anything.
+//! Pure: it decides whether a notification or an answer is new, and neither polls nor reports.
 
 use std::collections::BTreeMap;
 
@@ -9,149 +8,154 @@ use super::inbox::is_older;
 use super::strategy::WatchStrategy;
 use super::version::Version;
 
+/// The watched resources by URI.
 #[derive(Debug, Default)]
 pub(super) struct Reported {
-    held: BTreeMap<String, Held>,
+    resources: BTreeMap<String, Watched>,
 }
 
 /// One watched resource.
 #[derive(Debug)]
-struct Held {
+struct Watched {
     /// The version last reported.
     version: Version,
-    /// The strategy it is on, or was on while it was present.
+    /// The current strategy, or the last one if the resource is not present.
     strategy: WatchStrategy,
     presence: Presence,
 }
 
-/// What a notification is worth.
+/// The news value of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Novelty {
-    /// It tells of a version that was not reported.
+    /// A version that was not reported yet.
     New,
-    /// It tells of what was reported, or of nothing that is watched.
+    /// A version that was reported, or a resource that is not watched.
     Known,
-    /// It does not say which version it tells of.
+    /// The notification has no etag, so the resource must be polled.
     Unclear,
 }
 
-/// Whether the server tells of a resource.
+/// The state of a resource at the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
-    /// It does, or answers when it is asked.
+    /// It is watched on this connection.
     Present,
-    /// It was not asked on this connection.
+    /// It was not asked for on this connection yet.
     Unasked,
-    /// It would not when it was last asked.
+    /// The server refused it.
     Missing,
 }
 
 impl Reported {
-    pub(super) fn contains(&self, uri: &str) -> bool {
-        self.held.contains_key(uri)
-    }
-
-    /// Watches `uri`, which is at `version`, by `strategy`.
+    /// Adds a resource that is at `version`.
     pub(super) fn add(&mut self, uri: String, version: Version, strategy: WatchStrategy) {
-        let presence = Presence::Present;
-        let held = Held {
+        let watched = Watched {
             version,
             strategy,
-            presence,
+            presence: Presence::Present,
         };
-        self.held.insert(uri, held);
+        self.resources.insert(uri, watched);
     }
 
-    /// The strategy that `uri` is on, or was on last.
+    /// Returns the current or last strategy of `uri`.
     pub(super) fn strategy(&self, uri: &str) -> Option<WatchStrategy> {
-        self.held.get(uri).map(|held| held.strategy)
+        Some(self.resources.get(uri)?.strategy)
     }
 
-    /// Notes that `uri` is on `strategy` now; the one it was on before.
-    pub(super) fn put_on(&mut self, uri: &str, strategy: WatchStrategy) -> Option<WatchStrategy> {
-        let held = self.held.get_mut(uri)?;
-        Some(std::mem::replace(&mut held.strategy, strategy))
+    /// Sets the strategy of `uri` and returns the one before.
+    pub(super) fn set_strategy(&mut self, uri: &str, strategy: WatchStrategy) -> Option<WatchStrategy> {
+        let watched = self.resources.get_mut(uri)?;
+        Some(std::mem::replace(&mut watched.strategy, strategy))
     }
 
-    /// What is present on a strategy that `wanted` accepts.
-    pub(super) fn on(&self, wanted: impl Fn(WatchStrategy) -> bool) -> Vec<String> {
-        let found = self.held.iter().filter(|(_, held)| wanted(held.strategy));
-        let present = found.filter(|(_, held)| held.presence == Presence::Present);
-        present.map(|(uri, _)| uri.clone()).collect()
+    /// Returns the present resources whose strategy `wanted` accepts.
+    pub(super) fn present(&self, wanted: impl Fn(WatchStrategy) -> bool) -> Vec<String> {
+        self.uris(|watched| watched.presence == Presence::Present && wanted(watched.strategy))
     }
 
-    /// The version last reported, and the strategy that `uri` is on.
+    /// Returns the resources that are not present, asked for or not.
+    pub(super) fn absent(&self) -> Vec<String> {
+        self.uris(|watched| watched.presence != Presence::Present)
+    }
+
+    fn uris(&self, wanted: impl Fn(&Watched) -> bool) -> Vec<String> {
+        let mut uris = Vec::new();
+        for (uri, watched) in &self.resources {
+            if wanted(watched) {
+                uris.push(uri.clone());
+            }
+        }
+        uris
+    }
+
+    /// Returns the version last reported and the strategy of `uri`.
     pub(super) fn known(&self, uri: &str) -> Option<(&Version, WatchStrategy)> {
-        self.held.get(uri).map(|held| (&held.version, held.strategy))
+        let watched = self.resources.get(uri)?;
+        Some((&watched.version, watched.strategy))
     }
 
-    /// Whether `version` is surely another one than the one last reported.
-    pub(super) fn surely_differs(&self, uri: &str, version: &Version) -> Option<bool> {
-        self.held.get(uri)?.version.surely_differs(version)
+    /// Returns true if `version` is known to differ from the one last reported.
+    pub(super) fn differs(&self, uri: &str, version: &Version) -> bool {
+        match self.resources.get(uri) {
+            Some(watched) => watched.version.differs(version) == Some(true),
+            None => false,
+        }
     }
 
     pub(super) fn remove(&mut self, uri: &str) {
-        self.held.remove(uri);
+        self.resources.remove(uri);
     }
 
-    /// What is not present, asked for or not.
-    pub(super) fn absent(&self) -> Vec<String> {
-        let found = self
-            .held
-            .iter()
-            .filter(|(_, held)| held.presence != Presence::Present);
-        found.map(|(uri, _)| uri.clone()).collect()
-    }
-
-    /// Notes that a new connection was made, on which nothing was asked for.
+    /// Notes a new connection, on which nothing was asked for yet.
     pub(super) fn reconnected(&mut self) {
-        self.held
-            .values_mut()
-            .for_each(|held| held.presence = Presence::Unasked);
+        for watched in self.resources.values_mut() {
+            watched.presence = Presence::Unasked;
+        }
     }
 
-    /// Notes a notification, and says what it is worth.
-    pub(super) fn updated(&mut self, uri: &str, etag: Option<&str>) -> Novelty {
-        let Some(held) = self.held.get_mut(uri) else {
+    /// Takes in a notification. If it is new, its version becomes the one last reported.
+    pub(super) fn notified(&mut self, uri: &str, etag: Option<&str>) -> Novelty {
+        let Some(watched) = self.resources.get_mut(uri) else {
             return Novelty::Known;
         };
         let Some(new) = etag else {
             return Novelty::Unclear;
         };
-        if let Some(known) = held.version.etag.as_deref()
+        if let Some(known) = watched.version.etag.as_deref()
             && (new == known || is_older(new, known))
         {
             return Novelty::Known;
         }
-        held.version = Version {
+        watched.version = Version {
             etag: Some(new.to_owned()),
             digest: None,
         };
         Novelty::New
     }
 
-    /// Notes what was answered, and that the server has it; whether it may be another version than the one last
-    /// reported.
-    pub(super) fn compared(&mut self, uri: &str, version: Version) -> bool {
-        let Some(held) = self.held.get_mut(uri) else {
+    /// Takes in the answer to a poll. Returns true if it may differ from the version last reported, which it becomes.
+    pub(super) fn polled(&mut self, uri: &str, version: Version) -> bool {
+        let Some(watched) = self.resources.get_mut(uri) else {
             return false;
         };
-        held.presence = Presence::Present;
-        let changed = held.version.may_differ(&version);
-        let digest = held.version.digest.filter(|_| !changed);
-        held.version = version;
-        // An etag that stayed says that the content did too.
-        held.version.digest = held.version.digest.or(digest);
+        watched.presence = Presence::Present;
+        let changed = watched.version.may_differ(&version);
+        let digest = watched.version.digest;
+        watched.version = version;
+        if !changed && watched.version.digest.is_none() {
+            // The etag is the same, so the contents are too. Keeping their digest lets a server that stops giving
+            // etags be compared without a false change.
+            watched.version.digest = digest;
+        }
         changed
     }
 
-    /// Notes that the server does not have `uri` now; whether that is new.
+    /// Notes that the server refused `uri`. Returns true if it was not missing before.
     pub(super) fn missed(&mut self, uri: &str) -> bool {
-        let before = self
-            .held
-            .get_mut(uri)
-            .map(|held| std::mem::replace(&mut held.presence, Presence::Missing));
-        before.is_some_and(|before| before != Presence::Missing)
+        match self.resources.get_mut(uri) {
+            Some(watched) => std::mem::replace(&mut watched.presence, Presence::Missing) != Presence::Missing,
+            None => false,
+        }
     }
 }
 
@@ -167,16 +171,23 @@ mod tests {
         }
     }
 
+    fn content(text: &str) -> Version {
+        Version {
+            etag: None,
+            digest: Some(Digest::of(&[text.as_bytes()])),
+        }
+    }
+
     fn watching(version: Version) -> Reported {
-        let mut watched = Reported::default();
-        watched.add("demo://a".to_owned(), version, WatchStrategy::Listen);
-        watched
+        let mut reported = Reported::default();
+        reported.add("demo://a".to_owned(), version, WatchStrategy::Listen);
+        reported
     }
 
     #[test]
-    fn a_version_is_news_once() {
-        let mut watched = watching(at("v2-5"));
-        for (etag, news) in [
+    fn notified_version_is_new_once() {
+        let mut reported = watching(at("v2-5"));
+        for (etag, novelty) in [
             ("v2-5", Novelty::Known),
             ("v1-5", Novelty::Known),
             ("v3-6", Novelty::New),
@@ -184,77 +195,70 @@ mod tests {
             ("v2-5", Novelty::Known),
             ("other", Novelty::New),
         ] {
-            assert_eq!(watched.updated("demo://a", Some(etag)), news, "{etag}");
+            assert_eq!(reported.notified("demo://a", Some(etag)), novelty, "{etag}");
         }
-        assert!(!watched.compared("demo://a", at("other")));
-        assert!(
-            watched.compared("demo://a", at("v1-9")),
-            "a new life of the server begins anew"
-        );
-        assert_eq!(
-            watched.updated("demo://b", Some("v9-9")),
-            Novelty::Known,
-            "what is not watched is no news"
-        );
+        assert!(!reported.polled("demo://a", at("other")));
+        // A restarted server may begin again at a lower version.
+        assert!(reported.polled("demo://a", at("v1-9")));
+        assert_eq!(reported.notified("demo://b", Some("v9-9")), Novelty::Known);
     }
 
     #[test]
-    fn what_has_no_etag_is_unclear_until_it_is_read() {
-        let mut watched = watching(at("v2-5"));
-        assert_eq!(watched.updated("demo://a", None), Novelty::Unclear);
-        assert!(!watched.compared("demo://a", at("v2-5")));
-        let content = |text: &str| Version {
-            etag: None,
-            digest: Some(Digest::of(&[text.as_bytes()])),
-        };
-        assert!(
-            watched.compared("demo://a", content("x")),
-            "what cannot be compared may be news"
-        );
-        assert!(!watched.compared("demo://a", content("x")));
-        assert!(watched.compared("demo://a", content("y")));
-        assert_eq!(watched.surely_differs("demo://a", &content("y")), Some(false));
-        assert_eq!(watched.surely_differs("demo://a", &at("v2-5")), None);
+    fn notice_without_etag_is_unclear_until_polled() {
+        let mut reported = watching(at("v2-5"));
+        assert_eq!(reported.notified("demo://a", None), Novelty::Unclear);
+        assert!(!reported.polled("demo://a", at("v2-5")));
+        // An etag and a digest cannot be compared, so this counts as a change.
+        assert!(reported.polled("demo://a", content("x")));
+        assert!(!reported.polled("demo://a", content("x")));
+        assert!(reported.polled("demo://a", content("y")));
+        assert!(!reported.differs("demo://a", &content("y")));
+        assert!(reported.differs("demo://a", &content("z")));
+        assert!(!reported.differs("demo://a", &at("v2-5")));
     }
 
     #[test]
-    fn an_etag_that_stayed_keeps_the_digest() {
+    fn unchanged_etag_keeps_the_digest() {
         let digest = Some(Digest::of(&[b"x"]));
-        let mut watched = watching(Version { digest, ..at("v2-5") });
-        assert!(!watched.compared("demo://a", at("v2-5")));
-        assert!(!watched.compared("demo://a", Version { etag: None, digest }));
+        let mut reported = watching(Version { digest, ..at("v2-5") });
+        assert!(!reported.polled("demo://a", at("v2-5")));
+        assert!(!reported.polled("demo://a", Version { etag: None, digest }));
     }
 
     #[test]
-    fn each_resource_is_on_a_road_of_its_own() {
-        let mut watched = watching(at("v2-5"));
-        watched.add("demo://b".to_owned(), at("v1-1"), WatchStrategy::ReadAndHash);
-        assert_eq!(watched.on(WatchStrategy::is_push), ["demo://a"]);
+    fn resources_have_strategies_of_their_own() {
+        let mut reported = watching(at("v2-5"));
+        reported.add("demo://b".to_owned(), at("v1-1"), WatchStrategy::ReadAndHash);
+        assert_eq!(reported.present(WatchStrategy::is_push), ["demo://a"]);
         assert_eq!(
-            watched.put_on("demo://a", WatchStrategy::EtagTool),
+            reported.set_strategy("demo://a", WatchStrategy::EtagTool),
             Some(WatchStrategy::Listen)
         );
-        assert!(watched.on(WatchStrategy::is_push).is_empty());
-        watched.reconnected();
-        assert!(
-            watched.on(|_| true).is_empty(),
-            "nothing was asked on a new connection"
-        );
-        assert_eq!(watched.strategy("demo://a"), Some(WatchStrategy::EtagTool));
+        assert!(reported.present(WatchStrategy::is_push).is_empty());
+        // Nothing was asked for on a new connection, but each resource keeps its strategy.
+        reported.reconnected();
+        assert!(reported.present(|_| true).is_empty());
+        assert_eq!(reported.strategy("demo://a"), Some(WatchStrategy::EtagTool));
     }
 
     #[test]
-    fn what_is_missing_is_news_once_until_it_was_there() {
-        let mut watched = watching(at("v2-5"));
-        assert_eq!((watched.on(|_| true).len(), watched.absent().len()), (1, 0));
-        watched.reconnected();
-        assert_eq!((watched.on(|_| true).len(), watched.absent().len()), (0, 1));
-        assert!(watched.missed("demo://a"));
-        assert!(!watched.missed("demo://a"));
-        watched.compared("demo://a", at("v1-5"));
-        assert_eq!(watched.on(|_| true), ["demo://a"]);
-        assert!(watched.missed("demo://a"));
-        watched.remove("demo://a");
-        assert!(!watched.missed("demo://a") && !watched.contains("demo://a"));
+    fn missing_resource_is_new_once_until_it_returns() {
+        let mut reported = watching(at("v2-5"));
+        assert_eq!(
+            (reported.present(|_| true).len(), reported.absent().len()),
+            (1, 0)
+        );
+        reported.reconnected();
+        assert_eq!(
+            (reported.present(|_| true).len(), reported.absent().len()),
+            (0, 1)
+        );
+        assert!(reported.missed("demo://a"));
+        assert!(!reported.missed("demo://a"));
+        reported.polled("demo://a", at("v1-5"));
+        assert_eq!(reported.present(|_| true), ["demo://a"]);
+        assert!(reported.missed("demo://a"));
+        reported.remove("demo://a");
+        assert!(!reported.missed("demo://a") && reported.known("demo://a").is_none());
     }
 }

@@ -1,21 +1,21 @@
-//! The ways to learn of changes, the best first.
+//! The ways to learn of changes, best first.
 
-/// By which strategy changes become known; the better ones are the lesser.
+/// A way to learn of changes. Better strategies order before worse ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum WatchStrategy {
-    /// `subscriptions/listen`, of 2026-07-28.
+    /// `subscriptions/listen`, of revision 2026-07-28.
     Listen,
-    /// `resources/subscribe`, of the revisions before.
+    /// `resources/subscribe`, of the older revisions.
     Subscribe,
-    /// The tools `get_resource_etag`, `get_resource_etags` and `wait_for_resource_change`, where the server has them.
+    /// The tools `get_resource_etag`, `get_resource_etags` and `wait_for_resource_change`, if the server has them.
     EtagTool,
-    /// `resources/read`, again and again, and a digest of what it answers.
+    /// Repeated `resources/read` and a digest of the contents.
     ReadAndHash,
 }
 
 impl WatchStrategy {
-    /// All of them, the best first.
+    /// All strategies, best first.
     pub const ALL: [WatchStrategy; 4] = [
         WatchStrategy::Listen,
         WatchStrategy::Subscribe,
@@ -23,7 +23,7 @@ impl WatchStrategy {
         WatchStrategy::ReadAndHash,
     ];
 
-    /// The protocol method or the tool behind it.
+    /// Returns the protocol method or the tool that the strategy uses.
     pub fn method(self) -> &'static str {
         match self {
             WatchStrategy::Listen => "subscriptions/listen",
@@ -33,7 +33,7 @@ impl WatchStrategy {
         }
     }
 
-    /// Its short name, for programs.
+    /// Returns the short name used on the command line and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             WatchStrategy::Listen => "listen",
@@ -43,7 +43,7 @@ impl WatchStrategy {
         }
     }
 
-    /// Whether the server speaks first on it, so that its silence means something.
+    /// Returns true if the server sends notifications, so that a missing one is a broken promise.
     pub fn is_push(self) -> bool {
         matches!(self, WatchStrategy::Listen | WatchStrategy::Subscribe)
     }

@@ -1,8 +1,7 @@
-//! rmcp's HTTP client, with an eye on the stream on which older revisions tell of changes.
+//! rmcp's HTTP client with a monitor on the GET stream, on which older revisions send notifications.
 //!
-//! Owns nothing of the protocol: every call goes through unchanged. It says in the inbox what rmcp keeps to itself:
-//! that the GET stream was opened again (something may have been missed) or cannot be had any more (the session is
-//! lost, though requests might still be answered). A stream that never was is no loss: there are other strategies.
+//! Every call passes unchanged. The monitor reports to the inbox two events that rmcp keeps to itself: the stream was
+//! opened again, so notifications may have been missed, or it cannot be opened any more, so the session is lost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,25 +24,26 @@ type Outcome<T> = Result<T, StreamableHttpError<reqwest::Error>>;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often the kernel asks a silent peer whether it is there, so that a stream of a machine that vanished ends.
+/// The interval of TCP keep-alive probes, which end the stream of a machine that vanished.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// What became of the stream.
+/// The state of the GET stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stream {
+pub(super) enum StreamState {
     /// Not opened yet.
-    Awaited,
-    /// Open, or open once.
+    Pending,
+    /// Open now, or opened before.
     Opened,
-    /// The server has none.
+    /// The server offers none.
     Unsupported,
 }
 
+/// An HTTP client that reports the fate of the GET stream to an inbox.
 #[derive(Clone)]
 pub(super) struct MonitoredClient {
     client: reqwest::Client,
     inbox: Arc<Inbox>,
-    stream: watch::Sender<Stream>,
+    stream: watch::Sender<StreamState>,
 }
 
 impl MonitoredClient {
@@ -51,10 +51,10 @@ impl MonitoredClient {
         let client = http_client::builder(url)
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_keepalive(KEEPALIVE)
-            // A redirect would turn a POST into a GET; the address that is meant is the one that was given.
+            // A redirect would turn a POST into a GET.
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
-        let (stream, _) = watch::channel(Stream::Awaited);
+        let (stream, _) = watch::channel(StreamState::Pending);
         Ok(MonitoredClient {
             client,
             inbox,
@@ -62,24 +62,32 @@ impl MonitoredClient {
         })
     }
 
-    pub(super) fn stream(&self) -> watch::Receiver<Stream> {
+    /// Returns the state of the stream as it changes.
+    pub(super) fn stream(&self) -> watch::Receiver<StreamState> {
         self.stream.subscribe()
     }
 
-    fn note<T>(&self, outcome: &Outcome<T>) {
+    /// Takes note of an attempt to open the stream.
+    fn opened<T>(&self, outcome: &Outcome<T>) {
+        let before = *self.stream.borrow();
         match outcome {
             Ok(_) => {
-                if self.stream.send_replace(Stream::Opened) == Stream::Opened {
+                self.stream.send_replace(StreamState::Opened);
+                if before == StreamState::Opened {
                     self.inbox.gap();
                 }
             }
-            Err(StreamableHttpError::ServerDoesNotSupportSse) => {
-                self.stream.send_replace(Stream::Unsupported);
+            // Requests might still be answered, but without the stream no change would be noticed.
+            Err(error)
+                if before == StreamState::Opened
+                    && !matches!(error, StreamableHttpError::ServerDoesNotSupportSse) =>
+            {
+                self.inbox.lost(reason(error));
             }
-            Err(error) if *self.stream.borrow() == Stream::Opened => self.inbox.lost(reason(error)),
+            // A stream that never was is no loss: another strategy is used.
             Err(error) => {
                 tracing::debug!(%error, "the server opens no stream");
-                self.stream.send_replace(Stream::Unsupported);
+                self.stream.send_replace(StreamState::Unsupported);
             }
         }
     }
@@ -135,12 +143,12 @@ impl StreamableHttpClient for MonitoredClient {
         auth_header: Option<String>,
         custom_headers: Headers,
     ) -> Outcome<BoxedSseResponse> {
-        let got = self
+        let outcome = self
             .client
             .get_stream(uri, session_id, last_event_id, auth_header, custom_headers)
             .await;
-        self.note(&got);
-        got
+        self.opened(&outcome);
+        outcome
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -153,7 +161,7 @@ impl StreamableHttpClient for MonitoredClient {
         max: usize,
     ) -> Outcome<BoxedSseResponse> {
         let client = &self.client;
-        let got = client
+        let outcome = client
             .get_stream_with_max_sse_event_size(
                 uri,
                 session_id,
@@ -163,7 +171,7 @@ impl StreamableHttpClient for MonitoredClient {
                 max,
             )
             .await;
-        self.note(&got);
-        got
+        self.opened(&outcome);
+        outcome
     }
 }

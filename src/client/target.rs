@@ -1,6 +1,4 @@
-//! Where a server is, which revisions it is spoken to in, and by which strategy its changes become known.
-//!
-//! Owns these three values and their texts. It never connects to anything.
+//! The address of a server, and the revisions that are tried there.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,43 +6,50 @@ use std::fmt;
 use super::error::ConnectError;
 use crate::http_client;
 
-/// How a server is reached.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Over streamable HTTP, at this address.
+    /// A server at this URL, over streamable HTTP.
     Http(String),
-    /// Over the standard input and output of this program, started for us: its name, then its arguments.
+    /// A program to start, followed by its arguments; it speaks MCP on its standard input and output.
     Command(Vec<OsString>),
 }
 
 impl Target {
-    /// The server at `url`.
+    /// Returns the server at `url`.
     ///
     /// # Errors
-    /// [`ConnectError::Target`] when that is no http or https address, or https in a build without the feature `tls`.
+    /// [`ConnectError::Target`] if `url` is not an http or https address, or is https in a build without the feature
+    /// `tls`.
     pub fn http(url: &str) -> Result<Target, ConnectError> {
-        let refuse = |reason: &str| ConnectError::Target {
-            target: url.to_owned(),
-            reason: reason.to_owned(),
+        let Ok(parsed) = reqwest::Url::parse(url) else {
+            return Err(invalid(
+                url,
+                "expected an address such as http://127.0.0.1:8808/mcp",
+            ));
         };
-        let parsed = reqwest::Url::parse(url)
-            .map_err(|_| refuse("expected an address such as http://127.0.0.1:8808/mcp"))?;
-        http_client::accept(parsed.scheme()).map_err(refuse)?;
-        Ok(Target::Http(parsed.into()))
+        match http_client::accept(parsed.scheme()) {
+            Ok(()) => Ok(Target::Http(parsed.into())),
+            Err(reason) => Err(invalid(url, reason)),
+        }
     }
 
-    /// The server that `command`, a program and its arguments, runs.
+    /// Returns the server that `command`, a program and its arguments, runs.
     ///
     /// # Errors
-    /// [`ConnectError::Target`] when it is empty.
+    /// [`ConnectError::Target`] if `command` is empty.
     pub fn command(command: Vec<OsString>) -> Result<Target, ConnectError> {
         if command.is_empty() {
-            return Err(ConnectError::Target {
-                target: String::new(),
-                reason: "expected a program to start".to_owned(),
-            });
+            return Err(invalid("", "expected a program to start"));
         }
         Ok(Target::Command(command))
+    }
+}
+
+fn invalid(target: &str, reason: &str) -> ConnectError {
+    ConnectError::Target {
+        target: target.to_owned(),
+        reason: reason.to_owned(),
     }
 }
 
@@ -52,20 +57,19 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::Http(url) => f.write_str(url),
-            // Arguments may hold secrets: a log line gets the program only.
-            Target::Command(command) => f.write_str(
-                &command
-                    .first()
-                    .map_or_else(Default::default, |name| name.to_string_lossy()),
-            ),
+            // Only the program: arguments may contain secrets, and this text is logged.
+            Target::Command(command) => match command.first() {
+                Some(program) => f.write_str(&program.to_string_lossy()),
+                None => Ok(()),
+            },
         }
     }
 }
 
-/// Which revisions of the protocol are tried.
+/// The protocol revisions to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Era {
-    /// The newest that the server speaks.
+    /// The newest revision that the server speaks.
     #[default]
     Auto,
     /// 2026-07-28, which has no sessions.
@@ -79,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_http_addresses_are_targets() {
+    fn http_accepts_http_addresses_only() {
         assert_eq!(
             Target::http("http://127.0.0.1:1/mcp").unwrap(),
             Target::Http("http://127.0.0.1:1/mcp".to_owned())
@@ -99,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_not_shown() {
+    fn display_hides_the_arguments() {
         let target = Target::command(vec!["server".into(), "--token=x".into()]).unwrap();
         assert_eq!(target.to_string(), "server");
     }

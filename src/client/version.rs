@@ -1,32 +1,29 @@
-//! Which version of a resource a server speaks of.
-//!
-//! Owns where the etag stands in the protocol's metadata, and when two versions count as different ones. It reads what
-//! it is handed and keeps nothing.
+//! The version of a resource, as a server reports it or as its contents imply.
 
 use rmcp::model::{MetaObject, ReadResourceResult, ResourceContents};
 
 use crate::Digest;
 
-/// Where the etag of a resource stands in `_meta`.
+/// The `_meta` key of a resource's etag.
 const ETAG_KEY: &str = "io.github.tidings/etag";
 
-/// Which version of a resource is meant, as far as it is known.
+/// A version of a resource, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Version {
-    /// The server's own word.
+    /// The etag, if the server gives etags.
     pub(super) etag: Option<String>,
-    /// The content's digest, for servers that give no etags.
+    /// The digest of the contents, if they were read.
     pub(super) digest: Option<Digest>,
 }
 
 impl Version {
-    /// Whether the two may be different versions: what cannot be compared may be.
+    /// Returns true unless the two are known to be equal.
     pub(super) fn may_differ(&self, other: &Version) -> bool {
-        self.surely_differs(other).unwrap_or(true)
+        self.differs(other).unwrap_or(true)
     }
 
-    /// Whether the two are different versions; none where they have nothing to compare.
-    pub(super) fn surely_differs(&self, other: &Version) -> Option<bool> {
+    /// Compares the two by etag or else by digest; `None` if they have neither in common.
+    pub(super) fn differs(&self, other: &Version) -> Option<bool> {
         match (&self.etag, &other.etag) {
             (Some(one), Some(other)) => Some(one != other),
             _ => Some(self.digest? != other.digest?),
@@ -34,21 +31,16 @@ impl Version {
     }
 }
 
-/// The etag that `meta` carries.
+/// Returns the etag in `meta`.
 pub(super) fn etag_of(meta: &MetaObject) -> Option<String> {
     meta.get(ETAG_KEY)?.as_str().map(str::to_owned)
 }
 
-/// The version that a read answered: its etag, of the result or of its first content.
+/// Returns the version that a read returned. The etag is that of the result, or else of its first content.
 pub(super) fn version_of(result: &ReadResourceResult) -> Version {
-    let of_content = |content: &ResourceContents| match content {
-        ResourceContents::TextResourceContents { meta, .. } => meta.as_ref().and_then(etag_of),
-        ResourceContents::BlobResourceContents { meta, .. } => meta.as_ref().and_then(etag_of),
-        _ => None,
-    };
-    let etag = result.meta.as_ref().and_then(etag_of);
     let mut parts: Vec<&[u8]> = Vec::new();
     for content in &result.contents {
+        // Metadata is left out of the digest: it may hold a time of reading.
         match content {
             ResourceContents::TextResourceContents { uri, text, .. } => {
                 parts.extend([uri.as_bytes(), b"text", text.as_bytes()]);
@@ -59,9 +51,18 @@ pub(super) fn version_of(result: &ReadResourceResult) -> Version {
             _ => parts.push(b"other"),
         }
     }
+    let metas = [result.meta.as_ref(), result.contents.first().and_then(meta_of)];
     Version {
-        etag: etag.or_else(|| result.contents.first().and_then(of_content)),
+        etag: metas.into_iter().flatten().find_map(etag_of),
         digest: Some(Digest::of(&parts)),
+    }
+}
+
+fn meta_of(content: &ResourceContents) -> Option<&MetaObject> {
+    match content {
+        ResourceContents::TextResourceContents { meta, .. } => meta.as_ref(),
+        ResourceContents::BlobResourceContents { meta, .. } => meta.as_ref(),
+        _ => None,
     }
 }
 
@@ -69,12 +70,21 @@ pub(super) fn version_of(result: &ReadResourceResult) -> Version {
 mod tests {
     use super::*;
 
-    #[test]
-    fn versions_are_compared_by_etag_then_by_content() {
-        let version = |etag: Option<&str>, content: Option<&str>| Version {
+    fn version(etag: Option<&str>, content: Option<&str>) -> Version {
+        Version {
             etag: etag.map(str::to_owned),
             digest: content.map(|content| Digest::of(&[content.as_bytes()])),
-        };
+        }
+    }
+
+    fn meta(etag: &str) -> MetaObject {
+        let mut meta = MetaObject::default();
+        meta.insert(ETAG_KEY.to_owned(), etag.into());
+        meta
+    }
+
+    #[test]
+    fn versions_compare_by_etag_then_by_digest() {
         for (one, other, differ) in [
             (
                 version(Some("v1-1"), Some("x")),
@@ -92,12 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_etag_of_a_read_is_the_results_or_its_first_contents() {
-        let meta = |etag: &str| {
-            let mut meta = MetaObject::default();
-            meta.insert(ETAG_KEY.to_owned(), etag.into());
-            meta
-        };
+    fn etag_of_a_result_wins_over_its_content() {
         let content = ResourceContents::TextResourceContents {
             uri: "demo://a".to_owned(),
             mime_type: None,

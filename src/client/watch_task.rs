@@ -1,14 +1,11 @@
-//! The task behind a watcher: it keeps a connection, makes another one when that is lost, and finds out what was
-//! missed meanwhile.
+//! The task behind a watcher: it keeps a connection, replaces it when it is lost, and reports the changes.
 //!
-//! Owns the order of things: here what the watcher asks and what the server says, in `reconnect` the life after a loss,
-//! in `place` the choice of strategies, in `look` the questions that are asked on a timer. What is news is decided in
-//! `watched`, when to ask in `checks`. Receives commands from the watcher and signals from the link; puts events into the
-//! feed, which the watcher reads. It never waits for whoever reads the feed.
+//! This file has the main loop and the commands. `assign` chooses strategies, `poll` asks for versions, `reconnect` is
+//! the time without a connection.
 
-mod reconnect;
 mod assign;
 mod poll;
+mod reconnect;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +18,7 @@ use super::backoff::Backoff;
 use super::error::WatchError;
 use super::inbox::Signal;
 use super::latest_queue::LatestQueue;
-use super::link::{Link, LinkError, Refusal};
+use super::link::{Link, LinkError, Lost, Refusal};
 use super::options::WatchOptions;
 use super::poll_schedule::PollSchedule;
 use super::reported::{Novelty, Reported};
@@ -29,22 +26,23 @@ use super::strategy::WatchStrategy;
 use super::target::{Era, Target};
 use super::version::Version;
 use super::{ResourceChanged, WatchEvent};
-use poll::Waiting;
+use poll::LongPoll;
 
-/// How often a session of an older revision is used, so that no server ends it as idle: half the shortest limit seen.
+/// The interval of pings in a session of an older revision, so that no server ends it as idle: half of the shortest idle
+/// timeout seen in the wild.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// Not the URI of anything.
+/// The event key of the connection. Keys that begin with a NUL byte cannot be URIs.
 const CONNECTION: &str = "\0connection";
 
-/// The etags that resources have and the strategies they are on, or why they are not watched.
+/// The etag and the strategy of each resource, or the reason that none is watched.
 type Subscribed = Result<Vec<(Option<String>, WatchStrategy)>, WatchError>;
 
-/// What the watcher asks of its task.
+/// A request of the watcher to its task.
 pub(super) enum Command {
-    /// Watch these too; answers the etags they have now and the strategies they are on, in order.
+    /// Watch these resources; the reply is in the same order.
     Subscribe(Vec<String>, oneshot::Sender<Subscribed>),
-    /// Watch this no longer.
+    /// Stop watching this resource.
     Unsubscribe(String, oneshot::Sender<Result<(), WatchError>>),
 }
 
@@ -54,45 +52,30 @@ impl From<Refusal> for WatchError {
     }
 }
 
-/// Why the connection cannot be used any more.
-struct Lost(String);
-
-impl From<String> for Lost {
-    fn from(reason: String) -> Lost {
-        Lost(reason)
-    }
-}
-
-/// What happened first.
+/// The next thing to handle.
 enum Turn {
     Command(Option<Command>),
     Signal(Signal),
     Ping,
     Retry,
     Poll,
-    Waited(Result<Vec<Version>, LinkError>),
+    LongPoll(Result<Vec<Version>, LinkError>),
 }
 
+/// The state of the task.
 pub(super) struct WatchTask {
     target: Target,
     era: Era,
     options: WatchOptions,
     backoff: Backoff,
     commands: mpsc::Receiver<Command>,
-    feed: Arc<LatestQueue<WatchEvent>>,
+    events: Arc<LatestQueue<WatchEvent>>,
     reported: Reported,
     schedule: PollSchedule,
-    /// The best strategy that may be taken still: those before it the server did not keep.
-    floor: WatchStrategy,
-    /// The question that waits at the server for a change.
-    waiting: Option<Waiting>,
-    /// When it may be asked next, and how long to wait after it failed to wait.
-    wait_pace: (Instant, Duration),
-    /// How often in a row it was refused.
-    wait_refusals: u32,
-    /// Whether each resource is asked for by itself first, after a refusal.
-    wait_held: bool,
-    /// When resources that are missing are asked for again, and how long to wait after that.
+    /// The best strategy that is still allowed: the server did not honour those before it.
+    best_allowed: WatchStrategy,
+    long_poll: LongPoll,
+    /// The time of the next attempt to watch missing resources, and the waits after it.
     retry: Option<(Instant, Backoff)>,
     ping_at: Instant,
 }
@@ -103,66 +86,64 @@ impl WatchTask {
         era: Era,
         options: WatchOptions,
         commands: mpsc::Receiver<Command>,
-        feed: Arc<LatestQueue<WatchEvent>>,
+        events: Arc<LatestQueue<WatchEvent>>,
     ) -> WatchTask {
         WatchTask {
             target,
             era,
             backoff: options.backoff,
             commands,
-            feed,
+            events,
             reported: Reported::default(),
-            schedule: PollSchedule::default(),
-            floor: WatchStrategy::Listen,
-            waiting: None,
-            wait_pace: (Instant::now(), options.poll_first),
-            wait_refusals: 0,
-            wait_held: false,
+            schedule: PollSchedule::new(options.clone()),
+            best_allowed: WatchStrategy::Listen,
+            long_poll: LongPoll::new(options.poll_first),
             retry: None,
             ping_at: Instant::now() + PING_EVERY,
             options,
         }
     }
 
-    /// Keeps watching over `link` and its successors until the watcher is gone.
+    /// Watches over `link` and its successors until the watcher is dropped.
     pub(super) async fn run(mut self, mut link: Link) {
         loop {
             let since = Instant::now();
-            let lost = self.follow(&mut link).await;
-            let Err(Lost(reason)) = lost else { break };
-            if since.elapsed() >= self.backoff.holds_after() {
-                self.backoff = self.backoff.anew();
+            let Err(Lost(reason)) = self.serve(&mut link).await else {
+                break;
+            };
+            if since.elapsed() >= self.backoff.stable_after() {
+                self.backoff = self.backoff.restarted();
             }
-            // The farewell to a server that may be gone takes its time.
-            self.waiting = None;
+            self.long_poll.cancel();
+            // Closing waits for a server that may be gone, so it must not delay the reconnection.
             tokio::spawn(link.close());
             link = match self.reconnect(reason).await {
                 Some(link) => link,
-                None => return self.feed.close(),
+                None => return self.events.close(),
             };
         }
-        self.feed.close();
-        self.waiting = None;
-        let held = self.reported.on(WatchStrategy::is_push);
+        self.events.close();
+        self.long_poll.cancel();
+        let held = self.reported.present(WatchStrategy::is_push);
         if link.push == Some(WatchStrategy::Subscribe)
-            && let Err(reason) = link.unwatch(&[], &held).await
+            && let Err(Lost(reason)) = link.unwatch(&[], &held).await
         {
-            tracing::debug!(reason, "the connection was lost before its end");
+            tracing::debug!(reason, "the connection was lost before it was closed");
         }
         link.close().await;
     }
 
-    /// Serves the watcher and the link until either is gone.
-    async fn follow(&mut self, link: &mut Link) -> Result<(), Lost> {
+    /// Serves the watcher and the link until one of them is gone.
+    async fn serve(&mut self, link: &mut Link) -> Result<(), Lost> {
         loop {
-            self.arm(link);
-            match self.turn(link).await {
+            self.start_long_poll(link);
+            match self.next_turn(link).await {
                 Turn::Command(None) => return Ok(()),
-                Turn::Command(Some(command)) => self.obey(link, command).await?,
-                Turn::Signal(Signal::Updated(uri, etag)) => self.updated(&uri, etag.as_deref()),
+                Turn::Command(Some(command)) => self.execute(link, command).await?,
+                Turn::Signal(Signal::Updated(uri, etag)) => self.notified(&uri, etag.as_deref()),
                 Turn::Signal(Signal::Gap) => {
-                    let told = self.reported.on(WatchStrategy::is_push);
-                    self.compare(link, told).await?;
+                    let pushed = self.reported.present(WatchStrategy::is_push);
+                    self.compare(link, pushed).await?;
                 }
                 Turn::Signal(Signal::Lost(reason)) => return Err(Lost(reason)),
                 Turn::Ping => {
@@ -171,41 +152,50 @@ impl WatchTask {
                 }
                 Turn::Retry => self.resubscribe(link).await?,
                 Turn::Poll => self.poll_due(link).await?,
-                Turn::Waited(outcome) => self.waited(link, outcome)?,
+                Turn::LongPoll(outcome) => self.finish_long_poll(link, outcome)?,
             }
         }
     }
 
-    async fn turn(&mut self, link: &Link) -> Turn {
-        let retry_at = self.retry.map(|(at, _)| at);
+    async fn next_turn(&mut self, link: &Link) -> Turn {
         let poll_at = self.schedule.next().map(Instant::from_std);
-        // Signals go before looks, so that nobody is suspected of silence who has spoken.
+        let retry_at = self.retry.map(|(at, _)| at);
+        // Biased: signals go before polls, so that a notification that has arrived is never found missing.
         tokio::select! {
             biased;
             command = self.commands.recv() => Turn::Command(command),
             signal = link.inbox.next() => Turn::Signal(signal),
-            outcome = poll::answer(&mut self.waiting) => Turn::Waited(outcome),
+            outcome = self.long_poll.answer() => Turn::LongPoll(outcome),
             () = tokio::time::sleep_until(self.ping_at), if link.session => Turn::Ping,
             () = until(retry_at) => Turn::Retry,
             () = until(poll_at) => Turn::Poll,
         }
     }
 
-    /// Reports a notification, unless what it tells of was reported already, or has to be looked at first.
-    fn updated(&mut self, uri: &str, etag: Option<&str>) {
+    /// Reports a notification if it is new, or schedules a poll if it has no etag.
+    fn notified(&mut self, uri: &str, etag: Option<&str>) {
         let now = Instant::now().into_std();
-        match self.reported.updated(uri, etag) {
+        match self.reported.notified(uri, etag) {
             Novelty::Known => {}
             Novelty::Unclear => self.schedule.notice(uri, now),
             Novelty::New => {
-                self.schedule
-                    .verify(uri, now, self.options.verify_every, random());
+                let every = self.options.verify_every;
+                self.schedule.verify(uri, now, every, random());
                 self.report(uri);
             }
         }
     }
 
-    /// Reports the version that `uri` is known to be at.
+    /// Takes in a polled version and reports it if it is new. Returns true if it is.
+    fn polled(&mut self, uri: &str, version: Version) -> bool {
+        let changed = self.reported.polled(uri, version);
+        if changed {
+            self.report(uri);
+        }
+        changed
+    }
+
+    /// Reports the known version of `uri`.
     fn report(&self, uri: &str) {
         let Some((version, strategy)) = self.reported.known(uri) else {
             return;
@@ -216,76 +206,101 @@ impl WatchTask {
             digest: version.digest,
             strategy,
         };
-        self.feed.push(uri, WatchEvent::Changed(changed));
+        self.events.push(uri, WatchEvent::Changed(changed));
     }
 
     // ── Commands ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async fn obey(&mut self, link: &mut Link, command: Command) -> Result<(), Lost> {
-        // An answer that nobody waits for any more is not missed.
+    async fn execute(&mut self, link: &mut Link, command: Command) -> Result<(), Lost> {
         match command {
-            Command::Subscribe(uris, answer) => match self.subscribe(link, &uris).await {
-                Ok(outcome) => drop(answer.send(outcome)),
+            Command::Subscribe(uris, reply) => match self.subscribe(link, &uris).await {
+                Ok(outcome) => send_reply(reply, outcome),
                 Err(Lost(reason)) => {
-                    drop(answer.send(Err(WatchError::Disconnected(reason.clone()))));
+                    send_reply(reply, Err(WatchError::Disconnected(reason.clone())));
                     return Err(Lost(reason));
                 }
             },
-            Command::Unsubscribe(uri, answer) => {
-                let told = self.reported.strategy(&uri).is_some_and(WatchStrategy::is_push);
+            Command::Unsubscribe(uri, reply) => {
+                let strategy = self.reported.strategy(&uri);
                 self.forget(&uri);
-                let held = self.reported.on(WatchStrategy::is_push);
-                let outcome = if told {
-                    link.unwatch(&held, &[uri]).await
-                } else {
-                    Ok(())
+                let outcome = match strategy {
+                    Some(strategy) if strategy.is_push() => {
+                        let held = self.reported.present(WatchStrategy::is_push);
+                        link.unwatch(&held, &[uri]).await
+                    }
+                    _ => Ok(()),
                 };
-                drop(answer.send(Ok(())));
+                // The resource is forgotten even if the connection was lost meanwhile.
+                send_reply(reply, Ok(()));
                 outcome?;
             }
         }
         Ok(())
     }
 
-    /// Watches `uri` no longer.
+    /// Stops watching `uri`.
     fn forget(&mut self, uri: &str) {
         self.reported.remove(uri);
         self.schedule.forget(uri);
-        self.waiting = None;
+        self.long_poll.cancel();
     }
 
     /// Watches all of `uris` or none.
     async fn subscribe(&mut self, link: &mut Link, uris: &[String]) -> Result<Subscribed, Lost> {
-        let (held, new): (BTreeSet<String>, BTreeSet<String>) =
-            uris.iter().cloned().partition(|uri| self.reported.contains(uri));
-        let mut etags = BTreeMap::new();
-        for uri in held {
-            let strategy = self.reported.strategy(&uri).unwrap_or(WatchStrategy::ReadAndHash);
-            let versions = link.versions(std::slice::from_ref(&uri), strategy).await?;
-            match versions.into_iter().next() {
-                Some(Ok(version)) => etags.insert(uri, (version.etag, strategy)),
-                Some(Err(refusal)) => return Ok(Err(refusal.into())),
-                None => None,
+        let mut answers = BTreeMap::new();
+        let mut new = BTreeSet::new();
+        for uri in uris {
+            let Some(strategy) = self.reported.strategy(uri) else {
+                new.insert(uri.clone());
+                continue;
             };
+            // Watched already; only its current etag is asked for.
+            if !answers.contains_key(uri) {
+                match link.version(uri, strategy).await? {
+                    Ok(version) => answers.insert(uri.clone(), (version.etag, strategy)),
+                    Err(refusal) => return Ok(Err(refusal.into())),
+                };
+            }
         }
-        let (placed, refusals) = self.assign(link, new.into_iter().collect()).await?;
+        let (assigned, refusals) = self.assign(link, new.into_iter().collect()).await?;
         if let Some(refusal) = refusals.into_iter().next() {
-            let told = placed.iter().filter(|placed| placed.strategy.is_push());
-            let told: Vec<String> = told.map(|placed| placed.uri.clone()).collect();
-            if !told.is_empty() {
-                link.unwatch(&self.reported.on(WatchStrategy::is_push), &told)
-                    .await?;
+            let mut pushed = Vec::new();
+            for assignment in assigned {
+                if assignment.strategy.is_push() {
+                    pushed.push(assignment.uri);
+                }
+            }
+            if !pushed.is_empty() {
+                let held = self.reported.present(WatchStrategy::is_push);
+                link.unwatch(&held, &pushed).await?;
             }
             return Ok(Err(refusal.into()));
         }
-        for placed in placed {
-            etags.insert(placed.uri.clone(), (placed.version.etag.clone(), placed.strategy));
-            self.reported
-                .add(placed.uri.clone(), placed.version.clone(), placed.strategy);
-            self.settle(&placed, None);
+        for assignment in assigned {
+            let uri = assignment.uri.clone();
+            let version = assignment.version.clone();
+            let strategy = assignment.strategy;
+            answers.insert(uri.clone(), (version.etag.clone(), strategy));
+            self.reported.add(uri, version, strategy);
+            self.begin_strategy(&assignment, None);
         }
-        let of = |uri| etags.get(uri).cloned().expect("each is held or was placed");
-        Ok(Ok(uris.iter().map(of).collect()))
+        let mut ordered = Vec::with_capacity(uris.len());
+        for uri in uris {
+            ordered.push(
+                answers
+                    .get(uri)
+                    .cloned()
+                    .expect("each is watched or was assigned"),
+            );
+        }
+        Ok(Ok(ordered))
+    }
+}
+
+/// Sends a reply. The caller may have been cancelled and dropped its end, which is no error.
+fn send_reply<T>(reply: oneshot::Sender<T>, value: T) {
+    if reply.send(value).is_err() {
+        tracing::debug!("a call of the watcher was cancelled before its reply");
     }
 }
 
@@ -296,7 +311,7 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// A number that nobody guesses; where the system has none, the longest wait.
+/// Returns a random number, or the largest one if the system has no source of random numbers.
 fn random() -> u32 {
     getrandom::u32().unwrap_or(u32::MAX)
 }

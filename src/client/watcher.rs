@@ -19,7 +19,7 @@ use super::{ResourceChanged, WatchEvent};
 /// The capacity of the command queue. A watcher sends one command at a time, since its methods borrow it mutably.
 const COMMANDS: usize = 4;
 
-/// The longest wait of [`Watcher::close`]: the farewell of a link, and a request in flight.
+/// The longest wait of [`Watcher::close`]: closing a link, and a request in flight.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client that watches resources of one server. Dropping it ends the connection.
@@ -41,7 +41,7 @@ pub struct Watcher {
     strategy: WatchStrategy,
     subscribed: BTreeMap<String, WatchStrategy>,
     commands: mpsc::Sender<Command>,
-    feed: Arc<LatestQueue<WatchEvent>>,
+    events: Arc<LatestQueue<WatchEvent>>,
     task: JoinHandle<()>,
 }
 
@@ -49,15 +49,16 @@ impl Watcher {
     /// Connects to the server at `target`, in a revision of `era`. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`ConnectError`]; this first connection is not tried again.
+    /// [`ConnectError`]; only later connections are retried.
     pub async fn connect(target: Target, era: Era) -> Result<Watcher, ConnectError> {
         Watcher::connect_with(target, era, WatchOptions::default()).await
     }
 
-    /// Connects like [`connect`](Self::connect), with other waits than the defaults, or by one strategy alone.
+    /// Connects like [`connect`](Self::connect), with other options than the defaults.
     ///
     /// # Errors
-    /// As `connect`, and [`ConnectError::StrategyUnavailable`] when the server does not offer the one strategy.
+    /// As `connect`, and [`ConnectError::StrategyUnavailable`] if the server does not offer
+    /// [`WatchOptions::strategy`].
     pub async fn connect_with(
         target: Target,
         era: Era,
@@ -66,8 +67,8 @@ impl Watcher {
         let options = options.bounded();
         let link = handshake::open(&target, era, options.strategy).await?;
         let (commands, received) = mpsc::channel(COMMANDS);
-        let feed = Arc::new(LatestQueue::new());
-        let task = WatchTask::new(target, era, options, received, feed.clone());
+        let events = Arc::new(LatestQueue::new());
+        let task = WatchTask::new(target, era, options, received, events.clone());
         let revision = link.revision.clone();
         let strategy = task.best_strategy(&link);
         Ok(Watcher {
@@ -75,17 +76,18 @@ impl Watcher {
             strategy,
             subscribed: BTreeMap::new(),
             commands,
-            feed,
+            events,
             task: tokio::spawn(task.run(link)),
         })
     }
 
-    /// Returns the negotiated protocol revision of the first connection. [`WatchEvent::Restored`] carries that of later ones.
+    /// Returns the negotiated protocol revision of the first connection. [`WatchEvent::Restored`] carries that of later
+    /// ones.
     pub fn revision(&self) -> &str {
         &self.revision
     }
 
-    /// Returns the best strategy that the server offered at first. [`WatchEvent::SteppedDown`] and
+    /// Returns the best strategy that the server offered on the first connection. [`WatchEvent::SteppedDown`] and
     /// [`WatchEvent::Restored`] carry later ones.
     pub fn strategy(&self) -> WatchStrategy {
         self.strategy
@@ -96,7 +98,7 @@ impl Watcher {
         self.subscribed.get(uri).copied()
     }
 
-    /// Watches `uri` and returns its etag of now, where the server gives etags. Watching twice is watching once.
+    /// Watches `uri` and returns its current etag, if the server gives etags. A second subscription has no effect.
     ///
     /// # Errors
     /// As [`subscribe_resources`](Self::subscribe_resources).
@@ -105,7 +107,7 @@ impl Watcher {
         Ok(etags.into_iter().next().flatten())
     }
 
-    /// Watches all of `uris` or none, and returns their etags of now, in order.
+    /// Watches all of `uris` or none, and returns their current etags, in order.
     ///
     /// # Errors
     /// [`WatchError::Refused`] naming the first that the server does not have, cannot read or does not let us watch;
@@ -135,7 +137,7 @@ impl Watcher {
         let gone = uri.to_owned();
         self.send(|reply| Command::Unsubscribe(gone, reply)).await?;
         // The task may have reported a change before it took the command.
-        self.feed.forget(uri);
+        self.events.forget(uri);
         Ok(true)
     }
 
@@ -155,8 +157,7 @@ impl Watcher {
 
     /// Returns the next change or event of the connection; none once the watcher has ended. Cancel safe.
     pub async fn next_event(&mut self) -> Option<WatchEvent> {
-        let (_, event) = self.feed.next().await?;
-        Some(event)
+        self.events.next().await
     }
 
     /// Ends the subscriptions and the connection, and waits up to ten seconds for their end.

@@ -1,98 +1,84 @@
-//! What the process itself uses, under the names that every Prometheus client gives it.
+//! The `process_*` metrics that every Prometheus client exports, read from `/proc` at each scrape.
 //!
-//! Owns: reading `/proc` at a scrape, since these are numbers of the system and not of ours. Never: fails; what a system
-//! does not tell is left out. The facade has no counters of seconds, so the lines are written here.
+//! A value that the system does not offer is left out. The lines are written here because the `metrics` facade has
+//! no counter of fractional seconds.
 
 use std::fmt::Write;
 use std::fs;
 
-/// Ticks of a second in `/proc/PID/stat`; Linux shows this many to programs on every machine.
-const TICKS: f64 = 100.0;
+/// The unit of the times in `/proc/PID/stat`: Linux reports 100 ticks per second on every architecture.
+const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Adds the lines.
+/// Appends the process metrics to `text`; `started` is the start of the process in seconds since 1970.
 pub(super) fn write(text: &mut String, started: f64) {
-    let help = "When the process started, in seconds since 1970-01-01 UTC.";
-    line(text, "process_start_time_seconds", "gauge", help, started);
     let rows = [
         (
-            "process_cpu_seconds_total",
-            "counter",
-            "Time of processors that was used.",
+            "process_start_time_seconds gauge",
+            "Start of the process, in seconds since 1970-01-01 UTC.",
+            Some(started),
+        ),
+        (
+            "process_cpu_seconds_total counter",
+            "CPU time used.",
             cpu_seconds(),
         ),
         (
-            "process_resident_memory_bytes",
-            "gauge",
-            "Memory in use.",
+            "process_resident_memory_bytes gauge",
+            "Resident memory.",
             memory_bytes(),
         ),
-        ("process_threads", "gauge", "Threads.", threads()),
+        ("process_threads gauge", "Threads.", threads()),
+        ("process_open_fds gauge", "Open file descriptors.", open_files()),
         (
-            "process_open_fds",
-            "gauge",
-            "Open file descriptors.",
-            open_files(),
-        ),
-        (
-            "process_max_fds",
-            "gauge",
-            "Open file descriptors allowed.",
+            "process_max_fds gauge",
+            "File descriptors allowed.",
             open_files_max(),
         ),
     ];
-    for (name, kind, help, value) in rows {
+    for (name_and_type, help, value) in rows {
+        let (name, _) = name_and_type.split_once(' ').expect("each row has a type");
         if let Some(value) = value {
-            line(text, name, kind, help, value);
+            writeln!(
+                text,
+                "# HELP {name} {help}\n# TYPE {name_and_type}\n{name} {value}\n"
+            )
+            .expect("writing to a string cannot fail");
         }
     }
 }
 
-fn line(text: &mut String, name: &str, kind: &str, help: &str, value: f64) {
-    let added = write!(
-        text,
-        "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n\n"
-    );
-    added.expect("a string takes any text");
-}
-
 fn cpu_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program stands in parentheses and may have spaces.
+    // The program's name is in parentheses and may contain spaces, so fields are counted after it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
-    Some((ticks(11)? + ticks(12)?) / TICKS)
-}
-
-fn status(name: &str) -> Option<f64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim_start_matches(':')
-        .split_whitespace()
-        .next()?
-        .parse()
-        .ok()
+    let user: f64 = fields.get(11)?.parse().ok()?;
+    let system: f64 = fields.get(12)?.parse().ok()?;
+    Some((user + system) / TICKS_PER_SECOND)
 }
 
 fn memory_bytes() -> Option<f64> {
-    status("VmRSS").map(|kibibytes| kibibytes * 1024.0)
+    let kibibytes = first_number("/proc/self/status", "VmRSS:")?;
+    Some(kibibytes * 1024.0)
 }
 
 fn threads() -> Option<f64> {
-    status("Threads")
+    first_number("/proc/self/status", "Threads:")
 }
 
 fn open_files() -> Option<f64> {
-    // One of them is the folder that is being read.
-    fs::read_dir("/proc/self/fd")
-        .ok()
-        .map(|files| files.count().saturating_sub(1) as f64)
+    let entries = fs::read_dir("/proc/self/fd").ok()?.count();
+    // One of them is the descriptor of this very directory.
+    Some(entries.saturating_sub(1) as f64)
 }
 
 fn open_files_max() -> Option<f64> {
-    let limits = fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"))?;
+    first_number("/proc/self/limits", "Max open files")
+}
+
+/// Returns the first word after `prefix` in the line of `file` that begins with it.
+fn first_number(file: &str, prefix: &str) -> Option<f64> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(prefix))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -102,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linux_tells_everything() {
+    fn linux_offers_every_value() {
         let mut text = String::new();
         write(&mut text, 5.0);
         let names = text

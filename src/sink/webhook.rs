@@ -90,7 +90,7 @@ impl WebhookOptions {
 #[derive(Debug)]
 pub struct Webhook {
     secret: SecretSource,
-    patience: RetryPolicy,
+    retry: RetryPolicy,
     sender: Sender,
     dead_letters: Option<AppendFile>,
     /// What ids of this life begin with.
@@ -152,7 +152,7 @@ impl Webhook {
         let dead_letters = options.dead_letters.as_ref().map(open).transpose()?;
         Ok(Webhook {
             secret: options.secret.clone(),
-            patience: RetryPolicy {
+            retry: RetryPolicy {
                 attempts: options.attempts.max(1),
                 retry_for: options.retry_for,
                 backoff_max: options.backoff_max,
@@ -223,11 +223,9 @@ impl Webhook {
             self.owed += lost;
             return Ok(());
         }
-        let chance = random()? as f64 / u64::MAX as f64;
-        let (attempts, since) = (message.attempts, message.since);
-        let pause = self
-            .patience
-            .pause(attempts, since, Instant::now(), asked, chance);
+        let random = (random()? >> 32) as u32;
+        let attempts = message.attempts;
+        let pause = self.retry.pause(attempts, message.since.elapsed(), asked, random);
         if let Some(after) = pause {
             self.held = Some(message);
             return Err(SubscriberError::Later { after, reason });

@@ -1,10 +1,5 @@
-//! The command of `tidings watch --exec`: run once per change, one run at a time.
-//!
-//! Owns the running command and the changes that wait for it, of which only the newest per resource is kept, so a slow
-//! command costs one entry per resource. Receives changes from the watch; how a run ended is said by whoever waits for
-//! it. It never decides that the watch ends.
+//! The command of `tidings watch --exec`, which runs once per change, one run at a time.
 
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -12,51 +7,49 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 
 use crate::client::ResourceChanged;
+use crate::client::latest_queue::LatestQueue;
 
-/// How long a command may take to end once it was asked to.
+/// The time that a command may take to end after SIGTERM.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Runs a command for each change.
 pub(super) struct Exec {
     command: Option<String>,
-    running: Option<(String, Child)>,
-    order: VecDeque<String>,
-    waiting: HashMap<String, ResourceChanged>,
+    running: Option<Run>,
+    /// Changes that wait for their run: only the newest per resource, so a slow command costs bounded memory.
+    waiting: LatestQueue<ResourceChanged>,
+}
+
+/// A command in progress, and the resource it runs for.
+struct Run {
+    uri: String,
+    child: Child,
 }
 
 impl Exec {
-    /// Runs `command` with `sh`; without one, nothing is ever run.
+    /// Runs `command` with `sh`; `None` runs nothing.
     pub(super) fn new(command: Option<String>) -> Exec {
         Exec {
             command,
             running: None,
-            order: VecDeque::new(),
-            waiting: HashMap::new(),
+            waiting: LatestQueue::new(),
         }
     }
 
-    /// Runs the command for `changed`, now or once it is its turn.
+    /// Runs the command for `changed`, now or after the runs before it.
     pub(super) fn push(&mut self, changed: &ResourceChanged) -> io::Result<()> {
         if self.command.is_none() {
             return Ok(());
         }
-        if self
-            .waiting
-            .insert(changed.uri.clone(), changed.clone())
-            .is_none()
-        {
-            self.order.push_back(changed.uri.clone());
-        }
+        self.waiting.push(&changed.uri, changed.clone());
         self.start()
     }
 
     fn start(&mut self) -> io::Result<()> {
-        if self.running.is_some() {
-            return Ok(());
-        }
-        let Some(changed) = self.order.pop_front().and_then(|uri| self.waiting.remove(&uri)) else {
+        let (None, Some(line)) = (&self.running, &self.command) else {
             return Ok(());
         };
-        let Some(line) = &self.command else {
+        let Some(changed) = self.waiting.try_next() else {
             return Ok(());
         };
         let mut command = Command::new("sh");
@@ -67,27 +60,31 @@ impl Exec {
             .env("TIDINGS_ROAD", changed.strategy.name())
             .stdin(Stdio::null())
             .kill_on_drop(true);
-        // Of its own group, so that what it started can be ended with it.
+        // In a process group of its own, so that the programs it started can be ended with it.
         #[cfg(unix)]
         command.process_group(0);
-        self.running = Some((changed.uri, command.spawn()?));
+        self.running = Some(Run {
+            uri: changed.uri,
+            child: command.spawn()?,
+        });
         Ok(())
     }
 
-    /// The resource of the run that ended, and how; never when nothing runs. The next run is started. May be cancelled.
+    /// Waits for the end of the current run and starts the next one; waits for ever if nothing runs. Cancel safe.
     pub(super) async fn ended(&mut self) -> io::Result<(String, ExitStatus)> {
-        let Some((_, child)) = &mut self.running else {
+        let Some(run) = &mut self.running else {
             return std::future::pending().await;
         };
-        let status = child.wait().await?;
-        let uri = self.running.take().map(|(uri, _)| uri).unwrap_or_default();
+        let status = run.child.wait().await?;
+        let uri = std::mem::take(&mut run.uri);
+        self.running = None;
         self.start()?;
         Ok((uri, status))
     }
 
-    /// Ends the run, if there is one, and what it started. What waits is not run any more.
+    /// Ends the current run and the programs it started. Waiting changes are dropped.
     pub(super) async fn close(self) {
-        let Some((_, mut child)) = self.running else {
+        let Some(Run { mut child, .. }) = self.running else {
             return;
         };
         let Some(id) = child.id() else {
@@ -103,8 +100,9 @@ impl Exec {
     }
 }
 
-/// Sends a signal to the group of the command. The shell knows how, and it is there: it runs the command.
+/// Sends a signal to the process group `id`.
 async fn signal_group(id: u32, name: &str) {
+    // Through the shell, which is present because it runs the command; the standard library cannot signal a group.
     let sent = Command::new("sh")
         .args(["-c", "kill -s \"$1\" -- \"-$2\"", "sh", name, &id.to_string()])
         .stderr(Stdio::null())
@@ -140,12 +138,21 @@ mod tests {
         std::fs::read_to_string(file).unwrap_or_default()
     }
 
+    /// Returns true if the process of this `/proc` file runs; a zombie does not.
+    fn is_alive(stat: &Path) -> bool {
+        let stat = written(stat);
+        !stat.is_empty() && !stat.contains(") Z ")
+    }
+
     #[tokio::test]
-    async fn changes_that_come_during_a_run_are_run_once_with_the_newest_of_each() {
+    async fn changes_during_a_run_run_once_per_resource() {
         let dir = tempfile::tempdir().unwrap();
-        let (log, gate) = (dir.path().join("log"), dir.path().join("gate"));
+        let log = dir.path().join("log");
+        let gate = dir.path().join("gate");
+        // The first run waits for the gate, so that the changes below come while it runs.
         let line = format!(
-            "while [ ! -e {gate} ]; do sleep 0.01; done; echo $TIDINGS_URI $TIDINGS_ETAG $TIDINGS_ROAD >>{log}; [ $TIDINGS_URI != demo://b ]",
+            "while [ ! -e {gate} ]; do sleep 0.01; done; echo $TIDINGS_URI $TIDINGS_ETAG $TIDINGS_ROAD >>{log}; \
+             [ $TIDINGS_URI != demo://b ]",
             gate = gate.display(),
             log = log.display()
         );
@@ -177,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn closing_ends_the_command_and_what_it_started() {
+    async fn close_ends_the_command_and_its_children() {
         let dir = tempfile::tempdir().unwrap();
         let pid = dir.path().join("pid");
         let line = format!("sleep 1000 & echo $! >{}; wait", pid.display());
@@ -191,13 +198,9 @@ mod tests {
         soon(started).await;
         soon(exec.close()).await;
         let id = written(&pid);
-        let alive = || {
-            let stat = written(&Path::new("/proc").join(id.trim()).join("stat"));
-            // One that nobody waits for yet has ended all the same.
-            !stat.is_empty() && !stat.contains(") Z ")
-        };
+        let stat = Path::new("/proc").join(id.trim()).join("stat");
         let gone = async {
-            while cfg!(target_os = "linux") && alive() {
+            while cfg!(target_os = "linux") && is_alive(&stat) {
                 tokio::task::yield_now().await;
             }
         };

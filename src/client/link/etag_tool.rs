@@ -1,9 +1,4 @@
-//! The requests to a server's etag tools: which it has, what they answer, and waiting for a change by one of them.
-//!
-//! Owns the names of the tools and the reading of their answers, which may stand in structured content or in a text.
-//! It remembers no etags; the task brings those it holds, and compares.
-
-use std::future::Future;
+//! The etag tools of a server: finding them, calling them, and reading their answers.
 
 use rmcp::RoleClient;
 use rmcp::model::{
@@ -12,33 +7,34 @@ use rmcp::model::{
 use rmcp::service::Peer;
 use serde_json::{Value, json};
 
-use super::{Link, LinkError, Refusal, or_refusal, within};
+use super::{Link, LinkError, Lost, Refusal, or_refusal, within};
 use crate::client::version::Version;
 
 const ONE: &str = "get_resource_etag";
 const MANY: &str = "get_resource_etags";
 const WAIT: &str = "wait_for_resource_change";
 
-/// How many resources are asked for with one call.
+/// The number of resources in one call.
 pub(in crate::client) const ITEMS_MAX: usize = 100;
 
-/// How long a server may wait for a change before it answers: less than an answer may take, and less than a subscription
-/// should wait for its turn at a server that answers one request at a time.
+/// The time that a call of [`WAIT`] may wait at the server: less than [`ANSWER_TIMEOUT`](super::ANSWER_TIMEOUT), and
+/// short enough that a subscription does not wait for long at a server that answers one request at a time.
 const WAIT_MILLIS: u64 = 20_000;
 
-/// How many pages of tools are looked through.
+/// The number of pages of `tools/list` that are read. A server that never ends its list is not followed further.
 const PAGES_MAX: usize = 20;
 
-/// Which etag tools a server has: one of the first two at least.
+/// The etag tools of a server: one of `one` and `many` at least.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::client) struct EtagTools {
     one: bool,
     many: bool,
+    /// The server can hold a request until a resource changes.
     pub(in crate::client) wait: bool,
 }
 
 impl EtagTools {
-    fn note(&mut self, name: &str) {
+    fn add(&mut self, name: &str) {
         match name {
             ONE => self.one = true,
             MANY => self.many = true,
@@ -49,20 +45,26 @@ impl EtagTools {
 }
 
 impl Link {
-    /// Looks which etag tools the server has.
+    /// Looks for etag tools in the server's list of tools.
+    ///
+    /// # Errors
+    /// The reason that the list could not be read; the server is then used without its tools.
     pub(in crate::client) async fn find_tools(&mut self) -> Result<(), String> {
-        let info = self.peer.peer_info();
-        if info.is_none_or(|info| info.capabilities.tools.is_none()) {
-            return Ok(());
+        match self.peer.peer_info() {
+            Some(info) if info.capabilities.tools.is_some() => {}
+            _ => return Ok(()),
         }
-        let (mut found, mut cursor) = (EtagTools::default(), None);
+        let mut found = EtagTools::default();
+        let mut cursor = None;
         for _ in 0..PAGES_MAX {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
             let listed = match within(self.peer.list_tools(Some(page))).await {
                 Ok(listed) => listed,
-                Err(LinkError::Refused(reason) | LinkError::Lost(reason)) => return Err(reason),
+                Err(LinkError::Refused(reason) | LinkError::Lost(Lost(reason))) => return Err(reason),
             };
-            listed.tools.iter().for_each(|tool| found.note(&tool.name));
+            for tool in &listed.tools {
+                found.add(&tool.name);
+            }
             cursor = listed.next_cursor;
             if cursor.is_none() {
                 break;
@@ -72,23 +74,23 @@ impl Link {
         Ok(())
     }
 
-    /// The etags of `uris`, in order, or why there is none.
+    /// Returns the etag of each of `uris`, in order.
     pub(super) async fn etags(
         &self,
         tools: &EtagTools,
         uris: &[String],
-    ) -> Result<Vec<Result<Version, Refusal>>, String> {
+    ) -> Result<Vec<Result<Version, Refusal>>, Lost> {
         let mut versions = Vec::with_capacity(uris.len());
         for uris in uris.chunks(ITEMS_MAX) {
             if tools.many && (uris.len() > 1 || !tools.one) {
-                match self.etags_together(uris).await {
+                match self.etags_in_one_call(uris).await {
                     Ok(together) => {
                         versions.extend(together.into_iter().map(Ok));
                         continue;
                     }
-                    // One that is unknown spoils the call for all.
+                    // One unknown URI fails the call for all, so each is asked for by itself below.
                     Err(LinkError::Refused(_)) => {}
-                    Err(LinkError::Lost(reason)) => return Err(reason),
+                    Err(LinkError::Lost(lost)) => return Err(lost),
                 }
             }
             for uri in uris {
@@ -101,129 +103,124 @@ impl Link {
 
     async fn etag(&self, tools: &EtagTools, uri: &str) -> Result<Version, LinkError> {
         if !tools.one {
-            let mut versions = self.etags_together(&[uri.to_owned()]).await?;
-            return versions.pop().ok_or_else(|| nonsense(MANY));
+            let mut versions = self.etags_in_one_call(&[uri.to_owned()]).await?;
+            return versions.pop().ok_or_else(|| no_etags(MANY));
         }
         let answer = call(self.peer.clone(), ONE, json!({ "uri": uri })).await?;
-        version_in(&answer).ok_or_else(|| nonsense(ONE))
+        version_in(&answer).ok_or_else(|| no_etags(ONE))
     }
 
-    async fn etags_together(&self, uris: &[String]) -> Result<Vec<Version>, LinkError> {
+    async fn etags_in_one_call(&self, uris: &[String]) -> Result<Vec<Version>, LinkError> {
         let items: Vec<Value> = uris.iter().map(|uri| json!({ "uri": uri })).collect();
         let answer = call(self.peer.clone(), MANY, json!({ "items": items })).await?;
-        versions_in(&answer, uris).ok_or_else(|| nonsense(MANY))
+        versions_in(&answer, uris).ok_or_else(|| no_etags(MANY))
     }
 
-    /// Waits at the server until one of `held`, resources and the etags they have, is at another version, or for a
-    /// while; answers the versions they have then. Dropping it cancels the request.
+    /// Waits at the server until one of `held`, resources with their etags, changes or [`WAIT_MILLIS`] have passed.
+    /// Returns their versions then. Dropping the future cancels the request.
     pub(in crate::client) fn wait_for_change(
         &self,
         held: &[(String, Option<String>)],
     ) -> impl Future<Output = Result<Vec<Version>, LinkError>> + Send + 'static {
-        let item = |(uri, etag): &(String, Option<String>)| json!({ "uri": uri, "client_etag": etag });
-        let items: Vec<Value> = held.iter().map(item).collect();
+        let mut items = Vec::with_capacity(held.len());
+        let mut uris = Vec::with_capacity(held.len());
+        for (uri, etag) in held {
+            items.push(json!({ "uri": uri, "client_etag": etag }));
+            uris.push(uri.clone());
+        }
         let arguments = json!({ "items": items, "timeout_ms": WAIT_MILLIS });
-        let uris: Vec<String> = held.iter().map(|(uri, _)| uri.clone()).collect();
         let peer = self.peer.clone();
         async move {
             let answer = call(peer, WAIT, arguments).await?;
-            versions_in(&answer, &uris).ok_or_else(|| nonsense(WAIT))
+            versions_in(&answer, &uris).ok_or_else(|| no_etags(WAIT))
         }
     }
 }
 
-/// Calls `tool` and reads its answer.
+/// Calls `tool` and returns the object that it answers.
 async fn call(peer: Peer<RoleClient>, tool: &'static str, arguments: Value) -> Result<Value, LinkError> {
     let mut request = CallToolRequestParams::new(tool);
     request.arguments = arguments.as_object().cloned();
     match within(peer.call_tool_once(request)).await? {
-        CallToolResponse::Complete(result) => answer_in(result, tool),
+        CallToolResponse::Complete(result) => object_in(result, tool),
         _ => Err(LinkError::Refused(format!(
             "{tool} wants input before it answers"
         ))),
     }
 }
 
-/// The object that a tool answered: its structured content, else its text.
-fn answer_in(result: CallToolResult, tool: &str) -> Result<Value, LinkError> {
+/// Returns the object in `result`: its structured content, or else its text read as JSON.
+fn object_in(result: CallToolResult, tool: &str) -> Result<Value, LinkError> {
     let text = result.content.iter().find_map(|block| match block {
-        ContentBlock::Text(text) => Some(text.text.clone()),
+        ContentBlock::Text(text) => Some(text.text.as_str()),
         _ => None,
     });
     if result.is_error == Some(true) {
-        let unnamed = || format!("{tool} failed without a word");
-        return Err(LinkError::Refused(text.unwrap_or_else(unnamed)));
+        return Err(LinkError::Refused(match text {
+            Some(text) => text.to_owned(),
+            None => format!("{tool} failed without a message"),
+        }));
     }
-    let parsed = || serde_json::from_str(&text?).ok();
-    let answer: Value = result
-        .structured_content
-        .filter(Value::is_object)
-        .or_else(parsed)
-        .ok_or_else(|| nonsense(tool))?;
-    // Some libraries wrap what a function returned.
+    let answer: Value = match (result.structured_content, text) {
+        (Some(structured @ Value::Object(_)), _) => structured,
+        (_, Some(text)) => serde_json::from_str(text).map_err(|_| no_etags(tool))?,
+        (_, None) => return Err(no_etags(tool)),
+    };
+    // Some libraries wrap the value that a function returned.
     Ok(match answer.get("result") {
         Some(inner) if inner.is_object() => inner.clone(),
         _ => answer,
     })
 }
 
-fn nonsense(tool: &str) -> LinkError {
+fn no_etags(tool: &str) -> LinkError {
     LinkError::Refused(format!("{tool} does not answer with etags"))
 }
 
-fn version_in(verdict: &Value) -> Option<Version> {
+fn version_in(item: &Value) -> Option<Version> {
     Some(Version {
-        etag: Some(verdict.get("etag_encoded")?.as_str()?.to_owned()),
+        etag: Some(item.get("etag_encoded")?.as_str()?.to_owned()),
         digest: None,
     })
 }
 
-/// The versions of all of `uris`, in order, whatever order the answer has.
+/// Returns the versions of `uris`, in order; `None` if one is missing. The answer may list them in any order.
 fn versions_in(answer: &Value, uris: &[String]) -> Option<Vec<Version>> {
     let items = answer.get("items")?.as_array()?;
-    let of = |uri: &String| {
-        items
-            .iter()
-            .find(|item| item["uri"] == uri.as_str())
-            .and_then(version_in)
-    };
-    uris.iter().map(of).collect()
+    let mut versions = Vec::with_capacity(uris.len());
+    for uri in uris {
+        let item = items.iter().find(|item| item["uri"] == uri.as_str())?;
+        versions.push(version_in(item)?);
+    }
+    Some(versions)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn uris(uris: &[&str]) -> Vec<String> {
-        uris.iter().map(|uri| (*uri).to_owned()).collect()
-    }
-
     #[test]
-    fn etags_are_found_by_the_name_of_the_resource() {
+    fn etags_are_found_by_uri() {
         let answer = json!({ "items": [
             { "uri": "demo://b", "etag_encoded": "v2-1" },
             { "uri": "demo://a", "etag_encoded": "v1-1" },
         ] });
-        let etags = |names: &[&str]| {
-            let versions = versions_in(&answer, &uris(names))?;
-            versions
-                .into_iter()
-                .map(|version| version.etag)
-                .collect::<Option<Vec<_>>>()
-        };
-        assert_eq!(etags(&["demo://a", "demo://b"]).unwrap(), ["v1-1", "v2-1"]);
-        assert_eq!(etags(&["demo://a", "demo://c"]), None);
+        let [a, b, c] = ["demo://a", "demo://b", "demo://c"].map(str::to_owned);
+        let versions = versions_in(&answer, &[a.clone(), b]).unwrap();
+        let etags: Vec<_> = versions.iter().map(|version| version.etag.as_deref()).collect();
+        assert_eq!(etags, [Some("v1-1"), Some("v2-1")]);
+        assert_eq!(versions_in(&answer, &[a, c]), None);
     }
 
     #[test]
-    fn an_answer_may_be_structured_wrapped_or_a_text() {
+    fn answer_may_be_structured_wrapped_or_text() {
         let plain = json!({ "etag_encoded": "v1-1" });
         for result in [
             CallToolResult::structured(plain.clone()),
             CallToolResult::structured(json!({ "result": plain })),
             CallToolResult::success(vec![ContentBlock::text(plain.to_string())]),
         ] {
-            assert_eq!(answer_in(result, ONE).unwrap(), plain);
+            assert_eq!(object_in(result, ONE).unwrap(), plain);
         }
         for (result, expected) in [
             (
@@ -235,7 +232,7 @@ mod tests {
                 "get_resource_etag does not answer with etags",
             ),
         ] {
-            let Err(LinkError::Refused(reason)) = answer_in(result, ONE) else {
+            let Err(LinkError::Refused(reason)) = object_in(result, ONE) else {
                 panic!("{expected}");
             };
             assert_eq!(reason, expected);

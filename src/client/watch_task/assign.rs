@@ -1,78 +1,86 @@
-//! The task's choice of strategies: for each resource the best one that the server offers, keeps and takes it on.
+//! The choice of strategies: each resource gets the best one that the server offers, honours, and accepts for it.
 //!
-//! Owns the order in which strategies are tried, and the step down after a broken promise. A resource may be on another strategy
-//! than the rest, as when a listen stream leaves it out. Steps are reported; what to do on a strategy is decided in `look`.
+//! A resource may thus use another strategy than the rest, for example when a listen stream leaves it out.
 
 use tokio::time::Instant;
 
 use super::{Link, Lost, Refusal, Version, WatchStrategy, WatchTask, random};
 use crate::client::WatchEvent;
 
-/// Where a resource found its place.
+/// A strategy that accepts a resource.
 pub(super) struct Assignment {
     pub(super) uri: String,
     pub(super) strategy: WatchStrategy,
-    /// What it is at.
+    /// The version when the strategy began.
     pub(super) version: Version,
-    /// The best strategy of the server, and why it did not take this resource.
+    /// The best strategy of the server and the reason it refused this resource, if it did.
     refused: Option<(WatchStrategy, String)>,
 }
 
+/// A resource without a strategy so far.
+struct Unassigned {
+    refusal: Refusal,
+    /// The first strategy that refused it, and the reason.
+    first: Option<(WatchStrategy, String)>,
+}
+
 impl WatchTask {
-    /// The strategies that may be taken, the best first.
+    /// Returns the strategies that may be used, best first.
     fn strategies(&self, link: &Link) -> Vec<WatchStrategy> {
-        let allowed = |strategy: &WatchStrategy| match self.options.strategy {
-            Some(only) => *strategy == only,
-            None => *strategy >= self.floor && link.offers(*strategy),
-        };
-        WatchStrategy::ALL.into_iter().filter(allowed).collect()
+        if let Some(only) = self.options.strategy {
+            return vec![only];
+        }
+        let mut strategies = WatchStrategy::ALL.to_vec();
+        strategies.retain(|strategy| *strategy >= self.best_allowed && link.offers(*strategy));
+        strategies
     }
 
-    /// The best strategy that may be taken.
+    /// Returns the best strategy that may be used.
     pub(in crate::client) fn best_strategy(&self, link: &Link) -> WatchStrategy {
-        self.strategies(link)
-            .first()
-            .copied()
-            .unwrap_or(WatchStrategy::ReadAndHash)
+        match self.strategies(link).first() {
+            Some(best) => *best,
+            None => WatchStrategy::ReadAndHash,
+        }
     }
 
-    /// Finds the best strategy for each of `uris`; answers those that found one, and those that none takes.
+    /// Finds the best strategy for each of `uris`. Returns the assignments and the resources that all refuse.
     pub(super) async fn assign(
         &mut self,
         link: &mut Link,
         uris: Vec<String>,
     ) -> Result<(Vec<Assignment>, Vec<Refusal>), Lost> {
-        let mut placed = Vec::new();
-        let mut left: Vec<(Refusal, Option<(WatchStrategy, String)>)> = uris
-            .into_iter()
-            .map(|uri| (Refusal::new(&uri, "the server offers no strategy to it"), None))
-            .collect();
+        let mut assigned = Vec::new();
+        let mut left = Vec::with_capacity(uris.len());
+        for uri in uris {
+            let refusal = Refusal::new(&uri, "the server offers no strategy to it");
+            left.push(Unassigned { refusal, first: None });
+        }
         for strategy in self.strategies(link) {
             if left.is_empty() {
                 break;
             }
-            let tried: Vec<String> = left.iter().map(|(refusal, _)| refusal.uri.clone()).collect();
-            let outcomes = self.try_strategy(link, strategy, &tried).await?;
-            let before = std::mem::take(&mut left);
-            for ((Refusal { uri, .. }, refused), outcome) in before.into_iter().zip(outcomes) {
+            let uris: Vec<String> = left.iter().map(|one| one.refusal.uri.clone()).collect();
+            let outcomes = self.try_strategy(link, strategy, &uris).await?;
+            let tried = std::mem::take(&mut left);
+            for (Unassigned { refusal, first }, outcome) in std::iter::zip(tried, outcomes) {
                 match outcome {
-                    Ok(version) => placed.push(Assignment {
-                        uri,
+                    Ok(version) => assigned.push(Assignment {
+                        uri: refusal.uri,
                         strategy,
                         version,
-                        refused,
+                        refused: first,
                     }),
                     Err(refusal) => {
-                        let refused = refused.or_else(|| Some((strategy, refusal.reason.clone())));
-                        left.push((refusal, refused));
+                        let first = first.or_else(|| Some((strategy, refusal.reason.clone())));
+                        left.push(Unassigned { refusal, first });
                     }
                 }
             }
         }
-        Ok((placed, left.into_iter().map(|(refusal, _)| refusal).collect()))
+        Ok((assigned, left.into_iter().map(|one| one.refusal).collect()))
     }
 
-    /// What comes of `strategy` for each of `uris`, in order.
+    /// Tries `strategy` for each of `uris`. Returns their versions or refusals, in order.
     async fn try_strategy(
         &mut self,
         link: &mut Link,
@@ -80,116 +88,112 @@ impl WatchTask {
         uris: &[String],
     ) -> Result<Vec<Result<Version, Refusal>>, Lost> {
         if !strategy.is_push() {
-            return Ok(link.versions(uris, strategy).await?);
+            return link.versions(uris, strategy).await;
         }
-        let mut held = self.reported.on(WatchStrategy::is_push);
+        let mut held = self.reported.present(WatchStrategy::is_push);
         held.retain(|uri| !uris.contains(uri));
-        // Told of changes first and asked afterwards, so that no change falls between.
+        // Subscribe first and read afterwards: a change in between is notified, read, or both, but never missed.
         let refusals = link.watch(&held, uris).await?;
         let mut outcomes = Vec::with_capacity(uris.len());
-        let mut unread = Vec::new();
+        let mut unreadable = Vec::new();
         for uri in uris {
-            let refusal = refusals.iter().find(|refusal| refusal.uri == *uri);
-            if let Some(refusal) = refusal {
+            if let Some(refusal) = refusals.iter().find(|refusal| refusal.uri == *uri) {
                 outcomes.push(Err(Refusal::new(uri, &*refusal.reason)));
                 continue;
             }
-            let mut versions = link.versions(std::slice::from_ref(uri), strategy).await?;
-            let outcome = versions
-                .pop()
-                .unwrap_or_else(|| Err(Refusal::new(uri, "no answer")));
-            if outcome.is_err() {
-                unread.push(uri.clone());
-            } else {
+            let outcome = link.version(uri, strategy).await?;
+            if outcome.is_ok() {
                 held.push(uri.clone());
+            } else {
+                unreadable.push(uri.clone());
             }
             outcomes.push(outcome);
         }
-        if !unread.is_empty() {
-            link.unwatch(&held, &unread).await?;
+        if !unreadable.is_empty() {
+            link.unwatch(&held, &unreadable).await?;
         }
         Ok(outcomes)
     }
 
-    /// Finds strategies for `uris`, which are watched already, and reports what changed meanwhile or is missing.
-    pub(super) async fn replace(&mut self, link: &mut Link, uris: Vec<String>) -> Result<(), Lost> {
-        let (placed, refusals) = self.assign(link, uris).await?;
-        let (mut again, settled): (Vec<Assignment>, Vec<Assignment>) =
-            placed.into_iter().partition(|placed| {
-                let before = self.reported.strategy(&placed.uri);
-                placed
-                    .refused
-                    .as_ref()
-                    .is_some_and(|(strategy, _)| before == Some(*strategy))
-            });
-        settled.iter().for_each(|placed| self.put(placed));
-        for placed in &mut again {
-            // It may have come back between the refusal of one strategy and the answer of the next.
-            if let Some((strategy, _)) = placed.refused
-                && let [Ok(version)] = &self
-                    .try_strategy(link, strategy, std::slice::from_ref(&placed.uri))
-                    .await?[..]
-            {
-                (placed.strategy, placed.version, placed.refused) = (strategy, version.clone(), None);
+    /// Assigns strategies again to `uris`, which are watched already. Reports those that changed or are missing.
+    pub(super) async fn reassign(&mut self, link: &mut Link, uris: Vec<String>) -> Result<(), Lost> {
+        let (assigned, refusals) = self.assign(link, uris).await?;
+        let mut again = Vec::new();
+        for assignment in assigned {
+            let before = self.reported.strategy(&assignment.uri);
+            match &assignment.refused {
+                // Settle the others first, so that `try_strategy` below sees them as held.
+                Some((refused, _)) if before == Some(*refused) => again.push(assignment),
+                _ => self.apply(&assignment),
             }
-            self.put(placed);
         }
-        refusals.into_iter().for_each(|refusal| self.miss(refusal));
+        for mut assignment in again {
+            // The resource may have come back between the refusal of its own strategy and the answer of the next one.
+            // Trying its own once more avoids a needless step down.
+            if let Some((refused, _)) = assignment.refused {
+                let uri = std::slice::from_ref(&assignment.uri);
+                let mut outcomes = self.try_strategy(link, refused, uri).await?;
+                if let Some(Ok(version)) = outcomes.pop() {
+                    assignment.strategy = refused;
+                    assignment.version = version;
+                    assignment.refused = None;
+                }
+            }
+            self.apply(&assignment);
+        }
+        for refusal in refusals {
+            self.report_missing(refusal);
+        }
         Ok(())
     }
 
-    /// Notes where a resource that is watched already found its place, and reports it when it changed.
-    fn put(&mut self, placed: &Assignment) {
-        let before = self.reported.put_on(&placed.uri, placed.strategy);
-        if self.reported.compared(&placed.uri, placed.version.clone()) {
-            self.report(&placed.uri);
-        }
-        self.settle(placed, before);
+    /// Puts a watched resource on its strategy, and reports it if its version is new.
+    fn apply(&mut self, assignment: &Assignment) {
+        let before = self.reported.set_strategy(&assignment.uri, assignment.strategy);
+        self.polled(&assignment.uri, assignment.version.clone());
+        self.begin_strategy(assignment, before);
     }
 
-    /// Says when a resource that found its place is looked at, and reports when it is another strategy than `before` and
-    /// than the server's best.
-    pub(super) fn settle(&mut self, placed: &Assignment, before: Option<WatchStrategy>) {
-        self.waiting = None;
+    /// Schedules the first poll of an assigned resource. Reports a step down, unless the resource was on that strategy
+    /// `before`.
+    pub(super) fn begin_strategy(&mut self, assignment: &Assignment, before: Option<WatchStrategy>) {
+        let Assignment { uri, strategy, .. } = assignment;
+        self.long_poll.cancel();
         let now = Instant::now().into_std();
-        if placed.strategy.is_push() {
-            self.schedule
-                .verify(&placed.uri, now, self.options.verify_first, random());
+        if strategy.is_push() {
+            let wait = self.options.verify_first;
+            self.schedule.verify(uri, now, wait, random());
         } else {
-            // What waits at the server is scheduled by `arm` where that fails.
-            self.schedule
-                .poll(&placed.uri, now, true, &self.options, random());
+            // A long poll that takes over removes this entry again.
+            self.schedule.poll(uri, now, true, random());
         }
-        if let Some((from, reason)) = &placed.refused
-            && before != Some(placed.strategy)
+        if let Some((from, reason)) = &assignment.refused
+            && before != Some(*strategy)
         {
             let stepped = WatchEvent::SteppedDown {
-                uri: Some(placed.uri.clone()),
+                uri: Some(uri.clone()),
                 from: *from,
-                to: placed.strategy,
+                to: *strategy,
                 reason: reason.clone(),
             };
-            self.feed.push(&format!("\0road {}", placed.uri), stepped);
+            self.events.push(&format!("\0strategy {uri}"), stepped);
         }
     }
 
-    /// Gives up the strategy on which the server kept silent about a change, for everything that is watched.
+    /// Gives up the push strategy for all resources, because the server did not notify a change.
     pub(super) async fn step_down(&mut self, link: &mut Link, reason: String) -> Result<(), Lost> {
         let from = self.best_strategy(link);
-        let uris = self.reported.on(WatchStrategy::is_push);
+        let uris = self.reported.present(WatchStrategy::is_push);
         link.unwatch(&[], &uris).await?;
-        self.floor = WatchStrategy::ALL
-            .into_iter()
-            .find(|strategy| *strategy > from)
-            .unwrap_or(WatchStrategy::ReadAndHash);
-        let to = self.best_strategy(link);
+        let worse = WatchStrategy::ALL.into_iter().find(|strategy| *strategy > from);
+        self.best_allowed = worse.unwrap_or(WatchStrategy::ReadAndHash);
         let stepped = WatchEvent::SteppedDown {
             uri: None,
             from,
-            to,
+            to: self.best_strategy(link),
             reason,
         };
-        self.feed.push("\0road", stepped);
-        self.replace(link, uris).await
+        self.events.push("\0strategy", stepped);
+        self.reassign(link, uris).await
     }
 }

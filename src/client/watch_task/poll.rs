@@ -1,162 +1,200 @@
-//! The task's questions: on a timer where the server has to be asked, and to verify that it tells where it should.
-//!
-//! Owns what an answer leads to: a report, the next question, or the end of trust in a strategy. When to ask is decided in
-//! `checks`. One question may wait at the server itself; it is asked anew whenever what it waits for has changed.
+//! Polls: on a timer for the strategies that need it, as a long poll where the server supports it, and as checks that the
+//! server sends a notification for every change.
 
-use std::future::Future;
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Link, LinkError, Lost, Refusal, Version, WatchStrategy, WatchTask, random};
+use super::{Link, LinkError, Lost, Version, WatchStrategy, WatchTask, random};
 use crate::client::link::ITEMS_MAX;
 use crate::client::poll_schedule::PollReason;
 
-/// How long at least lies between two questions that wait at the server.
-const WAIT_REST: Duration = Duration::from_millis(50);
+/// The pause between two long polls, which bounds the load of a resource that changes all the time.
+const LONG_POLL_PAUSE: Duration = Duration::from_millis(50);
 
-/// An answer that is quicker than this and tells of nothing was no waiting.
-const WAITED: Duration = Duration::from_secs(1);
+/// A long poll that returns sooner than this without a change did not wait.
+const WAITED_MIN: Duration = Duration::from_secs(1);
 
-/// How often in a row a server may refuse to wait before it is asked on a timer instead.
-const WAIT_REFUSALS_MAX: u32 = 2;
+/// The number of consecutive refusals after which the server is polled on a timer instead.
+const REFUSALS_MAX: u32 = 2;
 
-/// A question that waits at the server.
-pub(super) struct Waiting {
+/// The long poll of the etag strategy, by which one request waits at the server for a change of any resource.
+pub(super) struct LongPoll {
+    pending: Option<PendingPoll>,
+    /// The earliest time of the next request.
+    next_at: Instant,
+    /// The pause after a request that did not wait.
+    pause: Duration,
+    /// The number of consecutive refusals.
+    refusals: u32,
+    /// True after a refusal, until each resource was polled by itself.
+    suspended: bool,
+}
+
+/// A long poll that was sent.
+struct PendingPoll {
     uris: Vec<String>,
     asked: Instant,
     answer: Pin<Box<dyn Future<Output = Result<Vec<Version>, LinkError>> + Send>>,
 }
 
-/// The answer to the question that waits; never where there is none.
-pub(super) async fn answer(waiting: &mut Option<Waiting>) -> Result<Vec<Version>, LinkError> {
-    match waiting {
-        Some(waiting) => waiting.answer.as_mut().await,
-        None => std::future::pending().await,
+impl LongPoll {
+    pub(super) fn new(pause: Duration) -> LongPoll {
+        LongPoll {
+            pending: None,
+            next_at: Instant::now(),
+            pause,
+            refusals: 0,
+            suspended: false,
+        }
+    }
+
+    /// Waits for the answer; for ever if nothing is pending. Cancel safe.
+    pub(super) async fn answer(&mut self) -> Result<Vec<Version>, LinkError> {
+        match &mut self.pending {
+            Some(pending) => pending.answer.as_mut().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Cancels the pending request, because the resources or their etags have changed.
+    pub(super) fn cancel(&mut self) {
+        self.pending = None;
+    }
+
+    /// Forgets the refusals of the last connection.
+    pub(super) fn reconnected(&mut self) {
+        self.refusals = 0;
+        self.suspended = false;
     }
 }
 
 impl WatchTask {
-    /// Has a question wait at the server, where it can be; otherwise sees to it that each resource has its turn.
-    pub(super) fn arm(&mut self, link: &Link) {
-        if self.waiting.is_some() {
+    /// Sends a long poll if there is none and the server supports it, or else makes sure that each resource of the etag
+    /// strategy is scheduled.
+    pub(super) fn start_long_poll(&mut self, link: &Link) {
+        if self.long_poll.pending.is_some() {
             return;
         }
-        let uris = self.reported.on(|strategy| strategy == WatchStrategy::EtagTool);
+        let uris = self
+            .reported
+            .present(|strategy| strategy == WatchStrategy::EtagTool);
         if uris.is_empty() {
             return;
         }
-        let can_wait = link.tools.is_some_and(|tools| tools.wait);
-        if !can_wait || uris.len() > ITEMS_MAX || self.wait_held {
+        let supported = match link.tools {
+            Some(tools) => tools.wait && uris.len() <= ITEMS_MAX && !self.long_poll.suspended,
+            None => false,
+        };
+        if !supported {
             let now = Instant::now().into_std();
             for uri in &uris {
                 if !self.schedule.contains(uri) {
-                    self.schedule.poll(uri, now, true, &self.options, random());
+                    self.schedule.poll(uri, now, true, random());
                 }
             }
             return;
         }
-        uris.iter().for_each(|uri| self.schedule.forget(uri));
-        let etag = |uri: &String| {
-            self.reported
-                .known(uri)
-                .and_then(|(version, _)| version.etag.clone())
-        };
-        let held: Vec<_> = uris.iter().map(|uri| (uri.clone(), etag(uri))).collect();
-        let (asked, question) = (self.wait_pace.0, link.wait_for_change(&held));
-        let answer = Box::pin(async move {
-            tokio::time::sleep_until(asked).await;
-            question.await
-        });
-        self.waiting = Some(Waiting {
+        let mut held = Vec::with_capacity(uris.len());
+        for uri in &uris {
+            self.schedule.forget(uri);
+            let etag = match self.reported.known(uri) {
+                Some((version, _)) => version.etag.clone(),
+                None => None,
+            };
+            held.push((uri.clone(), etag));
+        }
+        let next_at = self.long_poll.next_at;
+        let request = link.wait_for_change(&held);
+        self.long_poll.pending = Some(PendingPoll {
             uris,
-            asked: asked.max(Instant::now()),
-            answer,
+            asked: next_at.max(Instant::now()),
+            answer: Box::pin(async move {
+                tokio::time::sleep_until(next_at).await;
+                request.await
+            }),
         });
     }
 
-    /// Notes what a question answered that had waited at the server.
-    pub(super) fn waited(
+    /// Takes in the answer of the long poll.
+    pub(super) fn finish_long_poll(
         &mut self,
         link: &mut Link,
         outcome: Result<Vec<Version>, LinkError>,
     ) -> Result<(), Lost> {
-        let Some(Waiting { uris, asked, .. }) = self.waiting.take() else {
+        let Some(PendingPoll { uris, asked, .. }) = self.long_poll.pending.take() else {
             return Ok(());
         };
-        let now = Instant::now();
         match outcome {
-            Err(LinkError::Lost(reason)) => return Err(Lost(reason)),
+            Err(LinkError::Lost(lost)) => return Err(lost),
             Err(LinkError::Refused(reason)) => {
-                // One of them may be gone: asking for each finds out, and then it may wait again.
+                // One resource may be gone. Polling each by itself finds out which; then a long poll may work again.
                 tracing::debug!(reason, "the server does not wait for a change");
-                self.wait_held = true;
-                self.wait_refusals += 1;
-                if self.wait_refusals >= WAIT_REFUSALS_MAX
+                self.long_poll.suspended = true;
+                self.long_poll.refusals += 1;
+                if self.long_poll.refusals >= REFUSALS_MAX
                     && let Some(tools) = &mut link.tools
                 {
                     tools.wait = false;
                 }
             }
             Ok(versions) => {
-                self.wait_refusals = 0;
+                self.long_poll.refusals = 0;
                 let mut changed = false;
-                for (uri, version) in uris.iter().zip(versions) {
-                    changed |= self.compared(uri, version);
+                for (uri, version) in std::iter::zip(&uris, versions) {
+                    changed |= self.polled(uri, version);
                 }
-                let waited = changed || asked.elapsed() >= WAITED;
-                let rest = if waited { WAIT_REST } else { self.wait_pace.1 };
-                let slower = self.options.slower(self.wait_pace.1);
-                let next = if waited { self.options.poll_first } else { slower };
-                self.wait_pace = (now + rest, next);
+                let pause = self.long_poll.pause;
+                if changed || asked.elapsed() >= WAITED_MIN {
+                    self.long_poll.next_at = Instant::now() + LONG_POLL_PAUSE;
+                    self.long_poll.pause = self.options.poll_first;
+                } else {
+                    // The server answers at once, so it is asked less and less often.
+                    self.long_poll.next_at = Instant::now() + pause;
+                    self.long_poll.pause = self.options.slower(pause);
+                }
             }
         }
         Ok(())
     }
 
-    /// Reports `uri` when it is at another version; whether it is.
-    fn compared(&mut self, uri: &str, version: Version) -> bool {
-        let changed = self.reported.compared(uri, version);
-        if changed {
-            self.report(uri);
-        }
-        changed
-    }
-
-    /// Asks for everything that is due.
+    /// Polls every resource that is due.
     pub(super) async fn poll_due(&mut self, link: &mut Link) -> Result<(), Lost> {
         let now = Instant::now().into_std();
-        let mut due = self.schedule.take_due(now, self.options.poll_max);
-        let tooled =
-            |task: &WatchTask, uri: &str| task.reported.strategy(uri) == Some(WatchStrategy::EtagTool);
-        if due.iter().any(|(uri, _)| tooled(self, uri)) {
-            // Each is asked for by itself now, which finds out what may have spoiled the question that waits.
-            self.wait_held = false;
-            // One call asks for all of them.
-            due.retain(|(uri, _)| !tooled(self, uri));
-            let tooled = self.reported.on(|strategy| strategy == WatchStrategy::EtagTool);
-            due.extend(tooled.into_iter().map(|uri| (uri, PollReason::Poll)));
+        let mut by_strategy: BTreeMap<WatchStrategy, Vec<(String, PollReason)>> = BTreeMap::new();
+        for (uri, reason) in self.schedule.take_due(now, self.options.poll_max) {
+            if let Some(strategy) = self.reported.strategy(&uri) {
+                by_strategy.entry(strategy).or_default().push((uri, reason));
+            }
         }
-        // The same for all, so that what was verified together stays together.
+        if let Some(due) = by_strategy.get_mut(&WatchStrategy::EtagTool) {
+            // This finds the resource that may have caused the refusal of a long poll, so the next one may work.
+            self.long_poll.suspended = false;
+            // One call serves all, so those that are not due yet are polled too.
+            let uris = self
+                .reported
+                .present(|strategy| strategy == WatchStrategy::EtagTool);
+            *due = uris.into_iter().map(|uri| (uri, PollReason::Poll)).collect();
+        }
+        // One random number for all, so that resources that were checked together stay together.
         let random = random();
         let mut silent = None;
-        for strategy in WatchStrategy::ALL {
-            let on = |(uri, _): &&(String, PollReason)| self.reported.strategy(uri) == Some(strategy);
-            let due: Vec<(String, PollReason)> = due.iter().filter(on).cloned().collect();
-            if due.is_empty() {
-                continue;
-            }
+        for (strategy, due) in by_strategy {
             let uris: Vec<String> = due.iter().map(|(uri, _)| uri.clone()).collect();
             let versions = link.versions(&uris, strategy).await?;
-            for ((uri, why), version) in due.into_iter().zip(versions) {
+            for ((uri, reason), version) in std::iter::zip(due, versions) {
                 match version {
                     Ok(version) => {
-                        if self.answered(&uri, why, version, random) {
+                        if self.answered(&uri, reason, version, random) {
                             silent = Some(uri);
                         }
                     }
-                    Err(refusal) => self.went_missing(refusal),
+                    Err(refusal) => {
+                        self.report_missing(refusal);
+                        self.schedule_retry();
+                    }
                 }
             }
         }
@@ -169,35 +207,30 @@ impl WatchTask {
         }
     }
 
-    /// Notes an answer; whether it proves that the server kept silent about a change.
-    fn answered(&mut self, uri: &str, why: PollReason, version: Version, random: u32) -> bool {
+    /// Takes in the answer to a poll and schedules the next one. Returns true if it proves that the server did not send
+    /// a notification.
+    fn answered(&mut self, uri: &str, reason: PollReason, version: Version, random: u32) -> bool {
         let now = Instant::now();
-        let differs = self.reported.surely_differs(uri, &version) == Some(true);
-        let forced = self.options.strategy.is_some();
-        match why {
+        let differs = self.reported.differs(uri, &version);
+        let only_strategy = self.options.strategy.is_some();
+        match reason {
             PollReason::Verify if differs => {
+                // The notification may be on its way, so it gets some more time.
                 let at = now + self.options.verify_grace;
                 self.schedule.suspect(uri, at.into_std());
-                return false;
             }
-            // The step down compares and reports.
-            PollReason::Suspicion if differs && !forced => return true,
+            // The step down compares versions itself and reports the change then.
+            PollReason::Suspicion if differs && !only_strategy => return true,
             PollReason::Suspicion | PollReason::Verify | PollReason::Notice => {
                 let every = self.options.verify_every;
-                self.compared(uri, version);
+                self.polled(uri, version);
                 self.schedule.verify(uri, now.into_std(), every, random);
             }
             PollReason::Poll => {
-                let changed = self.compared(uri, version);
-                self.schedule
-                    .poll(uri, now.into_std(), changed, &self.options, random);
+                let changed = self.polled(uri, version);
+                self.schedule.poll(uri, now.into_std(), changed, random);
             }
         }
         false
-    }
-
-    fn went_missing(&mut self, refusal: Refusal) {
-        self.miss(refusal);
-        self.schedule_retry();
     }
 }

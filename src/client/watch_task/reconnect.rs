@@ -1,17 +1,17 @@
-//! The task after a loss: it waits, connects again, and asks for what is missing.
-//!
-//! Owns the waits between attempts. Commands that come meanwhile are answered as far as that needs no connection; what
-//! changed meanwhile is found out by comparing versions.
+//! The time without a connection: the waits, the new connection, and the comparison of versions after it.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{CONNECTION, Command, Link, Lost, PING_EVERY, Refusal, WatchError, WatchTask, random};
+use super::{
+    CONNECTION, Command, Link, Lost, PING_EVERY, Refusal, WatchError, WatchTask, random, send_reply,
+};
 use crate::client::{WatchEvent, handshake};
 
 impl WatchTask {
-    /// Tries until there is a connection on which everything is watched that can be; none when the watcher is gone.
+    /// Connects again, however long that takes, and watches the resources on the new connection. Returns `None` once the
+    /// watcher is dropped.
     pub(super) async fn reconnect(&mut self, mut reason: String) -> Option<Link> {
         loop {
             let wait = self.backoff.next(random());
@@ -19,7 +19,7 @@ impl WatchTask {
                 reason: reason.clone(),
                 retry_in: wait,
             };
-            self.feed.push(CONNECTION, lost);
+            self.events.push(CONNECTION, lost);
             if !self.wait(wait, &reason).await {
                 return None;
             }
@@ -30,7 +30,7 @@ impl WatchTask {
         }
     }
 
-    /// Waits, and meanwhile answers what can be answered without a connection; whether the watcher is still there.
+    /// Waits and meanwhile executes the commands that need no connection. Returns false if the watcher is dropped.
     async fn wait(&mut self, time: Duration, reason: &str) -> bool {
         let end = Instant::now() + time;
         loop {
@@ -41,12 +41,12 @@ impl WatchTask {
             };
             match command {
                 None => return false,
-                Some(Command::Subscribe(_, answer)) => {
-                    drop(answer.send(Err(WatchError::Disconnected(reason.to_owned()))));
+                Some(Command::Subscribe(_, reply)) => {
+                    send_reply(reply, Err(WatchError::Disconnected(reason.to_owned())));
                 }
-                Some(Command::Unsubscribe(uri, answer)) => {
+                Some(Command::Unsubscribe(uri, reply)) => {
                     self.forget(&uri);
-                    drop(answer.send(Ok(())));
+                    send_reply(reply, Ok(()));
                 }
             }
         }
@@ -58,14 +58,13 @@ impl WatchTask {
         self.ping_at = Instant::now() + PING_EVERY;
         self.retry = None;
         self.schedule.clear();
-        self.wait_refusals = 0;
-        self.wait_held = false;
+        self.long_poll.reconnected();
         self.reported.reconnected();
         let restored = WatchEvent::Restored {
             revision: link.revision.clone(),
             strategy: self.best_strategy(&link),
         };
-        self.feed.push(CONNECTION, restored);
+        self.events.push(CONNECTION, restored);
         match self.resubscribe(&mut link).await {
             Ok(()) => Ok(link),
             Err(lost) => {
@@ -75,52 +74,50 @@ impl WatchTask {
         }
     }
 
-    /// Puts everything that is watched but missing on a strategy, and reports what changed meanwhile.
+    /// Assigns a strategy to every watched resource that has none now, and reports those that changed.
     pub(super) async fn resubscribe(&mut self, link: &mut Link) -> Result<(), Lost> {
-        let missing = self.reported.absent();
-        self.replace(link, missing).await?;
+        let absent = self.reported.absent();
+        self.reassign(link, absent).await?;
         self.schedule_retry();
         Ok(())
     }
 
-    /// Asks for `uris` and reports those that are not at the version last reported.
+    /// Polls `uris` after a gap in the notifications, and reports those that changed.
     pub(super) async fn compare(&mut self, link: &mut Link, uris: Vec<String>) -> Result<(), Lost> {
         for uri in uris {
-            let strategy = self.best_strategy(link);
-            let versions = link.versions(std::slice::from_ref(&uri), strategy).await?;
-            match versions.into_iter().next() {
-                Some(Ok(version)) => {
-                    if self.reported.compared(&uri, version) {
-                        self.report(&uri);
-                    }
+            match link.version(&uri, self.best_strategy(link)).await? {
+                Ok(version) => {
+                    self.polled(&uri, version);
                     let now = Instant::now().into_std();
-                    self.schedule
-                        .verify(&uri, now, self.options.verify_first, random());
+                    let wait = self.options.verify_first;
+                    self.schedule.verify(&uri, now, wait, random());
                 }
-                Some(Err(refusal)) => self.miss(refusal),
-                None => {}
+                Err(refusal) => self.report_missing(refusal),
             }
         }
         self.schedule_retry();
         Ok(())
     }
 
-    /// Notes that the server does not have a resource now, and says so once.
-    pub(super) fn miss(&mut self, Refusal { uri, reason }: Refusal) {
+    /// Notes that the server refuses a resource, and reports it unless it was missing before.
+    pub(super) fn report_missing(&mut self, Refusal { uri, reason }: Refusal) {
         self.schedule.forget(&uri);
         if self.reported.missed(&uri) {
             let key = format!("\0missing {uri}");
-            self.feed.push(&key, WatchEvent::Missing { uri, reason });
+            self.events.push(&key, WatchEvent::Missing { uri, reason });
         }
     }
 
-    /// Decides when what is missing is asked for again.
+    /// Schedules the next attempt to watch missing resources, if there are any.
     pub(super) fn schedule_retry(&mut self) {
         if self.reported.absent().is_empty() {
             self.retry = None;
             return;
         }
-        let (_, mut backoff) = self.retry.unwrap_or((Instant::now(), self.options.backoff));
+        let mut backoff = match self.retry {
+            Some((_, backoff)) => backoff,
+            None => self.options.backoff,
+        };
         let wait = backoff.next(random());
         self.retry = Some((Instant::now() + wait, backoff));
     }

@@ -1,37 +1,39 @@
-//! What follows from an answer, or from none: done, again after a pause, given up, or over for good.
+//! The outcome of one attempt to deliver, and the policy of further attempts.
 //!
-//! Owns: the rules of statuses and of pauses. Pure: no clock, no socket; what is random comes from the caller.
+//! Pure: time and random numbers come from the caller.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// The first pause.
+use crate::client::backoff::{doubled, shortened};
+
+/// The first pause between two attempts.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 
-/// A receiver may ask for a longer pause with `Retry-After`, up to this.
+/// The longest pause that a receiver can ask for with `Retry-After`.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
-/// What one request brought.
+/// The answer to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// A status, and how long the receiver asks us to wait.
+    /// A status, and the value of `Retry-After`.
     Status(u16, Option<Duration>),
-    /// No answer, and why.
+    /// No answer, for this reason.
     None(String),
 }
 
-/// What follows.
+/// The outcome of one attempt to deliver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AttemptOutcome {
-    /// It was delivered.
+    /// The receiver has the message.
     Delivered,
-    /// The receiver wants nothing more.
+    /// The receiver wants no further messages.
     Gone,
-    /// It was not delivered, and why; how long the receiver asks us to wait.
+    /// The attempt failed for this reason; the pause that the receiver asks for, if any.
     Failed(String, Option<Duration>),
 }
 
 impl Answer {
-    /// Every status but 2xx and 410 may be another one the next time, as Standard Webhooks says.
+    /// Judges an answer by the rules of Standard Webhooks: every status but 2xx and 410 may change with another attempt.
     pub(super) fn judge(self) -> AttemptOutcome {
         match self {
             Answer::Status(200..=299, _) => AttemptOutcome::Delivered,
@@ -51,7 +53,7 @@ impl Answer {
     }
 }
 
-/// How often, and how long, one notice is tried.
+/// The limits of the attempts to deliver one notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RetryPolicy {
     pub(super) attempts: usize,
@@ -60,27 +62,21 @@ pub(super) struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The pause after `attempts` requests, the first of which began at `since`; none when it is given up. `chance`
-    /// is a number from 0 to 1, `asked` what the receiver asks for.
+    /// Returns the pause after `attempts` attempts, which took `spent` so far; `None` if the notice is given up.
+    /// `requested` is the pause that the receiver asks for.
     pub(super) fn pause(
         &self,
         attempts: usize,
-        since: Instant,
-        now: Instant,
-        asked: Option<Duration>,
-        chance: f64,
+        spent: Duration,
+        requested: Option<Duration>,
+        random: u32,
     ) -> Option<Duration> {
         if attempts >= self.attempts {
             return None;
         }
-        let doublings = u32::try_from(attempts.saturating_sub(1))
-            .unwrap_or(u32::MAX)
-            .min(20);
-        let usual = (PAUSE_MIN * 2_u32.pow(doublings)).min(self.backoff_max);
-        // Between half of it and all of it, so that many that failed at once do not come back at once.
-        let pause = usual.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0);
-        let pause = pause.max(asked.unwrap_or_default().min(RETRY_AFTER_MAX));
-        let spent = now.saturating_duration_since(since);
+        let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
+        let usual = shortened(doubled(PAUSE_MIN, self.backoff_max, doublings), random);
+        let pause = usual.max(requested.unwrap_or_default().min(RETRY_AFTER_MAX));
         (spent + pause <= self.retry_for).then_some(pause)
     }
 }
@@ -97,7 +93,7 @@ mod tests {
     };
 
     #[test]
-    fn statuses_are_judged_as_standard_webhooks_says() {
+    fn statuses_follow_standard_webhooks() {
         let minute = Some(Duration::from_secs(60));
         for (status, after, expected) in [
             (200, None, AttemptOutcome::Delivered),
@@ -133,41 +129,36 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_their_longest_and_end() {
-        let now = Instant::now();
-        let pauses = [1, 2, 3, 4, 5].map(|attempts| POLICY.pause(attempts, now, now, None, 1.0));
-        let millis = |millis| Some(Duration::from_millis(millis));
-        assert_eq!(
-            pauses,
-            [millis(500), millis(1000), millis(2000), millis(2000), None]
-        );
-        assert_eq!(
-            POLICY.pause(1, now, now + Duration::from_secs(60), None, 1.0),
-            None
-        );
+    fn pauses_double_up_to_the_maximum_and_end() {
+        let pauses = [1, 2, 3, 4, 5].map(|attempts| POLICY.pause(attempts, Duration::ZERO, None, 0));
+        let expected = [Some(500), Some(1000), Some(2000), Some(2000), None];
+        assert_eq!(pauses, expected.map(|millis| millis.map(Duration::from_millis)));
+        assert_eq!(POLICY.pause(1, Duration::from_secs(60), None, 0), None);
     }
 
     #[test]
-    fn what_the_receiver_asks_for_is_granted_within_bounds() {
-        let now = Instant::now();
+    fn retry_after_is_honoured_within_bounds() {
         let long = RetryPolicy {
             retry_for: Duration::from_secs(3600),
             ..POLICY
         };
-        let asked = |seconds| long.pause(1, now, now, Some(Duration::from_secs(seconds)), 0.0);
-        assert_eq!(asked(30), Some(Duration::from_secs(30)));
-        assert_eq!(asked(86_400), Some(RETRY_AFTER_MAX));
-        assert_eq!(asked(0), Some(Duration::from_millis(250)));
-        assert_eq!(POLICY.pause(1, now, now, Some(RETRY_AFTER_MAX), 0.0), None);
+        for (requested, expected) in [
+            (Duration::from_secs(30), Duration::from_secs(30)),
+            (Duration::from_secs(86_400), RETRY_AFTER_MAX),
+            (Duration::ZERO, Duration::from_millis(250)),
+        ] {
+            let pause = long.pause(1, Duration::ZERO, Some(requested), u32::MAX);
+            assert_eq!(pause, Some(expected));
+        }
+        assert_eq!(POLICY.pause(1, Duration::ZERO, Some(RETRY_AFTER_MAX), 0), None);
     }
 
     proptest! {
         #[test]
-        fn a_pause_is_never_longer_than_it_may_be(attempts in 1_usize..2000, chance in 0.0_f64..=1.0) {
-            let now = Instant::now();
-            let patience = RetryPolicy { attempts: usize::MAX, ..POLICY };
-            let pause = patience.pause(attempts, now, now, None, chance).unwrap();
-            prop_assert!(pause <= patience.backoff_max && pause >= PAUSE_MIN / 2);
+        fn pauses_stay_within_their_bounds(attempts in 1_usize..2000, random: u32) {
+            let policy = RetryPolicy { attempts: usize::MAX, ..POLICY };
+            let pause = policy.pause(attempts, Duration::ZERO, None, random).unwrap();
+            prop_assert!(pause <= policy.backoff_max && pause >= PAUSE_MIN / 2);
         }
     }
 }
