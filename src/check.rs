@@ -1,7 +1,8 @@
 //! The check: tests how an MCP server announces changes, in every era of the protocol that it speaks.
 //!
-//! [`run`] connects to a server, makes the checks of the [catalog](Check) and returns a [`Report`]; it prints nothing.
-//! Notifications are read from the wire, since a client library hides the faults that the checks look for.
+//! [`run`] connects to a server, makes the checks of the [catalog](Check) and returns a [`Report`]; it prints
+//! nothing. Notifications are read from the wire, since a client library hides the faults that the checks
+//! look for.
 
 mod catalog;
 mod options;
@@ -54,8 +55,8 @@ pub enum CheckError {
 
 /// Checks the server at `target` in every era that it speaks and `options` allow.
 ///
-/// Ends within `options.timeout`, and the time that a process needs to be stopped. The check changes nothing on the
-/// server, except by the command in `options.touch`.
+/// Ends within `options.timeout`, and the time that a process needs to be stopped. The check changes nothing
+/// on the server, except by the command in `options.touch`.
 ///
 /// # Errors
 /// [`CheckError`] when there is no server to check.

@@ -1,7 +1,7 @@
-//! The client side of the wire: HTTP/1.1, server-sent events, JSON-RPC, and how each revision of MCP uses them.
+//! The wire as a client sees it: HTTP/1.1, server-sent events, JSON-RPC, and the dialects of MCP's revisions.
 //!
-//! `tidings check`, `tidings bench`, the benches and the tests speak to servers with it rather than with a client
-//! library, because a library hides the faults that they look for and adds its own share to the costs they measure.
+//! `tidings check`, `tidings bench`, the benches and the tests speak to servers with it. A client library would
+//! hide the faults that they look for, and add its own share to the costs that they measure.
 
 pub mod protocol;
 #[cfg(any(feature = "check", feature = "bench"))]
@@ -14,3 +14,7 @@ pub mod sse;
 pub mod jsonrpc;
 #[cfg(any(feature = "check", feature = "bench"))]
 pub mod dialect;
+#[cfg(feature = "bench")]
+pub mod nonblocking;
+#[cfg(feature = "bench")]
+pub mod stand_in;

@@ -1,6 +1,5 @@
 //! The clients and the publisher of a run, and the rules by which their notices are counted.
 
-pub(crate) mod connection;
 pub(crate) mod pipeline;
 pub(crate) mod poller;
 pub(crate) mod publisher;

@@ -3,7 +3,7 @@
 //! Owns its threads, which live as long as the process does and are named so that nobody counts their CPU. It speaks
 //! as much as the test asks of a server, and nothing of the protocol beyond.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,10 +11,8 @@ use std::thread::Builder;
 
 use crate::bench::BenchError;
 use crate::bench::meter::NULL_SERVER_THREAD;
-use crate::mcp::ETAG_META_KEY;
-
-/// A body beyond this is none of the test's.
-const BODY_BYTES_MAX: usize = 1 << 20;
+use crate::wire::protocol::ETAG_META_KEY;
+use crate::wire::stand_in::{STREAM_HEAD, event_chunk, read_request};
 
 #[derive(Default)]
 struct NullServer {
@@ -51,12 +49,12 @@ impl NullServer {
     fn serve(&self, socket: TcpStream) -> std::io::Result<()> {
         socket.set_nodelay(true)?;
         let mut reader = BufReader::new(socket);
-        while let Some(start) = request(&mut reader)? {
+        while let Some(start) = read_request(&mut reader)? {
             if start.starts_with("POST") {
                 let mut socket = reader.into_inner();
                 let acknowledged = r#"{"method":"notifications/subscriptions/acknowledged"}"#;
-                socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")?;
-                socket.write_all(chunk(acknowledged).as_bytes())?;
+                socket.write_all(STREAM_HEAD)?;
+                socket.write_all(&event_chunk(acknowledged))?;
                 self.streams
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
@@ -77,39 +75,14 @@ impl NullServer {
     /// Tells every stream of one more change.
     fn change(&self) -> String {
         let version = self.version.fetch_add(1, Ordering::Relaxed) + 1;
-        let notice = chunk(&format!(
+        let notice = event_chunk(&format!(
             "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\",\
              \"params\":{{\"uri\":\"demo://bench/0\",\"_meta\":{{\"{ETAG_META_KEY}\":\"v{version}-1\"}}}}}}"
         ));
         for mut stream in self.streams.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             // A stream that has gone is missed by its reader, not here.
-            drop(stream.write_all(notice.as_bytes()));
+            drop(stream.write_all(&notice));
         }
         format!("HTTP/1.1 204 No Content\r\nETag: \"v{version}-1\"\r\n\r\n")
     }
-}
-
-fn chunk(message: &str) -> String {
-    let event = format!("data: {message}\n\n");
-    format!("{:X}\r\n{event}\r\n", event.len())
-}
-
-/// The first line of the next request, the rest of it read; none when the connection ended.
-fn request(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<String>> {
-    let (mut start, mut line, mut length) = (String::new(), String::new(), 0);
-    if reader.read_line(&mut start)? == 0 {
-        return Ok(None);
-    }
-    while line != "\r\n" {
-        line.clear();
-        if reader.read_line(&mut line)? == 0 {
-            return Ok(None);
-        }
-        if let Some(number) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = number.trim().parse().unwrap_or(0).min(BODY_BYTES_MAX);
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    Ok(Some(start))
 }

@@ -41,7 +41,8 @@ pub enum Check {
     SubscribeObeyed,
     /// A change of a subscribed resource is announced (`subscriptions/listen`).
     ListenObeyed,
-    /// A listen stream begins with its acknowledgement, is tagged, and carries only the requested notifications.
+    /// A listen stream begins with its acknowledgement, is tagged, and carries only the requested
+    /// notifications.
     FilterObeyed,
     /// No change is announced after the end of the subscription.
     UnsubscribeObeyed,

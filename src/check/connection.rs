@@ -1,7 +1,7 @@
 //! A connection to the server under test, in one era of the protocol.
 //!
-//! It writes requests in the form of the negotiated revision, and reads lists and resources as digests. It does not
-//! judge any answer; an answer that does not arrive ends the run ([`Aborted`]).
+//! It writes requests in the form of the negotiated revision, and reads lists and resources as digests. It
+//! does not judge any answer; an answer that does not arrive ends the run ([`Aborted`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -227,7 +227,8 @@ impl Connection {
         Ok(first.map(str::to_owned))
     }
 
-    /// Returns the digest of every list that the server has, with the kind under which its changes are announced.
+    /// Returns the digest of every list that the server has, with the kind under which its changes are
+    /// announced.
     ///
     /// The digest does not depend on the order of the items.
     pub(super) async fn list_digests(&self) -> Result<Vec<(&'static str, Digest)>, Aborted> {

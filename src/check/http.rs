@@ -1,6 +1,7 @@
 //! The transport over streamable HTTP, in both eras.
 //!
-//! Answers go back to the caller, every other message to the transcript. The tasks that read streams end with it.
+//! Answers go back to the caller, every other message to the transcript. The tasks that read streams end with
+//! it.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -292,7 +293,8 @@ fn transport_error(error: &reqwest::Error) -> TransportError {
     }
 }
 
-/// Joins the texts of an error and of its sources: reqwest leaves the cause, such as a refused connection, to them.
+/// Joins the texts of an error and of its sources: reqwest leaves the cause, such as a refused connection, to
+/// them.
 fn describe(error: &reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);

@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::transcript::{Origin, Received};
 use crate::wire::dialect::{ACKNOWLEDGED, SUBSCRIPTION_ID_META_KEY};
 
-/// The limit on problems reported per stream: a server that breaks a rule tends to break it with every message.
+/// The limit on problems reported per stream: a server that breaks a rule tends to break it with every
+/// message.
 const PROBLEMS_MAX: usize = 4;
 
 /// Returns the field of a filter that asks for the changes of a kind of list.
@@ -33,7 +34,8 @@ pub(super) fn belongs_to(received: &Received, id: &Value) -> bool {
                     || received.changed_list().is_some()
                     || received.updated_uri().is_some()
             }
-            // Compared as texts: an id in the wrong JSON type is a problem of this stream, not a message of another.
+            // Compared as texts: an id in the wrong JSON type is a problem of this stream, not a message of
+            // another.
             tag => text_of(tag) == text_of(id),
         },
     }

@@ -8,7 +8,8 @@ use crate::client::Era;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// The shell command that changes the resource under test; without it, the checks that need a change are skipped.
+    /// The shell command that changes the resource under test; without it, the checks that need a change are
+    /// skipped.
     pub touch: Option<String>,
     /// The resource under test; by default the first one that the server lists.
     pub uri: Option<String>,
@@ -18,8 +19,8 @@ pub struct Options {
     pub wait: Duration,
     /// The time within which a silent stream must carry a keep-alive; not checked by default.
     pub idle: Option<Duration>,
-    /// The limit on the whole check; 60 s by default. The checks that are left then are skipped, and the report is
-    /// incomplete.
+    /// The limit on the whole check; 60 s by default. The checks that are left then are skipped, and the
+    /// report is incomplete.
     pub timeout: Duration,
     /// The revisions to check; by default all that the server speaks.
     pub era: Era,

@@ -1,4 +1,5 @@
-//! The run of the checks against one era of the protocol: its findings, and the checks that both eras have in common.
+//! The run of the checks against one era of the protocol: its findings, and the checks that both eras have in
+//! common.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The transport over the standard input and output of a process that is started for the check.
 //!
-//! Answers go back to the caller, every other message to the transcript. The error output of the process is inherited,
-//! so that its log lines reach the terminal.
+//! Answers go back to the caller, every other message to the transcript. The error output of the process is
+//! inherited, so that its log lines reach the terminal.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -1,4 +1,5 @@
-//! The transcript of a connection: the messages of the server that answer no request, in the order of arrival.
+//! The transcript of a connection: the messages of the server that answer no request, in the order of
+//! arrival.
 //!
 //! The transports append to it; the checks read the messages after a position, or wait for one of them.
 
@@ -10,7 +11,8 @@ use tokio::time::Instant;
 
 use crate::wire::dialect::RESOURCE_UPDATED;
 
-/// The limit on messages kept. A server that floods has failed its check long before, so later ones are dropped.
+/// The limit on messages kept. A server that floods has failed its check long before, so later ones are
+/// dropped.
 const MESSAGES_MAX: usize = 10_000;
 
 /// The stream that a message arrived on.
@@ -103,7 +105,8 @@ impl Transcript {
         self.lock().messages.iter().skip(position).cloned().collect()
     }
 
-    /// Waits for the first message after `position` that `is_wanted` accepts; none if it does not arrive by `deadline`.
+    /// Waits for the first message after `position` that `is_wanted` accepts; none if it does not arrive by
+    /// `deadline`.
     pub(super) async fn wait_for(
         &self,
         position: usize,

@@ -1,4 +1,5 @@
-//! Connections on which one request is answered at a time: a blocking one, and the same for any asynchronous stream.
+//! Connections on which one request is answered at a time: a blocking one, and the same for any asynchronous
+//! stream.
 //!
 //! Neither is used while latencies are measured; the load generators drive nonblocking sockets of their own.
 
@@ -33,8 +34,8 @@ pub struct BlockingConnection {
 }
 
 impl BlockingConnection {
-    /// Connects to `address`, from `source` where one is given; neither this nor one answer may take longer than
-    /// `answer_max`.
+    /// Connects to `address`, from `source` where one is given; neither this nor one answer may take longer
+    /// than `answer_max`.
     ///
     /// # Errors
     /// The error of the socket.
@@ -72,7 +73,7 @@ impl BlockingConnection {
         self.socket.write_all(bytes)
     }
 
-    /// Reads one answer; what follows it is kept for the next.
+    /// Reads one answer; bytes after it are kept for the next one.
     ///
     /// # Errors
     /// The error of the socket, an answer that is no HTTP, or none in time.
@@ -107,11 +108,12 @@ impl BlockingConnection {
         self.answer()
     }
 
-    /// Sends the request of a stream and reads the stream up to its head, or up to the first event that contains
-    /// `first`; returns the head.
+    /// Sends the request of a stream and reads the stream up to its head, or up to the first event that
+    /// contains `first`; returns the head.
     ///
     /// # Errors
-    /// Those of [`exchange`](Self::exchange); a response that is no stream is one too, with its status and body.
+    /// Those of [`exchange`](Self::exchange); a response that is no stream is one too, with its status and
+    /// body.
     pub fn open_stream(&mut self, request: &[u8], first: Option<&str>) -> io::Result<ResponseHead> {
         self.send(request)?;
         let mut response = ResponseReader::default();
@@ -174,8 +176,8 @@ impl BlockingConnection {
     }
 }
 
-/// Sends a request on an asynchronous stream and reads its answer; what follows the answer is lost, so the stream
-/// serves one request.
+/// Sends a request on an asynchronous stream and reads its answer. Bytes after the answer are lost, so the
+/// stream serves one request.
 ///
 /// # Errors
 /// The error of the stream, or an answer that is no HTTP. It never ends by itself: the caller sets the limit.

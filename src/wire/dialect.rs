@@ -1,5 +1,5 @@
-//! The revisions of MCP, and how the requests of each look: in a session (2024-11-05 to 2025-11-25), or each by itself
-//! (2026-07-28).
+//! The revisions of MCP, and how the requests of each look: in a session (2024-11-05 to 2025-11-25), or each
+//! by itself (2026-07-28).
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! HTTP/1.1 as a client sees it: requests as bytes, and a reader that takes a response apart as its bytes arrive.
+//! HTTP/1.1 as a client sees it: requests as bytes, and a reader that takes a response apart as its bytes
+//! arrive.
 
 use std::net::SocketAddr;
 
@@ -39,6 +40,24 @@ impl HttpTarget {
     pub fn request_to(&self, method: &str, path: &str) -> RequestBuilder {
         RequestBuilder::new(method, path, &self.authority)
     }
+
+    /// Writes a resource through the HTTP API of the service.
+    pub fn put_resource(&self, uri: &str, text: &str) -> Vec<u8> {
+        self.request_to("PUT", &resource_path(uri))
+            .body("text/plain", text.as_bytes())
+    }
+}
+
+/// Returns the path of a resource in the HTTP API of the service.
+pub fn resource_path(uri: &str) -> String {
+    let mut path = "/v1/resources/".to_owned();
+    for byte in uri.bytes() {
+        match byte.is_ascii_alphanumeric() {
+            true => path.push(char::from(byte)),
+            false => path.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    path
 }
 
 /// A request that is being written.
@@ -162,7 +181,7 @@ impl ResponseHead {
     }
 }
 
-/// Where in a response the next byte belongs.
+/// The part of a response that the next byte belongs to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Framing {
     #[default]
@@ -180,8 +199,8 @@ enum Framing {
 
 /// Takes one response apart as its bytes arrive.
 ///
-/// The body is handed on without a copy, and no allocation is made per chunk, since the load generator reads hundreds
-/// of thousands of small chunks per second with it.
+/// The body is handed on without a copy, and no allocation is made per chunk, since the load generator reads
+/// hundreds of thousands of small chunks per second with it.
 #[derive(Debug, Default)]
 pub struct ResponseReader {
     framing: Framing,
@@ -283,7 +302,7 @@ impl ResponseReader {
 
     fn begin_body(&mut self, mut head: ResponseHead) {
         self.framing = match (head.chunked, head.length) {
-            // RFC 9112, section 6.3: these two never have a body, whatever their headers say.
+            // RFC 9112, section 6.3: these two never have a body, in spite of any header.
             _ if matches!(head.status, 204 | 304) => Framing::Done,
             (true, _) => Framing::ChunkSize,
             (false, Some(0)) => Framing::Done,
@@ -379,6 +398,18 @@ fn chunk_size(line: &[u8]) -> Result<usize, MalformedResponse> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn resource_is_put_at_its_encoded_path() {
+        assert_eq!(
+            resource_path("demo://a/é"),
+            "/v1/resources/demo%3A%2F%2Fa%2F%C3%A9"
+        );
+        let target = HttpTarget::mcp("127.0.0.1:9".parse().unwrap());
+        let put = String::from_utf8(target.put_resource("x:", "né")).unwrap();
+        assert!(put.starts_with("PUT /v1/resources/x%3A HTTP/1.1\r\n"), "{put}");
+        assert!(put.ends_with("Content-Length: 3\r\n\r\nné"), "{put}");
+    }
     use proptest::prelude::*;
 
     fn read(response: &mut ResponseReader, bytes: &[u8]) -> (usize, Vec<u8>) {

@@ -1,4 +1,5 @@
-//! JSON-RPC messages: how they are put together, and how an answer over HTTP is read, be it JSON or a stream of events.
+//! JSON-RPC messages: how they are put together, and how an answer over HTTP is read, be it JSON or a stream
+//! of events.
 
 use serde_json::{Value, json};
 
@@ -22,7 +23,8 @@ pub fn notification(method: &str) -> Value {
     json!({ "jsonrpc": "2.0", "method": method })
 }
 
-/// The answer to a request of the server: a ping is answered, everything else is beyond us. None for other messages.
+/// The answer to a request of the server: a ping is answered, everything else is beyond us. None for other
+/// messages.
 pub fn reply(request: &Value) -> Option<Value> {
     let id = request.get("id")?;
     if request.get("method")? == "ping" {
@@ -82,7 +84,7 @@ impl HttpAnswer {
 /// The message that answers the request; null when there is none.
 fn message(head: &ResponseHead, body: &[u8]) -> Value {
     if !head.is_stream {
-        return serde_json::from_slice(body).unwrap_or_default();
+        return serde_json::from_slice(body).unwrap_or(Value::Null);
     }
     let mut answer = Value::Null;
     let read = EventReader::default().read(body, |event| {

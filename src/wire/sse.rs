@@ -104,8 +104,8 @@ impl EventReader {
         }
         self.has_line = true;
         self.has_field |= line[0] != b':';
-        // Only these two fields are looked at: the type of an event and the pause before a reconnect decide nothing
-        // for any of the readers.
+        // Only these two fields are looked at: the type of an event and the pause before a reconnect decide
+        // nothing for any of the readers.
         if let Some(data) = field(line, b"data") {
             if self.data.len() + data.len() > self.bytes_max {
                 return Err(EventTooLarge);

@@ -1,7 +1,7 @@
 //! `tidings check` finds the fault of each faulty server and no other, and none in the service.
 //!
-//! The times are short, but no test depends on speed: the check waits for each message that must come, and the servers
-//! never send a message that must not come, except as their fault.
+//! The times are short, but no test depends on speed: the check waits for each message that must come, and
+//! the servers never send a message that must not come, except as their fault.
 
 mod faulty_server;
 

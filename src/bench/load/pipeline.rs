@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use mio::{Registry, Token};
 
-use crate::bench::load::connection::{Arrived, Connection};
 use crate::bench::load::schedule::nanos;
 use crate::bench::response::{Head, Response};
 use crate::bench::target::Target;
+use crate::wire::nonblocking::{NonblockingConnection, ReadOutcome};
 
 /// A connection that was idle for so long is not trusted any more: many servers close it after a few seconds.
 const IDLE_MAX: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Pipeline<T> {
     token: Token,
-    conn: Option<Connection>,
+    conn: Option<NonblockingConnection>,
     response: Response,
     body: Vec<u8>,
     waiting: VecDeque<T>,
@@ -61,7 +61,7 @@ impl<T> Pipeline<T> {
         let conn = match &mut self.conn {
             Some(conn) => conn,
             none => {
-                let mut conn = Connection::open(target.address, None, None)?;
+                let mut conn = NonblockingConnection::open(target.address, None, None)?;
                 conn.register(registry, self.token)?;
                 none.insert(conn)
             }
@@ -82,15 +82,15 @@ impl<T> Pipeline<T> {
         loop {
             let arrived = conn.read(buffer).map_err(|error| error.to_string())?;
             let mut rest = match arrived {
-                Arrived::Nothing => return Ok(()),
-                Arrived::Bytes(count) => &buffer[..count],
-                Arrived::End if self.response.ends_with_connection() => {
+                ReadOutcome::Nothing => return Ok(()),
+                ReadOutcome::Bytes(count) => &buffer[..count],
+                ReadOutcome::End if self.response.ends_with_connection() => {
                     if let (Some(what), Some(head)) = (self.waiting.pop_front(), self.response.head()) {
                         answered(what, head, &self.body);
                     }
                     return self.end();
                 }
-                Arrived::End => return self.end(),
+                ReadOutcome::End => return self.end(),
             };
             while !rest.is_empty() {
                 let body = &mut self.body;

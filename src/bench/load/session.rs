@@ -10,7 +10,7 @@ use mio::{Registry, Token};
 use serde_json::json;
 
 use crate::bench::events::Events;
-use crate::bench::load::connection::{Arrived, Connection};
+
 use crate::bench::load::stats::{Kind, Stats};
 use crate::bench::load::updates::{Updates, Watch};
 use crate::bench::notice::Notice;
@@ -19,6 +19,7 @@ use crate::bench::response::Response;
 use crate::bench::rpc;
 use crate::bench::target::Target;
 use crate::mcp::Revision;
+use crate::wire::nonblocking::{NonblockingConnection, ReadOutcome};
 
 /// So much of a refused stream's body is kept to quote it.
 const QUOTE_BYTES: usize = 1024;
@@ -67,7 +68,7 @@ pub(crate) struct Session {
     first: usize,
     watches: Vec<Watch>,
     step: Step,
-    conn: Connection,
+    conn: NonblockingConnection,
     response: Response,
     events: Events,
     body: Vec<u8>,
@@ -151,12 +152,12 @@ impl Session {
         }
         loop {
             match self.conn.read(buffer).map_err(|error| error.to_string())? {
-                Arrived::Nothing => return Ok(()),
-                Arrived::End => {
+                ReadOutcome::Nothing => return Ok(()),
+                ReadOutcome::End => {
                     self.end(book, registry)?;
                     return Ok(());
                 }
-                Arrived::Bytes(count) => {
+                ReadOutcome::Bytes(count) => {
                     self.take(&buffer[..count], book, registry, now)?;
                     // A read that does not fill the buffer took everything (epoll(7)): no second call only to hear so.
                     if count < buffer.len() && !ended {
@@ -176,9 +177,9 @@ impl Session {
         now: u64,
     ) -> Result<(), String> {
         match self.conn.read(buffer).map_err(|error| error.to_string())? {
-            Arrived::Nothing => Ok(()),
-            Arrived::End => self.end(book, registry),
-            Arrived::Bytes(count) => self.take(&buffer[..count], book, registry, now),
+            ReadOutcome::Nothing => Ok(()),
+            ReadOutcome::End => self.end(book, registry),
+            ReadOutcome::Bytes(count) => self.take(&buffer[..count], book, registry, now),
         }
     }
 
@@ -358,7 +359,7 @@ impl Session {
     }
 }
 
-fn connect(book: &Book, index: usize, kind: Kind) -> io::Result<Connection> {
+fn connect(book: &Book, index: usize, kind: Kind) -> io::Result<NonblockingConnection> {
     let small = matches!(kind, Kind::Slow | Kind::Stalled).then_some(SMALL_RECEIVE_BYTES);
-    Connection::open(book.target.address, book.target.source(index), small)
+    NonblockingConnection::open(book.target.address, book.target.source(index), small)
 }

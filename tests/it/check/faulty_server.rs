@@ -1,7 +1,7 @@
 //! A small MCP server with at most one fault, over HTTP and in both eras.
 //!
-//! It is written without an MCP library, which would repair the faults. Its one resource is the content of a file that
-//! a task polls.
+//! It is written without an MCP library, which would repair the faults. Its one resource is the content of a
+//! file that a task polls.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,0 +1,137 @@
+//! A connection that never blocks, for load generators with thousands of them on one thread.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// A connection that is open or opening.
+#[derive(Debug)]
+pub struct NonblockingConnection {
+    socket: TcpStream,
+    /// The bytes that the socket did not take yet begin at `written`.
+    unsent: Vec<u8>,
+    written: usize,
+}
+
+/// The outcome of one read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// This many bytes were read.
+    Bytes(usize),
+    /// No bytes are there yet.
+    Nothing,
+    /// The server closed the connection.
+    End,
+}
+
+impl NonblockingConnection {
+    /// Begins to connect; the connection is open once it is reported as writable.
+    ///
+    /// It leaves from `source` and has a receive buffer of `receive_bytes`, where they are given.
+    ///
+    /// # Errors
+    /// The error of the socket.
+    pub fn open(
+        address: SocketAddr,
+        source: Option<SocketAddr>,
+        receive_bytes: Option<usize>,
+    ) -> io::Result<NonblockingConnection> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        if let Some(bytes) = receive_bytes {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        if let Some(source) = source {
+            socket.bind(&source.into())?;
+        }
+        match socket.connect(&address.into()) {
+            Ok(()) => {}
+            Err(error) if is_in_progress(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(NonblockingConnection::from_socket(socket.into()))
+    }
+
+    /// Takes over a socket that is nonblocking already.
+    pub fn from_socket(socket: std::net::TcpStream) -> NonblockingConnection {
+        NonblockingConnection {
+            socket: TcpStream::from_std(socket),
+            unsent: Vec::new(),
+            written: 0,
+        }
+    }
+
+    /// Registers the connection for readable and writable events.
+    ///
+    /// # Errors
+    /// The error of the selector.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(&mut self.socket, token, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    /// Ends the registration.
+    ///
+    /// # Errors
+    /// The error of the selector.
+    pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        registry.deregister(&mut self.socket)
+    }
+
+    /// Sends bytes after those that wait already. A later [`flush`](Self::flush) sends the part that the
+    /// socket does not take now.
+    ///
+    /// # Errors
+    /// The error of the socket.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.unsent.extend_from_slice(bytes);
+        self.flush()
+    }
+
+    /// Sends the bytes that wait, as far as the socket takes them.
+    ///
+    /// # Errors
+    /// The error of the socket.
+    pub fn flush(&mut self) -> io::Result<()> {
+        while self.written < self.unsent.len() {
+            match self.socket.write(&self.unsent[self.written..]) {
+                Ok(count) => self.written += count,
+                // A socket that is still opening says that it is not connected.
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
+                    return Ok(());
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.unsent.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    /// Reads into `buffer`.
+    ///
+    /// # Errors
+    /// The error of the socket.
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
+        loop {
+            match self.socket.read(buffer) {
+                Ok(0) => return Ok(ReadOutcome::End),
+                Ok(count) => return Ok(ReadOutcome::Bytes(count)),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
+                    return Ok(ReadOutcome::Nothing);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn is_in_progress(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::WouldBlock
+        || error.raw_os_error() == Some(nix::errno::Errno::EINPROGRESS as i32)
+}
