@@ -99,7 +99,7 @@ fn find(folder: &Path, extension: &str, paths: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             find(&path, extension, paths);
-        } else if path.extension().is_some_and(|found| found == extension) {
+        } else if path.extension() == Some(extension.as_ref()) {
             paths.push(path);
         }
     }

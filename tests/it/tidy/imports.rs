@@ -1,10 +1,11 @@
 //! The layers of the modules, and the one home of each heavy crate.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 
 use syn::visit::{self, Visit};
 
-use super::{SourceFile, assert_none, is_for_tests, rust_files};
+use super::{Finding, SourceFile, assert_none, is_for_tests, root, rust_files};
 
 /// The modules of the root crate, from the top down, and the modules that each may import.
 const LAYERS: &[(&str, &[&str])] = &[
@@ -123,6 +124,25 @@ fn heavy_crates_have_one_home() {
             {
                 let problem = format!("`{name}` is named outside of {homes:?}");
                 findings.push(file.finding(line, problem, "ask the module that is its home"));
+            }
+        }
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn architecture_names_existing_files() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let mut findings = Vec::new();
+    for (number, line) in (1..).zip(page.lines()) {
+        for code in line.split('`').skip(1).step_by(2) {
+            let is_path = code.starts_with("src/") || code.starts_with("actors/") || code.starts_with("tests/");
+            if is_path && !root().join(code).exists() {
+                findings.push(Finding {
+                    place: format!("docs/architecture.md:{number}"),
+                    problem: format!("`{code}` does not exist"),
+                    remedy: "name the file that has the job now",
+                });
             }
         }
     }
