@@ -25,8 +25,7 @@ mod bus_model;
 mod client;
 mod sink;
 mod mcp;
-mod events;
-mod ws;
+mod http;
 
 mod story;
 mod wrap;

@@ -1,0 +1,60 @@
+//! The HTTP side of the service: who may call it, what a connection may become, the API, event streams, the
+//! WebSocket.
+
+mod access;
+mod upgrade;
+mod events;
+mod ws;
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::mcp::http::within;
+
+/// A connection whose bytes a test chooses one by one.
+struct RawConnection {
+    stream: TcpStream,
+}
+
+impl RawConnection {
+    async fn open(server: SocketAddr) -> RawConnection {
+        let stream = TcpStream::connect(server).await.unwrap();
+        // Each `send` is a segment of its own.
+        stream.set_nodelay(true).unwrap();
+        RawConnection { stream }
+    }
+
+    async fn send(&mut self, bytes: &str) {
+        self.stream.write_all(bytes.as_bytes()).await.unwrap();
+    }
+
+    /// Reads the head of an answer, and nothing beyond it.
+    async fn head(&mut self) -> String {
+        let mut head = Vec::new();
+        within("the head of an answer", async {
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(self.stream.read_u8().await.unwrap());
+            }
+        })
+        .await;
+        String::from_utf8(head).unwrap()
+    }
+
+    /// Reads a whole answer that has a length, and returns its status.
+    async fn status(&mut self) -> u16 {
+        let head = self.head().await;
+        let length = head.lines().find_map(|line| {
+            line.to_ascii_lowercase()
+                .strip_prefix("content-length: ")?
+                .parse()
+                .ok()
+        });
+        let mut body = vec![0; length.unwrap_or(0)];
+        within("the body of an answer", self.stream.read_exact(&mut body))
+            .await
+            .unwrap();
+        head.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+}

@@ -1,0 +1,119 @@
+//! A connection becomes a WebSocket however its bytes arrive, and as any of its requests.
+
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::AsyncReadExt;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use super::RawConnection;
+use crate::mcp::http::within;
+use crate::mcp::server::Server;
+
+const UPGRADE: &str = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                       sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+/// Asserts that the next answer is an upgrade, and that requests are answered over the WebSocket.
+async fn assert_becomes_websocket(mut connection: RawConnection) {
+    let head = connection.head().await;
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let mut socket = WebSocketStream::from_raw_socket(connection.stream, Role::Client, None).await;
+    socket
+        .send(Message::text(r#"{"type":"ping","id":7}"#))
+        .await
+        .unwrap();
+    let answer = within("a pong", socket.next()).await.unwrap().unwrap();
+    assert_eq!(answer, Message::text(r#"{"id":7,"type":"pong"}"#));
+}
+
+#[tokio::test]
+async fn upgrade_in_any_two_segments_is_a_websocket() {
+    let server = Server::start().await;
+    let request = format!("GET /v1/ws HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n");
+    for split in [1, 3, 5, 9, 10, 11, 30, request.len() - 1] {
+        let mut connection = RawConnection::open(server.address).await;
+        connection.send(&request[..split]).await;
+        // The server must have read the first segment before the second is there.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        connection.send(&request[split..]).await;
+        assert_becomes_websocket(connection).await;
+    }
+}
+
+#[tokio::test]
+async fn upgrade_after_other_requests_is_a_websocket() {
+    let server = Server::start().await;
+    let mut connection = RawConnection::open(server.address).await;
+    for path in ["/healthz", "/v1/resources", "/mcp"] {
+        connection
+            .send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
+            .await;
+        connection.status().await;
+    }
+    connection
+        .send(&format!(
+            "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n"
+        ))
+        .await;
+    assert_becomes_websocket(connection).await;
+}
+
+#[tokio::test]
+async fn upgrade_behind_a_pipelined_request_is_a_websocket() {
+    let server = Server::start().await;
+    let mut connection = RawConnection::open(server.address).await;
+    let pipelined = format!(
+        "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n\
+         GET /v1/ws HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n"
+    );
+    connection.send(&pipelined).await;
+    assert_eq!(connection.status().await, 200);
+    assert_becomes_websocket(connection).await;
+}
+
+#[tokio::test]
+async fn refused_upgrade_leaves_the_connection_usable() {
+    let server = Server::start().await;
+    let mut connection = RawConnection::open(server.address).await;
+    // Version 12 was never published.
+    let wrong = UPGRADE.replace(": 13", ": 12");
+    connection
+        .send(&format!("GET /v1/ws HTTP/1.1\r\nhost: localhost\r\n{wrong}\r\n"))
+        .await;
+    assert_eq!(connection.status().await, 426);
+    connection
+        .send(&format!(
+            "GET /healthz HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n"
+        ))
+        .await;
+    assert_eq!(connection.status().await, 200);
+    connection
+        .send(&format!(
+            "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n"
+        ))
+        .await;
+    assert_becomes_websocket(connection).await;
+}
+
+#[tokio::test]
+async fn stream_after_other_requests_is_written() {
+    let server = Server::start().await;
+    let mut connection = RawConnection::open(server.address).await;
+    connection
+        .send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .await;
+    assert_eq!(connection.status().await, 200);
+    connection
+        .send("GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .await;
+    let head = connection.head().await;
+    assert!(head.contains("text/event-stream"), "{head}");
+    let mut first = [0; 64];
+    within("the first chunk", connection.stream.read_exact(&mut first))
+        .await
+        .unwrap();
+    let first = String::from_utf8_lossy(&first);
+    assert!(first.contains("\r\nretry: 3000\nid: "), "{first}");
+}
