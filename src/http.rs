@@ -6,10 +6,8 @@
 //! ([`WriteDeadline`]).
 
 pub(crate) mod stream_handover;
-mod write_deadline;
+pub(crate) mod write_deadline;
 mod peer;
-#[cfg(feature = "service")]
-mod rewind;
 #[cfg(feature = "service")]
 mod stream_writer;
 #[cfg(feature = "service")]
@@ -18,10 +16,10 @@ mod connection;
 mod server;
 #[cfg(feature = "service")]
 mod listener;
-#[cfg(feature = "service")]
 mod problem;
-#[cfg(feature = "service")]
 mod access;
+#[cfg(feature = "service")]
+mod layers;
 #[cfg(feature = "service")]
 pub mod api;
 #[cfg(feature = "service")]
@@ -29,8 +27,7 @@ pub mod events;
 #[cfg(feature = "service")]
 pub mod ws;
 
-#[cfg(feature = "service")]
-pub use access::Access;
+pub use access::{Access, Principal};
 #[cfg(feature = "service")]
 pub(crate) use connection::ConnectionPermit;
 #[cfg(feature = "service")]

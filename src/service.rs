@@ -365,7 +365,11 @@ async fn bind_metrics(
     let socket = TcpListener::bind(listen)
         .await
         .with_context(|| format!("cannot listen on {listen} (metrics.listen)"))?;
-    let server = HttpServer::new(bus, Routes::without_mcp(router.clone()), &config.http);
+    let server = HttpServer::new(
+        bus,
+        Routes::without_mcp(access(config), router.clone()),
+        &config.http,
+    );
     let listener = Listener::start(socket, server);
     let listener = listener.context("the listener of metrics could not be started")?;
     info!("metrics on http://{}/metrics", listener.address());
@@ -386,18 +390,13 @@ async fn bind(
     if !http.listen.ip().is_loopback() {
         warn!(listen = %http.listen, "listening beyond this machine; there is no authentication");
     }
-    let endpoint = Endpoint::with_hosts(
-        bus.clone(),
-        mcp_options(config),
-        &http.allowed_hosts,
-        &http.allowed_origins,
-    );
+    let endpoint = Endpoint::with_access(bus.clone(), mcp_options(config), access(config));
     let options = api::Options {
         body_bytes_max: config.bus.body_bytes_max,
         access: access(config),
         ready: ready.clone(),
     };
     let api = api::router(bus.clone(), options).merge(beside);
-    let server = HttpServer::new(bus, Routes::new(endpoint, api), http);
+    let server = HttpServer::new(bus, Routes::new(access(config), endpoint, api), http);
     Listener::start(socket, server).context("the listener could not be started")
 }

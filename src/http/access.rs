@@ -1,23 +1,18 @@
-//! Who may call: the defence against web pages that reach a service on the user's own machine.
+//! The rule of hosts and origins, and the caller of a request that passed it.
 //!
-//! Owns: the check of `Host` (a page whose name was bound to a loopback address calls us by that name) and of
-//! `Origin` (a page of another site says where it comes from). Never: authenticates anybody. Receives every request
-//! under `/v1` before its handler.
+//! The rule defends a service on the user's own machine against web pages: a page whose name was rebound to a
+//! loopback address calls by that name (`Host`), and a page of another site says where it comes from
+//! (`Origin`). It does not authenticate.
 
-use std::net::Ipv6Addr;
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv6Addr};
 
-use axum::Router;
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, Uri, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use ::http::{Extensions, HeaderMap, HeaderName, Request, Uri, header};
 
-use super::api::wrong_method;
-use super::problem::{self, Problem, ProblemKind};
+use super::peer::PeerAddress;
+use super::problem::{Problem, ProblemKind};
 
-/// Names that lead to this machine only.
-const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+/// The length to which a refusal shortens the text that it repeats.
+const SHOWN_LEN_MAX: usize = 120;
 
 /// The hosts and origins whose requests are answered, besides those of loopback.
 #[derive(Debug, Clone, Default)]
@@ -30,129 +25,206 @@ pub struct Access {
     pub allowed_origins: Vec<String>,
 }
 
+/// The caller of a request that [`Access`] let in. There is no authentication, so the address is all that is
+/// known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Principal {
+    address: Option<PeerAddress>,
+}
+
+impl Principal {
+    /// Returns the caller of a request that was let in.
+    pub(crate) fn of(extensions: &Extensions) -> Option<Principal> {
+        extensions.get().copied()
+    }
+
+    /// Returns the address under which limits per caller count; none when the server does not tell it.
+    pub(crate) fn counted(self) -> Option<IpAddr> {
+        Some(self.address?.counted())
+    }
+}
+
 impl Access {
-    fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
-        let host = single(headers, &header::HOST)?;
+    /// Lets a request in: checks its host and its origin, and puts its [`Principal`] into its extensions. A
+    /// request that has one was let in before, perhaps by a wider rule, and passes.
+    ///
+    /// # Errors
+    /// The refusal, 403.
+    pub(crate) fn admit<B>(&self, request: &mut Request<B>) -> Result<(), Problem> {
+        if Principal::of(request.extensions()).is_some() {
+            return Ok(());
+        }
+        self.check(request.uri(), request.headers())?;
+        let address = request.extensions().get().copied();
+        request.extensions_mut().insert(Principal { address });
+        Ok(())
+    }
+
+    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+        // The name in the request line counts too: a server behind this one may go by either.
         let authority = uri.authority().map(|authority| authority.as_str());
+        let host = sole(headers, &header::HOST)?;
         if host.is_none() && authority.is_none() {
             return Err(ProblemKind::Forbidden.because("the request has no Host header; send one"));
         }
         for called in [host, authority].into_iter().flatten() {
-            self.admit_host(called)?;
+            self.check_host(called)?;
         }
-        single(headers, &header::ORIGIN)?.map_or(Ok(()), |origin| self.admit_origin(origin))
+        match sole(headers, &header::ORIGIN)? {
+            Some(origin) => self.check_origin(origin),
+            None => Ok(()),
+        }
     }
 
-    fn admit_host(&self, called: &str) -> Result<(), Problem> {
-        let allowed = split(called)
-            .is_some_and(|(name, _)| knows(&LOOPBACK, &name) || knows(&self.allowed_hosts, &name));
-        allowed.then_some(()).ok_or_else(|| {
-            let called = shorten(called);
-            ProblemKind::Forbidden.because(format!(
-                "host {called:?} is not served; call a loopback name or add it to http.allowed_hosts"
-            ))
-        })
+    fn check_host(&self, called: &str) -> Result<(), Problem> {
+        if let Some((host, _)) = split_port(called)
+            && (host.is_loopback() || self.allows_host(host))
+        {
+            return Ok(());
+        }
+        let called = shorten(called);
+        Err(ProblemKind::Forbidden.because(format!(
+            "host {called:?} is not served; call a loopback name or add it to http.allowed_hosts"
+        )))
     }
 
-    fn admit_origin(&self, origin: &str) -> Result<(), Problem> {
-        let allowed =
-            normalize(origin).is_some_and(|(local, normal)| local || knows(&self.allowed_origins, &normal));
-        allowed.then_some(()).ok_or_else(|| {
-            let origin = shorten(origin);
-            ProblemKind::Forbidden.because(format!(
-                "pages of origin {origin:?} may not call; add it to http.allowed_origins"
-            ))
-        })
+    fn allows_host(&self, host: Host<'_>) -> bool {
+        self.allowed_hosts
+            .iter()
+            .any(|allowed| matches!(split_port(allowed), Some((allowed, None)) if host.is(allowed)))
     }
-}
 
-/// Puts the check of host and origin before `routes`, and writes their problems.
-pub(super) fn guarded(routes: Router, access: Access) -> Router {
-    routes
-        .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::new(access), check))
-        .layer(from_fn(problem::render))
-}
-
-/// Lets the request pass, or answers 403.
-pub(super) async fn check(State(access): State<Arc<Access>>, request: Request, next: Next) -> Response {
-    match access.admit(request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
+    fn check_origin(&self, origin: &str) -> Result<(), Problem> {
+        if let Some(known) = Origin::parse(origin)
+            && (known.is_loopback() || self.allowed_origins.iter().any(|allowed| known.is(allowed)))
+        {
+            return Ok(());
+        }
+        let origin = shorten(origin);
+        Err(ProblemKind::Forbidden.because(format!(
+            "pages of origin {origin:?} may not call; add it to http.allowed_origins"
+        )))
     }
 }
 
-/// The one value of a header; two could be read differently by whoever stands between.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
+/// Returns the one value of a header. Several are refused, since a proxy may go by another one than this
+/// service.
+fn sole<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
     let mut values = headers.get_all(name).iter();
-    let first = values.next();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
     if values.next().is_some() {
-        return Err(
-            ProblemKind::Forbidden.because(format!("the request has several {name} headers; send one"))
-        );
+        let text = format!("the request has several {name} headers; send one");
+        return Err(ProblemKind::Forbidden.because(text));
     }
-    let text = first.map(|value| value.to_str()).transpose();
-    text.map_err(|_| {
-        ProblemKind::Forbidden.because(format!("the {name} header is not ASCII; send a plain name"))
-    })
-}
-
-fn knows(names: &[impl AsRef<str>], name: &str) -> bool {
-    names
-        .iter()
-        .any(|known| known.as_ref().eq_ignore_ascii_case(name))
+    match value.to_str() {
+        Ok(text) => Ok(Some(text)),
+        Err(_) => {
+            let text = format!("the {name} header is not ASCII; send a plain name");
+            Err(ProblemKind::Forbidden.because(text))
+        }
+    }
 }
 
 fn shorten(text: &str) -> &str {
-    text.get(..120).unwrap_or(text)
+    text.get(..SHOWN_LEN_MAX).unwrap_or(text)
 }
 
-/// The host in lower case and the port of `host[:port]`; none when it is not exactly that.
-fn split(authority: &str) -> Option<(String, Option<u16>)> {
-    let (name, after) = if let Some(rest) = authority.strip_prefix('[') {
+/// A host, as it is compared: names regardless of case, IPv6 addresses by value.
+#[derive(Debug, Clone, Copy)]
+enum Host<'a> {
+    Name(&'a str),
+    V6(Ipv6Addr),
+}
+
+impl Host<'_> {
+    fn is_loopback(self) -> bool {
+        match self {
+            Host::Name(name) => name.eq_ignore_ascii_case("localhost") || name == "127.0.0.1",
+            Host::V6(address) => address == Ipv6Addr::LOCALHOST,
+        }
+    }
+
+    fn is(self, other: Host<'_>) -> bool {
+        match (self, other) {
+            (Host::Name(name), Host::Name(other)) => name.eq_ignore_ascii_case(other),
+            (Host::V6(address), Host::V6(other)) => address == other,
+            _ => false,
+        }
+    }
+}
+
+/// Splits `host[:port]`; none when the text is not exactly that.
+fn split_port(authority: &str) -> Option<(Host<'_>, Option<u16>)> {
+    let (host, after) = if let Some(rest) = authority.strip_prefix('[') {
         let (inside, after) = rest.split_once(']')?;
-        (format!("[{}]", inside.parse::<Ipv6Addr>().ok()?), after)
+        (Host::V6(inside.parse().ok()?), after)
     } else {
-        let (name, after) = authority.split_at(authority.find(':').unwrap_or(authority.len()));
-        let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if name.is_empty() || !name.bytes().all(letter) {
+        let end = authority.find(':').unwrap_or(authority.len());
+        let (name, after) = authority.split_at(end);
+        if name.is_empty() || !name.bytes().all(is_host_byte) {
             return None;
         }
-        (name.to_ascii_lowercase(), after)
+        (Host::Name(name), after)
     };
     if after.is_empty() {
-        return Some((name, None));
+        return Some((host, None));
     }
     let digits = after.strip_prefix(':')?;
-    let port = digits
-        .bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| digits.parse().ok())??;
-    Some((name, Some(port)))
+    // `parse` alone would accept a sign.
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some((host, Some(digits.parse().ok()?)))
 }
 
-/// Whether `origin` is one of this machine, and its normal form; none when it is no `scheme://host[:port]`.
-fn normalize(origin: &str) -> Option<(bool, String)> {
-    let (scheme, authority) = origin.split_once("://")?;
-    let scheme = scheme.to_ascii_lowercase();
-    let (name, port) = split(authority)?;
-    let usual = match scheme.as_str() {
-        "http" => Some(80),
-        "https" => Some(443),
-        _ => None,
-    };
-    let local = usual.is_some() && knows(&LOOPBACK, &name);
-    let normal = match port.filter(|port| Some(*port) != usual) {
-        Some(port) => format!("{scheme}://{name}:{port}"),
-        None => format!("{scheme}://{name}"),
-    };
-    Some((local, normal))
+fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)
+}
+
+/// An origin: `scheme://host[:port]`. The port is none where it is the scheme's own.
+#[derive(Debug, Clone, Copy)]
+struct Origin<'a> {
+    scheme: &'a str,
+    host: Host<'a>,
+    port: Option<u16>,
+}
+
+impl Origin<'_> {
+    fn parse(text: &str) -> Option<Origin<'_>> {
+        let (scheme, authority) = text.split_once("://")?;
+        let (host, port) = split_port(authority)?;
+        let own_port = if scheme.eq_ignore_ascii_case("http") {
+            Some(80)
+        } else if scheme.eq_ignore_ascii_case("https") {
+            Some(443)
+        } else {
+            None
+        };
+        let port = if port == own_port { None } else { port };
+        Some(Origin { scheme, host, port })
+    }
+
+    /// Returns true for the pages of servers on this machine, whatever their port.
+    fn is_loopback(self) -> bool {
+        let is_web = self.scheme.eq_ignore_ascii_case("http") || self.scheme.eq_ignore_ascii_case("https");
+        is_web && self.host.is_loopback()
+    }
+
+    /// Returns true if `written` is this origin.
+    fn is(self, written: &str) -> bool {
+        let Some(other) = Origin::parse(written) else {
+            return false;
+        };
+        self.host.is(other.host) && self.port == other.port && self.scheme.eq_ignore_ascii_case(other.scheme)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
+    use ::http::HeaderValue;
 
     fn admits(uri: &str, sent: &[(HeaderName, &str)]) -> bool {
         let access = Access {
@@ -166,7 +238,7 @@ mod tests {
         for (name, value) in sent {
             headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        access.admit(&uri.parse().unwrap(), &headers).is_ok()
+        access.check(&uri.parse().unwrap(), &headers).is_ok()
     }
 
     #[test]
@@ -213,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_host_or_with_two_is_refused() {
+    fn missing_or_repeated_host_is_refused() {
         assert!(!admits("/v1", &[]));
         let twice = [(header::HOST, "localhost"), (header::HOST, "localhost")];
         assert!(!admits("/v1", &twice));
     }
 
     #[test]
-    fn the_name_in_the_request_line_counts_too() {
+    fn name_in_request_line_is_checked() {
         assert!(admits("http://localhost:1/v1", &[]));
         assert!(!admits("http://evil.example/v1", &[(header::HOST, "localhost")]));
         assert!(!admits("http://localhost/v1", &[(header::HOST, "evil.example")]));
@@ -263,5 +335,28 @@ mod tests {
             (header::ORIGIN, "http://localhost"),
         ];
         assert!(!admits("/v1", &twice));
+    }
+
+    #[test]
+    fn admitted_request_names_its_caller() {
+        let access = Access::default();
+        let mut request = Request::get("/v1").header("host", "localhost").body(()).unwrap();
+        request
+            .extensions_mut()
+            .insert(PeerAddress("192.0.2.1".parse().unwrap()));
+        assert_eq!(Principal::of(request.extensions()), None);
+        access.admit(&mut request).unwrap();
+        let principal = Principal::of(request.extensions()).unwrap();
+        assert_eq!(principal.counted(), Some("192.0.2.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn refused_request_has_no_caller() {
+        let mut request = Request::get("/v1")
+            .header("host", "evil.example")
+            .body(())
+            .unwrap();
+        Access::default().admit(&mut request).unwrap_err();
+        assert_eq!(Principal::of(request.extensions()), None);
     }
 }

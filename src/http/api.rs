@@ -30,8 +30,10 @@ use tidings_actors::Bus;
 
 pub use metrics::{Render, metrics_router};
 
-use super::access::{self, Access};
-use super::problem::{self, Problem, ProblemKind};
+use super::access::Access;
+use super::layers;
+use super::layers::wrong_method;
+use super::problem::{Problem, ProblemKind};
 
 /// What the API lets in.
 #[derive(Debug, Clone)]
@@ -83,15 +85,18 @@ pub fn router(bus: Bus, options: Options) -> Router {
         .route("/v1/", any(unknown))
         .route("/v1/{*rest}", any(unknown))
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::new(access), access::check));
+        .layer(from_fn_with_state(Arc::new(access), layers::admit));
     let open = Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .method_not_allowed_fallback(wrong_method);
-    guarded
-        .merge(open)
-        .layer(from_fn(problem::render))
-        .with_state(api)
+    guarded.merge(open).layer(from_fn(layers::render)).with_state(api)
+}
+
+/// Returns true for a path that is answered whatever the request's host: the health checks, which say nothing
+/// of the resources.
+pub(crate) fn is_open(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
 }
 
 async fn unknown(request: Request) -> Problem {
@@ -101,13 +106,6 @@ async fn unknown(request: Request) -> Problem {
         "; see /v1/resources and /v1/sessions"
     };
     ProblemKind::NotFound.because(format!("nothing is served under this path{hint}"))
-}
-
-pub(super) async fn wrong_method(request: Request) -> Problem {
-    let method = request.method();
-    ProblemKind::MethodNotAllowed.because(format!(
-        "{method} is not possible here; the Allow header names the methods that are"
-    ))
 }
 
 #[cfg(test)]

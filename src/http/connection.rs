@@ -3,18 +3,17 @@
 //! The HTTP library serves its requests. A stream leaves the library once its head is written
 //! ([`StreamWriter`]), and a WebSocket takes the whole connection along.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
 
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{HttpService, service_fn};
+use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -23,16 +22,12 @@ use tokio::task::spawn_local;
 use tracing::debug;
 
 use super::peer::PeerAddress;
-use super::rewind::Rewind;
 use super::server::{RequestService, ServerContext};
 use super::stream_handover::{Stream, StreamHandover};
 use super::stream_writer::StreamWriter;
-use super::write_deadline::WriteDeadline;
+use super::write_deadline::{WriteDeadline, is_write_timeout};
 use crate::WriteProgress;
-use crate::metrics::{self, Limit, OpenConnection, Path};
-
-/// How a request for a WebSocket begins.
-pub(super) const UPGRADE_START: &[u8] = b"GET /v1/ws";
+use crate::metrics::{self, HttpMetrics, Limit, OpenConnection, Path};
 
 /// The right to one of the connections that the server allows; given back when the last clone is dropped. A
 /// service that takes a connection over keeps the one in the request's extensions.
@@ -49,7 +44,7 @@ impl ConnectionPermit {
     }
 }
 
-/// Carries one connection on the thread of its shard.
+/// Carries one connection on the thread of its shard: its requests, and then at most one stream or WebSocket.
 pub(super) async fn serve_connection<S, T>(
     stream: T,
     peer: SocketAddr,
@@ -59,111 +54,24 @@ pub(super) async fn serve_connection<S, T>(
     S: RequestService,
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Some(stream) = rewind(stream, &context).await else {
-        return;
-    };
-    // The HTTP library can hand such a connection over only if it is told beforehand.
-    if stream.start() == UPGRADE_START {
-        serve_upgradable(stream, context, permit).await;
-    } else {
-        serve_requests(stream, peer, context, permit).await;
-    }
-}
-
-/// Looks at the first bytes of a connection. Returns none when the client sends nothing in time, or the server
-/// closes.
-async fn rewind<S, T: AsyncRead + Unpin>(stream: T, context: &ServerContext<S>) -> Option<Rewind<T>> {
     let mut closing = context.closing.clone();
-    tokio::select! {
-        rewound = tokio::time::timeout(context.config.header_timeout, Rewind::new(stream)) => match rewound {
-            Ok(rewound) => rewound.ok(),
-            Err(_elapsed) => {
-                metrics::limit_reached(Limit::HeaderTimeout);
-                None
-            }
-        },
-        _ = closing.wait_for(|closing| *closing) => None,
-    }
-}
-
-/// Returns the HTTP library's builder, with the time a client has for the head of a request.
-fn http1_builder(header_timeout: Duration) -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout);
-    builder
-}
-
-/// Answers one request.
-async fn answer<S: RequestService>(
-    mut context: ServerContext<S>,
-    request: Request<Incoming>,
-) -> Result<Response<S::Body>, Infallible> {
-    let path = Path::of(request.uri().path());
-    let response = context.service.call(request).await?;
-    context.metrics.answered(path, response.status());
-    Ok(response)
-}
-
-/// Carries a connection that may become a WebSocket.
-async fn serve_upgradable<S, T>(stream: T, context: ServerContext<S>, permit: ConnectionPermit)
-where
-    S: RequestService,
-    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let mut closing = context.closing.clone();
-    let builder = http1_builder(context.config.header_timeout);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(permit.clone());
-        answer(context.clone(), request)
-    });
-    let connection = builder
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades();
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        _ = closing.wait_for(|closing| *closing) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        note_failure(&error);
-    }
-}
-
-/// Carries a connection of requests, and of at most one stream.
-async fn serve_requests<S, T>(
-    stream: T,
-    peer: SocketAddr,
-    context: ServerContext<S>,
-    permit: ConnectionPermit,
-) where
-    S: RequestService,
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
-{
-    let mut closing = context.closing.clone();
-    let builder = http1_builder(context.config.header_timeout);
     let stream = WriteDeadline::new(stream, Some(context.config.write_timeout));
     let progress = stream.progress().clone();
     let handover = StreamHandover::default();
-    let offered = handover.clone();
-    let metered = progress.clone();
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        // A stream of HTTP/1.0 has no chunks, so the library writes it.
-        let is_chunked = request.version() == Version::HTTP_11;
-        let extensions = request.extensions_mut();
-        extensions.insert(metered.clone());
-        extensions.insert(PeerAddress(peer.ip()));
-        if is_chunked {
-            extensions.insert(offered.clone());
-        }
-        extensions.remove::<hyper::upgrade::OnUpgrade>();
-        Box::pin(answer(context.clone(), request))
-    });
-    let mut connection = Box::new(builder.serve_connection(TokioIo::new(stream), service));
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(context.config.header_timeout);
+    let service = ConnectionService {
+        service: RefCell::new(context.service),
+        metrics: context.metrics,
+        peer: PeerAddress(peer.ip()),
+        progress: progress.clone(),
+        handover: handover.clone(),
+        permit: permit.clone(),
+    };
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = Box::new(connection.with_upgrades());
     let mut served = poll_fn(|cx| poll_served(&mut connection, &handover, &progress, cx));
     let ended = tokio::select! {
         ended = &mut served => ended,
@@ -175,11 +83,71 @@ async fn serve_requests<S, T>(
     match ended {
         Ok(None) => {}
         Ok(Some(stream)) => {
-            let socket = connection.into_parts().io.into_inner();
-            // A task of its own, so that nothing of this one is kept while the stream is open.
-            spawn_local(write_stream(StreamWriter::new(socket, stream), permit));
+            // A connection that became a WebSocket has no parts, but then no stream was handed over either.
+            if let Some(parts) = connection.into_parts() {
+                let writer = StreamWriter::new(parts.io.into_inner(), stream);
+                // A task of its own, so that nothing of this one is kept while the stream is open.
+                spawn_local(write_stream(writer, permit));
+            }
         }
         Err(error) => note_failure(&error),
+    }
+}
+
+/// The server's service, with the facts of one connection that requests carry along.
+struct ConnectionService<S> {
+    /// Called with `&mut`, but only until it returns its future, so never twice at once.
+    service: RefCell<S>,
+    metrics: HttpMetrics,
+    peer: PeerAddress,
+    progress: Arc<WriteProgress>,
+    handover: StreamHandover,
+    permit: ConnectionPermit,
+}
+
+impl<S: RequestService> hyper::service::Service<Request<Incoming>> for ConnectionService<S> {
+    type Response = Response<S::Body>;
+    type Error = Infallible;
+    type Future = CountedAnswer<S::Future>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        // A stream of HTTP/1.0 has no chunks, so the library writes it.
+        let is_chunked = request.version() == Version::HTTP_11;
+        let extensions = request.extensions_mut();
+        extensions.insert(self.progress.clone());
+        extensions.insert(self.peer);
+        if is_chunked {
+            extensions.insert(self.handover.clone());
+        }
+        if extensions.get::<OnUpgrade>().is_some() {
+            extensions.insert(self.permit.clone());
+        }
+        CountedAnswer {
+            path: Path::of(request.uri().path()),
+            metrics: self.metrics.clone(),
+            answer: self.service.borrow_mut().call(request),
+        }
+    }
+}
+
+/// The answer to one request, which is counted when it is there.
+struct CountedAnswer<F> {
+    path: Path,
+    metrics: HttpMetrics,
+    answer: F,
+}
+
+impl<F, B> Future for CountedAnswer<F>
+where
+    F: Future<Output = Result<Response<B>, Infallible>> + Unpin,
+{
+    type Output = Result<Response<B>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let counted = self.get_mut();
+        let Ok(response) = ready!(Pin::new(&mut counted.answer).poll(cx));
+        counted.metrics.answered(counted.path, response.status());
+        Poll::Ready(Ok(response))
     }
 }
 
@@ -187,24 +155,23 @@ async fn serve_requests<S, T>(
 async fn write_stream<T: AsyncRead + AsyncWrite + Unpin>(writer: StreamWriter<T>, permit: ConnectionPermit) {
     if let Err(error) = writer.await {
         debug!(%error, "a stream ended");
-        count_write_timeout(&error);
+        if is_write_timeout(&error) {
+            metrics::limit_reached(Limit::WriteTimeout);
+        }
     }
     drop(permit);
 }
 
-/// Serves a connection until it ends, or carries a stream whose head is written.
-fn poll_served<T, S, B>(
-    connection: &mut http1::Connection<TokioIo<WriteDeadline<T>>, S>,
+/// Serves a connection until it ends or the head of a stream is written; returns that stream.
+fn poll_served<T, S>(
+    connection: &mut http1::UpgradeableConnection<TokioIo<WriteDeadline<T>>, ConnectionService<S>>,
     handover: &StreamHandover,
     progress: &WriteProgress,
     cx: &mut Context<'_>,
 ) -> Poll<hyper::Result<Option<Stream>>>
 where
-    T: AsyncRead + AsyncWrite + Unpin,
-    S: HttpService<Incoming, ResBody = B>,
-    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    B: http_body::Body + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: RequestService,
 {
     match Pin::new(connection).poll(cx) {
         Poll::Ready(ended) => Poll::Ready(ended.map(|()| None)),
@@ -222,21 +189,7 @@ fn note_failure(error: &hyper::Error) {
     debug!(%error, "a connection ended");
     if error.is_timeout() {
         metrics::limit_reached(Limit::HeaderTimeout);
-    } else {
-        count_write_timeout(error);
-    }
-}
-
-/// Counts the write time-out if it is what ended a connection: ours, or the kernel's `TCP_USER_TIMEOUT`.
-fn count_write_timeout(error: &(dyn std::error::Error + 'static)) {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(io) = error.downcast_ref::<io::Error>()
-            && io.kind() == io::ErrorKind::TimedOut
-        {
-            metrics::limit_reached(Limit::WriteTimeout);
-            return;
-        }
-        cause = error.source();
+    } else if is_write_timeout(error) {
+        metrics::limit_reached(Limit::WriteTimeout);
     }
 }

@@ -29,7 +29,8 @@ use shared::Shared;
 use stream::EventStream;
 
 use crate::attach::{AttachError, AttachOptions, Attachment};
-use crate::http::access::{Access, guarded};
+use crate::http::access::Access;
+use crate::http::layers::guarded;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::stream_handover::{BodyStream, StreamHandover};
 use crate::{Bus, Position};

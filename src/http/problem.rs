@@ -4,15 +4,10 @@
 //! that something is an error. A handler answers a [`Problem`]; [`render`] writes it, since only there the path of
 //! the request is at hand.
 
-use axum::Json;
-use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use ::http::{HeaderValue, Response, StatusCode, header};
+use bytes::Bytes;
 use serde::Serialize;
 use tidings_actors::{Closed, PublishError, ReadError};
-
-use crate::metrics;
 
 /// Longest path that is repeated in an answer; no URI that the bus accepts needs a longer one.
 const INSTANCE_LEN_MAX: usize = 8192;
@@ -120,8 +115,13 @@ struct Details<'a> {
 }
 
 impl Problem {
-    /// Writes itself into `response`, which was made from it.
-    fn write(&self, instance: &str, response: &mut Response) {
+    /// Returns the status of the response.
+    pub(super) fn status(&self) -> StatusCode {
+        self.kind.row().0
+    }
+
+    /// Makes the response to a request for the path `instance`.
+    pub(crate) fn respond(&self, instance: &str) -> Response<Bytes> {
         let (status, slug, title) = self.kind.row();
         let details = Details {
             r#type: format!("/problems/{slug}"),
@@ -130,7 +130,9 @@ impl Problem {
             detail: &self.detail,
             instance: Some(instance).filter(|path| path.len() <= INSTANCE_LEN_MAX),
         };
-        *response.body_mut() = Json(details).into_response().into_body();
+        let details = serde_json::to_vec(&details).expect("texts and numbers are JSON");
+        let mut response = Response::new(Bytes::from(details));
+        *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,
@@ -150,29 +152,8 @@ impl Problem {
             }
             _ => {}
         }
-    }
-}
-
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let mut response = self.kind.row().0.into_response();
-        response.extensions_mut().insert(self);
         response
     }
-}
-
-/// Writes the problem that a handler answered, if it did.
-pub(super) async fn render(request: Request, next: Next) -> Response {
-    let instance = request.uri().path().to_owned();
-    let publishes = !request.method().is_safe();
-    let mut response = next.run(request).await;
-    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        if publishes {
-            metrics::source_failed(metrics::Source::Http);
-        }
-        problem.write(&instance, &mut response);
-    }
-    response
 }
 
 /// Any error of the bus.

@@ -21,9 +21,10 @@ use crate::config::HttpConfig;
 use crate::metrics::{self, HttpMetrics, Limit};
 use crate::{Bus, Shard};
 
-/// A tower service that answers HTTP requests and never fails. Implemented by every service that qualifies.
+/// A tower service that answers HTTP requests and never fails, with futures that are [`Unpin`], such as boxed ones.
+/// Implemented by every service that qualifies.
 pub trait RequestService:
-    Service<Request<Incoming>, Response = Response<Self::Body>, Error = Infallible, Future: 'static>
+    Service<Request<Incoming>, Response = Response<Self::Body>, Error = Infallible, Future: Unpin + 'static>
     + Clone
     + Send
     + 'static
@@ -34,7 +35,7 @@ pub trait RequestService:
 
 impl<S, B> RequestService for S
 where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: 'static>
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Unpin + 'static>
         + Clone
         + Send
         + 'static,

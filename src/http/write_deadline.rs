@@ -4,6 +4,7 @@
 //! or looks into bytes. Written by whoever carries a connection; what it notes is read by the outboxes of the streams
 //! that go over it.
 
+use std::error::Error;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -88,6 +89,21 @@ impl<T> WriteDeadline<T> {
         }
         error
     }
+}
+
+/// Returns true if a write that made no progress is what an error comes from: the deadline here, or the
+/// kernel's `TCP_USER_TIMEOUT`.
+pub(crate) fn is_write_timeout(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<io::Error>()
+            && io.kind() == io::ErrorKind::TimedOut
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for WriteDeadline<T> {

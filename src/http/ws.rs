@@ -21,7 +21,8 @@ use axum::routing::get;
 
 use crate::Bus;
 use crate::http::ConnectionPermit;
-use crate::http::access::{Access, guarded};
+use crate::http::access::Access;
+use crate::http::layers::guarded;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::metrics::WsMetrics;
 

@@ -5,7 +5,6 @@
 //! as much.
 
 mod headers;
-mod hosts;
 mod peek;
 mod plain;
 mod peers;

@@ -7,12 +7,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{HeaderName, header};
-use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 
-use super::wrong_method;
-use crate::http::access::{self, Access};
-use crate::http::problem;
+use crate::http::access::Access;
+use crate::http::layers::guarded;
 
 /// What Prometheus asks for.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -27,11 +25,7 @@ pub fn metrics_router(render: Render, access: Access) -> Router {
         let text = render();
         async move { (headers(), text) }
     };
-    Router::new()
-        .route("/metrics", get(show))
-        .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::new(access), access::check))
-        .layer(from_fn(problem::render))
+    guarded(Router::new().route("/metrics", get(show)), access)
 }
 
 fn headers() -> [(HeaderName, &'static str); 2] {

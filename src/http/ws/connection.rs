@@ -16,6 +16,7 @@ use tracing::debug;
 use super::close::Close;
 use super::message::{self, Ack, Request};
 use super::{Place, Shared};
+use crate::http::write_deadline::is_write_timeout;
 use crate::metrics::{self, Limit};
 use crate::{
     Closed, Drained, ListKind, OpenError, OutboxEntry, OutboxReader, ResourceUri, Session, SessionOptions,
@@ -300,6 +301,10 @@ impl Connection<'_> {
                 ControlFlow::Continue(())
             }
             Ok(Err(error)) => {
+                // The connection has a write deadline of its own, which may run out first.
+                if is_write_timeout(&error) {
+                    metrics::limit_reached(Limit::WriteTimeout);
+                }
                 debug!(%error, "a WebSocket ended");
                 ControlFlow::Break(None)
             }

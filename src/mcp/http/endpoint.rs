@@ -8,23 +8,21 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ::http::request::Parts;
-use ::http::{HeaderMap, Method, Request, Response, StatusCode};
-use bytes::Bytes;
+use ::http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::value::RawValue;
 
 use super::fast_path::FastPath;
 use super::headers::{self, SESSION_ID};
-use super::hosts::Hosts;
 use super::outbox_stream::{OpenStream, StreamPermit};
 use super::peers::{PeerPermit, Peers};
 use super::reply::{self, Answer, EndpointBody};
 use super::sessions::Sessions;
 use crate::Bus;
-use crate::http::PeerAddress;
+use crate::http::{Access, Principal};
 use crate::mcp::error;
 use crate::mcp::handler::Handler;
 use crate::mcp::options::McpOptions;
@@ -46,7 +44,7 @@ pub struct Endpoint {
 /// The parts of an endpoint that its requests share.
 pub(super) struct EndpointState {
     pub(super) rmcp: StreamableHttpService<Handler, NeverSessionManager>,
-    hosts: Hosts,
+    access: Access,
     pub(super) fast_path: FastPath,
     pub(super) server: ServerContext,
     pub(super) sessions: Arc<Sessions>,
@@ -58,12 +56,11 @@ impl Endpoint {
     /// Makes an endpoint that answers requests whose `Host` is a loopback name and whose `Origin`, if there
     /// is one, is too.
     pub fn new(bus: Bus, options: McpOptions) -> Endpoint {
-        Endpoint::with_hosts(bus, options, &[], &[])
+        Endpoint::with_access(bus, options, Access::default())
     }
 
-    /// Makes an endpoint that answers these hosts and origins besides those of loopback. Hosts are names with
-    /// or without a port, origins `scheme://host[:port]`.
-    pub fn with_hosts(bus: Bus, options: McpOptions, hosts: &[String], origins: &[String]) -> Endpoint {
+    /// Makes an endpoint that answers the hosts and origins of `access`, too.
+    pub fn with_access(bus: Bus, options: McpOptions, access: Access) -> Endpoint {
         let server = ServerContext {
             bus,
             options: Arc::new(options),
@@ -78,12 +75,12 @@ impl Endpoint {
         let rmcp = StreamableHttpService::new(
             move || Ok(handler.clone()),
             Arc::new(NeverSessionManager::default()),
-            rmcp_config(&server.options, hosts, origins),
+            rmcp_config(&server.options),
         );
         let sessions = Arc::<Sessions>::default();
         let state = Arc::new(EndpointState {
             rmcp,
-            hosts: Hosts::default(),
+            access,
             fast_path: FastPath::new(&server, sessions.clone()),
             server,
             sessions,
@@ -95,16 +92,16 @@ impl Endpoint {
     }
 
     /// Answers one request.
-    pub async fn handle<B>(&self, request: Request<B>) -> Response<EndpointBody>
+    pub async fn handle<B>(&self, mut request: Request<B>) -> Response<EndpointBody>
     where
         B: Body + Send + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (parts, body) = request.into_parts();
-        if let Some(refusal) = self.state.refusal(&parts).await {
+        if let Some(refusal) = self.state.refusal(&mut request) {
             return refusal;
         }
+        let (parts, body) = request.into_parts();
         match parts.method {
             Method::POST => {
                 let limit = self.state.server.options.body_bytes_max;
@@ -144,19 +141,12 @@ where
     }
 }
 
-/// Configures rmcp's service: no sessions of its own, and the hosts and origins that may reach it.
-fn rmcp_config(options: &McpOptions, hosts: &[String], origins: &[String]) -> StreamableHttpServerConfig {
-    let loopback_hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    let loopback_origins = ["localhost", "127.0.0.1", "[::1]"]
-        .into_iter()
-        .flat_map(|host| ["http", "https"].map(|scheme| format!("{scheme}://{host}:*")));
-    let origins = origins.iter().map(|origin| with_port(origin));
+/// Configures rmcp's service: no sessions of its own, and no rule of hosts, as [`Access`] has let requests in.
+fn rmcp_config(options: &McpOptions) -> StreamableHttpServerConfig {
     let mut config = StreamableHttpServerConfig::default()
-        .with_allowed_hosts(loopback_hosts.into_iter().chain(hosts.iter().cloned()))
-        .with_allowed_origins(loopback_origins.chain(origins));
-    // Sessions are kept here, so rmcp takes every request for one without.
+        .disable_allowed_hosts()
+        .disable_allowed_origins();
     config.legacy_session_mode = false;
-    // rmcp still answers with a stream when a tool sends messages before its answer.
     config.json_response = true;
     config.max_request_body_bytes = options.body_bytes_max;
     config
@@ -179,26 +169,11 @@ fn sweep_sessions(state: &Arc<EndpointState>) {
 }
 
 impl EndpointState {
-    /// Returns the answer to a request whose Host or Origin is not allowed.
-    async fn refusal(&self, parts: &Parts) -> Option<Answer> {
-        if self.hosts.passed(&parts.headers) {
-            return None;
-        }
-        let refusal = self.refusal_of_rmcp(parts).await;
-        if refusal.is_none() {
-            self.hosts.remember(&parts.headers);
-        }
-        refusal
-    }
-
-    /// Asks rmcp for its rule. rmcp checks Host and Origin before the method, and refuses a GET in this
-    /// configuration only after both have passed.
-    pub(super) async fn refusal_of_rmcp(&self, parts: &Parts) -> Option<Answer> {
-        let mut probe = Request::new(Empty::<Bytes>::new());
-        *probe.uri_mut() = parts.uri.clone();
-        *probe.headers_mut() = parts.headers.clone();
-        let answer = Box::pin(self.rmcp.handle(probe)).await;
-        (answer.status() != StatusCode::METHOD_NOT_ALLOWED).then_some(answer)
+    /// Returns the refusal of a request whose host or origin is not let in.
+    pub(super) fn refusal<B>(&self, request: &mut Request<B>) -> Option<Answer> {
+        let problem = self.access.admit(request).err()?;
+        let refusal = problem.respond(request.uri().path());
+        Some(refusal.map(|body| Full::new(body).boxed()))
     }
 
     /// Returns the session that a request names.
@@ -238,11 +213,13 @@ impl EndpointState {
         parts: &Parts,
         id: Option<&RawValue>,
     ) -> Result<Option<PeerPermit>, Answer> {
-        let peer = parts.extensions.get::<PeerAddress>();
-        let (Some(max), Some(peer)) = (self.server.options.per_peer_max, peer) else {
+        let Some(max) = self.server.options.per_peer_max else {
             return Ok(None);
         };
-        match self.peers.take(*peer, max) {
+        let Some(peer) = Principal::of(&parts.extensions).and_then(Principal::counted) else {
+            return Ok(None);
+        };
+        match self.peers.take(peer, max) {
             Some(permit) => Ok(Some(permit)),
             None => {
                 metrics::limit_reached(Limit::SessionsOfPeer);
@@ -268,42 +245,6 @@ impl EndpointState {
                 _permit: permit,
             }),
             None => Err(reply::too_many_streams(id, max)),
-        }
-    }
-}
-
-/// Adds the scheme's port to an origin that names none; rmcp would let it match any port.
-fn with_port(origin: &str) -> String {
-    let after_address = match origin.rsplit_once(']') {
-        Some((_, after)) => after,
-        None => origin,
-    };
-    let has_port = match after_address.rsplit_once(':') {
-        Some((_, port)) => port == "*" || port.parse::<u16>().is_ok(),
-        None => false,
-    };
-    match origin.split_once("://") {
-        Some(("http", _)) if !has_port => format!("{origin}:80"),
-        Some(("https", _)) if !has_port => format!("{origin}:443"),
-        _ => origin.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn origin_without_port_gets_port_of_its_scheme() {
-        for (written, meant) in [
-            ("https://app.example", "https://app.example:443"),
-            ("http://app.example", "http://app.example:80"),
-            ("http://app.example:8080", "http://app.example:8080"),
-            ("http://app.example:*", "http://app.example:*"),
-            ("https://[2001:db8::1]", "https://[2001:db8::1]:443"),
-            ("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443"),
-        ] {
-            assert_eq!(with_port(written), meant);
         }
     }
 }

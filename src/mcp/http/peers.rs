@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::http::PeerAddress;
-
 type SessionCounts = HashMap<IpAddr, usize>;
 
 /// The sessions of each peer that has some.
@@ -28,8 +26,7 @@ fn lock(sessions: &Mutex<SessionCounts>) -> MutexGuard<'_, SessionCounts> {
 
 impl Peers {
     /// Takes a permit for one more session of `peer`; none when the peer has `max` already.
-    pub(super) fn take(&self, peer: PeerAddress, max: usize) -> Option<PeerPermit> {
-        let peer = peer.counted();
+    pub(super) fn take(&self, peer: IpAddr, max: usize) -> Option<PeerPermit> {
         let mut sessions = lock(&self.sessions);
         let held = sessions.get(&peer).copied().unwrap_or_default();
         if held >= max {
@@ -60,9 +57,10 @@ impl Drop for PeerPermit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::PeerAddress;
 
-    fn peer(address: &str) -> PeerAddress {
-        PeerAddress(address.parse().unwrap())
+    fn peer(address: &str) -> IpAddr {
+        PeerAddress(address.parse().unwrap()).counted()
     }
 
     #[test]

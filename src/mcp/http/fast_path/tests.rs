@@ -127,13 +127,14 @@ impl PollBench {
         .await
     }
 
-    /// Sends a request past the fast path, and past the remembered hosts.
+    /// Sends a request past the fast path.
     async fn slow(&self, request: &RawRequest) -> SeenAnswer {
         let state = &self.endpoint.state;
-        let (parts, ()) = request.head().into_parts();
-        if let Some(refusal) = state.refusal_of_rmcp(&parts).await {
+        let mut head = request.head();
+        if let Some(refusal) = state.refusal(&mut head) {
             return seen(refusal).await;
         }
+        let (parts, ()) = head.into_parts();
         let body = Bytes::from(request.body.clone());
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             return seen(state.batch(parts, &body).await).await;

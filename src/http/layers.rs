@@ -1,0 +1,62 @@
+//! The parts that all axum routers of this module have: the rule of hosts and origins, and problems as answers.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+
+use super::access::Access;
+use super::problem::{Problem, ProblemKind};
+use crate::metrics;
+
+/// Puts the rule of hosts and origins before `routes`, and writes their problems.
+pub(super) fn guarded(routes: Router, access: Access) -> Router {
+    routes
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(Arc::new(access), admit))
+        .layer(from_fn(render))
+}
+
+/// Lets the request pass, or answers 403.
+pub(super) async fn admit(State(access): State<Arc<Access>>, mut request: Request, next: Next) -> Response {
+    match access.admit(&mut request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Writes the problem that a handler returned, if it did: only here is the path of the request known.
+pub(super) async fn render(request: Request, next: Next) -> Response {
+    let instance = request.uri().path().to_owned();
+    let publishes = !request.method().is_safe();
+    let mut response = next.run(request).await;
+    let Some(problem) = response.extensions_mut().remove::<Problem>() else {
+        return response;
+    };
+    if publishes {
+        metrics::source_failed(metrics::Source::Http);
+    }
+    // Headers that a layer has set meanwhile, such as those of CORS, stay.
+    let (parts, body) = problem.respond(&instance).into_parts();
+    response.headers_mut().extend(parts.headers);
+    *response.body_mut() = Body::from(body);
+    response
+}
+
+pub(super) async fn wrong_method(request: Request) -> Problem {
+    let method = request.method();
+    ProblemKind::MethodNotAllowed.because(format!(
+        "{method} is not possible here; the Allow header names the methods that are"
+    ))
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = self.status().into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
