@@ -1,17 +1,16 @@
-//! The outbox of one subscriber: the pure set, the wake-up of whoever reads it, and its end.
+//! The outbox of one subscriber: marked by a Publisher shard, read by a stream.
 //!
-//! Owns: [`Outbox`] (marked by a publisher shard, read by a stream or pump) and [`OutboxReader`]. Never: writes
-//! bytes, waits for a reader, or grows beyond its keys. Lives on two threads at most, so one short lock guards it.
-//!
-//! Several readers may be open at once (a client may hold several streams): only the newest is handed entries, the
-//! others are kept alive and take over when it goes.
+//! An outbox conflates, so its size is bounded by the subscriptions and it never waits for a reader. It is
+//! used by two threads at most, so a mutex held for a few instructions guards it. It knows no actor: a
+//! callback ends the session.
 
+mod listing;
 mod pending;
 mod reader;
 mod readers;
-mod write_progress;
+mod slots;
 mod timeouts;
-mod listing;
+mod write_progress;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,9 +18,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 pub use pending::OutboxEntry;
-pub(crate) use pending::{MarkResult, OutboxSet, SlotId};
+pub(crate) use pending::{MarkResult, OutboxSet};
 pub use reader::OutboxReader;
 use readers::Readers;
+pub(crate) use slots::SlotId;
 pub(crate) use timeouts::SessionTimeouts;
 pub use write_progress::WriteProgress;
 
@@ -32,17 +32,17 @@ use crate::model::{
 };
 use crate::runtime::Tracer;
 
-/// Ends the session of an outbox that the bus has ended.
+/// The callback that ends the session of an outbox.
 pub(crate) type OnEvict = Box<dyn Fn(EndReason) + Send + Sync>;
 
-/// What a reader gets when it looks.
+/// The result of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drained {
-    /// Entries were handed out; a reader that has them all may resume after this position.
+    /// Entries were handed out. A peer that received them all may resume after this position.
     Entries(Position),
-    /// The stream has been silent for a while; write something that shows whether the far end is there.
+    /// The stream has been silent for a while: write something, so that a broken connection is noticed.
     KeepAlive,
-    /// Nothing more will come.
+    /// The outbox has ended, and everything was handed out.
     Ended(EndReason),
 }
 
@@ -50,62 +50,41 @@ pub enum Drained {
 struct OutboxState {
     set: OutboxSet,
     readers: Readers,
-    /// When the last reader so far went.
-    left: Option<MonotonicMillis>,
+    /// The time at which a reader was last closed.
+    last_reader_closed: Option<MonotonicMillis>,
     ended: Option<EndReason>,
-    /// Since when anything has been pending.
-    waiting: Option<MonotonicMillis>,
-    /// The last time at which patience with what is pending began anew: something was pending newly or handed out, or
-    /// a reader came.
-    patient: MonotonicMillis,
-    /// When something was last taken, as far as no open reader's flow knows it.
-    last: Option<MonotonicMillis>,
-    /// Entries handed out.
+    /// The time since which the set has not been empty.
+    pending_since: Option<MonotonicMillis>,
+    /// The start of the stall time-out: the last time that the set became pending, that entries were handed
+    /// out, or that a reader was opened or closed.
+    stall_start: MonotonicMillis,
+    /// The time at which entries were last taken, except by open readers with a [`WriteProgress`], which
+    /// knows better.
+    last_taken: Option<MonotonicMillis>,
+    /// The number of entries handed out.
     notified: u64,
     conflated: u64,
-    /// Bytes that went through readers that are gone, or that no flow counts.
-    bytes: u64,
-}
-
-#[derive(Debug)]
-struct Reader {
-    id: u64,
-    waker: Option<Waker>,
-    keep_alive: bool,
-    /// The connection it writes to, if that is known, and what had been written to it before.
-    progress: Option<Arc<WriteProgress>>,
-    bytes_before: u64,
-    /// Whether it takes nothing while that connection is blocked.
-    waits: bool,
-}
-
-impl Reader {
-    fn blocked_since(&self) -> Option<MonotonicMillis> {
-        self.progress.as_ref()?.blocked_since()
-    }
-
-    fn is_held_up(&self) -> bool {
-        self.waits && self.blocked_since().is_some()
-    }
+    /// The bytes of readers that are closed.
+    closed_bytes: u64,
 }
 
 impl OutboxState {
     /// Wakes the reader that is handed entries.
     fn wake(&mut self) {
-        if let Some(waker) = self.readers.newest_mut().and_then(|reader| reader.waker.take()) {
+        if let Some(reader) = self.readers.newest_mut()
+            && let Some(waker) = reader.waker.take()
+        {
             waker.wake();
         }
     }
 
     fn wake_all(&mut self) {
-        self.readers
-            .iter_mut()
-            .filter_map(|reader| reader.waker.take())
-            .for_each(Waker::wake);
+        let wakers = self.readers.iter_mut().flat_map(|reader| reader.waker.take());
+        wakers.for_each(Waker::wake);
     }
 }
 
-/// What one subscriber has not been told yet.
+/// The entries that one subscriber has not been handed yet.
 pub(crate) struct Outbox {
     id: SubscriberId,
     kind: SubscriberKind,
@@ -113,23 +92,23 @@ pub(crate) struct Outbox {
     labels: Arc<TransportLabels>,
     metrics: Arc<Metrics>,
     opened: MonotonicMillis,
-    /// When its client last did something.
-    active: AtomicU64,
+    /// The time of the last request of the client.
+    last_activity: AtomicU64,
     timeouts: SessionTimeouts,
     /// Ends the session when the bus ends the outbox.
     on_evict: OnceLock<OnEvict>,
-    /// The shard that marks it. Written by the Etag actor alone, which is the one place where routes are decided.
+    // The Etag actor alone writes it, so that every notice is routed by one order of moves and changes.
     shard: AtomicUsize,
     /// The shard whose thread opened the newest reader.
-    wanted: AtomicUsize,
-    /// Whether a move is on its way to the Etag actor. One at a time, since moves take no permit of the door.
+    wanted_shard: AtomicUsize,
+    // One move at a time: moves take no permit of admission, so more of them could fill a mailbox.
     moving: AtomicBool,
-    /// Requests of its subscriber that the Etag actor has seen and the shard has not done yet.
+    /// The number of requests that the Etag actor has forwarded and the shard has not completed.
     open_requests: AtomicUsize,
-    /// Whether the Etag actor has seen the end of its subscriber. Written and read by that one alone.
+    /// True once the Etag actor, which alone uses it, has seen the end of the subscriber.
     closed: AtomicBool,
     epoch: AtomicU64,
-    next_reader: AtomicU64,
+    next_reader_id: AtomicU64,
     tracer: Arc<Tracer>,
     state: Mutex<OutboxState>,
 }
@@ -144,7 +123,7 @@ impl std::fmt::Debug for Outbox {
 }
 
 impl Outbox {
-    /// An empty outbox, to be marked by `shard`.
+    /// Creates an empty outbox that `shard` marks.
     pub(crate) fn new(
         id: SubscriberId,
         shard: usize,
@@ -160,39 +139,39 @@ impl Outbox {
             labels: metrics.labels(options.protocol, options.transport),
             metrics,
             opened,
-            active: AtomicU64::new(opened.to_bits()),
+            last_activity: AtomicU64::new(opened.to_bits()),
             timeouts: SessionTimeouts::default(),
             on_evict: OnceLock::new(),
             shard: AtomicUsize::new(shard),
-            wanted: AtomicUsize::new(shard),
+            wanted_shard: AtomicUsize::new(shard),
             moving: AtomicBool::new(false),
             open_requests: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
-            next_reader: AtomicU64::new(0),
+            next_reader_id: AtomicU64::new(0),
             tracer,
             state: Mutex::new(OutboxState {
                 set: OutboxSet::default(),
                 readers: Readers::default(),
-                left: None,
+                last_reader_closed: None,
                 ended: None,
-                waiting: None,
-                patient: opened,
-                last: None,
+                pending_since: None,
+                stall_start: opened,
+                last_taken: None,
                 notified: 0,
                 conflated: 0,
-                bytes: 0,
+                closed_bytes: 0,
             }),
         }
     }
 
-    /// With times after which it is ended.
+    /// Sets the time-outs.
     pub(crate) fn with_timeouts(mut self, timeouts: SessionTimeouts) -> Outbox {
         self.timeouts = timeouts;
         self
     }
 
-    /// The subscriber, as a trace names it.
+    /// Describes the subscriber for traces.
     pub(crate) fn subscriber_ref(&self) -> SubscriberRef {
         SubscriberRef {
             id: self.id,
@@ -201,39 +180,34 @@ impl Outbox {
         }
     }
 
-    /// Whose outbox it is.
     pub(crate) fn id(&self) -> SubscriberId {
         self.id
     }
 
-    /// What its subscriber is.
     pub(crate) fn kind(&self) -> SubscriberKind {
         self.kind
     }
 
-    /// What its subscriber was called when it came.
     pub(crate) fn label(&self) -> &Arc<str> {
         &self.label
     }
 
-    /// What its subscriber speaks, and what carries it.
     pub(crate) fn labels(&self) -> &TransportLabels {
         &self.labels
     }
 
-    /// How long its subscriber may be what it is.
     pub(crate) fn timeouts(&self) -> SessionTimeouts {
         self.timeouts
     }
 
-    /// Sets the callback that ends the session when the bus ends the outbox. The first one stands.
+    /// Sets the callback that ends the session when the bus ends the outbox. Only the first one is kept.
     pub(crate) fn set_on_evict(&self, on_evict: OnEvict) {
         self.on_evict.get_or_init(|| on_evict);
     }
 
-    /// Notes that its client did something.
-    pub(crate) fn active(&self) {
-        self.active
+    /// Restarts the idle time-out, because the client made a request.
+    pub(crate) fn record_activity(&self) {
+        self.last_activity
             .store(MonotonicMillis::now().to_bits(), Ordering::Relaxed);
     }
 
@@ -245,87 +219,95 @@ impl Outbox {
         self.shard.store(shard, Ordering::Relaxed);
     }
 
-    /// Notes that its newest stream is carried by `shard`. Answers whether a move has to be sent on its way.
+    /// Asks for a move to `shard`, whose thread carries the newest stream. Returns true if the caller has to
+    /// start it.
     pub(crate) fn want_shard(&self, shard: usize) -> bool {
-        self.wanted.store(shard, Ordering::Relaxed);
-        // Pairs with `end_move`: whoever finds a move under way has its wish seen when that move arrives.
+        self.wanted_shard.store(shard, Ordering::Relaxed);
+        // Pairs with `end_move`: if a move is under way, its end sees the shard stored above.
         shard != self.shard() && !self.moving.swap(true, Ordering::AcqRel)
     }
 
-    /// A request that changes what its subscriber asks for is on its way to its shard.
+    /// Counts a request of the subscriber that is on its way to its shard.
     pub(crate) fn begin_request(&self) {
         self.open_requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Its shard has done such a request, and has not answered it yet.
+    /// Counts the completion of such a request, before it is answered.
     pub(crate) fn end_request(&self) {
         self.open_requests.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether its shard has such requests to do. While it has, another would take over less than was asked for.
+    /// Returns true if requests are on their way to the shard. Another shard could not take over their
+    /// effects.
     pub(crate) fn has_open_requests(&self) -> bool {
         self.open_requests.load(Ordering::Acquire) > 0
     }
 
-    /// Its subscriber ends: nothing that comes later in the order of the bus may bring it back.
+    /// Marks the subscriber as ended, so that no later message of it brings it back.
     pub(crate) fn mark_closed(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether its subscriber has ended, as the Etag actor sees it.
+    /// Returns true if the Etag actor has seen the end of the subscriber.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Ends the move under way; answers the shard that is wanted now.
+    /// Ends the move under way. Returns the shard that is wanted now.
     pub(crate) fn end_move(&self) -> usize {
         self.moving.swap(false, Ordering::AcqRel);
-        self.wanted.load(Ordering::Relaxed)
+        self.wanted_shard.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, OutboxState> {
-        // A panic while the lock was held can only come from a reader's own encoder; the set itself stays whole.
+        // While the lock is held, only the callback of a reader can panic, and the set is whole whenever it
+        // runs.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `f` on the set, for changes that need no wake-up.
+    /// Runs `f` on the set. For changes that need not wake a reader.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut OutboxSet) -> R) -> R {
-        self.changing(&mut self.lock().set, f)
+        self.count_pending(&mut self.lock().set, f)
     }
 
-    /// Runs `f` on the set and counts what is pending after it. Marks are counted by who marks many at a time.
-    fn changing<R>(&self, set: &mut OutboxSet, f: impl FnOnce(&mut OutboxSet) -> R) -> R {
+    /// Runs `f` on the set and updates the gauge of pending entries.
+    fn count_pending<R>(&self, set: &mut OutboxSet, f: impl FnOnce(&mut OutboxSet) -> R) -> R {
         let before = set.pending();
         let result = f(set);
-        self.metrics.pending.moved(before, set.pending());
+        self.metrics.pending.change(before, set.pending());
         result
     }
 
-    /// `now` is read by who marks many at a time: reading a clock costs more than a mark.
-    fn marking(&self, now: MonotonicMillis, mark: impl FnOnce(&mut OutboxSet) -> MarkResult) -> MarkResult {
+    /// Runs a mark and wakes the reader if its entry is the first. The caller updates the gauge of pending
+    /// entries once for all its marks, and reads the clock once, because each costs more than a mark.
+    fn mark_with(&self, now: MonotonicMillis, mark: impl FnOnce(&mut OutboxSet) -> MarkResult) -> MarkResult {
         let mut state = self.lock();
         if state.ended.is_some() {
             return MarkResult::Ignored;
         }
         let marked = mark(&mut state.set);
+        // A reader is woken by the first entry only: it takes all that are pending when it runs.
         if marked == MarkResult::New && state.set.pending() == 1 {
-            (state.waiting, state.patient) = (Some(now), now);
+            state.pending_since = Some(now);
+            state.stall_start = now;
             state.wake();
         }
         state.conflated += u64::from(marked == MarkResult::Conflated);
         marked
     }
 
-    /// Notes that the resource behind `slot` changed, and wakes the reader when that is the first thing to tell.
+    /// Marks the resource of `slot` as changed.
     pub(crate) fn mark(&self, slot: SlotId, notice: &Arc<Notice>, now: MonotonicMillis) -> MarkResult {
-        self.marking(now, |set| set.mark(slot, notice))
+        self.mark_with(now, |set| set.mark(slot, notice))
     }
 
-    pub(crate) fn mark_any(&self, notice: &Arc<Notice>, now: MonotonicMillis) -> MarkResult {
+    /// Marks a resource as changed if the filter of the outbox lets its notice through.
+    pub(crate) fn mark_filtered(&self, notice: &Arc<Notice>, now: MonotonicMillis) -> MarkResult {
         self.epoch.store(notice.position.epoch, Ordering::Relaxed);
-        self.marking(now, |set| set.mark_any(notice))
+        self.mark_with(now, |set| set.mark_filtered(notice))
     }
 
+    /// Marks a list as changed.
     pub(crate) fn mark_list(
         &self,
         kind: ListKind,
@@ -333,18 +315,18 @@ impl Outbox {
         position: Position,
         now: MonotonicMillis,
     ) -> MarkResult {
-        self.marking(now, |set| {
+        self.mark_with(now, |set| {
             let before = set.pending();
             let marked = set.mark_list(kind, hash, position.offset);
             if marked == MarkResult::Ignored {
-                // A list that is back at what was told is pending no longer.
-                self.metrics.pending.moved(before, set.pending());
+                // A list that changed back is no longer pending, which the caller cannot see in the result.
+                self.metrics.pending.change(before, set.pending());
             }
             marked
         })
     }
 
-    /// Says which history its offsets belong to; before it is first marked.
+    /// Sets the epoch of all offsets; called before the first mark.
     pub(crate) fn set_epoch(&self, epoch: u64) {
         self.epoch.store(epoch, Ordering::Relaxed);
     }
@@ -355,20 +337,17 @@ impl Outbox {
                 let subscriber = self.subscriber_ref();
                 let after = Some(notice.at.elapsed());
                 self.tracer
-                    .notice(notice, TraceStep::HandedOut { subscriber, after });
+                    .trace_notice(notice, TraceStep::HandedOut { subscriber, after });
             }
             OutboxEntry::Updated(_) => {}
-            OutboxEntry::ListChanged(kind) => self.tracer.list(*kind, None, || {
-                let subscriber = self.subscriber_ref();
-                TraceStep::HandedOut {
-                    subscriber,
-                    after: None,
-                }
+            OutboxEntry::ListChanged(kind) => self.tracer.trace_list(*kind, None, || TraceStep::HandedOut {
+                subscriber: self.subscriber_ref(),
+                after: None,
             }),
         }
     }
 
-    /// Tells the tracer what this subscriber will never be told, now that it has ended.
+    /// Traces the entries that the subscriber, which has ended, will never be handed.
     pub(crate) fn trace_dropped(&self, reason: EndReason) {
         if !self.tracer.is_on() {
             return;
@@ -377,39 +356,39 @@ impl Outbox {
         for notice in state.set.pending_notices().filter(|notice| notice.traced) {
             let subscriber = self.subscriber_ref();
             self.tracer
-                .notice(notice, TraceStep::Dropped { subscriber, reason });
+                .trace_notice(notice, TraceStep::Dropped { subscriber, reason });
         }
         for kind in state.set.pending_lists() {
-            self.tracer.list(kind, None, || {
-                let subscriber = self.subscriber_ref();
-                TraceStep::Dropped { subscriber, reason }
+            self.tracer.trace_list(kind, None, || TraceStep::Dropped {
+                subscriber: self.subscriber_ref(),
+                reason,
             });
         }
     }
 
-    /// Asks every open reader for a sign of life. Answers how long its oldest resource entry has been pending.
+    /// Makes every open reader write a keep-alive. Returns the time for which the oldest resource entry has
+    /// been pending.
     pub(crate) fn keep_alive(&self) -> Duration {
         let mut state = self.lock();
-        state
-            .readers
-            .iter_mut()
-            .for_each(|reader| reader.keep_alive = true);
+        for reader in state.readers.iter_mut() {
+            reader.keep_alive = true;
+        }
         state.wake_all();
-        state
-            .set
-            .oldest_since()
-            .map_or(Duration::ZERO, |since| since.elapsed())
+        match state.set.oldest_since() {
+            Some(since) => since.elapsed(),
+            None => Duration::ZERO,
+        }
     }
 
-    /// Ends it: readers get what is pending, then the reason. The first reason stands.
+    /// Ends the outbox: readers are handed the pending entries, then the reason. Only the first reason is
+    /// kept.
     pub(crate) fn end(&self, reason: EndReason) {
         let mut state = self.lock();
         state.ended.get_or_insert(reason);
         state.wake_all();
     }
 
-    /// Ends it and the session it belongs to, though nobody of its own asked for it. What can be written is: what is
-    /// pending, then the reason; a connection that takes nothing is cut. Answers whether it was still there.
+    /// Ends the outbox and its session for a reason of the bus. Returns false if it has already ended.
     pub(crate) fn evict(&self, reason: EndReason) -> bool {
         let mut state = self.lock();
         if state.ended.is_some() {
@@ -417,48 +396,47 @@ impl Outbox {
         }
         state.ended = Some(reason);
         for reader in state.readers.iter() {
-            if let Some(progress) = reader
-                .progress
-                .as_ref()
-                .filter(|progress| progress.blocked_since().is_some())
+            // A blocked connection would never take the pending entries and the reason.
+            if let Some(progress) = &reader.progress
+                && progress.is_blocked()
             {
                 progress.cut();
             }
         }
         state.wake_all();
+        // The log and the callback take locks of their own.
         drop(state);
-        self.report(reason);
+        self.log_end(reason);
         if let Some(on_evict) = self.on_evict.get() {
             on_evict(reason);
         }
         true
     }
 
-    /// Notes that a stream of it was closed because its connection took nothing. A subscriber that is one stream ends
-    /// with it, and for that reason.
-    fn stream_timed_out(&self) {
-        self.report(EndReason::WriteTimeout);
+    /// Logs the end of a stream whose connection took nothing. A subscriber that is one stream ends with it.
+    fn end_timed_out_stream(&self) {
+        self.log_end(EndReason::WriteTimeout);
         if self.kind == SubscriberKind::Stream {
             self.end(EndReason::WriteTimeout);
         }
     }
 
-    /// Why it ended, if it did.
+    /// Returns the reason of the end, if the outbox has ended.
     pub(crate) fn ended(&self) -> Option<EndReason> {
         self.lock().ended
     }
 
-    /// How many readers are open.
+    /// The number of open readers.
     pub(crate) fn readers(&self) -> usize {
         self.lock().readers.len()
     }
 }
 
 impl Drop for Outbox {
-    /// What nobody will be told any more is pending no longer.
     fn drop(&mut self) {
+        // Pending entries that are never handed out must leave the gauge.
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.metrics.pending.moved(state.set.pending(), 0);
+        self.metrics.pending.change(state.set.pending(), 0);
     }
 }
 
@@ -492,7 +470,7 @@ mod tests {
         Arc::new(Notice::new(uri, etag, Cause::Updated, position, Instant::now()))
     }
 
-    fn look(reader: &mut OutboxReader) -> (Poll<Drained>, Vec<u64>) {
+    fn poll(reader: &mut OutboxReader) -> (Poll<Drained>, Vec<u64>) {
         let mut versions = Vec::new();
         let mut cx = Context::from_waker(Waker::noop());
         let drained = reader.poll_drain(&mut cx, |entry| {
@@ -504,21 +482,21 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_reader_is_handed_entries_and_the_older_takes_over() {
+    fn older_reader_takes_over_from_the_newest() {
         let (outbox, slot) = outbox();
         let mut old = OutboxReader::open(outbox.clone(), 8);
         let mut new = OutboxReader::open(outbox.clone(), 8);
         outbox.mark(slot, &notice(1), MonotonicMillis::now());
-        assert_eq!(look(&mut old), (Poll::Pending, vec![]));
+        assert_eq!(poll(&mut old), (Poll::Pending, vec![]));
         let at_1 = Drained::Entries(Position { epoch: 9, offset: 1 });
-        assert_eq!(look(&mut new), (Poll::Ready(at_1), vec![1]));
+        assert_eq!(poll(&mut new), (Poll::Ready(at_1), vec![1]));
         drop(new);
         outbox.mark(slot, &notice(2), MonotonicMillis::now());
-        assert_eq!(look(&mut old).1, [2]);
+        assert_eq!(poll(&mut old).1, [2]);
     }
 
     #[test]
-    fn an_ended_outbox_hands_out_what_is_pending_first() {
+    fn ended_outbox_hands_out_pending_entries_first() {
         let (outbox, slot) = outbox();
         let mut reader = OutboxReader::open(outbox.clone(), 8);
         outbox.mark(slot, &notice(1), MonotonicMillis::now());
@@ -528,37 +506,37 @@ mod tests {
             outbox.mark(slot, &notice(2), MonotonicMillis::now()),
             MarkResult::Ignored
         );
-        assert_eq!(look(&mut reader).1, [1]);
+        assert_eq!(poll(&mut reader).1, [1]);
         assert_eq!(
-            look(&mut reader).0,
+            poll(&mut reader).0,
             Poll::Ready(Drained::Ended(EndReason::Shutdown))
         );
     }
 
     #[test]
-    fn a_foreign_position_brings_everything_back_and_a_known_one_only_the_rest() {
+    fn position_of_another_epoch_repeats_everything() {
         let (outbox, slot) = outbox();
         let mut reader = OutboxReader::open(outbox.clone(), 8);
         outbox.mark(slot, &notice(1), MonotonicMillis::now());
-        assert_eq!(look(&mut reader).1, [1]);
+        assert_eq!(poll(&mut reader).1, [1]);
         reader.resume_after(Position { epoch: 9, offset: 1 });
-        assert_eq!(look(&mut reader), (Poll::Pending, vec![]));
+        assert_eq!(poll(&mut reader), (Poll::Pending, vec![]));
         reader.resume_after(Position { epoch: 8, offset: 1 });
-        assert_eq!(look(&mut reader).1, [1]);
+        assert_eq!(poll(&mut reader).1, [1]);
     }
 
     #[test]
-    fn keep_alive_is_asked_once_and_dropped_when_something_was_written() {
+    fn keep_alive_is_due_once_and_not_after_entries() {
         let (outbox, slot) = outbox();
         outbox.keep_alive();
         let mut reader = OutboxReader::open(outbox.clone(), 8);
-        assert_eq!(look(&mut reader).0, Poll::Pending, "asked before it was open");
+        assert_eq!(poll(&mut reader).0, Poll::Pending, "it was opened later");
         outbox.keep_alive();
-        assert_eq!(look(&mut reader).0, Poll::Ready(Drained::KeepAlive));
-        assert_eq!(look(&mut reader).0, Poll::Pending);
+        assert_eq!(poll(&mut reader).0, Poll::Ready(Drained::KeepAlive));
+        assert_eq!(poll(&mut reader).0, Poll::Pending);
         outbox.keep_alive();
         outbox.mark(slot, &notice(1), MonotonicMillis::now());
-        assert_eq!(look(&mut reader).1, [1]);
-        assert_eq!(look(&mut reader).0, Poll::Pending);
+        assert_eq!(poll(&mut reader).1, [1]);
+        assert_eq!(poll(&mut reader).0, Poll::Pending);
     }
 }

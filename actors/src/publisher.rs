@@ -151,7 +151,7 @@ impl Publisher {
             for kind in set.lists() {
                 self.lists[kind.index()].insert(member);
             }
-            set.is_open()
+            set.has_filter()
         });
         if !(open && self.watching.insert(member)) {
             self.interest.lower_everything(self.shard);
@@ -206,7 +206,7 @@ impl Publisher {
                 Ok(set.subscribe(uri, etag, at))
             }
         })?;
-        self.metrics.subscriptions.moved(0, usize::from(new));
+        self.metrics.subscriptions.change(0, usize::from(new));
         Ok(new && self.table.subscribe(member, slot, uri))
     }
 
@@ -250,7 +250,7 @@ impl Publisher {
         self.ages[self.tick as usize] = age.unwrap_or_default();
         let oldest = self.ages.iter().max().copied().unwrap_or_default();
         if let Some(shard) = current_shard() {
-            self.metrics.oldest_of(shard, oldest);
+            self.metrics.set_oldest(shard, oldest);
         }
     }
 }
@@ -291,14 +291,14 @@ impl Handler<FanOut> for Publisher {
                 let marked = outbox.mark(slot, notice, now);
                 count.add(marked);
                 if notice.traced {
-                    self.tracer.notice(notice, marked_step(outbox, marked));
+                    self.tracer.trace_notice(notice, marked_step(outbox, marked));
                 }
             }
             for outbox in self.watching.iter().filter_map(|member| self.table.get(*member)) {
-                let marked = outbox.mark_any(notice, now);
+                let marked = outbox.mark_filtered(notice, now);
                 count.add(marked);
                 if notice.traced {
-                    self.tracer.notice(notice, marked_step(outbox, marked));
+                    self.tracer.trace_notice(notice, marked_step(outbox, marked));
                 }
             }
         }
@@ -311,7 +311,7 @@ impl Handler<FanOut> for Publisher {
                 let marked = outbox.mark_list(kind, hash, position, now);
                 count.add_list(marked);
                 self.tracer
-                    .list(kind, Some(position), || marked_step(outbox, marked));
+                    .trace_list(kind, Some(position), || marked_step(outbox, marked));
             }
             let unasked = self.members.len() - self.lists[kind.index()].len();
             self.metrics.lists_unasked.add(unasked);
@@ -373,7 +373,7 @@ impl Handler<AddSubscriptions> for Publisher {
             let answer = verdict.and_then(|(uri, etag)| self.enlist(&outbox, &uri, etag, at.offset, max));
             self.metrics.subscriptions_denied.add(u64::from(answer.is_err()));
             if let Err(SubscribeError::TooMany(_)) = &answer {
-                self.metrics.reached(Limit::Subscriptions);
+                self.metrics.count_limit(Limit::Subscriptions);
             }
             answers.push(answer);
         }
@@ -421,7 +421,7 @@ impl Handler<Route> for Publisher {
             SubscriberRequest::Watch(filter, max, reply) => {
                 let member = self.member(&outbox);
                 if member.is_some() {
-                    outbox.with(|set| set.open(filter, max));
+                    outbox.with(|set| set.set_filter(filter, max));
                 }
                 if !member.is_some_and(|member| self.watching.insert(member)) {
                     self.interest.lower_everything(self.shard);
@@ -435,7 +435,7 @@ impl Handler<Route> for Publisher {
                     if let Some(uri) = self.table.unsubscribe(member, slot) {
                         self.interest.lower(self.shard, &uri);
                     }
-                    self.metrics.subscriptions.moved(1, 0);
+                    self.metrics.subscriptions.change(1, 0);
                 }
                 outbox.end_request();
                 reply.answer(slot.is_some());
@@ -445,7 +445,7 @@ impl Handler<Route> for Publisher {
             SubscriberRequest::Detach(place) => {
                 outbox.trace_dropped(outbox.ended().unwrap_or(EndReason::Closed));
                 let left = outbox.with(|set| set.subscriptions());
-                self.metrics.subscriptions.moved(left, 0);
+                self.metrics.subscriptions.change(left, 0);
                 self.detach(&outbox);
                 drop(place);
             }

@@ -51,7 +51,7 @@ impl Handler<Publish> for Registry {
         match self.catalog.apply(publish.change, publish.condition) {
             Ok(decision) => {
                 if decision.created || decision.effect == Effect::Removed {
-                    self.metrics.holds(self.catalog.counts());
+                    self.metrics.set_registered(self.catalog.counts());
                 }
                 let stamp = Stamp {
                     decision,
@@ -61,7 +61,7 @@ impl Handler<Publish> for Registry {
                 mailbox::send(&self.etag, stamp, &self.metrics);
             }
             Err(error) => {
-                self.metrics.refuse(&error);
+                self.metrics.count_refusal(&error);
                 publish.reply.answer(Err(error));
             }
         }
@@ -79,7 +79,7 @@ impl Handler<PublishList> for Registry {
             // Also when the list looks the same: another tool may answer under the same item.
             self.etag_index.tools_changed();
         }
-        self.metrics.holds(self.catalog.counts());
+        self.metrics.set_registered(self.catalog.counts());
         match applied {
             Ok(Some(list)) => mailbox::send(&self.etag, StampList { list, reply }, &self.metrics),
             Ok(None) => {
@@ -90,7 +90,7 @@ impl Handler<PublishList> for Registry {
                 }));
             }
             Err(error) => {
-                self.metrics.refuse(&error);
+                self.metrics.count_refusal(&error);
                 reply.answer(Err(error));
             }
         }

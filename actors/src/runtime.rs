@@ -1,4 +1,4 @@
-//! The parts that all actors share: admission of requests, sending between mailboxes, shard threads and traces.
+//! Runtime parts that all actors share: admission, mailboxes, shard threads and traces.
 
 mod admission;
 pub(crate) mod mailbox;

@@ -81,7 +81,7 @@ impl Drop for SessionActor {
             BusState::Running | BusState::Dead(_) => EndReason::Failed,
         });
         let reason = self.outbox.ended().unwrap_or(EndReason::Failed);
-        self.metrics.ended(reason);
+        self.metrics.count_end(reason);
         self.outbox.labels().sessions.decrement(1.0);
         self.ended_subscribers.remember(&self.outbox, reason);
         let place = self.place.take();
@@ -240,7 +240,7 @@ impl Session {
 
     /// Notes that the client did something, for the idle timer.
     pub fn active(&self) {
-        self.outbox.active();
+        self.outbox.record_activity();
     }
 
     /// Why it ended, if it did.

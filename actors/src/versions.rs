@@ -138,7 +138,7 @@ impl EtagActor {
         };
         if traced {
             self.tracer
-                .notice(&stamped.notice(), TraceStep::Changed(cause.into()));
+                .trace_notice(&stamped.notice(), TraceStep::Changed(cause.into()));
         }
         stamped
     }
@@ -164,7 +164,7 @@ impl EtagActor {
 /// Tells the tracer, if anybody traces, that a list changed.
 fn trace_list(tracer: &Tracer, kind: ListKind, position: Position) {
     let changed = || TraceStep::Changed(NoticeKind::List(kind));
-    tracer.list(kind, Some(position), changed);
+    tracer.trace_list(kind, Some(position), changed);
 }
 
 impl Handler<Stamp> for EtagActor {
@@ -190,11 +190,11 @@ impl Handler<Stamp> for EtagActor {
         let metrics = &self.shards.metrics;
         if self.ledger.forgotten() > forgotten {
             let forgotten = self.ledger.forgotten() - forgotten;
-            metrics.limit(Limit::Removed).increment(forgotten);
+            metrics.limit_counter(Limit::Removed).increment(forgotten);
         }
         if !changed {
             metrics.unchanged.add(1);
-            self.tracer.unchanged(&decision.uri, etag);
+            self.tracer.trace_unchanged(&decision.uri, etag);
             return self.after(None, move |_| {
                 show();
                 reply.answer(Ok(outcome));
@@ -204,7 +204,7 @@ impl Handler<Stamp> for EtagActor {
         let at = reply.at();
         let stamped = cause.map(|cause| self.place(decision.uri.clone(), etag, cause, at));
         let list = decision.list.map(|(kind, hash)| {
-            self.shards.metrics.list_changed(kind);
+            self.shards.metrics.count_list_change(kind);
             let position = self.ledger.advance();
             trace_list(&self.tracer, kind, position);
             (kind, hash, position)
@@ -236,7 +236,7 @@ impl Handler<StampList> for EtagActor {
         _: &mut Context<Self>,
     ) {
         self.shards.metrics.changes_of_lists.add(1);
-        self.shards.metrics.list_changed(kind);
+        self.shards.metrics.count_list_change(kind);
         let position = self.ledger.advance();
         trace_list(&self.tracer, kind, position);
         let tracer = self.tracer.clone();

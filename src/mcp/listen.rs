@@ -168,7 +168,7 @@ impl ListenStream {
         }
         let mut reader = self.session.reader();
         if let Some(progress) = &self.write_progress {
-            reader.counts(progress.clone());
+            reader.count_bytes_of(progress.clone());
         }
         let mut entries = Vec::new();
         loop {

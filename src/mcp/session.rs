@@ -145,7 +145,7 @@ impl McpSession {
         let reader = self.session.reader();
         // The bytes are written by rmcp's task, so the reader cannot count them itself.
         if let Some(progress) = progress {
-            reader.counts(progress.clone());
+            reader.count_bytes_of(progress.clone());
         }
         let stage = self.pump_stage.clone();
         if self.session.ready().await.is_err() {

@@ -153,7 +153,7 @@ async fn a_blocked_connection_keeps_its_entries_in_the_outbox_until_it_takes_the
     let mut client = bench.client().await;
     client.subscribe("demo://a").await;
     let flow = Arc::new(WriteProgress::default());
-    client.reader.flows_through(flow.clone());
+    client.reader.pause_while_blocked(flow.clone());
     flow.refused();
     bench.put("demo://a", "two").await;
     bench.put("demo://a", "three").await;
@@ -195,7 +195,7 @@ async fn ending_a_session_cuts_a_connection_that_takes_nothing_and_no_other() {
         let mut client = bench.client().await;
         client.subscribe("demo://a").await;
         let flow = Arc::new(WriteProgress::default());
-        client.reader.flows_through(flow.clone());
+        client.reader.pause_while_blocked(flow.clone());
         if blocked {
             flow.refused();
         }
@@ -214,7 +214,7 @@ async fn a_stream_whose_connection_timed_out_ends_for_that_reason_and_a_session_
             .unwrap();
         let reader: OutboxReader = session.reader();
         let flow = Arc::new(WriteProgress::default());
-        reader.flows_through(flow.clone());
+        reader.pause_while_blocked(flow.clone());
         flow.time_out();
         drop(reader);
         let expected = (kind == SubscriberKind::Stream).then_some(EndReason::WriteTimeout);

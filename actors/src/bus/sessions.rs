@@ -26,7 +26,7 @@ impl Bus {
         let inner = &self.inner;
         let place = inner.places.clone().try_acquire_owned();
         let place = place.map_err(|_full| {
-            inner.metrics.reached(Limit::Sessions);
+            inner.metrics.count_limit(Limit::Sessions);
             OpenError::TooMany(inner.limits.sessions_max)
         })?;
         let (attach, attached) = inner.admission.enter().await?.reply();

@@ -23,11 +23,11 @@ impl Finish {
     pub(crate) fn answer(self, notified: usize, listed: usize, metrics: &Metrics) {
         match self {
             Finish::Change(reply, outcome) => {
-                metrics.fanned_out(reply.at());
+                metrics.record_fan_out(reply.at());
                 reply.answer(Ok(Outcome { notified, ..outcome }));
             }
             Finish::List(reply, outcome) => {
-                metrics.fanned_out(reply.at());
+                metrics.record_fan_out(reply.at());
                 let notified = listed;
                 reply.answer(Ok(ListOutcome { notified, ..outcome }));
             }
@@ -73,7 +73,7 @@ impl Drop for Completion {
     fn drop(&mut self) {
         let (notified, listed) = (*self.notified.get_mut(), *self.listed.get_mut());
         if let Some((notice, tracer)) = &self.traced {
-            tracer.notice(notice, TraceStep::Fanned { notified });
+            tracer.trace_notice(notice, TraceStep::Fanned { notified });
         }
         if let Some(finish) = self.finish.take() {
             finish.answer(notified, listed, &self.metrics);

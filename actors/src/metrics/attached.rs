@@ -1,44 +1,44 @@
 //! The metrics of attached subscribers, which come and go while the bus runs.
-//!
-//! Owns: the numbers of one of them, labelled with its name. Never: a label that a client could choose. Kept in the
-//! state of the subscriber; its worker, and whoever offers to it, count.
 
 use std::sync::Arc;
 
-use metrics::{Gauge, counter, describe_counter, describe_gauge, gauge};
+use metrics::{Gauge, counter, gauge};
 
-use super::Counter;
+use super::{Counter, label_table, metric_table};
 
-/// Why an attached subscriber did not get a delivery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LossReason {
-    /// Its queue was full.
-    Full,
-    /// It refused it.
-    Refused,
-    /// It panicked.
-    Panicked,
-    /// It was detached, and its time was up.
-    Closed,
+metric_table! {
+    describe_counter DELIVERED = "tidings_subscriber_delivered_total", "Deliveries that an attached subscriber took.";
+    describe_counter RETRIES = "tidings_subscriber_retries_total", "Deliveries repeated to an attached subscriber.";
+    describe_counter RESTARTS = "tidings_subscriber_restarts_total",
+        "Times that an attached subscriber was created anew after a panic.";
+    describe_counter LOST = "tidings_subscriber_lost_total", "Deliveries that an attached subscriber did not get.";
+    describe_gauge PENDING = "tidings_subscriber_pending", "Deliveries that wait for an attached subscriber.";
+    describe_gauge UP = "tidings_subscriber_up", "1 while an attached subscriber takes its deliveries, else 0.";
 }
 
-impl LossReason {
-    const ALL: [(LossReason, &'static str); 4] = [
-        (LossReason::Full, "full"),
-        (LossReason::Refused, "refused"),
-        (LossReason::Panicked, "panicked"),
-        (LossReason::Closed, "closed"),
-    ];
+label_table! {
+    /// The reason for which an attached subscriber did not get a delivery.
+    LossReason {
+        /// Its queue was full.
+        Full = "full",
+        /// It refused the delivery.
+        Refused = "refused",
+        /// It panicked.
+        Panicked = "panicked",
+        /// It was detached, and its time to finish was over.
+        Closed = "closed",
+    }
 }
 
-/// The counters of one attached subscriber. Its name is a label: names are given by operators and few.
+/// The metrics of one attached subscriber. Its name is a label, because operators choose the names and they
+/// are few.
 pub(crate) struct AttachedMetrics {
     pub(crate) delivered: Counter,
     pub(crate) retries: Counter,
     pub(crate) restarts: Counter,
     pub(crate) pending: Gauge,
     pub(crate) up: Gauge,
-    lost: [Counter; 4],
+    lost: [Counter; LossReason::KEYS.len()],
 }
 
 impl std::fmt::Debug for AttachedMetrics {
@@ -49,45 +49,24 @@ impl std::fmt::Debug for AttachedMetrics {
 
 impl AttachedMetrics {
     pub(crate) fn register(name: &Arc<str>) -> AttachedMetrics {
-        let of = |metric: &'static str, help: &'static str| {
-            describe_counter!(metric, help);
-            Counter::new(counter!(metric, "subscriber" => name.clone()))
-        };
-        let lost = "tidings_subscriber_lost_total";
-        describe_counter!(lost, "deliveries an attached subscriber did not get");
-        let pending = "tidings_subscriber_pending";
-        describe_gauge!(pending, "deliveries that wait for an attached subscriber");
-        let up = "tidings_subscriber_up";
-        describe_gauge!(
-            up,
-            "1 while an attached subscriber takes what it is handed, else 0"
-        );
+        describe();
         AttachedMetrics {
-            delivered: of(
-                "tidings_subscriber_delivered_total",
-                "deliveries an attached subscriber took",
-            ),
-            retries: of(
-                "tidings_subscriber_retries_total",
-                "deliveries handed to an attached subscriber again",
-            ),
-            restarts: of(
-                "tidings_subscriber_restarts_total",
-                "times an attached subscriber was made anew after a panic",
-            ),
-            pending: gauge!(pending, "subscriber" => name.clone()),
-            up: gauge!(up, "subscriber" => name.clone()),
-            lost: LossReason::ALL.map(|(_, reason)| {
-                Counter::new(counter!(lost, "subscriber" => name.clone(), "reason" => reason))
-            }),
+            delivered: Counter::new(counter!(DELIVERED, "subscriber" => name.clone())),
+            retries: Counter::new(counter!(RETRIES, "subscriber" => name.clone())),
+            restarts: Counter::new(counter!(RESTARTS, "subscriber" => name.clone())),
+            pending: gauge!(PENDING, "subscriber" => name.clone()),
+            up: gauge!(UP, "subscriber" => name.clone()),
+            lost: LossReason::KEYS
+                .map(|reason| Counter::new(counter!(LOST, "subscriber" => name.clone(), "reason" => reason))),
         }
     }
 
-    pub(crate) fn lost(&self, count: u64, reason: LossReason) {
+    pub(crate) fn count_lost(&self, count: u64, reason: LossReason) {
         self.lost[reason as usize].add(count);
     }
 
-    pub(crate) fn lost_in_all(&self) -> u64 {
+    /// The number of lost deliveries for all reasons.
+    pub(crate) fn lost(&self) -> u64 {
         self.lost.iter().map(Counter::get).sum()
     }
 }

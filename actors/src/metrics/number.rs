@@ -1,7 +1,4 @@
-//! The kinds of numbers that the bus keeps: counters, shares of gauges, and both in stripes.
-//!
-//! Owns: how a number is kept and how what changed of it is handed to the recorder, as a difference, so that several
-//! buses of one process add up. Never: names a metric. Used by the table of metrics alone.
+//! Counters and gauges that export differences, so that several buses of one process add up.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -9,7 +6,7 @@ use metrics::{Counter as ExportedCounter, Gauge};
 
 use super::striped::Striped;
 
-/// A counter that can be read back; for what happens once per change at most.
+/// A counter that can be read back, for events that happen at most once per change.
 pub(crate) struct Counter {
     value: AtomicU64,
     exported: ExportedCounter,
@@ -35,10 +32,11 @@ impl Counter {
     }
 }
 
-/// A counter that shards change without waiting for each other.
+/// A counter that all shards change without contention.
 pub(crate) struct StripedCounter {
     value: Striped,
-    shown: AtomicI64,
+    /// The value at the last export.
+    last: AtomicI64,
     exported: ExportedCounter,
 }
 
@@ -46,7 +44,7 @@ impl StripedCounter {
     pub(super) fn new(shards: usize, exported: ExportedCounter) -> StripedCounter {
         StripedCounter {
             value: Striped::new(shards),
-            shown: AtomicI64::new(0),
+            last: AtomicI64::new(0),
             exported,
         }
     }
@@ -61,64 +59,66 @@ impl StripedCounter {
 
     pub(super) fn export(&self) {
         let now = self.value.get();
-        let moved = now - self.shown.swap(now, Ordering::Relaxed);
-        self.exported.increment(moved.unsigned_abs());
+        let difference = now - self.last.swap(now, Ordering::Relaxed);
+        self.exported.increment(difference.unsigned_abs());
     }
 }
 
-/// A gauge of which this bus has its share; the share goes with it.
+/// The part of one bus in a gauge that all buses of the process share.
 pub(super) struct SharedGauge {
-    shown: AtomicI64,
+    part: AtomicI64,
     exported: Gauge,
 }
 
 impl SharedGauge {
     pub(super) fn new(exported: Gauge) -> SharedGauge {
         SharedGauge {
-            shown: AtomicI64::new(0),
+            part: AtomicI64::new(0),
             exported,
         }
     }
 
-    pub(super) fn show(&self, now: i64) {
-        let moved = now - self.shown.swap(now, Ordering::Relaxed);
-        if moved != 0 {
-            self.exported.increment(moved as f64);
+    pub(super) fn set(&self, now: i64) {
+        let difference = now - self.part.swap(now, Ordering::Relaxed);
+        if difference != 0 {
+            self.exported.increment(difference as f64);
         }
     }
 }
 
 impl Drop for SharedGauge {
     fn drop(&mut self) {
-        self.show(0);
+        // The gauge outlives the bus, whose part would stay in the sum.
+        self.set(0);
     }
 }
 
-/// How many there are now, changed by shards without waiting for each other.
+/// A gauge that all shards change without contention.
 pub(crate) struct StripedGauge {
     value: Striped,
-    share: SharedGauge,
+    shared: SharedGauge,
 }
 
 impl StripedGauge {
     pub(super) fn new(shards: usize, exported: Gauge) -> StripedGauge {
         StripedGauge {
             value: Striped::new(shards),
-            share: SharedGauge::new(exported),
+            shared: SharedGauge::new(exported),
         }
     }
 
-    /// Notes that what was `before` is `now`.
-    pub(crate) fn moved(&self, before: usize, now: usize) {
+    /// Adds the difference between two values of one part of the gauge.
+    pub(crate) fn change(&self, before: usize, now: usize) {
         self.value.add(now as i64 - before as i64);
     }
 
-    /// How many there are; while it changes, about as many.
+    /// Returns the value, which is inexact while other threads change it.
     pub(crate) fn get(&self) -> usize {
+        // A sum that sees a removal before its addition may be negative.
         usize::try_from(self.value.get()).unwrap_or(0)
     }
 
     pub(super) fn export(&self) {
-        self.share.show(self.value.get());
+        self.shared.set(self.value.get());
     }
 }

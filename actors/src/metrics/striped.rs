@@ -1,34 +1,30 @@
-//! A number that the shards change without waiting for each other.
-//!
-//! Owns: one stripe per shard, on cache lines of their own, and one for all other threads. Never: is exact while it
-//! changes; a sum taken later has everything that was added before. Read by the metrics when they are exported.
+//! A number with one stripe per shard, which the shards change without contention.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 thread_local! {
-    /// The stripe to which this thread adds.
+    /// The index of the stripe to which this thread adds; 0 is for all threads that are no shard.
     static STRIPE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Gives this thread the stripe of `shard`.
+/// Makes this thread add to the stripe of `shard`.
 pub(crate) fn enter_stripe(shard: usize) {
     STRIPE.set(shard + 1);
 }
 
-/// Two cache lines, since processors fetch them in pairs.
+// Two cache lines, since the prefetchers of current processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe(AtomicI64);
 
-/// The number.
+/// A number in stripes. A sum includes all that was added before it is read.
 #[derive(Debug)]
 pub(crate) struct Striped {
     stripes: Box<[Stripe]>,
 }
 
 impl Striped {
-    /// Zero, for this many shards.
     pub(crate) fn new(shards: usize) -> Striped {
         let stripes = (0..=shards).map(|_| Stripe::default());
         Striped {
@@ -40,16 +36,14 @@ impl Striped {
         if n == 0 {
             return;
         }
-        // A shard's thread of another bus has no stripe of its own here.
+        // A thread of a bus with more shards has no stripe here.
         let stripe = self.stripes.get(STRIPE.get()).unwrap_or(&self.stripes[0]);
         stripe.0.fetch_add(n, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> i64 {
-        self.stripes
-            .iter()
-            .map(|stripe| stripe.0.load(Ordering::Relaxed))
-            .sum()
+        let stripes = self.stripes.iter();
+        stripes.map(|stripe| stripe.0.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -58,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_threads_add_at_a_time_is_all_there_afterwards() {
+    fn concurrent_additions_are_all_counted() {
         let number = Striped::new(2);
         std::thread::scope(|scope| {
             for shard in [None, Some(0), Some(1), Some(2)] {

@@ -1,6 +1,4 @@
-//! How a subscriber stands: what surveys show, and what its time-outs are judged by.
-//!
-//! Owns: the questions about an outbox. Never: changes it. Asked by the Publisher shard that marks it.
+//! Queries about an outbox, for listings, time-outs and logs. Nothing here changes an outbox.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,79 +11,88 @@ use crate::model::{
 };
 
 impl OutboxState {
-    /// Since when the newest reader has been taking nothing of what there is for it.
+    /// Returns the time since which the newest reader has taken nothing of the pending entries.
     fn untaken_since(&self) -> Option<MonotonicMillis> {
         let reader = self.readers.newest()?;
-        let waiting = (self.set.pending() > 0).then(|| {
-            let taken = reader.progress.as_ref().and_then(|progress| progress.taken_at());
-            taken.map_or(self.patient, |taken| taken.max(self.patient))
-        });
-        // A blocked connection holds bytes that the outbox has handed out already.
-        reader.blocked_since().or(waiting)
+        // A blocked connection holds bytes that the outbox has already handed out.
+        let blocked = reader.blocked_since();
+        if blocked.is_some() || self.set.pending() == 0 {
+            return blocked;
+        }
+        Some(match reader.taken_at() {
+            Some(taken) => taken.max(self.stall_start),
+            None => self.stall_start,
+        })
     }
 
-    /// Since when the oldest entry has been pending.
+    /// Returns the time since which the oldest entry has been pending.
     fn oldest_since(&self) -> Option<MonotonicMillis> {
-        self.waiting.filter(|_| self.set.pending() > 0)
+        self.pending_since.filter(|_| self.set.pending() > 0)
     }
 
     fn last_taken(&self) -> Option<MonotonicMillis> {
-        let progresses = self
+        let newest = self
             .readers
             .iter()
-            .filter_map(|reader| reader.progress.as_ref()?.taken_at());
-        progresses.max().max(self.last)
+            .map(|reader| reader.taken_at())
+            .max()
+            .flatten();
+        newest.max(self.last_taken)
     }
 
     fn bytes(&self) -> u64 {
-        let open = self.readers.iter().map(|reader| {
-            let progress = reader.progress.as_ref();
-            progress.map_or(0, |progress| {
-                progress.written().saturating_sub(reader.bytes_before)
-            })
-        });
-        self.bytes + open.sum::<u64>()
+        let open: u64 = self.readers.iter().map(|reader| reader.bytes()).sum();
+        self.closed_bytes + open
+    }
+
+    fn is_stalled(&self, now: MonotonicMillis, stalled_after: Duration) -> bool {
+        match self.untaken_since() {
+            Some(since) => now.since(since) >= stalled_after,
+            None => false,
+        }
     }
 }
 
 impl Outbox {
-    /// Which of its subscriber's times is up at `now`, if one is; and how long its newest reader has been taking nothing
-    /// of what there is for it.
+    /// Returns the reason to end the subscriber if one of its time-outs is over at `now`, and the time for
+    /// which its newest reader has taken nothing of the pending entries.
     pub(crate) fn sweep(&self, now: MonotonicMillis) -> (Option<EndReason>, Option<Duration>) {
         let state = self.lock();
         if state.ended.is_some() {
             return (None, None);
         }
         let untaken = state.untaken_since().map(|since| now.since(since));
-        let quiet = MonotonicMillis::from_bits(self.active.load(Ordering::Relaxed)).max(state.left);
-        let idle = state.readers.is_empty();
-        let overdue = self.timeouts.verdict(&SessionAges {
+        let mut ages = SessionAges {
             age: now.since(self.opened),
-            idle: quiet.filter(|_| idle).map(|quiet| now.since(quiet)),
+            idle: None,
             untaken,
-        });
-        (overdue, untaken)
+        };
+        if state.readers.is_empty() {
+            let activity = MonotonicMillis::from_bits(self.last_activity.load(Ordering::Relaxed));
+            let quiet_since = activity.max(state.last_reader_closed);
+            ages.idle = quiet_since.map(|since| now.since(since));
+        }
+        (self.timeouts.exceeded_by(&ages), untaken)
     }
 
-    /// How many entries are pending.
-    pub(crate) fn unnotified(&self) -> usize {
+    /// The number of pending entries.
+    pub(crate) fn pending(&self) -> usize {
         self.lock().set.pending()
     }
 
-    /// By what the slowest come first: how long it has kept something waiting.
+    /// Returns the longest time that something has waited for the subscriber, by which listings are sorted.
     pub(crate) fn slowness(&self, now: MonotonicMillis) -> Option<Duration> {
         let state = self.lock();
-        let since = |clock: Option<MonotonicMillis>| clock.map(|clock| now.since(clock));
-        since(state.oldest_since()).max(since(state.untaken_since()))
+        let pending = state.oldest_since().map(|since| now.since(since));
+        pending.max(state.untaken_since().map(|since| now.since(since)))
     }
 
-    /// How it stands, for those who ask who is there.
+    /// Describes the subscriber for a listing.
     pub(crate) fn info(&self, stalled_after: Duration) -> SubscriberInfo {
         let state = self.lock();
         let now = MonotonicMillis::now();
-        let since = |clock: Option<MonotonicMillis>| clock.map(|clock| now.since(clock));
-        let uris: Vec<_> = state.set.pending_uris().take(PENDING_URIS_MAX).cloned().collect();
-        let untaken = since(state.untaken_since());
+        let pending_uris = state.set.pending_notices().map(|notice| &notice.uri);
+        let uris: Vec<_> = pending_uris.take(PENDING_URIS_MAX).cloned().collect();
         SubscriberInfo {
             id: self.id,
             kind: self.kind,
@@ -95,9 +102,9 @@ impl Outbox {
             pending: Pending {
                 subscriptions: state.set.subscriptions(),
                 entries: state.set.pending(),
-                uris_more: state.set.pending_uris().count() - uris.len(),
+                uris_more: state.set.pending_notices().count() - uris.len(),
                 uris,
-                oldest: since(state.oldest_since()),
+                oldest: state.oldest_since().map(|since| now.since(since)),
                 lists_notified: ListKind::ALL.map(|kind| state.set.list_notified(kind)),
                 streams: state.readers.len(),
             },
@@ -106,62 +113,60 @@ impl Outbox {
                 notified: state.notified,
                 conflated: state.conflated,
                 bytes: state.bytes(),
-                last: since(state.last_taken()),
-                untaken,
-                stalled: untaken.is_some_and(|untaken| untaken >= stalled_after),
+                last: state.last_taken().map(|since| now.since(since)),
+                untaken: state.untaken_since().map(|since| now.since(since)),
+                stalled: state.is_stalled(now, stalled_after),
             },
         }
     }
 
-    /// Whether its subscriber was told of the newest version of `uri`, and if not, why.
+    /// Explains whether the subscriber was notified of the newest version of `uri`.
     pub(crate) fn explain(&self, uri: &ResourceUri, stalled_after: Duration) -> DeliveryStatus {
         let state = self.lock();
-        let Some((version, latest, pending)) = state.set.standing(uri) else {
+        let Some(slot) = state.set.slot_of(uri) else {
             return DeliveryStatus::NotSubscribed(None);
         };
-        let Some(notice) = latest else {
-            return DeliveryStatus::Unchanged { version };
+        let Some(notice) = &slot.latest else {
+            return DeliveryStatus::Unchanged {
+                version: slot.version,
+            };
         };
-        let (etag, position, changed) = (notice.etag, notice.position, notice.at.elapsed());
-        if !pending {
+        if !slot.is_pending() {
             return DeliveryStatus::Notified {
-                etag,
-                position,
-                changed,
+                etag: notice.etag,
+                position: notice.position,
+                changed: notice.at.elapsed(),
             };
         }
-        let untaken = state
-            .untaken_since()
-            .map(|since| MonotonicMillis::now().since(since));
-        let reason = if state.readers.is_empty() {
-            let ever = state.left.is_some();
-            if ever {
-                DelayReason::NoStream
-            } else {
-                DelayReason::NeverRead
-            }
-        } else if untaken.is_some_and(|untaken| untaken >= stalled_after) {
+        let reason = if state.is_stalled(MonotonicMillis::now(), stalled_after) {
             DelayReason::Stalled
-        } else {
+        } else if !state.readers.is_empty() {
             DelayReason::OnItsWay
+        } else if state.last_reader_closed.is_some() {
+            DelayReason::NoStream
+        } else {
+            DelayReason::NeverRead
         };
         DeliveryStatus::Pending {
-            etag,
-            position,
-            changed,
+            etag: notice.etag,
+            position: notice.position,
+            changed: notice.at.elapsed(),
             reason,
         }
     }
 
-    /// One line for the log: that the bus ended it, or a stream of it, and how it stood.
-    pub(crate) fn report(&self, reason: EndReason) {
+    /// Logs that the bus ended the subscriber or a stream of it.
+    pub(crate) fn log_end(&self, reason: EndReason) {
         let info = self.info(Duration::MAX);
-        let (id, label, pending) = (info.id, &info.label, info.pending.entries);
-        let (oldest, untaken) = (info.pending.oldest, info.progress.untaken);
-        let reason = reason.name();
-        if reason == EndReason::Idle.name() {
-            return tracing::debug!(%id, %label, reason, pending, "a session was ended");
+        let id = info.id;
+        let label = &info.label;
+        let pending = info.pending.entries;
+        // Clients that went away without a word are normal, so their end is no news for an operator.
+        if reason == EndReason::Idle {
+            return tracing::debug!(%id, %label, reason = reason.name(), pending, "a session was ended");
         }
-        tracing::info!(%id, %label, reason, pending, ?oldest, ?untaken, "a session was ended");
+        let oldest = info.pending.oldest;
+        let untaken = info.progress.untaken;
+        tracing::info!(%id, %label, reason = reason.name(), pending, ?oldest, ?untaken, "a session was ended");
     }
 }

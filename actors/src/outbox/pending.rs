@@ -1,41 +1,34 @@
-//! The pure core of an outbox: what one subscriber has not been told yet.
+//! The entries that one subscriber has not been handed yet, without locks, wake-ups or encoding.
 //!
-//! Owns: one slot per subscription and one per list kind, and the order in which they were marked. Never: waits,
-//! wakes, encodes or knows who reads it.
-//!
-//! Marking a slot that is already pending replaces its notice and keeps its place: the newest wins, repeats cost
-//! nothing, and the set never holds more than one entry per slot. Each pending entry remembers the *first* offset
-//! not yet told, which is what makes [`OutboxSet::safe_offset`] safe to resume from.
+//! Marking a key that is already pending replaces its notice and keeps its place in the queue. The newest
+//! notice wins, repeats cost nothing, and there is at most one entry per subscription and list. Each pending
+//! entry remembers the *first* offset that is not handed out yet; that makes it safe to resume from
+//! [`OutboxSet::safe_offset`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::slots::{Slot, SlotId, SlotTable};
 use crate::model::{Cause, Etag, Filter, ListHash, ListKind, Notice, ResourceUri};
 
-/// A subscription's place in its subscriber's own outbox.
-pub(crate) type SlotId = u32;
-
-/// Slots beyond which URIs are found through a map instead of a walk.
-const WALK_MAX: usize = 16;
-
-/// One thing to tell.
+/// One entry of an outbox.
 #[derive(Debug, Clone)]
 pub enum OutboxEntry {
-    /// This resource changed.
+    /// A resource changed.
     Updated(Arc<Notice>),
-    /// This list changed.
+    /// A list changed.
     ListChanged(ListKind),
 }
 
-/// What marking did.
+/// The effect of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MarkResult {
-    /// The entry is newly pending.
+    /// The entry became pending.
     New,
-    /// The entry was pending already; it now holds the newer state.
+    /// The entry was already pending and now holds the newer state.
     Conflated,
-    /// Nothing to tell: unknown slot, an older version, or the hash the subscriber knows.
+    /// There is nothing to notify of: the slot is unknown, the version is old, or the list hash is known.
     Ignored,
 }
 
@@ -45,233 +38,175 @@ enum Key {
     List(ListKind),
 }
 
-#[derive(Debug)]
-struct Slot {
-    uri: ResourceUri,
-    /// Whether it was subscribed to by name, rather than taken in because the set is open.
-    by_name: bool,
-    /// The version this subscriber knows or will know: what it was told, or what stood when it subscribed.
-    version: u64,
-    latest: Option<Arc<Notice>>,
-    /// The offset at which `latest` was taken in; see [`OutboxSet::place`].
-    latest_offset: u64,
-    /// The oldest offset not yet told; none when nothing is pending.
-    first: Option<u64>,
-    /// When the oldest change not yet told passed the door; means nothing while nothing is pending.
-    since: Option<Instant>,
-}
-
 #[derive(Debug, Clone, Copy)]
 struct ListSlot {
-    /// The hash the subscriber was last told of; none when it is unsure whether that reached it.
+    /// The hash of the last notification; none if the subscriber may have missed it.
     notified: Option<ListHash>,
-    /// The offset of the notice that told it; 0 when none did.
+    /// The local offset of the last notification; 0 if there was none.
     notified_offset: u64,
     current: ListHash,
-    /// The offset of `current`; one that comes with an older one is out of date.
+    /// The offset of `current`. A mark with an older one is out of date.
     current_offset: u64,
-    /// The offset at which `current` was taken in.
-    current_place: u64,
-    first: Option<u64>,
+    /// The local offset of `current`.
+    current_local: u64,
+    /// The oldest local offset that is not handed out yet; none if nothing is pending.
+    first_offset: Option<u64>,
 }
 
-/// What one subscriber has not been told yet.
+/// The pending entries of one subscriber, and its subscriptions.
 #[derive(Debug, Default)]
 pub(crate) struct OutboxSet {
-    slots: Vec<Option<Slot>>,
-    /// Where slots are found once there are many.
-    by_uri: Option<HashMap<ResourceUri, SlotId>>,
-    len: usize,
-    /// How many slots were subscribed to by name.
-    by_name: usize,
-    /// Apart, so that what every mark touches lies close together, and since many watch none.
+    slots: SlotTable,
+    /// The number of slots that are subscriptions.
+    subscriptions: usize,
+    // Boxed because many subscribers watch no list and each mark touches the fields around it.
     lists: Option<Box<[Option<ListSlot>; 3]>>,
     queue: VecDeque<Key>,
-    /// The highest offset of any notice taken in.
-    seen: u64,
-    /// The lowest slot that may be free.
-    free_from: SlotId,
-    /// Set when it takes URIs by filter: marking an unknown one subscribes to it, telling of a removal ends that.
-    open: Option<Box<Open>>,
+    /// The highest local offset so far.
+    highest_offset: u64,
+    filter: Option<Box<FilterSlots>>,
 }
 
-/// What a set takes beside its subscriptions by name.
+/// The slots of an outbox that takes every URI its filter lets through, beside its subscriptions.
+///
+/// A mark of an unknown URI adds a slot, and handing out a removal frees it.
 #[derive(Debug)]
-struct Open {
+struct FilterSlots {
     filter: Arc<Filter>,
-    /// How many slots there may be for it.
+    /// The maximum number of slots.
     max: usize,
-    /// Changes not taken in because every slot was pending.
+    /// The number of changes dropped because every slot was pending.
     lost: u64,
-    /// Where the search for a slot that is not pending goes on.
-    hand: SlotId,
+    /// The index at which the last search for a slot to reuse ended (the clock algorithm of page caches).
+    clock_hand: SlotId,
 }
 
 impl OutboxSet {
-    /// Adds a subscription that knows `etag`, at offset `at`. Answers its slot, and whether it is new: subscribing
-    /// twice is one subscription.
+    /// Subscribes to `uri` for a subscriber that knows `etag`, at offset `at`. Returns the slot, and true if
+    /// the subscription is new.
     pub(crate) fn subscribe(&mut self, uri: &ResourceUri, etag: Etag, at: u64) -> (SlotId, bool) {
-        let index = self.find(uri).unwrap_or_else(|| self.occupy(uri, etag, at));
+        let index = match self.find(uri) {
+            Some(index) => index,
+            None => self.insert(uri, etag, at),
+        };
         let mut new = false;
-        if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
-            new = !std::mem::replace(&mut slot.by_name, true);
+        if let Some(slot) = self.slots.get_mut(index) {
+            new = !std::mem::replace(&mut slot.subscribed, true);
         }
-        self.by_name += usize::from(new);
+        self.subscriptions += usize::from(new);
         (index, new)
     }
 
-    /// A slot for a URI that has none.
-    fn occupy(&mut self, uri: &ResourceUri, etag: Etag, at: u64) -> SlotId {
-        self.seen = self.seen.max(at);
-        let slot = Slot {
-            uri: uri.clone(),
-            by_name: false,
-            version: etag.version,
-            latest: None,
-            latest_offset: 0,
-            first: None,
-            since: None,
-        };
-        let free = if self.len < self.slots.len() {
-            let from = self.free_from as usize;
-            let rest = self.slots.iter().skip(from);
-            rest.into_iter()
-                .position(Option::is_none)
-                .map(|place| from + place)
-        } else {
-            None
-        };
-        let index = free.unwrap_or_else(|| {
-            self.slots.reserve_exact(usize::from(self.slots.len() < 4));
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        self.slots[index] = Some(slot);
-        self.free_from = index as SlotId + 1;
-        self.len += 1;
-        if self.slots.len() > WALK_MAX {
-            self.index_all(index as SlotId, uri);
-        }
-        index as SlotId
+    fn insert(&mut self, uri: &ResourceUri, etag: Etag, at: u64) -> SlotId {
+        self.highest_offset = self.highest_offset.max(at);
+        self.slots.insert(uri, etag.version)
     }
 
-    fn index_all(&mut self, slot: SlotId, uri: &ResourceUri) {
-        let by_uri = self.by_uri.get_or_insert_with(|| {
-            let known = self.slots.iter().enumerate();
-            let known = known.filter_map(|(i, s)| Some((s.as_ref()?.uri.clone(), i as SlotId)));
-            known.collect()
-        });
-        by_uri.insert(uri.clone(), slot);
-    }
-
-    /// Ends a subscription, pending notice included unless the set is open. Answers its slot.
+    /// Ends a subscription and drops its pending notice, unless the outbox has a filter. Returns its slot.
     pub(crate) fn unsubscribe(&mut self, uri: &ResourceUri) -> Option<SlotId> {
         let index = self.find(uri)?;
-        let slot = self.slots.get_mut(index as usize)?.as_mut()?;
-        if !std::mem::take(&mut slot.by_name) {
+        let slot = self.slots.get_mut(index)?;
+        if !std::mem::take(&mut slot.subscribed) {
             return None;
         }
-        self.by_name -= 1;
-        if self.open.is_none() {
-            self.vacate(index);
+        self.subscriptions -= 1;
+        if self.filter.is_none() {
+            self.remove(index);
         }
         Some(index)
     }
 
-    fn vacate(&mut self, index: SlotId) {
-        let Some(removed) = self.slots.get_mut(index as usize).and_then(Option::take) else {
-            return;
-        };
-        if removed.first.is_some() {
+    fn remove(&mut self, index: SlotId) {
+        if let Some(removed) = self.slots.remove(index)
+            && removed.is_pending()
+        {
             self.queue.retain(|key| *key != Key::Slot(index));
         }
-        if let Some(by_uri) = &mut self.by_uri {
-            by_uri.remove(&removed.uri);
-        }
-        self.free_from = self.free_from.min(index);
-        self.len -= 1;
     }
 
-    /// The place of a notice in this set's own order. While a subscriber moves, the shard it left may mark it late,
-    /// with an offset that the subscriber has passed; what it is told then counts as after all it was told before,
-    /// so that resuming from there does not skip it.
-    fn place(&mut self, offset: u64) -> u64 {
-        if offset < self.seen {
-            return self.seen + 1;
+    /// Returns the place of a notice in the order of this outbox.
+    fn local_offset(&mut self, offset: u64) -> u64 {
+        // While a subscriber moves between shards, the shard it left may mark it late, with an offset that
+        // the subscriber has passed. That mark is put behind all that was handed out, so that resuming does
+        // not skip it.
+        if offset < self.highest_offset {
+            return self.highest_offset + 1;
         }
-        self.seen = offset;
+        self.highest_offset = offset;
         offset
     }
 
-    /// Whether there is a subscription to `uri` by name.
+    /// Returns true if there is a subscription to `uri`.
     pub(crate) fn is_subscribed(&self, uri: &ResourceUri) -> bool {
-        let slot = self
-            .find(uri)
-            .and_then(|slot| self.slots.get(slot as usize)?.as_ref());
-        slot.is_some_and(|slot| slot.by_name)
-    }
-
-    /// The slot of a URI.
-    pub(crate) fn find(&self, uri: &ResourceUri) -> Option<SlotId> {
-        if let Some(by_uri) = &self.by_uri {
-            return by_uri.get(uri).copied();
+        match self.slot_of(uri) {
+            Some(slot) => slot.subscribed,
+            None => false,
         }
-        let same = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.uri == *uri);
-        self.slots.iter().position(same).map(|index| index as SlotId)
     }
 
-    /// Notes that the resource behind `slot` changed. A notice of another URI is for a subscription that has ended:
-    /// the shard that a subscriber left may still have it.
+    /// Returns the slot index of a URI.
+    pub(crate) fn find(&self, uri: &ResourceUri) -> Option<SlotId> {
+        self.slots.find(uri)
+    }
+
+    /// Returns the slot of a URI, subscribed or added by the filter.
+    pub(super) fn slot_of(&self, uri: &ResourceUri) -> Option<&Slot> {
+        self.slots.get(self.find(uri)?)
+    }
+
+    /// Marks the resource of `slot` as changed.
     pub(crate) fn mark(&mut self, slot: SlotId, notice: &Arc<Notice>) -> MarkResult {
-        let at = self.place(notice.position.offset);
-        let Some(Some(held)) = self.slots.get_mut(slot as usize) else {
+        let at = self.local_offset(notice.position.offset);
+        let Some(held) = self.slots.get_mut(slot) else {
             return MarkResult::Ignored;
         };
+        // The shard that a subscriber left may mark a slot that was reused for another URI since.
         if notice.etag.version <= held.version || notice.uri != held.uri {
             return MarkResult::Ignored;
         }
         held.version = notice.etag.version;
         held.latest = Some(notice.clone());
         held.latest_offset = at;
-        if held.first.is_some() {
+        if held.is_pending() {
             return MarkResult::Conflated;
         }
-        held.first = Some(at);
-        held.since = Some(notice.at);
+        held.first_offset = Some(at);
+        held.pending_since = Some(notice.at);
         self.queue.push_back(Key::Slot(slot));
         MarkResult::New
     }
 
-    /// Makes the set take notices of every URI that `filter` wants, in at most `max` slots (at least 1) beside those
-    /// of its subscriptions. The first filter stands.
-    pub(crate) fn open(&mut self, filter: Arc<Filter>, max: usize) {
-        self.open.get_or_insert_with(|| {
-            Box::new(Open {
+    /// Takes notices of every URI that `filter` lets through, in at most `max` slots (at least 1) beside the
+    /// subscriptions. Only the first filter is kept.
+    pub(crate) fn set_filter(&mut self, filter: Arc<Filter>, max: usize) {
+        self.filter.get_or_insert_with(|| {
+            Box::new(FilterSlots {
                 filter,
                 max: max.max(1),
                 lost: 0,
-                hand: 0,
+                clock_hand: 0,
             })
         });
     }
 
-    /// Whether it takes notices by filter.
-    pub(crate) fn is_open(&self) -> bool {
-        self.open.is_some()
+    /// Returns true if the outbox has a filter.
+    pub(crate) fn has_filter(&self) -> bool {
+        self.filter.is_some()
     }
 
-    /// How many changes were not taken in since this was last asked, because every slot was pending.
+    /// Returns the number of changes dropped since the last call because every slot was pending.
     pub(crate) fn take_lost(&mut self) -> u64 {
-        self.open
-            .as_mut()
-            .map_or(0, |open| std::mem::take(&mut open.lost))
+        match &mut self.filter {
+            Some(filtered) => std::mem::take(&mut filtered.lost),
+            None => 0,
+        }
     }
 
-    /// Notes that a resource changed, whichever it is; for a set made [`open`](Self::open).
-    pub(crate) fn mark_any(&mut self, notice: &Arc<Notice>) -> MarkResult {
-        let wanted = self.open.as_ref().is_some_and(|open| open.filter.wants(notice));
-        if !wanted {
-            return MarkResult::Ignored;
+    /// Marks a resource as changed if the filter lets its notice through.
+    pub(crate) fn mark_filtered(&mut self, notice: &Arc<Notice>) -> MarkResult {
+        match &self.filter {
+            Some(filtered) if filtered.filter.wants(notice) => {}
+            _ => return MarkResult::Ignored,
         }
         if let Some(slot) = self.find(&notice.uri) {
             return self.mark(slot, notice);
@@ -280,200 +215,200 @@ impl OutboxSet {
             return MarkResult::Ignored;
         }
         let before = notice.position.offset.saturating_sub(1);
-        let slot = self.occupy(&notice.uri, Etag::UNKNOWN, before);
+        let slot = self.insert(&notice.uri, Etag::UNKNOWN, before);
         self.mark(slot, notice)
     }
 
-    /// Sees that an open set has room for one more slot, if need be that of a resource that has been told. Counts a loss
-    /// when every slot is pending.
+    /// Makes room for one more slot of the filter, if necessary by freeing one that is not pending. Counts a
+    /// lost change and returns false if all are pending.
     fn make_room(&mut self) -> bool {
-        let Some(open) = &mut self.open else { return false };
-        if self.len - self.by_name < open.max {
+        let Some(filtered) = &mut self.filter else {
+            return false;
+        };
+        if self.slots.len() - self.subscriptions < filtered.max {
             return true;
         }
-        let slots = self.slots.len();
-        let mut hand = open.hand as usize;
-        // All of them pending is the state of a reader that stands still: no search then.
-        let steps = if self.queue.len() < self.len { slots } else { 0 };
-        for _ in 0..steps {
-            hand = (hand + 1) % slots;
-            let notified = |slot: &Slot| slot.first.is_none() && !slot.by_name;
-            if self.slots[hand].as_ref().is_some_and(notified) {
-                open.hand = hand as SlotId;
-                self.vacate(hand as SlotId);
-                return true;
+        // If all slots are pending, the reader has stopped, and each mark would search them all in vain.
+        if self.queue.len() < self.slots.len() {
+            let indexes = self.slots.indexes() as SlotId;
+            for step in 1..=indexes {
+                let index = (filtered.clock_hand + step) % indexes;
+                if let Some(slot) = self.slots.get(index)
+                    && !slot.is_pending()
+                    && !slot.subscribed
+                {
+                    filtered.clock_hand = index;
+                    self.remove(index);
+                    return true;
+                }
             }
         }
-        open.lost += 1;
+        filtered.lost += 1;
         false
     }
 
-    /// Begins to watch a list whose last told hash is `notified`.
+    /// Starts to watch a list, of which the subscriber knows the hash `notified`.
     pub(crate) fn watch_list(&mut self, kind: ListKind, notified: ListHash, at: u64) {
         let slot = ListSlot {
             notified: Some(notified),
             notified_offset: 0,
             current: notified,
             current_offset: at,
-            current_place: at,
-            first: None,
+            current_local: at,
+            first_offset: None,
         };
         self.lists.get_or_insert_default()[kind.index()].get_or_insert(slot);
-        self.seen = self.seen.max(at);
+        self.highest_offset = self.highest_offset.max(at);
     }
 
-    /// Notes that a list has the hash `hash` since `offset`. A list that is back at what the subscriber was told is
-    /// no longer pending.
+    /// Marks a list as having the hash `hash` since `offset`.
     pub(crate) fn mark_list(&mut self, kind: ListKind, hash: ListHash, offset: u64) -> MarkResult {
-        let at = self.place(offset);
+        let at = self.local_offset(offset);
         let Some(list) = self.list_mut(kind) else {
             return MarkResult::Ignored;
         };
         if offset < list.current_offset {
             return MarkResult::Ignored;
         }
-        (list.current, list.current_offset, list.current_place) = (hash, offset, at);
+        list.current = hash;
+        list.current_offset = offset;
+        list.current_local = at;
         if Some(hash) == list.notified {
-            if list.first.take().is_some() {
+            // The list changed back before the entry was handed out, so the subscriber knows its state.
+            if list.first_offset.take().is_some() {
                 self.queue.retain(|key| *key != Key::List(kind));
             }
             return MarkResult::Ignored;
         }
-        if list.first.is_some() {
+        if list.first_offset.is_some() {
             return MarkResult::Conflated;
         }
-        list.first = Some(at);
+        list.first_offset = Some(at);
         self.queue.push_back(Key::List(kind));
         MarkResult::New
     }
 
-    /// Takes the entry that has been pending longest. From here on it counts as told.
+    /// Takes the entry that has been pending longest. It counts as handed out from here on.
     pub(crate) fn pop(&mut self) -> Option<OutboxEntry> {
         while let Some(key) = self.queue.pop_front() {
-            match key {
-                Key::Slot(slot) => {
-                    let Some(Some(held)) = self.slots.get_mut(slot as usize) else {
-                        continue;
-                    };
-                    held.first = None;
-                    let Some(notice) = held.latest.clone() else {
-                        continue;
-                    };
-                    if self.open.is_some() && !held.by_name && notice.cause == Cause::Removed {
-                        self.vacate(slot);
-                    }
-                    return Some(OutboxEntry::Updated(notice));
-                }
-                Key::List(kind) => {
-                    let Some(list) = self.list_mut(kind) else {
-                        continue;
-                    };
-                    list.first = None;
-                    (list.notified, list.notified_offset) = (Some(list.current), list.current_place);
-                    return Some(OutboxEntry::ListChanged(kind));
-                }
+            let entry = match key {
+                Key::Slot(slot) => self.take_notice(slot).map(OutboxEntry::Updated),
+                Key::List(kind) => self.take_list(kind).map(OutboxEntry::ListChanged),
+            };
+            if entry.is_some() {
+                return entry;
             }
         }
         None
     }
 
-    /// The offset up to which this subscriber has been told everything it asked for.
-    pub(crate) fn safe_offset(&self) -> u64 {
-        // The queue is in the order of `first`, so its head is the oldest entry.
-        let first = self.queue.front().and_then(|key| self.first_of(*key));
-        first.map_or(self.seen, |first| first - 1)
+    fn take_notice(&mut self, slot: SlotId) -> Option<Arc<Notice>> {
+        let held = self.slots.get_mut(slot)?;
+        held.first_offset = None;
+        let notice = held.latest.clone()?;
+        if self.filter.is_some() && !held.subscribed && notice.cause == Cause::Removed {
+            self.remove(slot);
+        }
+        Some(notice)
     }
 
-    /// Marks again everything that was told after `offset`: the reader says it got no further. Keeps the order.
+    fn take_list(&mut self, kind: ListKind) -> Option<ListKind> {
+        let list = self.list_mut(kind)?;
+        list.first_offset = None;
+        list.notified = Some(list.current);
+        list.notified_offset = list.current_local;
+        Some(kind)
+    }
+
+    /// Returns the offset up to which everything has been handed out.
+    pub(crate) fn safe_offset(&self) -> u64 {
+        // The queue is in the order of the first offsets, so its head has the lowest one.
+        if let Some(key) = self.queue.front()
+            && let Some(first) = self.first_offset(*key)
+        {
+            return first - 1;
+        }
+        self.highest_offset
+    }
+
+    /// Makes everything that was handed out after `offset` pending again, in the same order.
     pub(crate) fn rewind(&mut self, offset: u64) {
-        for slot in self.slots.iter_mut().flatten() {
-            if slot.latest.is_some() && slot.latest_offset > offset && slot.first.is_none() {
-                slot.first = Some(slot.latest_offset);
-                slot.since = slot.latest.as_ref().map(|notice| notice.at);
+        for slot in self.slots.values_mut() {
+            if slot.latest.is_some() && slot.latest_offset > offset && !slot.is_pending() {
+                slot.first_offset = Some(slot.latest_offset);
+                slot.pending_since = slot.latest.as_ref().map(|notice| notice.at);
             }
         }
         for list in self.lists.iter_mut().flat_map(|lists| lists.iter_mut()).flatten() {
             if list.notified_offset > offset {
-                list.first.get_or_insert(list.notified_offset);
+                list.first_offset.get_or_insert(list.notified_offset);
                 list.notified = None;
             }
         }
-        let slots = (0..self.slots.len()).map(|slot| Key::Slot(slot as SlotId));
+        let slots = self.slots.iter().map(|(index, _)| Key::Slot(index));
         let keys = slots.chain(ListKind::ALL.map(Key::List));
-        let mut pending: Vec<_> = keys.filter_map(|key| Some((self.first_of(key)?, key))).collect();
+        let mut pending: Vec<_> = keys
+            .flat_map(|key| self.first_offset(key).map(|first| (first, key)))
+            .collect();
         pending.sort_by_key(|(first, _)| *first);
         self.queue = pending.into_iter().map(|(_, key)| key).collect();
     }
 
-    fn first_of(&self, key: Key) -> Option<u64> {
+    fn first_offset(&self, key: Key) -> Option<u64> {
         match key {
-            Key::Slot(slot) => self.slots.get(slot as usize)?.as_ref()?.first,
-            Key::List(kind) => self.list(kind)?.first,
+            Key::Slot(slot) => self.slots.get(slot)?.first_offset,
+            Key::List(kind) => self.list(kind)?.first_offset,
         }
     }
 
-    /// How many entries are pending.
+    /// The number of pending entries.
     pub(crate) fn pending(&self) -> usize {
         self.queue.len()
     }
 
-    /// The URIs of the pending resource entries, oldest first.
-    pub(crate) fn pending_uris(&self) -> impl Iterator<Item = &ResourceUri> {
-        self.pending_notices().map(|notice| &notice.uri)
+    /// The pending notices, oldest first.
+    pub(crate) fn pending_notices(&self) -> impl Iterator<Item = &Arc<Notice>> {
+        self.pending_slots().flat_map(|slot| slot.latest.as_ref())
     }
 
-    /// The notices that are pending, oldest first.
-    pub(crate) fn pending_notices(&self) -> impl Iterator<Item = &Arc<Notice>> {
-        self.queue.iter().filter_map(|key| match key {
-            Key::Slot(slot) => self.slots.get(*slot as usize)?.as_ref()?.latest.as_ref(),
+    fn pending_slots(&self) -> impl Iterator<Item = &Slot> {
+        self.queue.iter().flat_map(|key| match key {
+            Key::Slot(slot) => self.slots.get(*slot),
             Key::List(_) => None,
         })
     }
 
-    /// The lists whose change is pending, oldest first.
+    /// The lists with a pending change, oldest first.
     pub(crate) fn pending_lists(&self) -> impl Iterator<Item = ListKind> {
-        self.queue.iter().filter_map(|key| match key {
+        self.queue.iter().flat_map(|key| match key {
             Key::Slot(_) => None,
             Key::List(kind) => Some(*kind),
         })
     }
 
-    /// When the change passed the door that has been pending longest.
+    /// Returns the time of the oldest pending change of a resource.
     pub(crate) fn oldest_since(&self) -> Option<Instant> {
-        self.queue.iter().find_map(|key| match key {
-            Key::Slot(slot) => self.slots.get(*slot as usize)?.as_ref()?.since,
-            Key::List(_) => None,
-        })
+        self.pending_slots().flat_map(|slot| slot.pending_since).next()
     }
 
-    /// How `uri` stands: the version this subscriber knows or will know, the newest notice of it, and whether that is
-    /// pending. None when it is told nothing of it.
-    pub(crate) fn standing(&self, uri: &ResourceUri) -> Option<(u64, Option<&Arc<Notice>>, bool)> {
-        let slot = self.slots.get(self.find(uri)? as usize)?.as_ref()?;
-        Some((slot.version, slot.latest.as_ref(), slot.first.is_some()))
-    }
-
-    /// How many subscriptions by name there are.
+    /// The number of subscriptions.
     pub(crate) fn subscriptions(&self) -> usize {
-        self.by_name
+        self.subscriptions
     }
 
-    /// Every subscription by name with its slot.
+    /// The subscriptions with their slots.
     pub(crate) fn slots(&self) -> impl Iterator<Item = (SlotId, &ResourceUri)> {
-        let slots = self.slots.iter().enumerate();
-        slots.filter_map(|(index, slot)| {
-            let slot = slot.as_ref().filter(|slot| slot.by_name)?;
-            Some((index as SlotId, &slot.uri))
-        })
+        let subscribed = self.slots.iter().filter(|(_, slot)| slot.subscribed);
+        subscribed.map(|(index, slot)| (index, &slot.uri))
     }
 
-    /// The hash of `kind` that the subscriber was last told of; none when it does not watch that list or may have
-    /// missed the telling.
+    /// Returns the hash of the last notification of a list; none if the list is not watched or the subscriber
+    /// may have missed the notification.
     pub(crate) fn list_notified(&self, kind: ListKind) -> Option<ListHash> {
-        self.list(kind).and_then(|list| list.notified)
+        self.list(kind)?.notified
     }
 
-    /// The kinds it watches.
+    /// The watched lists.
     pub(crate) fn lists(&self) -> impl Iterator<Item = ListKind> {
         ListKind::ALL
             .into_iter()
@@ -514,7 +449,7 @@ mod tests {
         ))
     }
 
-    fn notified(set: &mut OutboxSet) -> Vec<String> {
+    fn drained(set: &mut OutboxSet) -> Vec<String> {
         std::iter::from_fn(|| set.pop())
             .map(|entry| match entry {
                 OutboxEntry::Updated(notice) => format!("{}@{}", notice.uri, notice.position.offset),
@@ -528,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_of_a5_b6_a7_as_a7_is_safe_only_when_b6_is_told_too() {
+    fn safe_offset_waits_for_the_oldest_entry() {
         let mut set = OutboxSet::default();
         let (a, _) = set.subscribe(&uri(1), Etag::UNKNOWN, 4);
         let (b, _) = set.subscribe(&uri(2), Etag::UNKNOWN, 4);
@@ -544,22 +479,22 @@ mod tests {
     }
 
     #[test]
-    fn rewinding_repeats_what_came_after_and_nothing_else() {
+    fn rewind_repeats_only_later_entries() {
         let mut set = OutboxSet::default();
         for name in 1..4 {
             let (slot, _) = set.subscribe(&uri(name), Etag::UNKNOWN, 0);
             set.mark(slot, &notice(name, 1, u64::from(name)));
         }
-        assert_eq!(notified(&mut set), ["demo://1@1", "demo://2@2", "demo://3@3"]);
+        assert_eq!(drained(&mut set), ["demo://1@1", "demo://2@2", "demo://3@3"]);
         set.rewind(2);
-        assert_eq!(notified(&mut set), ["demo://3@3"]);
+        assert_eq!(drained(&mut set), ["demo://3@3"]);
         set.rewind(0);
         assert_eq!(set.safe_offset(), 0);
-        assert_eq!(notified(&mut set), ["demo://1@1", "demo://2@2", "demo://3@3"]);
+        assert_eq!(drained(&mut set), ["demo://1@1", "demo://2@2", "demo://3@3"]);
     }
 
     #[test]
-    fn a_list_is_due_only_when_it_differs_from_what_was_told() {
+    fn list_is_pending_only_if_it_differs() {
         let mut set = OutboxSet::default();
         assert_eq!(
             set.mark_list(ListKind::Tools, hash(1), 1),
@@ -573,18 +508,18 @@ mod tests {
         );
         assert_eq!(set.mark_list(ListKind::Tools, hash(1), 2), MarkResult::New);
         assert_eq!(set.mark_list(ListKind::Tools, hash(2), 3), MarkResult::Conflated);
-        assert_eq!(notified(&mut set), ["tools"]);
+        assert_eq!(drained(&mut set), ["tools"]);
         assert_eq!(set.mark_list(ListKind::Tools, hash(2), 4), MarkResult::Ignored);
-        // There and back again before anybody read: nothing to tell.
+        // The list changes and changes back before it is read, so nothing is pending.
         assert_eq!(set.mark_list(ListKind::Tools, hash(3), 5), MarkResult::New);
         assert_eq!(set.mark_list(ListKind::Tools, hash(2), 6), MarkResult::Ignored);
-        assert_eq!(notified(&mut set), [""; 0]);
+        assert_eq!(drained(&mut set), [""; 0]);
         assert_eq!(set.list_notified(ListKind::Tools), Some(hash(2)));
         assert_eq!(set.safe_offset(), 6);
     }
 
     #[derive(Debug, Clone)]
-    enum TraceStep {
+    enum Step {
         Subscribe(u8),
         Unsubscribe(u8),
         Mark(u8),
@@ -593,34 +528,36 @@ mod tests {
         Rewind(u64),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<TraceStep>> {
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
-            3 => (0..24u8).prop_map(TraceStep::Subscribe),
-            1 => (0..24u8).prop_map(TraceStep::Unsubscribe),
-            6 => (0..24u8).prop_map(TraceStep::Mark),
-            2 => (0..3u8).prop_map(TraceStep::MarkList),
-            4 => Just(TraceStep::Pop),
-            1 => (0..40u64).prop_map(TraceStep::Rewind),
+            3 => (0..24u8).prop_map(Step::Subscribe),
+            1 => (0..24u8).prop_map(Step::Unsubscribe),
+            6 => (0..24u8).prop_map(Step::Mark),
+            2 => (0..3u8).prop_map(Step::MarkList),
+            4 => Just(Step::Pop),
+            1 => (0..40u64).prop_map(Step::Rewind),
         ];
         prop::collection::vec(step, 0..250)
     }
 
     proptest! {
-        /// The newest of each key is never lost, there is never more than one entry per key, versions never go
-        /// backward, and everything at or before the safe offset has been told.
+        /// The newest notice of each key is never lost, there is at most one entry per key, versions never go
+        /// backward, and everything up to the safe offset has been handed out.
         #[test]
-        fn never_loses_the_newest_and_never_exceeds_its_keys(steps in steps()) {
+        fn newest_is_kept_with_one_entry_per_key(steps in steps()) {
             let mut set = OutboxSet::default();
             set.watch_list(ListKind::Tools, ListHash::EMPTY, 0);
             let mut subscribed: BTreeSet<u8> = BTreeSet::new();
             let mut newest: BTreeMap<u8, u64> = BTreeMap::new();
             let mut known: BTreeMap<u8, u64> = BTreeMap::new();
-            // Offsets at which a subscribed key changed, per key, while not told.
-            let mut unnotified: BTreeMap<u8, u64> = BTreeMap::new();
-            let (mut list_now, mut list_known, mut offset) = (ListHash::EMPTY, ListHash::EMPTY, 0u64);
+            // Per subscribed key, the offset of the first change that was not handed out.
+            let mut first_pending: BTreeMap<u8, u64> = BTreeMap::new();
+            let mut list_now = ListHash::EMPTY;
+            let mut list_known = ListHash::EMPTY;
+            let mut offset = 0_u64;
             for step in steps {
                 match step {
-                    TraceStep::Subscribe(name) => {
+                    Step::Subscribe(name) => {
                         let version = newest.get(&name).copied().unwrap_or(0);
                         let (_, new) = set.subscribe(&uri(name), Etag { version, updated_at: 0 }, offset);
                         prop_assert_eq!(new, subscribed.insert(name));
@@ -628,32 +565,32 @@ mod tests {
                             known.insert(name, version);
                         }
                     }
-                    TraceStep::Unsubscribe(name) => {
+                    Step::Unsubscribe(name) => {
                         prop_assert_eq!(set.unsubscribe(&uri(name)).is_some(), subscribed.remove(&name));
                         known.remove(&name);
-                        unnotified.remove(&name);
+                        first_pending.remove(&name);
                     }
-                    TraceStep::Mark(name) => {
+                    Step::Mark(name) => {
                         offset += 1;
                         let version = newest.entry(name).or_default();
                         *version += 1;
                         if let Some(slot) = set.find(&uri(name)) {
                             prop_assert_ne!(set.mark(slot, &notice(name, *version, offset)), MarkResult::Ignored);
-                            unnotified.entry(name).or_insert(offset);
+                            first_pending.entry(name).or_insert(offset);
                         }
                     }
-                    TraceStep::MarkList(n) => {
+                    Step::MarkList(n) => {
                         offset += 1;
                         list_now = hash(u128::from(n));
                         set.mark_list(ListKind::Tools, list_now, offset);
                     }
-                    TraceStep::Pop => match set.pop() {
+                    Step::Pop => match set.pop() {
                         Some(OutboxEntry::Updated(notice)) => {
                             let name: u8 = notice.uri.as_str()["demo://".len()..].parse().unwrap();
                             prop_assert_eq!(notice.etag.version, newest[&name]);
                             prop_assert!(notice.etag.version >= known[&name]);
                             known.insert(name, notice.etag.version);
-                            unnotified.remove(&name);
+                            first_pending.remove(&name);
                         }
                         Some(OutboxEntry::ListChanged(_)) => list_known = list_now,
                         None => {
@@ -661,7 +598,7 @@ mod tests {
                             prop_assert!(subscribed.iter().all(|n| known[n] == newest.get(n).copied().unwrap_or(0)));
                         }
                     },
-                    TraceStep::Rewind(to) => {
+                    Step::Rewind(to) => {
                         let before = set.pending();
                         set.rewind(to.min(offset));
                         prop_assert!(set.pending() >= before);
@@ -669,7 +606,7 @@ mod tests {
                 }
                 prop_assert_eq!(set.subscriptions(), subscribed.len());
                 prop_assert!(set.pending() <= subscribed.len() + 1);
-                prop_assert!(unnotified.values().all(|first| *first > set.safe_offset()));
+                prop_assert!(first_pending.values().all(|first| *first > set.safe_offset()));
             }
         }
     }

@@ -1,19 +1,16 @@
-//! The reading end of an outbox.
-//!
-//! Owns: [`OutboxReader`], which takes entries out and is woken when there are some. Never: writes bytes. Held by
-//! whoever carries a stream; while the connection it was [notified of](OutboxReader::flows_through) is blocked, it takes
-//! nothing.
+//! The reading end of an outbox, polled by the task that writes to a stream.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use super::pending::OutboxEntry;
+use super::readers::Reader;
 use super::write_progress::WriteProgress;
-use super::{Drained, EndReason, Outbox, Reader};
+use super::{Drained, EndReason, Outbox, OutboxState};
 use crate::model::{MonotonicMillis, Position};
 
-/// One reader of an outbox. Dropping it leaves what it was not handed for the next reader.
+/// A reader of an outbox. If it is dropped, the next reader is handed the entries that it did not take.
 #[derive(Debug)]
 pub struct OutboxReader {
     outbox: Arc<Outbox>,
@@ -21,27 +18,13 @@ pub struct OutboxReader {
     drain_max: usize,
 }
 
-fn remember(slot: &mut Option<Waker>, waker: &Waker) {
-    match slot {
-        Some(known) => known.clone_from(waker),
-        none => *none = Some(waker.clone()),
-    }
-}
-
 impl OutboxReader {
     pub(crate) fn open(outbox: Arc<Outbox>, drain_max: usize) -> OutboxReader {
-        let id = outbox.next_reader.fetch_add(1, Ordering::Relaxed);
+        let id = outbox.next_reader_id.fetch_add(1, Ordering::Relaxed);
         outbox.labels.streams.increment(1.0);
         let mut state = outbox.lock();
-        state.patient = MonotonicMillis::now();
-        state.readers.push(Reader {
-            id,
-            waker: None,
-            keep_alive: false,
-            progress: None,
-            bytes_before: 0,
-            waits: false,
-        });
+        state.stall_start = MonotonicMillis::now();
+        state.readers.push(Reader::new(id));
         drop(state);
         OutboxReader {
             outbox,
@@ -50,48 +33,50 @@ impl OutboxReader {
         }
     }
 
-    /// Says over which connection goes what is taken out, for a reader that is polled by the task that writes to it:
-    /// while the connection is blocked nothing is taken, so that repeats become one in the outbox.
-    pub fn flows_through(&self, progress: Arc<WriteProgress>) {
+    /// Takes no entries while the connection of `progress` is blocked, and counts its bytes. For a reader
+    /// polled by the task that writes to the connection: repeated changes are conflated in the outbox instead
+    /// of waiting in a buffer.
+    pub fn pause_while_blocked(&self, progress: Arc<WriteProgress>) {
         self.connect(progress, true);
     }
 
-    /// Says whose progress its own is: the bytes of `progress` are counted as its bytes. For a reader whose entries are
-    /// written by another task, which by itself takes no more of them than it can write.
-    pub fn counts(&self, progress: Arc<WriteProgress>) {
+    /// Counts the bytes of `progress` as those of this reader. For a reader whose entries are written by
+    /// another task, which takes no more of them than it can write.
+    pub fn count_bytes_of(&self, progress: Arc<WriteProgress>) {
         self.connect(progress, false);
     }
 
-    fn connect(&self, progress: Arc<WriteProgress>, waits: bool) {
+    fn connect(&self, progress: Arc<WriteProgress>, pauses_while_blocked: bool) {
         let mut state = self.outbox.lock();
         if let Some(reader) = state.readers.iter_mut().find(|reader| reader.id == self.id) {
             reader.bytes_before = progress.written();
             reader.progress = Some(progress);
-            reader.waits = waits;
+            reader.pauses_while_blocked = pauses_while_blocked;
         }
     }
 
-    /// Says that the far end got everything up to `offset` of `epoch` and nothing after: what it missed is pending
-    /// again. A position of another epoch proves nothing, so everything told is pending again.
+    /// Resumes after `position`, the last one that the peer received: all later entries are pending again.
     pub fn resume_after(&self, position: Position) {
+        // A position of another epoch says nothing about this history, so everything is pending again.
         let known = self.outbox.epoch.load(Ordering::Relaxed) == position.epoch;
-        let mut state = self.outbox.lock();
         let offset = if known { position.offset } else { 0 };
-        self.outbox.changing(&mut state.set, |set| set.rewind(offset));
+        let mut state = self.outbox.lock();
+        self.outbox
+            .count_pending(&mut state.set, |set| set.rewind(offset));
         if state.set.pending() > 0 {
             let now = MonotonicMillis::now();
-            state.waiting.get_or_insert(now);
-            state.patient = now;
+            state.pending_since.get_or_insert(now);
+            state.stall_start = now;
         }
         state.wake();
     }
 
-    /// How many entries are handed out at a time (see [`Limits::drain_max`](crate::Limits::drain_max)).
+    /// The maximum number of entries of one drain; see [`Limits::drain_max`](crate::Limits::drain_max).
     pub fn drain_max(&self) -> usize {
         self.drain_max
     }
 
-    /// The position up to which everything has been handed out.
+    /// Returns the position up to which everything has been handed out.
     pub fn position(&self) -> Position {
         let epoch = self.outbox.epoch.load(Ordering::Relaxed);
         Position {
@@ -100,50 +85,23 @@ impl OutboxReader {
         }
     }
 
-    /// Hands what is pending to `take`, at most as many entries as one write should carry
-    /// ([`drain_max`](Self::drain_max)); the rest comes with the next call. When it hands out fewer, nothing is pending
-    /// any more, and `cx` is woken by what comes next, as it is after an answer that is pending.
-    pub fn poll_drain(&mut self, cx: &mut Context<'_>, mut take: impl FnMut(OutboxEntry)) -> Poll<Drained> {
+    /// Hands at most [`drain_max`](Self::drain_max) pending entries to `take`. If it hands out fewer, nothing
+    /// more is pending, and the next entry wakes `cx`, just as after `Poll::Pending`.
+    pub fn poll_drain(&mut self, cx: &mut Context<'_>, take: impl FnMut(OutboxEntry)) -> Poll<Drained> {
         let mut state = self.outbox.lock();
         let state = &mut *state;
-        let is_last = state.readers.newest().is_some_and(|reader| reader.id == self.id);
+        let is_newest = state.readers.is_newest(self.id);
         let Some(reader) = state.readers.iter_mut().find(|reader| reader.id == self.id) else {
             return Poll::Ready(Drained::Ended(state.ended.unwrap_or(EndReason::Closed)));
         };
-        if state.ended.is_none() && reader.is_held_up() {
-            // Whoever carries the connection is woken when it takes something again; the end still comes by itself.
-            remember(&mut reader.waker, cx.waker());
+        if state.ended.is_none() && reader.is_paused() {
+            // The task of the connection polls again once the peer takes bytes. The waker is for the end of
+            // the outbox.
+            reader.remember(cx.waker());
             return Poll::Pending;
         }
-        if is_last && state.set.pending() > 0 {
-            let mut lists = 0;
-            let mut hand_out = |entry: OutboxEntry| {
-                lists += usize::from(matches!(entry, OutboxEntry::ListChanged(_)));
-                self.outbox.trace_handed_out(&entry);
-                take(entry);
-            };
-            let taken = self.outbox.changing(&mut state.set, |set| {
-                let entries = (0..self.drain_max).map_while(|_| set.pop());
-                entries.map(&mut hand_out).count()
-            });
-            self.outbox.labels.delivered.add(taken);
-            self.outbox.labels.lists_sent.add(lists);
-            debug_assert!(taken > 0, "a pending set hands out at least one entry");
-            reader.keep_alive = false;
-            let now = MonotonicMillis::now();
-            if reader.progress.is_none() {
-                state.last = Some(now);
-            }
-            state.notified += taken as u64;
-            state.patient = now;
-            state.waiting = state.waiting.filter(|_| state.set.pending() > 0);
-            if taken < self.drain_max {
-                // So that whoever writes these needs no second look to be woken.
-                remember(&mut reader.waker, cx.waker());
-            }
-            let offset = state.set.safe_offset();
-            let epoch = self.outbox.epoch.load(Ordering::Relaxed);
-            return Poll::Ready(Drained::Entries(Position { epoch, offset }));
+        if is_newest && state.set.pending() > 0 {
+            return Poll::Ready(self.hand_out(state, cx, take));
         }
         if let Some(reason) = state.ended {
             return Poll::Ready(Drained::Ended(reason));
@@ -151,17 +109,60 @@ impl OutboxReader {
         if std::mem::take(&mut reader.keep_alive) {
             return Poll::Ready(Drained::KeepAlive);
         }
-        remember(&mut reader.waker, cx.waker());
+        reader.remember(cx.waker());
         Poll::Pending
     }
 
-    /// How many changes were not taken in since this was last asked, because as many resources waited as may (see
-    /// [`Session::watch`](crate::Session::watch)); always 0 for one that only subscribes.
+    fn hand_out(
+        &self,
+        state: &mut OutboxState,
+        cx: &Context<'_>,
+        mut take: impl FnMut(OutboxEntry),
+    ) -> Drained {
+        let mut taken = 0;
+        let mut lists = 0;
+        self.outbox.count_pending(&mut state.set, |set| {
+            while taken < self.drain_max
+                && let Some(entry) = set.pop()
+            {
+                taken += 1;
+                lists += usize::from(matches!(entry, OutboxEntry::ListChanged(_)));
+                self.outbox.trace_handed_out(&entry);
+                take(entry);
+            }
+        });
+        self.outbox.labels.delivered.add(taken);
+        self.outbox.labels.lists_sent.add(lists);
+        debug_assert!(taken > 0, "a pending set hands out at least one entry");
+        let now = MonotonicMillis::now();
+        state.notified += taken as u64;
+        state.stall_start = now;
+        if state.set.pending() == 0 {
+            state.pending_since = None;
+        }
+        if let Some(reader) = state.readers.newest_mut() {
+            reader.keep_alive = false;
+            if reader.progress.is_none() {
+                state.last_taken = Some(now);
+            }
+            if taken < self.drain_max {
+                // Registers the waker now, so that the caller can write without polling again first.
+                reader.remember(cx.waker());
+            }
+        }
+        Drained::Entries(Position {
+            epoch: self.outbox.epoch.load(Ordering::Relaxed),
+            offset: state.set.safe_offset(),
+        })
+    }
+
+    /// Returns the number of changes dropped since the last call because too many resources were pending (see
+    /// [`Session::watch`](crate::Session::watch)); always 0 without a filter.
     pub fn take_lost(&self) -> u64 {
         self.outbox.lock().set.take_lost()
     }
 
-    /// Waits for entries, a keep-alive or the end; for pumps that own no poll function.
+    /// Waits for entries, a keep-alive or the end.
     pub async fn drain(&mut self, entries: &mut Vec<OutboxEntry>) -> Drained {
         std::future::poll_fn(|cx| self.poll_drain(cx, |entry| entries.push(entry))).await
     }
@@ -171,22 +172,23 @@ impl Drop for OutboxReader {
     fn drop(&mut self) {
         self.outbox.labels.streams.decrement(1.0);
         let mut state = self.outbox.lock();
-        let gone = state.readers.remove(self.id);
-        let progress = gone.as_ref().and_then(|reader| reader.progress.as_ref());
-        if let Some((progress, reader)) = progress.zip(gone.as_ref()) {
-            state.bytes += progress.written().saturating_sub(reader.bytes_before);
-            state.last = state.last.max(progress.taken_at());
+        let mut timed_out = false;
+        if let Some(reader) = state.readers.remove(self.id)
+            && let Some(progress) = &reader.progress
+        {
+            state.closed_bytes += reader.bytes();
+            state.last_taken = state.last_taken.max(reader.taken_at());
+            timed_out = progress.timed_out();
         }
-        let timed_out = progress.is_some_and(|progress| progress.timed_out());
         let now = MonotonicMillis::now();
-        state.left = Some(now);
-        // A reader that stood behind this one begins to be handed entries.
-        state.patient = now;
-        // What this reader was woken for may now be the business of the next one.
+        state.last_reader_closed = Some(now);
+        // The reader before this one takes over and gets the full stall time-out.
+        state.stall_start = now;
+        // A wake-up that this reader did not act on is passed to the next one.
         state.wake();
         drop(state);
         if timed_out {
-            self.outbox.stream_timed_out();
+            self.outbox.end_timed_out_stream();
         }
     }
 }

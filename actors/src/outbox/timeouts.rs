@@ -1,38 +1,38 @@
-//! The pure core of the time-outs of sessions: how long each may be idle, stalled and old, and which was exceeded.
-//!
-//! Owns: [`SessionTimeouts`] and its verdict. Never: looks at a clock or ends anything; a Publisher shard looks at each of its
-//! subscribers in turn, hands in how they stand, and ends those whose time is up.
+//! The time-outs of sessions. A Publisher shard checks each of its subscribers against them, about once a
+//! second.
 
 use std::time::Duration;
 
 use crate::model::{EndReason, SubscriberId};
 
-/// The oldest sessions end by this part of their greatest age early, so that sessions that came together go one by
-/// one.
+/// The part of the maximum age by which the first of many sessions ends early, so that sessions opened
+/// together do not all reconnect together.
 const JITTER: f64 = 0.1;
 
-/// How long a session may be what it is. In milliseconds of four bytes, up to 49 days; zero is for ever.
+/// The time-outs of one session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SessionTimeouts {
+    // Milliseconds, up to 49 days; 0 means never. Every session stores them, so they take 12 bytes instead of
+    // 48.
     idle: u32,
     stall: u32,
     age: u32,
 }
 
-/// How a session stands.
+/// The times of a session that its time-outs limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SessionAges {
-    /// How long it has been there.
+    /// Time since it was opened.
     pub(crate) age: Duration,
-    /// How long it has had neither a reader nor a request; none while it has a reader.
+    /// Time without a reader and without a request; none while it has a reader.
     pub(crate) idle: Option<Duration>,
-    /// How long it has taken nothing of what waits for it, while it has a reader; none when nothing waits.
+    /// Time for which a reader has taken nothing of the pending entries; none if there is no reader or
+    /// nothing pending.
     pub(crate) untaken: Option<Duration>,
 }
 
 impl SessionTimeouts {
-    /// With the greatest age, each session gets one of its own: up to a tenth less, spread evenly over the sessions
-    /// that come after each other.
+    /// Creates time-outs. Each session gets a maximum age of its own, up to a tenth below `age`.
     pub(crate) fn new(
         id: SubscriberId,
         idle: Option<Duration>,
@@ -46,22 +46,21 @@ impl SessionTimeouts {
         }
     }
 
-    /// Which time is up, if one is.
-    pub(crate) fn verdict(self, standing: &SessionAges) -> Option<EndReason> {
-        // Moments are cut to the millisecond, so two of them may look one too far apart.
-        let up = |limit: u32, is: Option<Duration>| {
-            limit > 0 && is.is_some_and(|is| is > Duration::from_millis(u64::from(limit)))
-        };
-        [
-            (self.stall, standing.untaken, EndReason::Stalled),
-            (self.age, Some(standing.age), EndReason::Expired),
-            (self.idle, standing.idle, EndReason::Idle),
-        ]
-        .into_iter()
-        .find_map(|(limit, is, reason)| up(limit, is).then_some(reason))
+    /// Returns the reason to end a session whose times are `ages`, if a time-out is over.
+    pub(crate) fn exceeded_by(self, ages: &SessionAges) -> Option<EndReason> {
+        // A session may be over several limits; the most specific reason is reported.
+        if is_over(self.stall, ages.untaken) {
+            Some(EndReason::Stalled)
+        } else if is_over(self.age, Some(ages.age)) {
+            Some(EndReason::Expired)
+        } else if is_over(self.idle, ages.idle) {
+            Some(EndReason::Idle)
+        } else {
+            None
+        }
     }
 
-    /// The shortest of its times.
+    /// Returns the shortest of the time-outs.
     pub(crate) fn shortest(self) -> Option<Duration> {
         let times = [self.idle, self.stall, self.age];
         let shortest = times.into_iter().filter(|time| *time > 0).min()?;
@@ -69,13 +68,25 @@ impl SessionTimeouts {
     }
 }
 
-fn millis(time: Option<Duration>) -> u32 {
-    let millis = time.map_or(0, |time| time.as_millis());
-    u32::try_from(millis).unwrap_or(u32::MAX)
+fn is_over(limit: u32, time: Option<Duration>) -> bool {
+    match time {
+        // Times are cut to milliseconds, so a difference may be one too large: only more than the limit is
+        // over.
+        Some(time) => limit > 0 && time > Duration::from_millis(u64::from(limit)),
+        None => false,
+    }
 }
 
-/// A number from 0 up to 1: neighbouring ids lie as far from each other as they can (multiples of the golden ratio).
+fn millis(time: Option<Duration>) -> u32 {
+    match time {
+        Some(time) => u32::try_from(time.as_millis()).unwrap_or(u32::MAX),
+        None => 0,
+    }
+}
+
+/// Returns a number from 0 up to 1, different for neighbouring ids.
 fn spread(id: SubscriberId) -> f64 {
+    // Multiples of the golden ratio are spread evenly over the range for any number of consecutive ids.
     let turned = id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (turned >> 32) as f64 / f64::from(u32::MAX)
 }
@@ -88,19 +99,19 @@ mod tests {
     const MILLI: Duration = Duration::from_millis(1);
 
     fn timeouts(idle: u32, stall: u32, age: u32) -> SessionTimeouts {
-        let seconds = |n: u32| (n > 0).then_some(SECOND * n);
-        SessionTimeouts::new(SubscriberId(0), seconds(idle), seconds(stall), seconds(age))
+        let [idle, stall, age] = [idle, stall, age].map(|n| (n > 0).then_some(SECOND * n));
+        SessionTimeouts::new(SubscriberId(0), idle, stall, age)
     }
 
     #[test]
-    fn each_time_is_up_when_it_is_over_and_not_before() {
+    fn each_timeout_ends_after_its_limit_only() {
         let early = SessionAges {
             age: SECOND * 30,
             idle: Some(SECOND * 10),
             untaken: Some(SECOND * 20),
         };
         let timeouts = timeouts(10, 20, 30);
-        assert_eq!(timeouts.verdict(&early), None);
+        assert_eq!(timeouts.exceeded_by(&early), None);
         for (change, reason) in [
             (
                 SessionAges {
@@ -124,30 +135,30 @@ mod tests {
                 EndReason::Expired,
             ),
         ] {
-            assert_eq!(timeouts.verdict(&change), Some(reason));
+            assert_eq!(timeouts.exceeded_by(&change), Some(reason));
         }
     }
 
     #[test]
-    fn without_limits_nothing_ends_it_and_without_anything_waiting_it_does_not_stall() {
+    fn absent_limits_and_times_never_end_a_session() {
         let old = SessionAges {
             age: SECOND * 1_000_000,
             idle: Some(SECOND * 1_000_000),
             untaken: Some(SECOND * 1_000_000),
         };
-        assert_eq!(timeouts(0, 0, 0).verdict(&old), None);
+        assert_eq!(timeouts(0, 0, 0).exceeded_by(&old), None);
         assert_eq!(timeouts(0, 0, 0).shortest(), None);
         let served = SessionAges {
             idle: None,
             untaken: None,
             ..old
         };
-        assert_eq!(timeouts(1, 1, 0).verdict(&served), None);
+        assert_eq!(timeouts(1, 1, 0).exceeded_by(&served), None);
         assert_eq!(timeouts(9, 7, 8).shortest(), Some(SECOND * 7));
     }
 
     #[test]
-    fn sessions_that_came_together_end_one_by_one_within_a_tenth_of_their_age() {
+    fn ages_of_sessions_are_spread_over_a_tenth() {
         let hour = Duration::from_secs(3600);
         let mut ages: Vec<u32> = (1..=100)
             .map(|id| SessionTimeouts::new(SubscriberId(id), None, None, Some(hour)).age)

@@ -34,7 +34,7 @@ impl MarkCounts {
 
     pub(super) fn report(&self, metrics: &Metrics) {
         metrics.notified.add(self.new);
-        metrics.pending.moved(0, self.new);
+        metrics.pending.change(0, self.new);
         metrics.conflated.add(self.conflated);
         metrics.lists_due.add(self.lists);
         metrics.lists_known.add(self.known);

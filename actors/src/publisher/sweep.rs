@@ -36,7 +36,7 @@ impl Stalling {
     /// Shows the count; logs when it begins and ends, since who stalls may do so for long.
     fn end_round(&mut self, metrics: &Metrics) {
         if let Some(shard) = current_shard() {
-            metrics.stalled_of(shard, self.count);
+            metrics.set_stalled(shard, self.count);
         }
         match (self.before, self.count, self.example) {
             (0, count, Some(id)) if count > 0 => {

@@ -1,8 +1,7 @@
-//! The one bounded door: how many requests may be behind it at once.
+//! Admission: the limit on the number of requests inside the bus.
 //!
-//! Owns: the permits, and the ticket that carries one together with the way back to the caller. Never: queues
-//! anything itself; callers wait in the order in which they came. A ticket travels inside the message until the last
-//! actor has answered, so whatever is queued in a mailbox has a permit.
+//! actix ignores the limit of a mailbox for some sends, so the bus is bounded here instead. A permit travels
+//! inside its message until the last actor has answered; whatever waits in a mailbox therefore has a permit.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +13,7 @@ use metrics::{Counter, Histogram};
 use crate::metrics::{Limit, Metrics};
 use crate::model::Closed;
 
-/// Admits requests.
+/// The semaphore that admits requests. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Admission {
     permits: Arc<Semaphore>,
@@ -23,15 +22,15 @@ pub(crate) struct Admission {
     full: Counter,
 }
 
-/// Proof of admission; being dropped lets the next one in.
+/// The permit of one request. Dropping it admits the next.
 #[derive(Debug)]
 pub(crate) struct Permit {
     _permit: OwnedSemaphorePermit,
-    /// When the request passed the door.
+    /// The time of admission.
     pub(crate) at: Instant,
 }
 
-/// A permit and the way back to whoever waits.
+/// The permit of a request together with the channel for its answer.
 #[derive(Debug)]
 pub(crate) struct Reply<T> {
     reply: oneshot::Sender<T>,
@@ -39,7 +38,7 @@ pub(crate) struct Reply<T> {
 }
 
 impl Admission {
-    /// A door that nobody counts at.
+    /// Creates an admission without metrics.
     pub(crate) fn new(max: usize) -> Admission {
         Admission {
             permits: Arc::new(Semaphore::new(max)),
@@ -49,35 +48,32 @@ impl Admission {
         }
     }
 
-    /// The door of a bus.
+    /// Creates the admission of a bus, which records waits and the reached limit.
     pub(crate) fn counted(max: usize, metrics: &Metrics) -> Admission {
         Admission {
-            wait: metrics.door_wait.clone(),
-            full: metrics.limit(Limit::InFlight).clone(),
+            wait: metrics.admission_wait.clone(),
+            full: metrics.limit_counter(Limit::InFlight).clone(),
             ..Admission::new(max)
         }
     }
 
-    /// Waits for admission.
+    /// Waits for admission, in the order of the calls.
     pub(crate) async fn enter(&self) -> Result<Permit, Closed> {
-        // Those who wait are served first: while there are any, this finds no permit.
+        // Does not overtake: the semaphore is fair, so there is no free permit while others wait.
         if let Some(permit) = self.try_enter()? {
             self.wait.record(0.0);
             return Ok(permit);
         }
-        let came = Instant::now();
-        let permit = self
-            .permits
-            .clone()
-            .acquire_owned()
-            .await
-            .map_err(|_closed| Closed)?;
+        let requested = Instant::now();
+        let Ok(permit) = self.permits.clone().acquire_owned().await else {
+            return Err(Closed);
+        };
         let at = Instant::now();
-        self.wait.record(at - came);
+        self.wait.record(at - requested);
         Ok(Permit { _permit: permit, at })
     }
 
-    /// Admission now, or `None` when as many as allowed are in.
+    /// Returns a permit, or `None` if the limit is reached.
     pub(crate) fn try_enter(&self) -> Result<Option<Permit>, Closed> {
         match self.permits.clone().try_acquire_owned() {
             Ok(permit) => Ok(Some(Permit {
@@ -92,24 +88,24 @@ impl Admission {
         }
     }
 
-    /// Whether it lets anybody in.
+    /// Returns true until [`close`](Self::close) is called.
     pub(crate) fn is_open(&self) -> bool {
         !self.permits.is_closed()
     }
 
-    /// Lets nobody in any more; those inside finish.
+    /// Admits no more requests; those inside continue.
     pub(crate) fn close(&self) {
         self.permits.close();
     }
 
-    /// How many are inside.
+    /// The number of requests inside the bus.
     pub(crate) fn inside(&self) -> usize {
         self.max - self.permits.available_permits()
     }
 }
 
 impl Permit {
-    /// A ticket with this permit, and the end at which its reply arrives.
+    /// Adds a channel for the answer. Returns it with its receiving end.
     pub(crate) fn reply<T>(self) -> (Reply<T>, oneshot::Receiver<T>) {
         let (reply, answer) = oneshot::channel();
         (Reply { reply, permit: self }, answer)
@@ -117,17 +113,19 @@ impl Permit {
 }
 
 impl<T> Reply<T> {
-    /// When the request passed the door.
+    /// The time of admission.
     pub(crate) fn at(&self) -> Instant {
         self.permit.at
     }
 
-    /// Answers, and lets the next request in.
+    /// Sends the answer and releases the permit.
     pub(crate) fn answer(self, value: T) {
-        // Let the next one in first: whoever gets the answer may ask again at once.
+        // Released first: a caller that sends its next request right after the answer must find a permit.
         drop(self.permit);
-        // A caller that has gone away needs no answer; what it asked for is done all the same.
-        drop(self.reply.send(value));
+        if self.reply.send(value).is_err() {
+            // The request took effect all the same, so this is no error.
+            tracing::trace!("the caller of a request no longer waits for its answer");
+        }
     }
 }
 
@@ -136,7 +134,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_more_than_max_are_inside_until_one_is_answered() {
+    async fn answer_releases_the_permit() {
         let admission = Admission::new(2);
         let (first, answer) = admission.enter().await.unwrap().reply::<u8>();
         let second = admission.try_enter().unwrap().unwrap();

@@ -1,6 +1,4 @@
-//! Sending between actors: `try_send`, whose refusal is a bug that is counted.
-//!
-//! Owns: the one way in which actors send, and the guard that makes the death of a core actor loud. Never: waits.
+//! Sending between actors, and the detection of a core actor's death.
 
 use actix::dev::{MessageResponse, ToEnvelope};
 use actix::prelude::SendError;
@@ -11,9 +9,7 @@ use super::admission::Admission;
 use crate::metrics::Metrics;
 use crate::model::EndReason;
 
-/// Sends `message`. Everything queued has a permit of the door or is one of a session's few, and mailboxes are
-/// larger than both together, so a full one is a bug: counted, and asserted in debug builds. A closed one means that
-/// its actor died, which its [`CoreGuard`] says; the ticket in the message then answers its caller by being dropped.
+/// Sends `message` without waiting. This is the only way in which actors send.
 pub(crate) fn send<A, M>(to: &Addr<A>, message: M, metrics: &Metrics)
 where
     A: Actor + Handler<M>,
@@ -21,24 +17,27 @@ where
     M: Message + Send + 'static,
     M::Result: MessageResponse<A, M> + Send,
 {
+    // Every message has a permit of admission or is one of a few per session, and mailboxes hold more than
+    // both together, so a full mailbox is a bug. A closed one belongs to an actor that died: its `CoreGuard`
+    // stops the bus, and dropping the message here tells its caller.
     if let Err(SendError::Full(_)) = to.try_send(message) {
         metrics.mailbox_refused.add(1);
-        debug_assert!(false, "a mailbox behind the door was full");
+        debug_assert!(false, "a mailbox behind admission was full");
     }
 }
 
-/// Whether the bus lives.
+/// The state of the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BusState {
-    /// It does.
+    /// It serves requests.
     Running,
     /// It was asked to stop.
     Stopping,
-    /// This actor died, and the bus with it.
+    /// This actor died, which stopped the bus.
     Dead(&'static str),
 }
 
-/// Held by every core actor: when it is dropped though nobody asked the bus to stop, the bus is dead.
+/// A guard held by each core actor. If it is dropped before the bus was asked to stop, it stops the bus.
 pub(crate) struct CoreGuard {
     pub(crate) actor: &'static str,
     pub(crate) life: watch::Sender<BusState>,
@@ -46,7 +45,7 @@ pub(crate) struct CoreGuard {
 }
 
 impl CoreGuard {
-    /// Why subscribers end when their publisher does.
+    /// Returns the reason with which subscribers end when this actor does.
     pub(crate) fn end_reason(&self) -> EndReason {
         match *self.life.borrow() {
             BusState::Stopping => EndReason::Shutdown,
@@ -54,9 +53,9 @@ impl CoreGuard {
         }
     }
 
-    /// Ends the bus because of `reason`.
+    /// Stops the bus because of `reason`.
     pub(crate) fn fail(&self, reason: &str) {
-        // Before anybody can learn of the end: whoever knows of it is let in no more.
+        // Closed before the state changes, so that a caller that sees the end cannot be admitted any more.
         self.admission.close();
         let first = self.life.send_if_modified(|life| {
             let first = *life == BusState::Running;
@@ -65,6 +64,7 @@ impl CoreGuard {
             }
             first
         });
+        // The other core actors end as a consequence; only the first one is worth an error.
         if first {
             tracing::error!(
                 actor = self.actor,

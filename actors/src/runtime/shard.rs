@@ -21,21 +21,25 @@ pub(crate) fn enter_shard(shard: usize) {
     enter_stripe(shard);
 }
 
-/// The thread of one Publisher shard, which may also carry connections: a stream on the thread of the shard that
-/// marks its outbox is woken without a change of threads.
+/// The thread of one Publisher shard, which may also carry connections.
+///
+/// A stream on the thread of the shard that marks its outbox is woken without a switch of threads.
 #[derive(Debug, Clone)]
 pub struct Shard {
     pub(crate) arbiter: ArbiterHandle,
 }
 
 impl Shard {
-    /// Runs the future that `start` makes on the shard's thread, which has its own tokio runtime. The future must
-    /// never block. Returns false when the bus has stopped.
+    /// Runs the future that `start` creates on the shard's thread, which has its own tokio runtime. The
+    /// future must never block, because it would hold up the shard. Returns false if the bus has stopped.
     pub fn spawn<F, R>(&self, start: F) -> bool
     where
         F: FnOnce() -> R + Send + 'static,
         R: Future<Output = ()> + 'static,
     {
-        self.arbiter.spawn_fn(move || drop(actix::spawn(start())))
+        self.arbiter.spawn_fn(move || {
+            // Detached on purpose: the future runs until it ends or the shard does.
+            let _detached = actix::spawn(start());
+        })
     }
 }

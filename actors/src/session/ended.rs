@@ -31,7 +31,7 @@ impl EndedSubscribers {
             label: outbox.label().clone(),
             reason,
             ended: std::time::Duration::ZERO,
-            pending: outbox.unnotified(),
+            pending: outbox.pending(),
         };
         let mut last = self.lock();
         if last.len() >= REMEMBERED_MAX {

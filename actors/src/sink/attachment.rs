@@ -162,7 +162,7 @@ impl AttachmentState {
     }
 
     pub(crate) fn lost(&self, count: u64, reason: LossReason) {
-        self.metrics.lost(count, reason);
+        self.metrics.count_lost(count, reason);
     }
 
     pub(crate) fn ended(&self) {
@@ -202,7 +202,7 @@ impl AttachmentState {
             health: self.health(),
             pending: self.pending(),
             delivered: self.metrics.delivered.get(),
-            lost: self.metrics.lost_in_all(),
+            lost: self.metrics.lost(),
             retries: self.metrics.retries.get(),
             restarts: self.metrics.restarts.get(),
             error: self.error().clone(),

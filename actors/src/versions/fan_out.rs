@@ -51,7 +51,7 @@ impl Shards {
         let mut shards = (0..self.addrs.len()).filter(wanting).peekable();
         if shards.peek().is_none() {
             if stamped.traced {
-                tracer.notice(&stamped.notice(), TraceStep::Fanned { notified: 0 });
+                tracer.trace_notice(&stamped.notice(), TraceStep::Fanned { notified: 0 });
             }
             return finish.answer(0, 0, &self.metrics);
         }

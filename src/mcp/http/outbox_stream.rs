@@ -122,7 +122,7 @@ impl OutboxStream {
 /// Lets a reader wait while the request's connection is blocked, if the server that carries it notes that.
 pub(super) fn follow_connection(reader: &OutboxReader, parts: &Parts) {
     if let Some(progress) = parts.extensions.get::<Arc<WriteProgress>>() {
-        reader.flows_through(progress.clone());
+        reader.pause_while_blocked(progress.clone());
     }
 }
 
