@@ -1,11 +1,9 @@
-//! An MCP server that somebody else wrote, with Tidings inside: a resource, a tool, a prompt, and one line that says
-//! "this changed". `cargo run --example embed`, then point any MCP client at the address it prints; `-- --listen ADDR`
-//! takes another one.
+//! An MCP server with a bus inside: a resource that changes each second, a tool and a prompt.
+//!
+//! Start it with `cargo run --example embed` and point any MCP client at the address that it prints;
+//! `-- --listen ADDR` chooses another one.
 
-#![expect(
-    clippy::print_stdout,
-    reason = "whoever started the server is told where it listens"
-)]
+#![expect(clippy::print_stdout, reason = "the program prints its address")]
 
 use std::time::Duration;
 
@@ -22,13 +20,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     bus.register(clock(0)?).await?;
     bus.add_tool(
         Tool::new("greet", |arguments: Map<String, Value>| async move {
-            let name = arguments
-                .get("name")
-                .and_then(Value::as_str)
-                .ok_or("name is missing")?;
+            let Some(Value::String(name)) = arguments.get("name") else {
+                return Err("name is missing".into());
+            };
             Ok(ToolOutput::text(format!("Hello, {name}.")))
         })
-        .description("Greets somebody")
+        .description("Greets a person by name")
         .input_schema(json!({ "type": "object", "properties": { "name": { "type": "string" } } })),
     )
     .await?;
@@ -46,8 +43,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     for seconds in 1.. {
         tokio::time::sleep(Duration::from_secs(1)).await;
+        // The same content again would be no change, and notify no one.
         let outcome = bus.update(clock(seconds)?).await?;
-        eprintln!("demo://clock {} told {}", outcome.etag, outcome.notified);
+        eprintln!("demo://clock {} notified {}", outcome.etag, outcome.notified);
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! A plain rmcp server, for `tidings bench` to be compared with: rmcp's own session layer and nothing of Tidings.
+//! A plain rmcp server to compare `tidings bench` with: rmcp's own session layer and nothing of Tidings.
 //!
-//! Its one tool, `update {uri}`, tells everybody who subscribed to that resource, in both eras, the way a user of rmcp
-//! does it: keep each subscriber's peer or sink, and notify them together (`join_all`). It keeps no contents and no
-//! versions. `cargo run --release --example plain_rmcp -- 8810` serves http://127.0.0.1:8810/mcp; see
-//! `benches/peers/run`.
+//! Its one tool, `update {uri}`, notifies all subscribers of that resource, in both eras, as a user of rmcp
+//! would: it keeps each subscriber's peer or sink and notifies them together (`join_all`). It keeps no
+//! contents and no versions. `cargo run --release --example plain_rmcp -- 8810` serves
+//! http://127.0.0.1:8810/mcp; see `benches/peers/run`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,8 +17,9 @@ use rmcp::service::{RequestContext, SubscriptionContext, SubscriptionSink};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
+use serde_json::Value;
 
-/// Who asked to be told.
+/// The clients with a subscription: peers with their URI, and sinks of listen streams.
 #[derive(Default)]
 struct Subscribers {
     peers: Vec<(String, Peer<RoleServer>)>,
@@ -33,27 +34,36 @@ impl Plain {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells everybody of a change of `uri`; answers how many.
+    /// Returns the subscribers of `uri`.
+    fn subscribers(&self, uri: &str) -> Subscribers {
+        let mut found = Subscribers::default();
+        let subscribers = self.lock();
+        for (watched, peer) in &subscribers.peers {
+            if watched == uri {
+                found.peers.push((watched.clone(), peer.clone()));
+            }
+        }
+        for sink in &subscribers.sinks {
+            if let Some(uris) = &sink.accepted().resource_subscriptions
+                && uris.iter().any(|watched| watched == uri)
+            {
+                found.sinks.push(sink.clone());
+            }
+        }
+        found
+    }
+
+    /// Notifies the subscribers of `uri`; returns their number.
     async fn update(&self, uri: &str) -> usize {
-        let (peers, sinks) = {
-            let subscribers = self.lock();
-            let peers = subscribers.peers.iter().filter(|(watched, _)| watched == uri);
-            let wants = |sink: &&SubscriptionSink| {
-                let uris = sink.accepted().resource_subscriptions.as_ref();
-                uris.is_some_and(|uris| uris.iter().any(|watched| watched == uri))
-            };
-            let sinks = subscribers.sinks.iter().filter(wants);
-            (
-                peers.map(|(_, peer)| peer.clone()).collect::<Vec<_>>(),
-                sinks.cloned().collect::<Vec<_>>(),
-            )
-        };
+        // Cloned, so that the lock is not held while they are notified.
+        let Subscribers { peers, sinks } = self.subscribers(uri);
         let to_peers = peers
             .iter()
-            .map(|peer| peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)));
+            .map(|(_, peer)| peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)));
         let to_sinks = sinks.iter().map(|sink| sink.notify_resource_updated(uri));
-        // A subscriber that has gone is not this server's matter.
-        drop((join_all(to_peers).await, join_all(to_sinks).await));
+        // The errors are those of clients that have left.
+        join_all(to_peers).await;
+        join_all(to_sinks).await;
         peers.len() + sinks.len()
     }
 }
@@ -76,11 +86,12 @@ impl ServerHandler for Plain {
         _context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        let Some(uri) = arguments.get("uri").and_then(|uri| uri.as_str()) else {
+        let Some(Value::String(uri)) = arguments.get("uri") else {
             return Err(ErrorData::invalid_params("update needs a uri", None));
         };
-        let told = self.update(uri).await;
-        Ok(CallToolResult::success(vec![ContentBlock::text(format!("told {told}"))]).into())
+        let notified = self.update(uri).await;
+        let text = ContentBlock::text(format!("notified {notified}"));
+        Ok(CallToolResult::success(vec![text]).into())
     }
 
     async fn subscribe(
@@ -114,7 +125,7 @@ async fn main() -> anyhow::Result<()> {
     );
     let router = axum::Router::new().nest_service("/mcp", service);
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
-    // Without it every answer of a handshake waits for a delayed acknowledgement.
+    // Without TCP_NODELAY every answer of a handshake waits for a delayed acknowledgement.
     let listener = listener.tap_io(|socket| drop(socket.set_nodelay(true)));
     axum::serve(listener, router).await?;
     Ok(())

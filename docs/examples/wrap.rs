@@ -1,11 +1,9 @@
-//! An rmcp server that somebody has already, and the few lines that give its clients subscriptions, etags and list
-//! notifications. `cargo run --example wrap`, then point any MCP client at the address it prints; `-- --listen ADDR`
-//! takes another one.
+//! An rmcp server, and the few lines that give its clients subscriptions, etags and list notifications.
+//!
+//! Start it with `cargo run --example wrap` and point any MCP client at the address that it prints;
+//! `-- --listen ADDR` chooses another one.
 
-#![expect(
-    clippy::print_stdout,
-    reason = "whoever started the server is told where it listens"
-)]
+#![expect(clippy::print_stdout, reason = "the program prints its address")]
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +15,7 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tidings::mcp::{McpOptions, Wrap};
 
-/// The server as it was: one resource, and no word about its changes.
+/// The server without the wrapper: one resource, and no notification of its changes.
 #[derive(Clone, Default)]
 struct Thermometer {
     degrees: Arc<Mutex<i32>>,
@@ -59,6 +57,18 @@ impl ServerHandler for Thermometer {
     }
 }
 
+/// Changes the resource every two seconds, and announces each change.
+async fn warm_up_forever(server: Thermometer, wrap: Wrap) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        server.warm_up();
+        if wrap.notify_resource_changed("room://temperature").await.is_err() {
+            // The bus has stopped.
+            return;
+        }
+    }
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listen = std::env::args()
@@ -66,25 +76,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .nth(1);
     let server = Thermometer::default();
 
-    // Wrapped: the factory that made the handler now makes it through the wrapper.
     let wrap = Wrap::new(tidings::Bus::builder().start()?, McpOptions::default()).await?;
-    let factory = {
-        let (wrap, server) = (wrap.clone(), server.clone());
-        move || Ok(wrap.handler(server.clone()))
-    };
-    let sessions = Arc::new(LocalSessionManager::default());
-    let service = StreamableHttpService::new(factory, sessions, StreamableHttpServerConfig::default());
-
-    // And one line wherever something changes.
-    tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            server.warm_up();
-            if wrap.notify_resource_changed("room://temperature").await.is_err() {
-                return;
-            }
-        }
-    });
+    tokio::spawn(warm_up_forever(server.clone(), wrap.clone()));
+    let service = StreamableHttpService::new(
+        // Without the wrapper: `move || Ok(server.clone())`.
+        move || Ok(wrap.handler(server.clone())),
+        Arc::new(LocalSessionManager::default()),
+        StreamableHttpServerConfig::default(),
+    );
 
     let app = axum::Router::new().route_service("/mcp", service);
     let listener = tokio::net::TcpListener::bind(listen.as_deref().unwrap_or("127.0.0.1:8812")).await?;

@@ -5,16 +5,20 @@
 
 mod pages;
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const ENDLESS: [&str; 5] = [
@@ -47,26 +51,34 @@ enum Block {
 
 /// A page that is being followed.
 struct Story {
+    running: Vec<Running>,
     dir: TempDir,
     blocks: std::vec::IntoIter<Block>,
     /// Functions that the page has defined.
     functions: String,
     /// The address on the page, and the real one.
     address: Option<(&'static str, String)>,
-    running: Vec<Running>,
-    /// Output of each command so far.
-    outputs: Vec<PathBuf>,
+    /// The output of each command so far.
+    outputs: Arc<watch::Sender<Vec<Output>>>,
 }
 
-/// A command and its child processes, ended when dropped.
-struct Running(Child);
+/// The output of a command so far.
+#[derive(Debug, Default)]
+struct Output {
+    stdout: String,
+    stderr: String,
+}
+
+/// A command and its child processes, killed when dropped.
+struct Running {
+    child: Child,
+    group: Pid,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let group = Pid::from_raw(i32::try_from(self.0.id()).unwrap());
-        // After the command has ended and was waited for, the group has no processes any more.
-        killpg(group, Signal::SIGKILL).ok();
-        self.0.wait().unwrap();
+        // A group without processes cannot be killed, and need not be.
+        killpg(self.group, Signal::SIGKILL).ok();
     }
 }
 
@@ -90,90 +102,145 @@ impl Story {
         fs::write(&cargo, script).unwrap();
         fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
         Story {
+            running: Vec::new(),
             dir,
             blocks: blocks(page).into_iter(),
             functions: String::new(),
             address: None,
-            running: Vec::new(),
-            outputs: Vec::new(),
+            outputs: Arc::new(watch::Sender::new(Vec::new())),
         }
     }
 
     /// Follows the page to its end; it must have something to run and something to show.
-    fn follow(&mut self) {
+    async fn follow(mut self) {
         let blocks = self.blocks.as_slice();
         assert!(blocks.iter().any(|block| matches!(block, Block::Shell(_))));
         assert!(blocks.iter().any(|block| matches!(block, Block::Shown(_))));
-        while self.step() {}
+        while self.step().await {}
     }
 
     /// Follows one block; false at the end of the page.
-    fn step(&mut self) -> bool {
+    async fn step(&mut self) -> bool {
         match self.blocks.next() {
             Some(Block::Shell(script)) if script.contains("() {\n") => {
-                let script = self.here(script);
+                let script = self.with_real_address(script);
                 self.functions.push_str(&script);
             }
-            Some(Block::Shell(script)) => drop(self.run(script)),
-            Some(Block::Shown(lines)) => self.shows(lines),
+            Some(Block::Shell(script)) => {
+                self.run(script).await;
+            }
+            Some(Block::Shown(lines)) => self.assert_printed(lines).await,
             None => return false,
         }
         true
     }
 
     /// Returns the output of a `script` that ends by itself; it must succeed.
-    fn run(&mut self, script: &str) -> String {
-        let mut script = self.here(script.trim_end());
+    async fn run(&mut self, script: &str) -> String {
+        let mut script = self.with_real_address(script.trim_end());
         let last = script.lines().last().unwrap().to_owned();
         let server = SERVERS.into_iter().find(|server| last.starts_with(server.0));
         if let Some((_, _, listen)) = server {
             script.push_str(listen);
         }
-        let output = self.dir.path().join(format!(".output-{}", self.outputs.len()));
-        let errors = output.with_extension("errors");
+        let index = self.outputs.borrow().len();
+        self.outputs.send_modify(|all| all.push(Output::default()));
+        let mut running = self.spawn(&script);
+        let stdout = self.record(running.child.stdout.take().unwrap(), index, |output| {
+            &mut output.stdout
+        });
+        let stderr = self.record(running.child.stderr.take().unwrap(), index, |output| {
+            &mut output.stderr
+        });
+
+        if let Some((_, printed, _)) = server {
+            let real = tokio::select! {
+                real = self.printed(&script, |all| listening(&all[index].stdout)) => real,
+                ended = running.child.wait() => panic!("{script} ended: {ended:?}, {:?}", self.outputs.borrow()),
+            };
+            self.address = Some((printed, real));
+        } else if ENDLESS.iter().any(|command| last.starts_with(command)) {
+            // The next block may be a change, which this command must be ready for.
+            self.printed(&script, |all| all[index].stdout.contains('\n').then_some(()))
+                .await;
+        } else {
+            let ended = tokio::time::timeout(DEADLINE, async {
+                stdout.await.unwrap();
+                stderr.await.unwrap();
+                running.child.wait().await.unwrap()
+            });
+            let status = ended.await.unwrap_or_else(|_| panic!("{script} does not end"));
+            let output = &self.outputs.borrow()[index];
+            assert!(status.success(), "{script}\n{output:?}");
+            return output.stdout.clone();
+        }
+        self.running.push(running);
+        String::new()
+    }
+
+    fn spawn(&self, script: &str) -> Running {
         let mut command = Command::new("sh");
         command
             .args(["-euc", &format!("{}\n{script}", self.functions)])
             .current_dir(self.dir.path())
             .env("PATH", self.path())
             .env("TIDINGS_REGISTER__REFRESH", "1s")
-            .stdout(File::create(&output).unwrap())
-            .stderr(File::create(&errors).unwrap())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .process_group(0);
-        let mut running = Running(command.spawn().unwrap());
-        self.outputs.push(output.clone());
-        let complaint = || format!("{script}\n{}", fs::read_to_string(&errors).unwrap());
-        if let Some((_, printed, _)) = server {
-            let real = wait(complaint, || {
-                let seen = listening(&read(&output));
-                let ended = running.0.try_wait().unwrap();
-                assert!(seen.is_some() || ended.is_none(), "it ended: {}", complaint());
-                seen
-            });
-            self.address = Some((printed, real));
-        } else if ENDLESS.iter().any(|command| last.starts_with(command)) {
-            // The next block may be a change, which this command must be ready for.
-            wait(complaint, || read(&output).contains('\n').then_some(()));
-        } else {
-            let status = wait(complaint, || running.0.try_wait().unwrap());
-            assert!(status.success(), "{}\n{}", complaint(), read(&output));
-            return read(&output);
+        let child = command.spawn().unwrap();
+        let group = Pid::from_raw(child.id().unwrap().try_into().unwrap());
+        Running { child, group }
+    }
+
+    /// Adds the text from a pipe to a part of a command's output until the pipe is closed.
+    fn record(
+        &self,
+        mut pipe: impl AsyncRead + Send + Unpin + 'static,
+        index: usize,
+        part: fn(&mut Output) -> &mut String,
+    ) -> JoinHandle<()> {
+        let outputs = self.outputs.clone();
+        tokio::spawn(async move {
+            let mut unread = Vec::new();
+            while pipe.read_buf(&mut unread).await.unwrap() > 0 {
+                // A read may end inside a character; whole lines are text.
+                if let Some(end) = unread.iter().rposition(|byte| *byte == b'\n') {
+                    let lines = String::from_utf8(unread.drain(..=end).collect()).unwrap();
+                    outputs.send_modify(|all| part(&mut all[index]).push_str(&lines));
+                }
+            }
+            let rest = String::from_utf8(unread).unwrap();
+            outputs.send_modify(|all| part(&mut all[index]).push_str(&rest));
+        })
+    }
+
+    /// Waits until `look` finds something in the outputs.
+    async fn printed<T>(&self, expected: &str, mut look: impl FnMut(&[Output]) -> Option<T>) -> T {
+        let mut outputs = self.outputs.subscribe();
+        let mut found = None;
+        let seen = outputs.wait_for(|all| {
+            found = look(all);
+            found.is_some()
+        });
+        if tokio::time::timeout(DEADLINE, seen).await.is_err() {
+            panic!("missing: {expected}\nprinted: {:#?}", self.outputs.borrow());
         }
-        self.running.push(running);
-        String::new()
+        found.unwrap()
     }
 
     /// Waits until one of the commands has printed `lines`, in their order.
-    fn shows(&self, lines: &str) {
-        let all = || -> Vec<String> { self.outputs.iter().map(|output| read(output)).collect() };
-        let complaint = || format!("nobody printed\n{lines}\nbut\n{}", all().join("\n--\n"));
-        wait(complaint, || {
-            all().iter().any(|output| shown(output, lines)).then_some(())
-        });
+    async fn assert_printed(&self, lines: &str) {
+        self.printed(lines, |all| {
+            all.iter()
+                .any(|output| shown(&output.stdout, lines))
+                .then_some(())
+        })
+        .await;
     }
 
-    /// `script` with the real address in it.
-    fn here(&self, script: &str) -> String {
+    /// Returns `script` with the real address in the place of the page's.
+    fn with_real_address(&self, script: &str) -> String {
         match &self.address {
             Some((printed, real)) => script.replace(printed, real),
             None => script.to_owned(),
@@ -186,16 +253,17 @@ impl Story {
     }
 }
 
-/// The blocks of shell, and those that show what is printed (with `…` in their first line).
+/// Returns the blocks of shell, and the blocks that show its output (with `…` in their first line).
 fn blocks(page: &'static str) -> Vec<Block> {
-    let fenced = page.split("\n```").skip(1).step_by(2);
-    fenced
-        .filter_map(|block| match block.split_once('\n')? {
-            ("sh", script) => Some(Block::Shell(script)),
-            ("text", lines) if lines.starts_with('…') => Some(Block::Shown(lines)),
-            _ => None,
-        })
-        .collect()
+    let mut blocks = Vec::new();
+    for fenced in page.split("\n```").skip(1).step_by(2) {
+        match fenced.split_once('\n') {
+            Some(("sh", script)) => blocks.push(Block::Shell(script)),
+            Some(("text", lines)) if lines.starts_with('…') => blocks.push(Block::Shown(lines)),
+            _ => {}
+        }
+    }
+    blocks
 }
 
 /// The address in a server's first line.
@@ -215,7 +283,7 @@ fn shown(output: &str, expected: &str) -> bool {
 /// Returns true when `line` is `expected` with some text in the place of each `…`.
 fn fits(line: &str, expected: &str) -> bool {
     let mut parts = expected.split('…').peekable();
-    let Some(mut rest) = parts.next().and_then(|first| line.strip_prefix(first)) else {
+    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else {
         return false;
     };
     while let Some(part) = parts.next() {
@@ -226,19 +294,4 @@ fn fits(line: &str, expected: &str) -> bool {
         rest = &rest[at + part.len()..];
     }
     rest.is_empty()
-}
-
-fn read(file: &Path) -> String {
-    fs::read_to_string(file).unwrap()
-}
-
-fn wait<T>(complaint: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
-        if let Some(seen) = look() {
-            return seen;
-        }
-        assert!(Instant::now() < deadline, "waited in vain: {}", complaint());
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

@@ -1,4 +1,4 @@
-//! Tools that answer the same each time.
+//! The tools with a constant answer.
 
 use rmcp::model::{CallToolResult, ContentBlock};
 
@@ -20,10 +20,9 @@ pub(crate) const NAMES: [&str; 8] = [
     "test_custom_header",
 ];
 
-/// The answer of the tool of that name; none when it is not one of these.
+/// Returns the answer of the tool of that name; none for a tool of another module.
 pub(crate) fn answer(name: &str) -> Option<CallToolResult> {
     let text = ContentBlock::text;
-    let embedded = |uri: &str| ContentBlock::embedded_text(uri, "This is an embedded resource content.");
     let blocks = match name {
         "test_simple_text" => vec![text("This is a simple text response for testing.")],
         "test_image_content" => vec![ContentBlock::image(PNG, "image/png")],
@@ -42,4 +41,8 @@ pub(crate) fn answer(name: &str) -> Option<CallToolResult> {
         _ => return None,
     };
     Some(CallToolResult::success(blocks))
+}
+
+fn embedded(uri: &str) -> ContentBlock {
+    ContentBlock::embedded_text(uri, "This is an embedded resource content.")
 }

@@ -1,16 +1,15 @@
-//! A plain rmcp server with everything the official conformance suite asks for, wrapped so that it has subscriptions,
-//! etags and list notifications too. `cargo run --example conformance_server -- --listen 127.0.0.1:0`.
+//! A plain rmcp server with everything that the official conformance suite asks for, wrapped so that it has
+//! subscriptions, etags and list notifications too.
+//!
+//! Start it with `cargo run --example conformance_server -- --listen 127.0.0.1:0`.
 
-#![expect(
-    clippy::print_stdout,
-    reason = "whoever started the server is told where it listens"
-)]
+#![expect(clippy::print_stdout, reason = "the program prints its address")]
 
 mod server;
 mod tools;
 mod answers;
-mod talks;
-mod rounds;
+mod dialogues;
+mod input_rounds;
 mod prompts;
 mod resources;
 
@@ -32,19 +31,21 @@ async fn main() -> Result<(), CallbackError> {
     let wrap = Wrap::new(Bus::builder().start()?, McpOptions::default()).await?;
     let shared = Arc::new(Shared::new(wrap.clone())?);
 
-    let factory = {
-        let wrap = wrap.clone();
-        move || Ok(wrap.handler(Everything::new(shared.clone())))
-    };
-    let sessions = Arc::new(LocalSessionManager::default());
-    let service = StreamableHttpService::new(factory, sessions, StreamableHttpServerConfig::default());
+    let bus = wrap.bus().clone();
+    let service = StreamableHttpService::new(
+        move || Ok(wrap.handler(Everything::new(shared.clone()))),
+        Arc::new(LocalSessionManager::default()),
+        StreamableHttpServerConfig::default(),
+    );
     let app = axum::Router::new().route_service("/mcp", service);
     let listener = tokio::net::TcpListener::bind(listen.as_deref().unwrap_or("127.0.0.1:8811")).await?;
     println!("tidings listening on http://{}/mcp", listener.local_addr()?);
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         served = axum::serve(listener, app) => served?,
-        _ = terminate.recv() => drop(wrap.bus().shutdown(Duration::from_secs(2)).await),
+        _ = terminate.recv() => {
+            bus.shutdown(Duration::from_secs(2)).await;
+        }
     }
     Ok(())
 }

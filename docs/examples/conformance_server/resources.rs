@@ -18,6 +18,11 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
     vec![ResourceTemplate::new("test://template/{id}/data", "template").with_mime_type("application/json")]
 }
 
+/// Returns the id in the URI of a member of the template.
+fn template_id(uri: &str) -> Option<&str> {
+    uri.strip_prefix("test://template/")?.strip_suffix("/data")
+}
+
 pub(crate) fn read(uri: &str) -> Result<ReadResourceResponse, ErrorData> {
     let contents = match uri {
         "test://static-text" => {
@@ -26,12 +31,10 @@ pub(crate) fn read(uri: &str) -> Result<ReadResourceResponse, ErrorData> {
         "test://static-binary" => ResourceContents::blob(PNG, uri).with_mime_type("image/png"),
         "test://watched-resource" => ResourceContents::text("watched", uri),
         _ => {
-            let id = uri
-                .strip_prefix("test://template/")
-                .and_then(|rest| rest.strip_suffix("/data"));
-            let not_found =
-                || ErrorData::resource_not_found("Resource not found", Some(json!({ "uri": uri })));
-            let id = id.ok_or_else(not_found)?;
+            let Some(id) = template_id(uri) else {
+                let data = json!({ "uri": uri });
+                return Err(ErrorData::resource_not_found("Resource not found", Some(data)));
+            };
             let text = json!({ "id": id, "data": format!("Data for ID: {id}") }).to_string();
             ResourceContents::text(text, uri).with_mime_type("application/json")
         }

@@ -13,17 +13,17 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tidings::mcp::Wrap;
 
-use crate::{prompts, resources, rounds, tools};
+use crate::{input_rounds, prompts, resources, tools};
 
-/// What all clients share.
+/// The state that all clients share.
 pub(crate) struct Shared {
     /// Told when the server's own lists change.
     pub(crate) wrap: Wrap,
-    /// Seals what clients are to hand back.
+    /// Seals the state that clients hand back.
     pub(crate) codec: RequestStateCodec,
-    /// How often the tools were changed.
+    /// The number of changes of the tools.
     pub(crate) tools: AtomicU32,
-    /// How often the prompts were changed.
+    /// The number of changes of the prompts.
     pub(crate) prompts: AtomicU32,
 }
 
@@ -37,7 +37,7 @@ impl Shared {
         })
     }
 
-    /// Changes a list, and has the wrapper look what it is now.
+    /// Changes a list, and makes the wrapper read it again.
     pub(crate) async fn change(&self, list: &AtomicU32) -> Result<(), ErrorData> {
         list.fetch_add(1, Ordering::Relaxed);
         let refreshed = self.wrap.refresh_lists().await;
@@ -60,7 +60,8 @@ impl Everything {
         }
     }
 
-    /// Whether a client wants messages of that level: a request of 2026-07-28 says so itself, an older session once.
+    /// Returns true when a client wants messages of that level. A request of 2026-07-28 names the level
+    /// itself, an older client sets it once for its session.
     pub(crate) fn wants(&self, level: LoggingLevel, context: &RequestContext<RoleServer>) -> bool {
         let stateless = context.protocol_version() >= Some(ProtocolVersion::V_2026_07_28);
         let threshold = if stateless {
@@ -68,7 +69,10 @@ impl Everything {
         } else {
             Some(*self.level.lock().unwrap_or_else(PoisonError::into_inner))
         };
-        threshold.is_some_and(|threshold| level as u8 >= threshold as u8)
+        match threshold {
+            Some(threshold) => level as u8 >= threshold as u8,
+            None => false,
+        }
     }
 }
 
@@ -122,8 +126,8 @@ impl ServerHandler for Everything {
         request: GetPromptRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        if request.name == rounds::PROMPT {
-            return Ok(rounds::prompt(&request));
+        if request.name == input_rounds::PROMPT {
+            return Ok(input_rounds::prompt(&request));
         }
         prompts::get(&request)
     }

@@ -1,4 +1,4 @@
-//! The suite's tools: their list, and which file answers which.
+//! The suite's tools: their list, and the module that answers each of them.
 
 use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject, Tool};
 use rmcp::service::RequestContext;
@@ -6,15 +6,15 @@ use rmcp::{ErrorData, RoleServer};
 use serde_json::{Value, json};
 
 use crate::server::Everything;
-use crate::{answers, rounds, talks};
+use crate::{answers, dialogues, input_rounds};
 
-/// The tools, after so many changes.
+/// Returns the tools as they are after this number of changes.
 pub(crate) fn list(changes: u32) -> Vec<Tool> {
     let triggers = ["test_trigger_tool_change", "test_trigger_prompt_change"];
     let names = answers::NAMES
         .iter()
-        .chain(&talks::NAMES)
-        .chain(&rounds::NAMES)
+        .chain(&dialogues::NAMES)
+        .chain(&input_rounds::NAMES)
         .chain(&triggers);
     let mut tools: Vec<Tool> = names
         .map(|name| Tool::new(*name, "A tool of the suite", input_schema(name)))
@@ -31,19 +31,20 @@ pub(crate) async fn call(
     request: CallToolRequestParams,
     context: RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
-    let done = |text: &str| Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into());
     match &*request.name {
         "test_trigger_tool_change" => {
             server.shared.change(&server.shared.tools).await?;
-            done("the tools changed")
+            Ok(done("the tools changed"))
         }
         "test_trigger_prompt_change" => {
             server.shared.change(&server.shared.prompts).await?;
-            done("the prompts changed")
+            Ok(done("the prompts changed"))
         }
-        "test_changing_tool" => done("changed"),
-        name if talks::NAMES.contains(&name) => talks::call(server, &request, &context).await,
-        name if rounds::NAMES.contains(&name) => rounds::call(&server.shared.codec, &request, &context),
+        "test_changing_tool" => Ok(done("changed")),
+        name if dialogues::NAMES.contains(&name) => dialogues::call(server, &request, &context).await,
+        name if input_rounds::NAMES.contains(&name) => {
+            input_rounds::call(&server.shared.codec, &request, &context)
+        }
         name => match answers::answer(name) {
             Some(answer) => Ok(answer.into()),
             None => Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None)),
@@ -51,11 +52,20 @@ pub(crate) async fn call(
     }
 }
 
+fn done(text: &str) -> CallToolResponse {
+    CallToolResult::success(vec![ContentBlock::text(text)]).into()
+}
+
+/// Returns the schemas of properties that are strings.
+fn strings(names: &[&str]) -> Value {
+    let mut properties = JsonObject::new();
+    for name in names {
+        properties.insert((*name).to_owned(), json!({ "type": "string" }));
+    }
+    properties.into()
+}
+
 fn input_schema(name: &str) -> JsonObject {
-    let strings = |names: &[&str]| -> Value {
-        let property = |name: &&str| ((*name).to_owned(), json!({ "type": "string" }));
-        names.iter().map(property).collect::<JsonObject>().into()
-    };
     let schema = match name {
         "test_sampling" => json!({ "properties": strings(&["prompt"]), "required": ["prompt"] }),
         "test_elicitation" => json!({ "properties": strings(&["message"]), "required": ["message"] }),

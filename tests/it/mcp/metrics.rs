@@ -244,8 +244,8 @@ fn row(line: &str) -> (String, Row) {
     (name, (cells[1].to_owned(), labels))
 }
 
-/// Returns false for metrics of attached subscribers. They have a table of their own: the service has one such
-/// subscriber for its event streams.
+/// Returns false for metrics of attached subscribers, which have a table of their own. The service has one
+/// such subscriber, for its event streams.
 fn is_of_service(name: &str) -> bool {
     !name.starts_with("tidings_subscriber_")
 }

@@ -110,8 +110,8 @@ async fn peer_blocked_inside_kernel_is_cut_off() {
     put_all(&server, &long, 0).await;
     let stalled = stalling_listen(&long).open(server.address).await;
     let id = id_of(&server, long.len()).await;
-    // About 6 kB: more than the client's kernel takes, less than ours holds. No write of the service fails, so
-    // only the kernel notices.
+    // About 6 kB: more than the client's kernel takes, less than ours holds. No write of the service fails,
+    // so only the kernel notices.
     put_all(&server, &long, 1).await;
     let gone = ended(&server, &id).await;
     assert_eq!(

@@ -2,45 +2,45 @@
 
 use std::fs;
 
-use super::{Story, wait};
+use super::{DEADLINE, Story};
 
-#[test]
-fn embedding_page_works_as_printed() {
-    Story::new(include_str!("../../../docs/embed.md")).follow();
+#[tokio::test]
+async fn embedding_page_works_as_printed() {
+    Story::new(include_str!("../../../docs/embed.md")).follow().await;
 }
 
-#[test]
-fn watching_page_works_as_printed() {
-    Story::new(include_str!("../../../docs/watch.md")).follow();
+#[tokio::test]
+async fn watching_page_works_as_printed() {
+    Story::new(include_str!("../../../docs/watch.md")).follow().await;
 }
 
-#[test]
-fn events_page_works_as_printed() {
-    Story::new(include_str!("../../../docs/events.md")).follow();
+#[tokio::test]
+async fn events_page_works_as_printed() {
+    Story::new(include_str!("../../../docs/events.md")).follow().await;
 }
 
-#[test]
-fn wrapping_page_works_as_printed() {
-    Story::new(include_str!("../../../docs/wrap.md")).follow();
+#[tokio::test]
+async fn wrapping_page_works_as_printed() {
+    Story::new(include_str!("../../../docs/wrap.md")).follow().await;
 }
 
-#[test]
-fn http_api_page_explains_missing_update() {
+#[tokio::test]
+async fn http_api_page_explains_missing_update() {
     let page = include_str!("../../../docs/http-api.md");
     let (_, rest) = page.split_once("## Who is slow").unwrap();
     let (section, _) = rest.split_once("\n## ").unwrap();
-    Story::new(section).follow();
+    Story::new(section).follow().await;
 }
 
-#[test]
-fn folders_page_works_as_printed() {
+#[tokio::test]
+async fn folders_page_works_as_printed() {
     let mut story = Story::new(include_str!("../../../docs/workspace.md"));
     for _ in 0..2 {
-        assert!(story.step());
+        assert!(story.step().await);
     }
     let mut calls = String::new();
     if let Some(super::Block::Shell(script)) = story.blocks.next() {
-        calls = story.run(script);
+        calls = story.run(script).await;
     }
     assert!(
         calls.contains(r#""structuredContent":{"file":"hello.md","words":1}"#),
@@ -49,26 +49,32 @@ fn folders_page_works_as_printed() {
     let filled = r#"Explain the word \"etag\" in three sentences.\nWrite for this reader: a child"#;
     assert!(calls.contains(filled), "{calls}");
 
-    assert!(story.step());
-    until(&mut story, "mcp tools/call weekday '{}'", "day");
-    assert!(story.step());
-    until(&mut story, "mcp tools/call disk_free '{}'", "Filesystem");
-    let summary = story.run("mcp prompts/get summary '{}'");
+    assert!(story.step().await);
+    until(&mut story, "mcp tools/call weekday '{}'", "day").await;
+    assert!(story.step().await);
+    until(&mut story, "mcp tools/call disk_free '{}'", "Filesystem").await;
+    let summary = story.run("mcp prompts/get summary '{}'").await;
     assert!(summary.contains("Summarise host://load."), "{summary}");
-    assert!(!story.step(), "the page has further blocks");
+    assert!(!story.step().await, "the page has further blocks");
 
-    let refused = story.run(r#"mcp tools/call count_words '{"file":"../secret"}'"#);
+    let refused = story
+        .run(r#"mcp tools/call count_words '{"file":"../secret"}'"#)
+        .await;
     assert!(
         refused.contains(r#""isError":true"#) && refused.contains("/file: "),
         "{refused}"
     );
     fs::write(story.dir.path().join("notes/resources/two.md"), "two words").unwrap();
-    let counted = story.run(r#"mcp tools/call count_words '{"file":"two.md"}'"#);
+    let counted = story
+        .run(r#"mcp tools/call count_words '{"file":"two.md"}'"#)
+        .await;
     assert!(counted.contains(r#""words":2"#), "{counted}");
 }
 
 /// Waits until `command` prints `expected`.
-fn until(story: &mut Story, command: &str, expected: &str) {
-    let complaint = || format!("{command} never printed {expected}");
-    wait(complaint, || story.run(command).contains(expected).then_some(()));
+async fn until(story: &mut Story, command: &str, expected: &str) {
+    let printed = tokio::time::timeout(DEADLINE, async {
+        while !story.run(command).await.contains(expected) {}
+    });
+    assert!(printed.await.is_ok(), "{command} never printed {expected}");
 }

@@ -1,4 +1,4 @@
-//! Tools that talk to their client while they run: log messages, progress, sampling and elicitation.
+//! Tools that send messages to their client while they run: log entries, progress, sampling and elicitation.
 
 #![expect(
     deprecated,
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::server::Everything;
 
-/// How long a tool works between two messages.
+/// The time that a tool works between two messages.
 const STEP: Duration = Duration::from_millis(50);
 
 pub(crate) const NAMES: [&str; 7] = [
@@ -34,26 +34,27 @@ pub(crate) async fn call(
     request: &CallToolRequestParams,
     context: &Context,
 ) -> Result<CallToolResponse, ErrorData> {
-    let argument = |name: &str| {
-        let value = request
-            .arguments
-            .as_ref()
-            .and_then(|arguments| arguments.get(name));
-        value.and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    let said = match &*request.name {
+    let outcome = match &*request.name {
         "test_tool_with_progress" => progress(context).await,
-        "test_sampling" => sample(context, argument("prompt")).await,
-        "test_elicitation" => elicit(context, argument("message"), account()).await,
+        "test_sampling" => sample(context, argument(request, "prompt")).await,
+        "test_elicitation" => elicit(context, argument(request, "message"), account()).await,
         "test_elicitation_sep1034_defaults" => elicit(context, "Please fill in".into(), defaults()).await,
         "test_elicitation_sep1330_enums" => elicit(context, "Please choose".into(), enums()).await,
         _ => log(server, context).await,
     };
-    // What the client cannot do is an answer that the model sees.
-    Ok(match said {
+    // A client without the capability is no protocol error: the model sees the answer.
+    Ok(match outcome {
         Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]).into(),
         Err(failure) => CallToolResult::error(vec![ContentBlock::text(failure.to_string())]).into(),
     })
+}
+
+/// Returns an argument of the call; empty when it is missing.
+fn argument(request: &CallToolRequestParams, name: &str) -> String {
+    match &request.arguments {
+        Some(arguments) => arguments[name].as_str().unwrap_or_default().to_owned(),
+        None => String::new(),
+    }
 }
 
 async fn log(server: &Everything, context: &Context) -> Result<String, ServiceError> {
@@ -81,8 +82,8 @@ async fn progress(context: &Context) -> Result<String, ServiceError> {
             tokio::time::sleep(STEP).await;
         }
         if let Some(token) = token.clone() {
-            let told = ProgressNotificationParam::new(token, done).with_total(100.0);
-            context.peer.notify_progress(told).await?;
+            let params = ProgressNotificationParam::new(token, done).with_total(100.0);
+            context.peer.notify_progress(params).await?;
         }
     }
     Ok("the work is done".into())
@@ -92,11 +93,11 @@ async fn sample(context: &Context, prompt: String) -> Result<String, ServiceErro
     let request = CreateMessageRequestParams::new(vec![SamplingMessage::user_text(prompt)], 100);
     let answer = context.peer.create_message(request).await?;
     let blocks = answer.message.content.into_vec();
-    let text = blocks.iter().find_map(|block| block.as_text());
-    Ok(format!(
-        "LLM response: {}",
-        text.map_or("", |text| text.text.as_str())
-    ))
+    let text = match blocks.iter().find_map(|block| block.as_text()) {
+        Some(block) => block.text.as_str(),
+        None => "",
+    };
+    Ok(format!("LLM response: {text}"))
 }
 
 async fn elicit(context: &Context, message: String, schema: Value) -> Result<String, ServiceError> {
@@ -136,13 +137,15 @@ fn defaults() -> Value {
     })
 }
 
+/// Returns options with titles, for values that are numbered from 1.
+fn titled(titles: [&str; 3]) -> Vec<Value> {
+    let options = titles.iter().enumerate();
+    options
+        .map(|(index, title)| json!({ "const": format!("value{}", index + 1), "title": title }))
+        .collect()
+}
+
 fn enums() -> Value {
-    let titled = |titles: [&str; 3]| -> Vec<Value> {
-        let options = titles.iter().enumerate();
-        options
-            .map(|(index, title)| json!({ "const": format!("value{}", index + 1), "title": title }))
-            .collect()
-    };
     let plain = ["option1", "option2", "option3"];
     let [single, multi] = [
         titled(["First Option", "Second Option", "Third Option"]),

@@ -1,5 +1,5 @@
-//! Tools and a prompt of 2026-07-28 that need input: they answer what they need to know, and are called again with it.
-//! What the server must remember in between goes to the client and back, sealed.
+//! Tools and a prompt of 2026-07-28 that need input: they answer with a request for it, and the client calls
+//! them again with the input. The server's state between the calls travels to the client and back, sealed.
 
 #![expect(
     deprecated,
@@ -35,7 +35,6 @@ pub(crate) fn call(
 ) -> Result<CallToolResponse, ErrorData> {
     let can = context.client_capabilities().unwrap_or_default();
     let responses = request.input_responses.as_ref();
-    let name = || elicitation("What is your name?", "name", "string");
     match &*request.name {
         "test_missing_capability" => {
             demand(
@@ -49,9 +48,9 @@ pub(crate) fn call(
                 can.elicitation.is_some(),
                 ClientCapabilities::builder().enable_elicitation().build(),
             )?;
-            Ok(ask_for(vec![("user_name", name())], responses))
+            Ok(ask_for(vec![("user_name", user_name())], responses))
         }
-        "test_input_required_result_elicitation" => Ok(ask_for(vec![("user_name", name())], responses)),
+        "test_input_required_result_elicitation" => Ok(ask_for(vec![("user_name", user_name())], responses)),
         "test_input_required_result_sampling" => {
             let need = sampling("What is the capital of France?", 100);
             Ok(ask_for(vec![("capital_question", need)], responses))
@@ -60,7 +59,7 @@ pub(crate) fn call(
         "test_input_required_result_capabilities" => {
             let mut needs = Needs::new();
             if can.elicitation.is_some() {
-                needs.push(("user_name", name()));
+                needs.push(("user_name", user_name()));
             }
             if can.sampling.is_some() {
                 needs.push(("greeting", sampling("Generate a greeting", 50)));
@@ -69,7 +68,7 @@ pub(crate) fn call(
         }
         "test_input_required_result_multiple_inputs" => {
             let needs = vec![
-                ("user_name", name()),
+                ("user_name", user_name()),
                 ("greeting", sampling("Generate a greeting", 50)),
                 ("client_roots", roots()),
             ];
@@ -103,7 +102,7 @@ pub(crate) fn prompt(request: &GetPromptRequestParams) -> GetPromptResponse {
     }
 }
 
-/// Asks for what has not been answered; with everything there, the tool is done.
+/// Asks for the missing answers; with none missing, the tool is done.
 fn ask_for(needs: Needs, responses: Option<&InputResponses>) -> CallToolResponse {
     let answers = json!(responses).to_string();
     match missing(needs, responses) {
@@ -112,7 +111,7 @@ fn ask_for(needs: Needs, responses: Option<&InputResponses>) -> CallToolResponse
     }
 }
 
-/// Asks round after round. Which round an answer belongs to is in the state that comes back with it.
+/// Asks round after round. The state that comes back with an answer names the round that it belongs to.
 fn in_rounds(
     codec: &RequestStateCodec,
     request: &CallToolRequestParams,
@@ -138,21 +137,33 @@ fn in_rounds(
     Ok(InputRequiredResult::new(missing(needs, None), Some(state)).into())
 }
 
-/// What of `needs` has not been answered with an object; none when all of it has.
+/// Returns the needs that have not been answered with an object; none when all of them have.
 fn missing(needs: Needs, responses: Option<&InputResponses>) -> Option<InputRequests> {
-    let answered = |name: &str| {
-        responses
-            .and_then(|responses| responses.get(name))
-            .is_some_and(Value::is_object)
-    };
-    let open = needs.into_iter().filter(|(name, _)| !answered(name));
-    let open: InputRequests = open.map(|(name, need)| (name.to_owned(), need)).collect();
+    let mut open = InputRequests::default();
+    for (name, need) in needs {
+        if !is_answered(name, responses) {
+            open.insert(name.to_owned(), need);
+        }
+    }
     (!open.is_empty()).then_some(open)
 }
 
+fn is_answered(name: &str, responses: Option<&InputResponses>) -> bool {
+    match responses {
+        Some(responses) => matches!(responses.get(name), Some(Value::Object(_))),
+        None => false,
+    }
+}
+
 fn demand(has: bool, required: ClientCapabilities) -> Result<(), ErrorData> {
-    let missing = || ErrorData::missing_required_client_capability(required);
-    if has { Ok(()) } else { Err(missing()) }
+    match has {
+        true => Ok(()),
+        false => Err(ErrorData::missing_required_client_capability(required)),
+    }
+}
+
+fn user_name() -> InputRequest {
+    elicitation("What is your name?", "name", "string")
 }
 
 fn done(text: &str) -> CallToolResponse {
