@@ -32,6 +32,8 @@ pub mod telemetry;
 mod metrics;
 #[cfg(feature = "service")]
 mod timestamp;
+#[cfg(feature = "workspace")]
+mod uri_encoding;
 #[doc(hidden)]
 pub mod wire;
 #[cfg(feature = "client")]

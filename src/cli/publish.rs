@@ -8,23 +8,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reqwest::header::{CONTENT_TYPE, ETAG, HeaderMap, IF_MATCH};
 use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use serde::Deserialize;
 
 use super::{CliError, block_on, usage};
+use crate::uri_encoding::EXCEPT_UNRESERVED;
 use crate::{ResourceUri, http_client};
 
 /// Where a service listens unless told otherwise.
 const URL_DEFAULT: &str = "http://127.0.0.1:8808";
-
-/// What stays as it is in a path segment (RFC 3986, unreserved).
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
 
 /// What a header cannot carry, and the percent sign that stands for it.
 const HEADER: &AsciiSet = &CONTROLS.add(b'%');
@@ -123,7 +117,7 @@ impl Publish {
     /// Where the resource lives in the HTTP API.
     fn address(&self) -> String {
         let base = self.url.as_str().trim_end_matches('/');
-        let segment = utf8_percent_encode(self.uri.as_str(), SEGMENT);
+        let segment = utf8_percent_encode(self.uri.as_str(), EXCEPT_UNRESERVED);
         format!("{base}/v1/resources/{segment}")
     }
 

@@ -1,42 +1,64 @@
 //! The source of collections: a JSON file that another process writes becomes resources and tools.
 //!
-//! Owns: the views it registered, a template per group, and the tools `list_NAME` and `get_ITEM`. Content decides: a
-//! document is built into all its views, and the bus compares digests, so only views that changed are told of. A file
-//! that cannot be taken changes nothing. Never writes the file, and never waits on an async thread.
-//!
-//! An event walks one way: watch → task (debounce) → reading → document → settle → publisher → bus.
+//! A change goes from the watcher to the task, is read by the scanner, accepted by the settle rule, and published.
+//! Each document is built into all its views; the bus compares digests, so only views with other content are
+//! announced.
 
 mod task;
-mod watch;
-mod reading;
-mod document;
+mod scanner;
 mod settle;
 mod publish;
 mod tools;
-// What they speak of.
-mod path;
+// The pure core.
+mod document;
 mod filter;
-mod name;
-mod fault;
-mod error;
+mod field_path;
+mod naming;
 #[cfg(test)]
 mod tests;
 
-pub use error::CollectionError;
-
+use super::watch::{DirtySet, PendingChanges};
 use crate::config::{CollectionConfig, WorkspaceConfig};
-use document::{Kind, Spec};
-use publish::{Index, ViewPublisher};
+use document::{CollectionSpec, ViewRule};
+use publish::{ItemPositions, ViewPublisher};
+use scanner::FileScanner;
+use settle::SettleRule;
+use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
-use task::{FileScanner, Task};
-use tidings_actors::{Body, Bus, ResourceTemplate, ResourceUri, Variables};
-use tokio::sync::{Notify, oneshot, watch as latest};
+use std::sync::{Arc, Mutex};
+use task::CollectionTask;
+use tidings_actors::{Body, Bus, Closed, PublishError, ResourceTemplate, ResourceUri, Variables};
+use tokio::sync::{oneshot, watch as latest};
 use tokio::task::JoinHandle;
 use tools::Tools;
-use watch::FileWatch;
 
-/// A JSON file that is served and watched. Dropping it ends the watch; what it registered stays on the bus.
+/// The reason that a collection did not start. It may have registered resources by then, which stay.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CollectionError {
+    /// The absolute path of the file is unknown.
+    #[error("cannot tell where {} is; give collection.file as an absolute path", file.display())]
+    Place {
+        /// The file as configured.
+        file: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The bus has a tool of that name.
+    #[error("there is a tool {tool} already; choose another collection.name or collection.item")]
+    ToolTaken {
+        /// The name of the tool.
+        tool: String,
+    },
+    /// The bus refused a tool or a template, because of one of its limits.
+    #[error(transparent)]
+    Refused(#[from] PublishError),
+    /// The bus stopped.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+}
+
+/// A JSON file that is served and watched. Dropping it ends the watch; its registrations stay on the bus.
 #[derive(Debug)]
 pub struct Collection {
     stats: latest::Receiver<CollectionStats>,
@@ -44,7 +66,7 @@ pub struct Collection {
     task: Option<JoinHandle<()>>,
 }
 
-/// What the source has and did since it started.
+/// Counts of a collection since it started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CollectionStats {
@@ -52,28 +74,29 @@ pub struct CollectionStats {
     pub items: usize,
     /// Views on the bus now.
     pub views: usize,
-    /// Whether the file cannot be taken now.
+    /// True while the file has no valid content.
     pub failing: bool,
-    /// Looks at the file, for whatever reason.
+    /// Scans of the file, for any reason.
     pub looks: u64,
-    /// Looks because `workspace.rescan` was over.
+    /// Scans because the interval `workspace.rescan` was over.
     pub rescans: u64,
-    /// Documents taken.
+    /// Documents that were published.
     pub documents: u64,
-    /// Views that became new, another or gone.
+    /// Views that became new, changed or gone.
     pub changes: u64,
-    /// Times that the file could not be taken any more.
+    /// Times that the file ceased to have valid content.
     pub faults: u64,
 }
 
 impl Collection {
-    /// Registers the views of the file, the templates of its groups and its tools, and watches the file from then on.
-    /// The file need not exist yet; one that cannot be taken is reported and shown as an empty list until it can.
-    /// `workspace` says where a relative path starts, how long to wait after events, and the limits. Call it inside a
-    /// tokio runtime.
+    /// Registers the views of the file, the templates of its groups and its tools, and then watches the file.
+    ///
+    /// The file need not exist yet. While it has no valid content, that is reported and an empty list is served.
+    /// `workspace` gives the folder of relative paths, the times of debouncing, and the limits. It must be called
+    /// within a tokio runtime.
     ///
     /// # Errors
-    /// [`CollectionError`] when a tool's name is taken, the bus refuses a tool or template, or it stopped.
+    /// [`CollectionError`] if the name of a tool is taken, the bus refuses a tool or template, or it stopped.
     pub async fn start(
         bus: Bus,
         config: &CollectionConfig,
@@ -82,46 +105,51 @@ impl Collection {
         Collection::start_with(bus, config, workspace, true).await
     }
 
-    /// Starts with or without the file watcher.
+    /// Starts with the file watcher, or with rescans alone.
     async fn start_with(
         bus: Bus,
         config: &CollectionConfig,
         workspace: &WorkspaceConfig,
         watch: bool,
     ) -> Result<Collection, CollectionError> {
-        let path = path(config, workspace)?;
-        let items_max = workspace.collection_items_max;
-        let spec = Arc::new(Spec::new(config, items_max, bus.limits().body_bytes_max));
-        let index = Index::default();
+        let file = absolute_path(config, workspace)?;
+        let limits = bus.limits();
+        let spec = CollectionSpec::new(config, workspace.collection_items_max, limits.body_bytes_max);
+        let spec = Arc::new(spec);
         let tools = Tools {
             bus: bus.downgrade(),
             spec: spec.clone(),
-            index: index.clone(),
+            positions: ItemPositions::default(),
         };
-        check_tools(&bus, &tools).await?;
-        let bell = Arc::new(Notify::new());
-        let scanner = FileScanner {
-            path: path.clone(),
-            bytes_max: workspace.collection_bytes_max,
-            spec: spec.clone(),
-            watch: FileWatch::new(path.clone(), bell.clone(), watch),
-        };
+        refuse_taken_names(&bus, &tools).await?;
+        let dirty = DirtySet::new();
+        let bytes_max = workspace.collection_bytes_max;
+        let scanner = FileScanner::new(file.clone(), bytes_max, spec.clone(), dirty.clone(), watch);
         let (send_stats, stats) = latest::channel(CollectionStats::default());
-        let publisher = ViewPublisher::new(bus.clone(), spec.clone(), index);
-        let mut task = Task::new(scanner, publisher, workspace, send_stats);
+        let mut task = CollectionTask {
+            scanner: Arc::new(Mutex::new(scanner)),
+            name: spec.name.clone(),
+            file: file.clone(),
+            publisher: ViewPublisher::new(bus.clone(), spec.clone(), tools.positions.clone()),
+            settle: SettleRule::default(),
+            known: None,
+            stats: send_stats,
+            changes: PendingChanges::new(dirty, workspace.debounce, workspace.debounce_max),
+            rescan: workspace.rescan,
+        };
         let empty = spec.build(b"").expect("an empty file is an empty list");
         task.begin(empty).await?;
-        // After the values that are there, which so have their first version.
+        // After the values that are in the file, so that a reader of the template does not see them as empty.
         add_templates(&bus, &spec).await?;
         bus.add_tool(tools.list()).await?;
         bus.add_tool(tools.get()).await?;
         let items = stats.borrow().items;
-        tracing::info!(collection = spec.name, file = %path.display(), items, "serving the items of a file");
+        tracing::info!(collection = spec.name, file = %file.display(), items, "serving the items of a file");
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             tokio::select! {
                 _ = stopped => {}
-                () = task.run(bell) => {}
+                () = task.run() => {}
             }
         });
         Ok(Collection {
@@ -131,32 +159,35 @@ impl Collection {
         })
     }
 
-    /// What the source has and did.
+    /// Returns the counts.
     pub fn stats(&self) -> CollectionStats {
         self.stats.borrow().clone()
     }
 
-    /// Ends the watch and its task. What was registered stays on the bus.
+    /// Ends the watch and waits for its task. The registrations stay on the bus.
     pub async fn stop(mut self) {
         self.stop = None;
         if let Some(task) = self.task.take()
             && let Err(error) = task.await
         {
-            tracing::error!(%error, "the source of a collection ended badly");
+            tracing::error!(%error, "the task of a collection panicked");
         }
     }
 }
 
-/// Where the file is.
-fn path(config: &CollectionConfig, workspace: &WorkspaceConfig) -> Result<PathBuf, CollectionError> {
+/// Returns the absolute path of the file.
+fn absolute_path(config: &CollectionConfig, workspace: &WorkspaceConfig) -> Result<PathBuf, CollectionError> {
     let base = workspace.dir.clone().unwrap_or_default();
-    std::path::absolute(base.join(&config.file)).map_err(|source| CollectionError::Place {
-        file: config.file.clone(),
-        source,
-    })
+    match std::path::absolute(base.join(&config.file)) {
+        Ok(path) => Ok(path),
+        Err(source) => Err(CollectionError::Place {
+            file: config.file.clone(),
+            source,
+        }),
+    }
 }
 
-async fn check_tools(bus: &Bus, tools: &Tools) -> Result<(), CollectionError> {
+async fn refuse_taken_names(bus: &Bus, tools: &Tools) -> Result<(), CollectionError> {
     for tool in [tools.list_name(), tools.get_name()] {
         if bus.tool(&tool).await?.is_some() {
             return Err(CollectionError::ToolTaken { tool });
@@ -165,29 +196,27 @@ async fn check_tools(bus: &Bus, tools: &Tools) -> Result<(), CollectionError> {
     Ok(())
 }
 
-/// A template per group: what has no item is an empty list that can be read and subscribed to.
-async fn add_templates(bus: &Bus, spec: &Arc<Spec>) -> Result<(), CollectionError> {
+/// Adds a template per group, so that a value without items can be read and subscribed to as an empty list.
+async fn add_templates(bus: &Bus, spec: &Arc<CollectionSpec>) -> Result<(), CollectionError> {
     for view in &spec.views {
-        let Kind::Group(field) = &view.kind else {
+        let ViewRule::Group(field) = &view.rule else {
             continue;
         };
-        let (collection, group) = (spec.name.clone(), view.name.clone());
-        let reader = move |uri: ResourceUri, variables: Variables| {
+        let collection = spec.name.clone();
+        let group = view.name.clone();
+        let read = move |uri: ResourceUri, variables: Variables| {
             let value = variables.get("value").unwrap_or_default();
-            // Registered values are resources of their own. Another spelling of a value names nothing.
-            let own = name::value_uri(&collection, &group, value).is_ok_and(|own| own == uri);
-            async move { Ok(own.then(|| Body::text("[]"))) }
+            // Values with items are resources of their own and not read here. Another spelling names nothing, so that
+            // each value has exactly one URI.
+            let is_canonical = naming::value_uri(&collection, &group, value) == Ok(uri);
+            async move { Ok(is_canonical.then(|| Body::text("[]"))) }
         };
-        let label = name::within(&spec.title);
-        let template = ResourceTemplate::new(&format!("{}://{}/{{value}}", spec.name, view.name), reader)
+        let by = naming::within_sentence(&naming::title_from_name(&view.name));
+        let template = ResourceTemplate::new(&format!("{}://{}/{{value}}", spec.name, view.name), read)
             .expect("names of collections and views are identifiers: the configuration was checked")
             .name(format!("{}_{}", spec.name, view.name))
-            .title(format!(
-                "{} by {}",
-                spec.title,
-                name::within(&name::sentence(&view.name))
-            ))
-            .description(format!("The {label} whose {} is the value", field.words()))
+            .title(format!("{} by {by}", spec.title))
+            .description(format!("The {} whose {field} is the value", spec.label()))
             .media_type("application/json");
         bus.add_template(template).await?;
     }

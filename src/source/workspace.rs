@@ -1,16 +1,10 @@
 //! The folder source: every file below `DIR/resources` is a resource, `DIR/prompts` and `DIR/tools` hold prompts and
-//! tools, and what the executable `DIR/register` prints is registered besides.
+//! tools, and the executable `DIR/register` prints further ones.
 //!
-//! Owns: what it registered, and nothing else on the bus. Content decides: whatever made the source look, a
-//! file is read and handed over, and the bus compares digests. Events of the file watcher say only where to look; a
-//! slow rescan finds what they miss. Never writes to the folder, never leaves it, and never waits on an async thread.
-//!
-//! An event walks one way: watch → task (debounce) → scanner (folder, file_index, reading; definitions) → task (registrations) → bus.
-//! A call of a tool comes from the bus: runner → process.
+//! A change goes from the watcher to the task, is found by the scanner, read, and published. A slow rescan finds the
+//! changes that the watcher misses. Tools are called by the bus: runner, then process.
 
 mod task;
-mod dirty_paths;
-mod watch;
 mod scanner;
 mod folder;
 mod file_index;
@@ -20,63 +14,88 @@ mod register;
 mod registrations;
 mod runner;
 mod process;
-// What they speak of.
+// The forms in which definitions are written.
 mod tools;
 mod prompts;
 mod template;
 mod schema;
-mod program;
 mod fields;
+// Shared values and rules.
+mod executable;
 mod problems;
-mod path;
-mod uri;
-mod media_type;
 mod skip;
-mod error;
+mod file_path;
+mod file_uri;
+mod media_type;
 #[cfg(test)]
 #[cfg(unix)]
 mod tests;
 
-pub use error::WorkspaceError;
 pub use skip::SkipReason;
 
+use super::watch::{DirtySet, PendingChanges};
 use crate::config::{RegisterConfig, ToolsConfig, WorkspaceConfig};
-use definitions::DefinitionFolders;
-use file_index::{FileIndex, Scope};
 use folder::Folder;
 use register::Register;
 use registrations::Registrations;
 use runner::Runner;
 use scanner::Scanner;
-use skip::Reports;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use task::{Inbox, Task};
+use std::sync::{Arc, Mutex};
+use task::{Inbox, WorkspaceTask};
 use tidings_actors::Bus;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot, watch as latest};
 use tokio::task::{JoinHandle, JoinSet};
-use watch::{FolderWatch, Marks};
 
-/// Events on their way to the task. More than fit become one look at everything.
-const EVENTS_MAX: usize = 1_024;
+/// The reason that the folder source did not start. It may have registered items by then, which stay.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkspaceError {
+    /// The configuration names no folder.
+    #[error("no folder to serve; set workspace.dir")]
+    NotConfigured,
+    /// The folder does not exist.
+    #[error("folder {} does not exist; create it or set workspace.dir to another", dir.display())]
+    Missing {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The path exists, but is not a folder.
+    #[error("{} is not a folder; set workspace.dir to the folder that holds `resources`", dir.display())]
+    NotAFolder {
+        /// The path as configured.
+        dir: PathBuf,
+    },
+    /// The service may not look at the folder.
+    #[error("cannot look at folder {}; check its permissions", dir.display())]
+    Unreadable {
+        /// The folder.
+        dir: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The bus stopped while the folder was read for the first time.
+    #[error(transparent)]
+    Closed(#[from] tidings_actors::Closed),
+}
 
-/// A folder that is served and watched. Dropping it ends the watch; what it registered stays on the bus.
+/// A folder that is served and watched. Dropping it ends the watch; its registrations stay on the bus.
 #[derive(Debug)]
 pub struct Workspace {
     root: PathBuf,
     scheme: String,
-    asks: mpsc::Sender<oneshot::Sender<()>>,
+    rescans: mpsc::Sender<oneshot::Sender<()>>,
     stats: latest::Receiver<WorkspaceStats>,
     cancelled: Arc<AtomicBool>,
     stop: Option<oneshot::Sender<()>>,
     task: Option<JoinHandle<()>>,
 }
 
-/// What the source has and did since it started.
+/// Counts of the folder source since it started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkspaceStats {
@@ -84,99 +103,109 @@ pub struct WorkspaceStats {
     pub files: usize,
     /// Files not served now, by reason; hidden ones are not counted.
     pub skipped: BTreeMap<SkipReason, usize>,
-    /// Files not served now because `workspace.files_max` are.
+    /// Files not served now because they are beyond `workspace.files_max`.
     pub beyond: usize,
-    /// Looks at the folder or parts of it, for whatever reason.
+    /// Scans of the folder or parts of it, for any reason.
     pub looks: u64,
-    /// Looks because `workspace.rescan` was over.
+    /// Scans because the interval `workspace.rescan` was over.
     pub rescans: u64,
-    /// Files read, or tried to.
+    /// Files read, including attempts.
     pub reads: u64,
     /// Reads that failed.
     pub errors: u64,
-    /// Times that events were lost or the watcher failed; each made for a look at everything.
+    /// Times that events were lost or the watcher failed; a full scan followed each one.
     pub events_lost: u64,
     /// Tools registered now.
     pub tools: usize,
     /// Prompts registered now.
     pub prompts: usize,
-    /// Resources that `register` printed, registered now.
+    /// Resources printed by `register` and registered now.
     pub registered: usize,
-    /// Runs of `register`, and times that it was found missing.
+    /// Runs of `register`, including those that found it missing.
     pub registers: u64,
-    /// What is wrong with prompts, tools and `register` now, by what it is about: `tools/count.json`, `register`.
+    /// Problems with prompts, tools and `register` now, by subject, such as `tools/count.json` or `register`.
     pub problems: BTreeMap<String, String>,
-    /// How many problems were reported in the log; each once, when it begins.
+    /// Problems that were logged; each one is logged once when it begins.
     pub problems_reported: u64,
 }
 
 impl Workspace {
-    /// Registers every file below `DIR/resources`, the prompts and tools, and what `register` prints, and watches the
-    /// folder from then on. Returns when all of that is registered. None of it need exist yet. Call it inside a tokio
-    /// runtime; tools and `register` run on that one.
+    /// Registers the files below `DIR/resources`, the prompts, the tools, and the items that `register` prints, and
+    /// then watches the folder. It returns when all of them are registered.
     ///
-    /// Tools and prompts whose names others have on the bus are left out and reported, those of a source that was
-    /// stopped included.
+    /// None of these parts need exist yet. It must be called within a tokio runtime, which also runs the tools and
+    /// `register`.
     ///
-    /// A URI that somebody else put on the bus and a file claims is taken over, and removed with the file. What
-    /// others put over a file's URI is set right again by the tenth rescan at the latest.
+    /// Tools and prompts whose names are taken on the bus are left out and reported, even if an earlier source of the
+    /// same folder registered them. A resource that others registered under the URI of a file is replaced, and removed
+    /// with the file. When others replace the resource of a file, the tenth rescan at the latest restores it.
     ///
     /// # Errors
-    /// [`WorkspaceError`] when there is no such folder, or the bus stopped.
+    /// [`WorkspaceError`] if the folder does not exist, or the bus stopped.
     pub async fn start(
         bus: Bus,
         config: &WorkspaceConfig,
         tools: &ToolsConfig,
         register: &RegisterConfig,
     ) -> Result<Workspace, WorkspaceError> {
-        Workspace::start_with(bus, config, (tools, register), true).await
+        Workspace::start_with(bus, config, tools, register, true).await
     }
 
-    /// Starts with or without the file watcher.
+    /// Starts with the file watcher, or with rescans alone.
     async fn start_with(
         bus: Bus,
         config: &WorkspaceConfig,
-        (tools, register): (&ToolsConfig, &RegisterConfig),
+        tools: &ToolsConfig,
+        register: &RegisterConfig,
         watch: bool,
     ) -> Result<Workspace, WorkspaceError> {
-        let base = base(config).await?;
-        let root = base.join("resources");
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let (paths, marks) = mpsc::channel(EVENTS_MAX);
-        let lost = Arc::new(Notify::new());
-        let (asks, asked) = mpsc::channel(1);
-        let (send_outcome, outcomes) = mpsc::channel(1);
-        let inbox = Inbox {
-            marks,
-            lost: lost.clone(),
-            asks: asked,
-            outcomes,
+        let base = served_folder(config).await?;
+        let folder = Folder {
+            base: base.clone(),
+            root: base.join("resources"),
+            hidden: config.hidden,
+            flat: false,
+            file_bytes_max: config.file_bytes_max,
+            files_max: config.files_max,
+            cancelled: Arc::default(),
         };
-        let watch = FolderWatch::new(Marks { paths, lost }, watch);
-        let scanner = scanner(&base, config, watch, cancelled.clone());
+        let root = folder.root.clone();
+        let cancelled = folder.cancelled.clone();
+        let dirty = DirtySet::new();
+        let register_changed = Arc::new(Notify::new());
         let (send_stats, stats) = latest::channel(WorkspaceStats::default());
-        let runner = Arc::new(Runner::new(base.clone(), tools, Handle::current()));
-        let registrations = Registrations::new(bus.clone(), runner);
-        let mut task = Task::new(bus, config, scanner, registrations, send_stats);
-        task.look(Scope::All, false).await?;
+        let runner = Runner::new(base.clone(), tools, Handle::current());
+        let mut task = WorkspaceTask {
+            bus: bus.clone(),
+            scheme: config.scheme.clone(),
+            scanner: Arc::new(Mutex::new(Scanner::new(folder, dirty.clone(), watch))),
+            registrations: Registrations::new(bus, runner),
+            register_changed: register_changed.clone(),
+            stats: send_stats,
+            changes: PendingChanges::new(dirty, config.debounce, config.debounce_max),
+            thorough: false,
+            rescan: config.rescan,
+        };
         let mut register = Register::new(base, register);
-        task.registered(register.run().await).await?;
-        announce(root.parent().unwrap_or(&root), &stats.borrow());
-        let bell = task.register_bell();
+        task.scan_all(false).await?;
+        task.apply_register(register.run().await).await?;
+        log_start(config, &stats.borrow());
+        let (request_rescan, rescans) = mpsc::channel(1);
+        let (send_outcome, outcomes) = mpsc::channel(1);
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
-            // Ends, and ends what it runs, with this task.
+            // Dropped with this task, which ends a run of `register` and its processes.
             let mut registering = JoinSet::new();
-            registering.spawn(register.repeat(bell, send_outcome));
+            registering.spawn(register.repeat(register_changed, send_outcome));
             tokio::select! {
                 _ = stopped => {}
-                () = task.run(inbox) => {}
+                () = task.run(Inbox { rescans, outcomes }) => {}
             }
         });
         Ok(Workspace {
             root,
             scheme: config.scheme.clone(),
-            asks,
+            rescans: request_rescan,
             stats,
             cancelled,
             stop: Some(stop),
@@ -184,37 +213,42 @@ impl Workspace {
         })
     }
 
-    /// Looks at the whole folder now, and returns when what is new or changed is published. What is missing is
-    /// removed when it is still missing after `workspace.debounce`. Does nothing when the source has stopped.
+    /// Scans the whole folder now, and returns when new and changed files are published.
+    ///
+    /// A missing file is removed when it is still missing after `workspace.debounce`. Has no effect if the source has
+    /// stopped.
     pub async fn rescan(&self) {
         let (done, wait) = oneshot::channel();
-        if self.asks.send(done).await.is_ok() {
-            // It fails when the source stops meanwhile.
-            wait.await.unwrap_or_default();
+        if self.rescans.send(done).await.is_ok()
+            && let Err(error) = wait.await
+        {
+            tracing::debug!(%error, "the folder source stopped during a rescan");
         }
     }
 
-    /// What the source has and did.
+    /// Returns the counts.
     pub fn stats(&self) -> WorkspaceStats {
         self.stats.borrow().clone()
     }
 
-    /// The file that a URI names, whether or not it exists; none for a URI of another kind.
+    /// Returns the file that a URI names, which need not exist; or `None` if it is not the URI of a file.
     pub fn path_of(&self, uri: &str) -> Option<PathBuf> {
-        uri::path_of(&self.scheme, uri).map(|path| path.at(&self.root))
+        let path = file_uri::path_of(&self.scheme, uri)?;
+        Some(path.at(&self.root))
     }
 
-    /// Ends the watch and its task. What was registered stays on the bus.
+    /// Ends the watch and waits for its task. The registrations stay on the bus.
     pub async fn stop(mut self) {
-        self.end();
+        self.cancel();
         if let Some(task) = self.task.take()
             && let Err(error) = task.await
         {
-            tracing::error!(%error, "the folder source ended badly");
+            tracing::error!(%error, "the task of the folder source panicked");
         }
     }
 
-    fn end(&mut self) {
+    fn cancel(&mut self) {
+        // A scan in progress runs on a blocking thread, which the end of the task does not stop.
         self.cancelled.store(true, Ordering::Relaxed);
         self.stop = None;
     }
@@ -222,47 +256,26 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        self.end();
+        self.cancel();
     }
 }
 
-/// What looks at the folder `base`, with nothing known yet.
-fn scanner(base: &Path, config: &WorkspaceConfig, watch: FolderWatch, cancelled: Arc<AtomicBool>) -> Scanner {
-    let folder = Folder {
-        base: base.to_owned(),
-        root: base.join("resources"),
-        hidden: config.hidden,
-        flat: false,
-        file_bytes_max: config.file_bytes_max,
-        files_max: config.files_max,
-        cancelled,
-    };
-    Scanner {
-        definitions: DefinitionFolders::new(&folder),
-        folder,
-        file_index: FileIndex::default(),
-        reports: Reports::default(),
-        watch,
-        beyond: 0,
-    }
+fn log_start(config: &WorkspaceConfig, stats: &WorkspaceStats) {
+    let dir = config.dir.clone().unwrap_or_default();
+    tracing::info!(
+        folder = %dir.display(),
+        files = stats.files,
+        tools = stats.tools,
+        prompts = stats.prompts,
+        registered = stats.registered,
+        "serving a folder"
+    );
 }
 
-fn announce(root: &Path, stats: &WorkspaceStats) {
-    let WorkspaceStats {
-        files,
-        tools,
-        prompts,
-        registered,
-        ..
-    } = stats;
-    tracing::info!(folder = %root.display(), files, tools, prompts, registered, "serving a folder");
-}
-
-/// The configured folder, absolute and checked.
-async fn base(config: &WorkspaceConfig) -> Result<PathBuf, WorkspaceError> {
+/// Returns the absolute path of the configured folder, which must exist.
+async fn served_folder(config: &WorkspaceConfig) -> Result<PathBuf, WorkspaceError> {
     let dir = config.dir.clone().ok_or(WorkspaceError::NotConfigured)?;
-    let absolute = |dir: &Path| std::path::absolute(dir);
-    let base = match absolute(&dir) {
+    let base = match std::path::absolute(&dir) {
         Ok(base) => base,
         Err(source) => return Err(WorkspaceError::Unreadable { dir, source }),
     };

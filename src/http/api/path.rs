@@ -5,19 +5,13 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
+use percent_encoding::{percent_decode, utf8_percent_encode};
 use tidings_actors::{InvalidUri, ResourceUri};
 
 use crate::http::problem::{Problem, ProblemKind};
+use crate::uri_encoding::EXCEPT_UNRESERVED;
 
 const ROOT: &str = "/v1/resources/";
-
-/// Everything but what RFC 3986 calls unreserved.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
 
 /// The resource that the path names.
 pub(super) struct Target(pub(super) ResourceUri);
@@ -44,7 +38,7 @@ impl<S: Sync> FromRequestParts<S> for Target {
 
 /// The path of a resource.
 pub(super) fn path_of(uri: &ResourceUri) -> String {
-    format!("{ROOT}{}", utf8_percent_encode(uri.as_str(), SEGMENT))
+    format!("{ROOT}{}", utf8_percent_encode(uri.as_str(), EXCEPT_UNRESERVED))
 }
 
 /// Decodes percent-encoded UTF-8; says what is wrong with text that is none.

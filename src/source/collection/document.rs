@@ -1,98 +1,140 @@
-//! The pure core: the bytes of a file become the resources of its views, and where each item is.
+//! The pure core of a collection: builds the views of a document from the bytes of a file.
 //!
-//! Owns: what a document must be, which view shows what, and the one form in which items are written (keys sorted,
-//! items in the order of the file), so that equal items have equal text. Knows no file, no bus and no clock.
+//! Items are written in one form (keys sorted, items in the order of the file), so that equal items have equal text
+//! and the bus sees no change in them.
 
-use super::fault::Fault;
-use super::filter::Filter;
-use super::name;
-use super::path::FieldPath;
+use super::field_path::FieldPath;
+use super::filter::ItemFilter;
+use super::naming;
 use crate::config::CollectionConfig;
+use crate::metrics::Limit;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::sync::Arc;
 use tidings_actors::ResourceUri;
 
-/// A collection as configured, ready for use.
+/// A collection as configured, with paths and filters parsed.
 #[derive(Debug, Clone)]
-pub(super) struct Spec {
-    /// Its name.
+pub(super) struct CollectionSpec {
+    /// The name of the collection.
     pub(super) name: String,
     /// The name of one item.
     pub(super) item: String,
-    /// Its name for people.
+    /// The name of the collection for people.
     pub(super) title: String,
+    /// JSON pointer to the array of items.
     pub(super) pointer: String,
-    /// The field that names an item.
+    /// The field that identifies an item.
     pub(super) id: FieldPath,
-    /// The views besides `all`.
-    pub(super) views: Vec<View>,
-    /// Items at most.
+    /// The views other than `all`.
+    pub(super) views: Vec<ViewSpec>,
+    /// Most items in a document.
     pub(super) items_max: usize,
-    /// Bytes of one view at most.
+    /// Most bytes in the text of one view.
     pub(super) body_bytes_max: usize,
 }
 
-/// A view.
+/// A configured view.
 #[derive(Debug, Clone)]
-pub(super) struct View {
+pub(super) struct ViewSpec {
     /// Its name.
     pub(super) name: String,
-    /// What it shows.
-    pub(super) kind: Kind,
+    /// The items it shows.
+    pub(super) rule: ViewRule,
 }
 
-/// What a view shows.
+/// The items that a view shows.
 #[derive(Debug, Clone)]
-pub(super) enum Kind {
-    /// What passes.
-    Filter(Filter),
-    /// What has the same value.
+pub(super) enum ViewRule {
+    /// The items that pass a filter, as one resource.
+    Filter(ItemFilter),
+    /// The items with the same value of a field, as one resource per value.
     Group(FieldPath),
 }
 
-/// A view as clients see it.
+/// A view with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct View {
     /// Its name for programs.
     pub(super) name: String,
     /// Its name for people.
     pub(super) title: String,
-    /// What it holds.
+    /// The items it shows, in words.
     pub(super) description: String,
-    /// Its items, an array in JSON.
+    /// Its items as a JSON array.
     pub(super) text: Arc<str>,
 }
 
-/// What a document comes to.
+/// The views of one document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Built {
+pub(super) struct Views {
     /// The views by URI.
-    pub(super) views: BTreeMap<ResourceUri, Shown>,
-    /// Where each item is in the list of all.
-    pub(super) index: HashMap<String, usize>,
-    /// Values of groups that are too long for a URI, and so have no resource.
+    pub(super) views: BTreeMap<ResourceUri, View>,
+    /// The position of each item in the view `all`, by id.
+    pub(super) positions: HashMap<String, usize>,
+    /// Number of group values that have no resource, because their URI would be too long.
     pub(super) omitted: usize,
 }
 
-impl Spec {
-    /// Makes ready what is configured.
-    pub(super) fn new(config: &CollectionConfig, items_max: usize, body_bytes_max: usize) -> Spec {
-        let views = config.views.iter().map(|view| View {
+/// The reason that the file of a collection is not valid.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DocumentError {
+    #[error("not JSON: {0}")]
+    Syntax(#[from] serde_json::Error),
+    #[error("no array at {pointer:?}; set collection.pointer to where the items are")]
+    NoArray { pointer: String },
+    #[error("item {position} is no object")]
+    NotAnObject { position: usize },
+    #[error(
+        "item {position} has no {field:?} that is a text or a whole number; set collection.id to the field that names items"
+    )]
+    NoId { position: usize, field: String },
+    #[error("items {first} and {second} are both {id:?}; give each its own")]
+    SameId { first: usize, second: usize, id: String },
+    #[error("{len} items and the limit is {max}; raise workspace.collection_items_max")]
+    TooMany { len: usize, max: usize },
+    #[error("{len} bytes and the limit is {max}; raise workspace.collection_bytes_max")]
+    TooLarge { len: u64, max: u64 },
+    #[error("{uri} would have {len} bytes and the limit is {max}; raise bus.body_bytes_max")]
+    ViewTooLarge { uri: String, len: usize, max: usize },
+    #[error("not a file")]
+    NotAFile,
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+}
+
+impl DocumentError {
+    /// Returns the configured limit that the file exceeds, if that is the reason.
+    pub(super) fn limit(&self) -> Option<Limit> {
+        match self {
+            DocumentError::TooLarge { .. } => Some(Limit::CollectionBytes),
+            DocumentError::TooMany { .. } => Some(Limit::CollectionItems),
+            DocumentError::ViewTooLarge { .. } => Some(Limit::BodyBytes),
+            _ => None,
+        }
+    }
+}
+
+impl CollectionSpec {
+    /// Parses a configured collection, whose values were checked with the configuration.
+    pub(super) fn new(config: &CollectionConfig, items_max: usize, body_bytes_max: usize) -> CollectionSpec {
+        let views = config.views.iter().map(|view| ViewSpec {
             name: view.name.clone(),
-            kind: match (&view.filter, &view.group_by) {
-                (None, Some(field)) => Kind::Group(FieldPath::parse(field)),
+            rule: match (&view.filter, &view.group_by) {
+                (None, Some(field)) => ViewRule::Group(FieldPath::parse(field)),
                 // Loading refuses a view without either; one that a program makes shows nothing.
-                (filter, _) => Kind::Filter(Filter::new(filter.clone().unwrap_or_default())),
+                (filter, _) => ViewRule::Filter(ItemFilter::new(filter.clone().unwrap_or_default())),
             },
         });
-        Spec {
+        let title = match &config.title {
+            Some(title) => title.clone(),
+            None => naming::title_from_name(&config.name),
+        };
+        CollectionSpec {
             name: config.name.clone(),
             item: config.item.clone(),
-            title: config
-                .title
-                .clone()
-                .unwrap_or_else(|| name::sentence(&config.name)),
+            title,
             pointer: config.pointer.clone(),
             id: FieldPath::parse(&config.id),
             views: views.collect(),
@@ -101,191 +143,13 @@ impl Spec {
         }
     }
 
-    /// The URI of all items.
-    pub(super) fn all(&self) -> ResourceUri {
-        name::view_uri(&self.name, "all")
-    }
-
-    /// What the bytes of the file come to; nothing but white space is the empty list.
-    pub(super) fn build(&self, bytes: &[u8]) -> Result<Built, Fault> {
-        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-        if bytes.iter().all(u8::is_ascii_whitespace) {
-            return self.build_items(&[]);
-        }
-        let document: Value = serde_json::from_slice(bytes)?;
-        let items = document.pointer(&self.pointer).and_then(Value::as_array);
-        self.build_items(items.ok_or_else(|| Fault::NoArray {
-            pointer: self.pointer.clone(),
-        })?)
-    }
-
-    fn build_items(&self, items: &[Value]) -> Result<Built, Fault> {
-        let index = self.index(items)?;
-        let texts: Vec<String> = items.iter().map(item_text).collect();
-        let mut built = Built {
-            index,
-            ..Built::default()
-        };
-        let everything: Vec<usize> = (0..items.len()).collect();
-        let label = name::within(&self.title);
-        let all = self.shown(
-            "all",
-            "",
-            format!("All {label}"),
-            format!("All {label}, in the order of the file"),
-        );
-        built.put(self.all(), all, &texts, &everything);
-        for view in &self.views {
-            match &view.kind {
-                Kind::Filter(filter) => {
-                    let passing: Vec<_> = everything
-                        .iter()
-                        .copied()
-                        .filter(|i| filter.passes(&items[*i]))
-                        .collect();
-                    let title = format!("{} {label}", name::sentence(&view.name));
-                    let description = format!("The {label} whose {}", filter.words());
-                    let shown = self.shown(&view.name, "", title, description);
-                    built.put(name::view_uri(&self.name, &view.name), shown, &texts, &passing);
-                }
-                Kind::Group(field) => self.build_groups(&mut built, &view.name, field, items, &texts),
-            }
-        }
-        self.check_sizes(&built)?;
-        Ok(built)
-    }
-
-    fn build_groups(
-        &self,
-        built: &mut Built,
-        view: &str,
-        field: &FieldPath,
-        items: &[Value],
-        texts: &[String],
-    ) {
-        let label = name::within(&self.title);
-        for (value, members) in groups(field, items) {
-            let Ok(uri) = name::value_uri(&self.name, view, &value) else {
-                built.omitted += 1;
-                continue;
-            };
-            let value_shown = name::shown(&value);
-            let title = format!("{} for {value_shown}", self.title);
-            let description = format!("The {label} whose {} is {value_shown}", field.words());
-            let shown = self.shown(view, &name::encode(&value), title, description);
-            built.put(uri, shown, texts, &members);
-        }
-    }
-
-    fn shown(&self, view: &str, value: &str, title: String, description: String) -> Shown {
-        let slash = if value.is_empty() { "" } else { "/" };
-        Shown {
-            name: format!("{}_{view}{slash}{value}", self.name),
-            title,
-            description,
-            text: Arc::from(""),
-        }
-    }
-
-    /// Where each item is, by id.
-    fn index(&self, items: &[Value]) -> Result<HashMap<String, usize>, Fault> {
-        let (len, max) = (items.len(), self.items_max);
-        if len > max {
-            return Err(Fault::TooMany { len, max });
-        }
-        let mut index = HashMap::with_capacity(len);
-        for (place, item) in items.iter().enumerate() {
-            if !item.is_object() {
-                return Err(Fault::NotAnObject { place });
-            }
-            let id = self.id_of(item).ok_or_else(|| Fault::NoId {
-                place,
-                field: self.id.words(),
-            })?;
-            if let Some(first) = index.insert(id.clone(), place) {
-                let second = place;
-                return Err(Fault::SameId { first, second, id });
-            }
-        }
-        Ok(index)
-    }
-
-    /// The id of an item: a text that is not empty, or a whole number.
-    pub(super) fn id_of(&self, item: &Value) -> Option<String> {
-        match self.id.get(item)? {
-            Value::String(text) if !text.is_empty() => Some(text.clone()),
-            Value::Number(number) if !number.is_f64() => Some(number.to_string()),
-            _ => None,
-        }
-    }
-
-    fn check_sizes(&self, built: &Built) -> Result<(), Fault> {
-        let max = self.body_bytes_max;
-        match built.views.iter().find(|(_, shown)| shown.text.len() > max) {
-            Some((uri, shown)) => Err(Fault::ViewTooLarge {
-                uri: uri.to_string(),
-                len: shown.text.len(),
-                max,
-            }),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Built {
-    fn put(&mut self, uri: ResourceUri, shown: Shown, texts: &[String], members: &[usize]) {
-        let text = Arc::from(list_text(texts, members));
-        self.views.insert(uri, Shown { text, ..shown });
-    }
-}
-
-/// The items that have the field, by the text of its value; items in the order of the file.
-fn groups(field: &FieldPath, items: &[Value]) -> BTreeMap<String, Vec<usize>> {
-    let mut groups = BTreeMap::<String, Vec<usize>>::new();
-    for (place, item) in items.iter().enumerate() {
-        if let Some(value) = field.scalar(item) {
-            groups.entry(value).or_default().push(place);
-        }
-    }
-    groups
-}
-
-/// An item, indented as it stands in a list.
-fn item_text(item: &Value) -> String {
-    let mut item = item.clone();
-    // Maps keep the order of the file when any crate of the build asks serde_json for that.
-    item.sort_all_objects();
-    let text =
-        serde_json::to_string_pretty(&item).expect("a JSON value has string keys, so it can be written");
-    text.replace('\n', "\n  ")
-}
-
-fn list_text(texts: &[String], members: &[usize]) -> String {
-    if members.is_empty() {
-        return "[]".to_owned();
-    }
-    let len: usize = members.iter().map(|place| texts[*place].len() + 4).sum();
-    let mut list = String::with_capacity(len + 3);
-    for (n, place) in members.iter().enumerate() {
-        list.push_str(if n == 0 { "[\n  " } else { ",\n  " });
-        list.push_str(&texts[*place]);
-    }
-    list.push_str("\n]");
-    list
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{FilterConfig, ViewConfig};
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    fn spec() -> Spec {
+    /// Returns a collection of annotations with a filtered and a grouped view.
+    #[cfg(test)]
+    pub(super) fn for_test() -> CollectionSpec {
+        use crate::config::{FilterConfig, ViewConfig};
         let open = FilterConfig {
             field: "status".to_owned(),
-            equals: Some(json!("open")),
+            equals: Some(Value::from("open")),
             ..FilterConfig::default()
         };
         let config = CollectionConfig {
@@ -308,30 +172,219 @@ mod tests {
                 },
             ],
         };
-        Spec::new(&config, 100, 1 << 20)
+        CollectionSpec::new(&config, 100, 1 << 20)
     }
 
-    fn build(document: &Value) -> Result<Built, Fault> {
-        spec().build(document.to_string().as_bytes())
+    /// Returns the URI of the view `all`.
+    pub(super) fn all_uri(&self) -> ResourceUri {
+        naming::view_uri(&self.name, "all")
     }
 
-    fn items(built: &Built, uri: &str) -> Option<Vec<Value>> {
-        let shown = built.views.get(uri)?;
-        Some(serde_json::from_str(&shown.text).unwrap())
+    /// Returns the title as it reads within a sentence.
+    pub(super) fn label(&self) -> String {
+        naming::within_sentence(&self.title)
+    }
+
+    /// Builds the views of a file with these bytes. A file with nothing but white space is an empty list.
+    pub(super) fn build(&self, bytes: &[u8]) -> Result<Views, DocumentError> {
+        // Some editors write a byte order mark, which is not JSON.
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            return self.build_items(&[]);
+        }
+        let document: Value = serde_json::from_slice(bytes)?;
+        match document.pointer(&self.pointer) {
+            Some(Value::Array(items)) => self.build_items(items),
+            _ => Err(DocumentError::NoArray {
+                pointer: self.pointer.clone(),
+            }),
+        }
+    }
+
+    fn build_items(&self, items: &[Value]) -> Result<Views, DocumentError> {
+        let mut builder = ViewBuilder {
+            spec: self,
+            items,
+            texts: Vec::new(),
+            views: Views {
+                positions: self.positions(items)?,
+                ..Views::default()
+            },
+        };
+        builder.texts.extend(items.iter().map(item_text));
+        builder.add_all();
+        for view in &self.views {
+            match &view.rule {
+                ViewRule::Filter(filter) => builder.add_filtered(&view.name, filter),
+                ViewRule::Group(field) => builder.add_groups(&view.name, field),
+            }
+        }
+        let max = self.body_bytes_max;
+        for (uri, view) in &builder.views.views {
+            if view.text.len() > max {
+                return Err(DocumentError::ViewTooLarge {
+                    uri: uri.to_string(),
+                    len: view.text.len(),
+                    max,
+                });
+            }
+        }
+        Ok(builder.views)
+    }
+
+    /// Returns the position of each item by id.
+    fn positions(&self, items: &[Value]) -> Result<HashMap<String, usize>, DocumentError> {
+        let len = items.len();
+        let max = self.items_max;
+        if len > max {
+            return Err(DocumentError::TooMany { len, max });
+        }
+        let mut positions = HashMap::with_capacity(len);
+        for (position, item) in items.iter().enumerate() {
+            if !item.is_object() {
+                return Err(DocumentError::NotAnObject { position });
+            }
+            let Some(id) = self.id_of(item) else {
+                let field = self.id.to_string();
+                return Err(DocumentError::NoId { position, field });
+            };
+            if let Some(first) = positions.insert(id.clone(), position) {
+                let second = position;
+                return Err(DocumentError::SameId { first, second, id });
+            }
+        }
+        Ok(positions)
+    }
+
+    /// Returns the id of an item, which is a text that is not empty, or a whole number.
+    pub(super) fn id_of(&self, item: &Value) -> Option<String> {
+        match self.id.get(item)? {
+            Value::String(text) if !text.is_empty() => Some(text.clone()),
+            Value::Number(number) if !number.is_f64() => Some(number.to_string()),
+            _ => None,
+        }
+    }
+}
+
+/// Builds the views of one document.
+struct ViewBuilder<'a> {
+    spec: &'a CollectionSpec,
+    items: &'a [Value],
+    /// The text of each item, made once although several views show it.
+    texts: Vec<String>,
+    views: Views,
+}
+
+impl ViewBuilder<'_> {
+    fn add_all(&mut self) {
+        let label = self.spec.label();
+        let view = View {
+            name: format!("{}_all", self.spec.name),
+            title: format!("All {label}"),
+            description: format!("All {label}, in the order of the file"),
+            text: list_text(&self.texts),
+        };
+        self.views.views.insert(self.spec.all_uri(), view);
+    }
+
+    fn add_filtered(&mut self, name: &str, filter: &ItemFilter) {
+        let label = self.spec.label();
+        let mut members = Vec::new();
+        for (item, text) in std::iter::zip(self.items, &self.texts) {
+            if filter.passes(item) {
+                members.push(text);
+            }
+        }
+        let view = View {
+            name: format!("{}_{name}", self.spec.name),
+            title: format!("{} {label}", naming::title_from_name(name)),
+            description: format!("The {label} whose {filter}"),
+            text: list_text(&members),
+        };
+        self.views
+            .views
+            .insert(naming::view_uri(&self.spec.name, name), view);
+    }
+
+    /// Adds a view for each value of `field`.
+    fn add_groups(&mut self, name: &str, field: &FieldPath) {
+        let label = self.spec.label();
+        let mut groups = BTreeMap::<String, Vec<&String>>::new();
+        for (item, text) in std::iter::zip(self.items, &self.texts) {
+            if let Some(value) = field.scalar(item) {
+                groups.entry(value).or_default().push(text);
+            }
+        }
+        for (value, members) in groups {
+            let Ok(uri) = naming::value_uri(&self.spec.name, name, &value) else {
+                self.views.omitted += 1;
+                continue;
+            };
+            let short = naming::shorten(&value);
+            let view = View {
+                name: format!("{}_{name}/{}", self.spec.name, naming::encode(&value)),
+                title: format!("{} for {short}", self.spec.title),
+                description: format!("The {label} whose {field} is {short}"),
+                text: list_text(&members),
+            };
+            self.views.views.insert(uri, view);
+        }
+    }
+}
+
+/// Writes an item with the indentation it has in a list.
+fn item_text(item: &Value) -> String {
+    let mut item = item.clone();
+    // Maps keep the order of the file if any crate of the build enables that feature of serde_json.
+    item.sort_all_objects();
+    let text =
+        serde_json::to_string_pretty(&item).expect("a JSON value has string keys, so it can be written");
+    text.replace('\n', "\n  ")
+}
+
+/// Joins the texts of items to a JSON array.
+fn list_text(items: &[impl AsRef<str>]) -> Arc<str> {
+    if items.is_empty() {
+        return Arc::from("[]");
+    }
+    let len: usize = items.iter().map(|item| item.as_ref().len() + 4).sum();
+    let mut list = String::with_capacity(len + 3);
+    for (position, item) in items.iter().enumerate() {
+        list.push_str(if position == 0 { "[\n  " } else { ",\n  " });
+        list.push_str(item.as_ref());
+    }
+    list.push_str("\n]");
+    Arc::from(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn build(document: &Value) -> Result<Views, DocumentError> {
+        CollectionSpec::for_test().build(document.to_string().as_bytes())
+    }
+
+    fn items(views: &Views, uri: &str) -> Option<Vec<Value>> {
+        let view = views.views.get(uri)?;
+        Some(serde_json::from_str(&view.text).unwrap())
     }
 
     #[test]
-    fn the_views_of_a_document_and_their_titles() {
-        let built = build(&json!([
+    fn views_of_a_document_have_titles() {
+        let views = build(&json!([
             { "id": "a", "status": "open", "pageUrl": "/pricing" },
             { "id": 2, "status": "resolved", "pageUrl": "/a b" },
             { "id": "c", "status": "open" },
         ]))
         .unwrap();
-        let titles: Vec<_> = built
+        let titles: Vec<_> = views
             .views
             .iter()
-            .map(|(uri, shown)| (uri.as_str(), shown.title.as_str()))
+            .map(|(uri, view)| (uri.as_str(), view.title.as_str()))
             .collect();
         assert_eq!(
             titles,
@@ -342,34 +395,39 @@ mod tests {
                 ("annotations://page/%2Fpricing", "Annotations for /pricing"),
             ]
         );
-        let open = &built.views["annotations://open"];
+        let open = &views.views["annotations://open"];
         assert_eq!(open.description, "The annotations whose status is \"open\"");
-        assert_eq!(items(&built, "annotations://open").unwrap().len(), 2);
-        assert_eq!((built.index["a"], built.index["2"]), (0, 1));
+        assert_eq!(items(&views, "annotations://open").unwrap().len(), 2);
+        assert_eq!((views.positions["a"], views.positions["2"]), (0, 1));
     }
 
     #[test]
-    fn the_text_is_what_the_library_writes() {
+    fn text_is_that_of_the_pretty_printer() {
         let document = json!([{ "id": 1, "b": [1, { "x": "a\nb" }], "a": {} }, { "id": 2, "e": [] }]);
-        let built = build(&document).unwrap();
+        let views = build(&document).unwrap();
         assert_eq!(
-            *built.views["annotations://all"].text,
+            *views.views["annotations://all"].text,
             serde_json::to_string_pretty(&document).unwrap()
         );
     }
 
     #[test]
-    fn nothing_is_the_empty_list() {
+    fn empty_file_is_an_empty_list() {
         for text in ["", " \n", "[]", "\u{feff}[]"] {
-            let built = spec().build(text.as_bytes()).unwrap();
-            assert_eq!(built.views.len(), 2, "{text:?}");
-            assert_eq!(*built.views["annotations://all"].text, *"[]");
+            let views = CollectionSpec::for_test().build(text.as_bytes()).unwrap();
+            assert_eq!(views.views.len(), 2, "{text:?}");
+            assert_eq!(*views.views["annotations://all"].text, *"[]");
         }
     }
 
     #[test]
-    fn what_is_no_collection_is_refused_with_the_reason() {
-        let refusal = |text: &str| spec().build(text.as_bytes()).unwrap_err().to_string();
+    fn invalid_document_gives_the_reason() {
+        let refusal = |text: &str| {
+            CollectionSpec::for_test()
+                .build(text.as_bytes())
+                .unwrap_err()
+                .to_string()
+        };
         assert!(refusal("[{\"id\":1}").starts_with("not JSON: EOF"));
         assert!(refusal("{}").starts_with("no array at \"\""));
         assert_eq!(refusal("[{\"id\":1},2]"), "item 1 is no object");
@@ -390,23 +448,23 @@ mod tests {
     }
 
     #[test]
-    fn the_array_is_found_by_pointer() {
-        let spec = Spec {
+    fn pointer_leads_to_the_array() {
+        let spec = CollectionSpec {
             pointer: "/data/items".to_owned(),
-            ..spec()
+            ..CollectionSpec::for_test()
         };
-        let built = spec.build(br#"{"data":{"items":[{"id":1}]}}"#).unwrap();
-        assert_eq!(items(&built, "annotations://all").unwrap(), [json!({ "id": 1 })]);
+        let views = spec.build(br#"{"data":{"items":[{"id":1}]}}"#).unwrap();
+        assert_eq!(items(&views, "annotations://all").unwrap(), [json!({ "id": 1 })]);
         assert!(spec.build(b"[]").is_err());
         assert_eq!(spec.build(b"").unwrap().views.len(), 2);
     }
 
     #[test]
-    fn a_value_too_long_for_a_uri_is_left_out_alone() {
-        let built =
+    fn value_too_long_for_a_uri_is_omitted() {
+        let views =
             build(&json!([{ "id": 1, "pageUrl": "/".repeat(1000) }, { "id": 2, "pageUrl": "/" }])).unwrap();
-        assert_eq!((built.omitted, built.views.len()), (1, 3));
-        assert_eq!(items(&built, "annotations://all").unwrap().len(), 2);
+        assert_eq!((views.omitted, views.views.len()), (1, 3));
+        assert_eq!(items(&views, "annotations://all").unwrap().len(), 2);
     }
 
     fn any_scalar() -> impl Strategy<Value = Value> {
@@ -458,12 +516,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn groups_partition_the_items_that_have_the_field(all in any_items()) {
-            let built = build(&json!(all)).unwrap();
-            let pages = built.views.keys().filter(|uri| uri.as_str().starts_with("annotations://page/"));
+        fn groups_partition_the_items_with_the_field(all in any_items()) {
+            let views = build(&json!(all)).unwrap();
+            let pages = views.views.keys().filter(|uri| uri.as_str().starts_with("annotations://page/"));
             let mut grouped = Vec::new();
             for uri in pages {
-                let members = items(&built, uri.as_str()).unwrap();
+                let members = items(&views, uri.as_str()).unwrap();
                 prop_assert!(!members.is_empty());
                 let values: std::collections::BTreeSet<_> =
                     members.iter().map(|item| FieldPath::parse("pageUrl").scalar(item).unwrap()).collect();
@@ -479,28 +537,28 @@ mod tests {
         }
 
         #[test]
-        fn the_order_of_keys_is_nothing(all in any_items()) {
+        fn order_of_keys_makes_no_difference(all in any_items()) {
             let document = json!(all);
-            let turned = spec().build(backward(&document).as_bytes()).unwrap();
+            let turned = CollectionSpec::for_test().build(backward(&document).as_bytes()).unwrap();
             prop_assert_eq!(turned, build(&document).unwrap());
         }
 
         #[test]
-        fn each_view_shows_what_passes_in_the_order_of_the_file(all in any_items()) {
-            let built = build(&json!(all)).unwrap();
+        fn view_shows_passing_items_in_file_order(all in any_items()) {
+            let views = build(&json!(all)).unwrap();
             let open: Vec<_> = all.iter().filter(|item| item["status"] == "open").cloned().collect();
-            prop_assert_eq!(items(&built, "annotations://open").unwrap(), open);
-            prop_assert_eq!(items(&built, "annotations://all").unwrap(), &all[..]);
-            for (id, place) in &built.index {
+            prop_assert_eq!(items(&views, "annotations://open").unwrap(), open);
+            prop_assert_eq!(items(&views, "annotations://all").unwrap(), &all[..]);
+            for (id, place) in &views.positions {
                 prop_assert_eq!(&all[*place]["id"].to_string(), id);
             }
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in vec(any::<u8>(), 0..40), text in "[\\[\\]{}:,\"id0-9 ]{0,30}") {
+        fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..40), text in "[\\[\\]{}:,\"id0-9 ]{0,30}") {
             for bytes in [bytes.as_slice(), text.as_bytes()] {
-                if let Err(fault) = spec().build(bytes) {
-                    prop_assert!(!fault.to_string().is_empty());
+                if let Err(error) = CollectionSpec::for_test().build(bytes) {
+                    prop_assert!(!error.to_string().is_empty());
                 }
             }
         }

@@ -1,19 +1,18 @@
-//! Which items a view shows, and the same in words.
-//!
-//! Pure: one field, one test. Receives items from the document; a field that is `null` counts as missing.
+//! Filters of items: one condition on one field.
 
-use super::path::FieldPath;
+use super::field_path::FieldPath;
 use crate::config::FilterConfig;
 use serde_json::Value;
+use std::fmt;
 
-/// A condition on one field.
+/// A condition on one field. It is displayed in words that follow "whose".
 #[derive(Debug, Clone)]
-pub(super) struct Filter {
+pub(super) struct ItemFilter {
     field: FieldPath,
     test: FilterTest,
 }
 
-/// The condition on the value of a field. A field that is `null` counts as missing.
+/// The condition on the value of the field.
 #[derive(Debug, Clone)]
 enum FilterTest {
     Equals(Value),
@@ -23,73 +22,68 @@ enum FilterTest {
     Contains(String),
 }
 
-impl Filter {
-    /// The filter as configured.
-    pub(super) fn new(config: FilterConfig) -> Filter {
-        // Loading refuses all but exactly one test; of several that a program sets the first counts.
-        let test = match config {
-            FilterConfig {
-                equals: Some(wanted), ..
-            } => FilterTest::Equals(wanted),
-            FilterConfig {
-                not_equals: Some(unwanted),
-                ..
-            } => FilterTest::NotEquals(unwanted),
-            FilterConfig {
-                one_of: Some(wanted), ..
-            } => FilterTest::In(wanted),
-            FilterConfig {
-                contains: Some(part), ..
-            } => FilterTest::Contains(part),
-            FilterConfig { exists, .. } => FilterTest::Exists(exists.unwrap_or(true)),
+impl ItemFilter {
+    /// Parses a configured filter.
+    pub(super) fn new(config: FilterConfig) -> ItemFilter {
+        let field = FieldPath::parse(&config.field);
+        // Loading refuses all but exactly one test; of several that a program sets, the first one counts.
+        let test = if let Some(wanted) = config.equals {
+            FilterTest::Equals(wanted)
+        } else if let Some(unwanted) = config.not_equals {
+            FilterTest::NotEquals(unwanted)
+        } else if let Some(wanted) = config.one_of {
+            FilterTest::In(wanted)
+        } else if let Some(part) = config.contains {
+            FilterTest::Contains(part)
+        } else {
+            FilterTest::Exists(config.exists.unwrap_or(true))
         };
-        Filter {
-            field: FieldPath::parse(&config.field),
-            test,
-        }
+        ItemFilter { field, test }
     }
 
-    /// Whether the view shows `item`.
+    /// Returns true if `item` meets the condition. A field that is `null` counts as missing.
     pub(super) fn passes(&self, item: &Value) -> bool {
-        let field = self.field.get(item);
-        let is = |wanted: &Value| field.is_some_and(|value| same(value, wanted));
+        let Some(value) = self.field.get(item) else {
+            return matches!(&self.test, FilterTest::NotEquals(_) | FilterTest::Exists(false));
+        };
         match &self.test {
-            FilterTest::Equals(wanted) => is(wanted),
-            FilterTest::NotEquals(unwanted) => !is(unwanted),
-            FilterTest::In(wanted) => wanted.iter().any(is),
-            FilterTest::Exists(exists) => field.is_some() == *exists,
-            FilterTest::Contains(part) => match field {
-                Some(Value::String(text)) => text.contains(part),
-                Some(Value::Array(items)) => items.iter().any(|item| item.as_str() == Some(part)),
+            FilterTest::Equals(wanted) => is_equal(value, wanted),
+            FilterTest::NotEquals(unwanted) => !is_equal(value, unwanted),
+            FilterTest::In(wanted) => wanted.iter().any(|wanted| is_equal(value, wanted)),
+            FilterTest::Exists(exists) => *exists,
+            FilterTest::Contains(part) => match value {
+                Value::String(text) => text.contains(part),
+                Value::Array(items) => items.iter().any(|item| item.as_str() == Some(part)),
                 _ => false,
             },
         }
     }
+}
 
-    /// The condition in words that follow "whose".
-    pub(super) fn words(&self) -> String {
-        let field = self.field.words();
+impl fmt::Display for ItemFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let field = &self.field;
         match &self.test {
-            FilterTest::Equals(wanted) => format!("{field} is {wanted}"),
-            FilterTest::NotEquals(unwanted) => format!("{field} is not {unwanted}"),
+            FilterTest::Equals(wanted) => write!(f, "{field} is {wanted}"),
+            FilterTest::NotEquals(unwanted) => write!(f, "{field} is not {unwanted}"),
             FilterTest::In(wanted) => {
                 let wanted: Vec<_> = wanted.iter().map(Value::to_string).collect();
-                format!("{field} is one of {}", wanted.join(", "))
+                write!(f, "{field} is one of {}", wanted.join(", "))
             }
-            FilterTest::Exists(true) => format!("{field} is there"),
-            FilterTest::Exists(false) => format!("{field} is missing"),
-            FilterTest::Contains(part) => format!("{field} contains {part:?}"),
+            FilterTest::Exists(true) => write!(f, "{field} is there"),
+            FilterTest::Exists(false) => write!(f, "{field} is missing"),
+            FilterTest::Contains(part) => write!(f, "{field} contains {part:?}"),
         }
     }
 }
 
-/// Whether two scalars are the same; numbers are compared as numbers, so that 1 is 1.0.
-fn same(a: &Value, b: &Value) -> bool {
-    let by_number = || match (a, b) {
-        (Value::Number(a), Value::Number(b)) => (a.is_f64() || b.is_f64()) && a.as_f64() == b.as_f64(),
-        _ => false,
-    };
-    a == b || by_number()
+/// Compares two scalars; numbers by value, so that 1 equals 1.0.
+fn is_equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        // Whole numbers are not compared as floats, which would round large ones together.
+        (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => a.as_f64() == b.as_f64(),
+        _ => a == b,
+    }
 }
 
 #[cfg(test)]
@@ -99,11 +93,11 @@ mod tests {
 
     fn passes(test: FilterTest, item: &Value) -> bool {
         let field = FieldPath::parse("a.b");
-        Filter { field, test }.passes(item)
+        ItemFilter { field, test }.passes(item)
     }
 
     #[test]
-    fn each_test_on_each_kind_of_field() {
+    fn each_test_is_defined_on_each_kind_of_field() {
         use FilterTest::{Contains, Equals, Exists, In, NotEquals};
         let items = [
             json!({ "a": { "b": "open" } }),
@@ -125,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn large_whole_numbers_are_not_rounded_together() {
-        assert!(!same(
+    fn large_whole_numbers_are_not_rounded() {
+        assert!(!is_equal(
             &json!(9_007_199_254_740_993_u64),
             &json!(9_007_199_254_740_992_u64)
         ));
-        assert!(same(&json!(2), &json!(2.0)));
-        assert!(!same(&json!(0), &json!(false)));
+        assert!(is_equal(&json!(2), &json!(2.0)));
+        assert!(!is_equal(&json!(0), &json!(false)));
     }
 }

@@ -1,164 +1,140 @@
-//! Telling the bus what a document came to.
-//!
-//! Owns: what this collection has on the bus, and nothing else there. One document is one pass: what is new or another
-//! is published, what has vanished is removed. The bus decides by digest what its subscribers are told. Used by the
-//! task; never looks at the file.
+//! Publishing the views of a document, and removing those that it no longer has.
 
-use super::document::{Built, Shown, Spec};
+use super::document::{CollectionSpec, View, Views};
 use crate::metrics::{self, Source};
-use futures_util::future::join_all;
+use crate::source::{remove_all, upsert_all};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use tidings_actors::{Body, Bus, Closed, Content, Descriptor, PublishError, Resource, ResourceUri};
 
-/// Changes sent to the bus at once.
-const PORTION: usize = 64;
-
-/// Where each item is in the list of all, as of the last document; the tools look there first.
+/// The position of each item in the view `all` of the last document, by id. The tools use it as a hint.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Index(Arc<RwLock<Arc<HashMap<String, usize>>>>);
+pub(super) struct ItemPositions(Arc<RwLock<Arc<HashMap<String, usize>>>>);
 
-impl Index {
-    /// The place of the item with this id.
-    pub(super) fn place(&self, id: &str) -> Option<usize> {
-        let index = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
-        index.get(id).copied()
+impl ItemPositions {
+    /// Returns the position of the item with this id.
+    pub(super) fn get(&self, id: &str) -> Option<usize> {
+        let positions = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        positions.get(id).copied()
     }
 
-    fn set(&self, index: HashMap<String, usize>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(index);
+    fn set(&self, positions: HashMap<String, usize>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(positions);
     }
 }
 
-/// What is on the bus.
+/// Publishes the views of one collection.
 #[derive(Debug)]
 pub(super) struct ViewPublisher {
     bus: Bus,
-    spec: Arc<Spec>,
-    index: Index,
-    shown: BTreeMap<ResourceUri, Shown>,
-    /// Whether somebody was told that there are values without a resource.
-    omitting: bool,
-    /// Whether somebody was told that the bus refuses something.
+    spec: Arc<CollectionSpec>,
+    positions: ItemPositions,
+    /// The views on the bus.
+    published: BTreeMap<ResourceUri, View>,
+    /// True if values without a resource of their own were reported.
+    omitted: bool,
+    /// True if a view that the bus refused was reported.
     refused: bool,
 }
 
 impl ViewPublisher {
-    /// A publisher that has published nothing.
-    pub(super) fn new(bus: Bus, spec: Arc<Spec>, index: Index) -> ViewPublisher {
+    /// Returns a publisher that has published nothing.
+    pub(super) fn new(bus: Bus, spec: Arc<CollectionSpec>, positions: ItemPositions) -> ViewPublisher {
         ViewPublisher {
             bus,
             spec,
-            index,
-            shown: BTreeMap::new(),
-            omitting: false,
+            positions,
+            published: BTreeMap::new(),
+            omitted: false,
             refused: false,
         }
     }
 
-    /// Views on the bus.
+    /// Returns the number of views on the bus.
     pub(super) fn views(&self) -> usize {
-        self.shown.len()
+        self.published.len()
     }
 
-    /// Whether something the bus refused is to be tried again.
+    /// Returns true if the bus refused a view of the last document.
     pub(super) fn is_refused(&self) -> bool {
         self.refused
     }
 
-    /// Forgets what is on the bus, so that the next document puts right what others did to it.
+    /// Makes the next document be published in full, which restores views that others changed on the bus.
     pub(super) fn distrust(&mut self) {
-        for shown in self.shown.values_mut() {
-            shown.text = Arc::from("");
+        for view in self.published.values_mut() {
+            view.text = Arc::from("");
         }
     }
 
-    /// Makes the bus show this document; answers how many views the bus found changed, new or gone.
-    pub(super) async fn apply(&mut self, built: Built) -> Result<usize, Closed> {
-        self.report_omitted(built.omitted);
-        // Before the views, which may not be found without it; after them it might lead to the wrong item, which the
-        // tools notice.
-        self.index.set(built.index);
-        let gone: Vec<_> = self
-            .shown
-            .keys()
-            .filter(|uri| !built.views.contains_key(*uri))
-            .cloned()
-            .collect();
-        let new: Vec<_> = built
-            .views
-            .into_iter()
-            .filter(|(uri, shown)| self.shown.get(uri) != Some(shown))
-            .collect();
+    /// Publishes a document, and returns the number of views that the bus found new, changed or gone.
+    pub(super) async fn publish(&mut self, views: Views) -> Result<usize, Closed> {
+        self.report_omitted(views.omitted);
+        // Set before the views are published: an item of a new view must be found. Where a position belongs to the
+        // other version of the view, the tools notice and search.
+        self.positions.set(views.positions);
+        let mut removed = Vec::new();
+        for uri in self.published.keys() {
+            if !views.views.contains_key(uri) {
+                removed.push(uri.clone());
+            }
+        }
+        let mut changed = Vec::new();
+        for (uri, view) in views.views {
+            if self.published.get(&uri) != Some(&view) {
+                changed.push((uri, view));
+            }
+        }
+        // Removed first, which makes room when the bus is at its limit.
+        let mut count = remove_all(&self.bus, &removed).await?;
+        for uri in &removed {
+            self.published.remove(uri);
+        }
+        let resources = changed.iter().map(|(uri, view)| resource(uri, view)).collect();
         let mut refusal = None;
-        // Removed first: at the limit, that makes room.
-        let mut changed = self.remove(gone).await?;
-        for portion in new.chunks(PORTION) {
-            let upserts = portion
-                .iter()
-                .map(|(uri, shown)| self.bus.upsert(resource(uri, shown)));
-            for ((uri, shown), outcome) in portion.iter().zip(join_all(upserts).await) {
-                match outcome {
-                    Ok(outcome) => {
-                        changed += usize::from(outcome.changed);
-                        self.shown.insert(uri.clone(), shown.clone());
-                    }
-                    Err(PublishError::Closed(closed)) => return Err(closed),
-                    Err(error) => refusal = Some(error),
+        let outcomes = upsert_all(&self.bus, resources).await?;
+        for ((uri, view), outcome) in std::iter::zip(changed, outcomes) {
+            match outcome {
+                Ok(outcome) => {
+                    count += usize::from(outcome.changed);
+                    self.published.insert(uri, view);
                 }
+                Err(error) => refusal = Some(error),
             }
         }
         self.report_refused(refusal.as_ref());
-        Ok(changed)
-    }
-
-    async fn remove(&mut self, gone: Vec<ResourceUri>) -> Result<usize, Closed> {
-        let mut removed = 0;
-        for portion in gone.chunks(PORTION) {
-            for outcome in join_all(portion.iter().map(|uri| self.bus.remove(uri))).await {
-                match outcome {
-                    Ok(_) => removed += 1,
-                    Err(PublishError::Closed(closed)) => return Err(closed),
-                    // Somebody else removed it: it is gone, which is what was wanted.
-                    Err(error) => tracing::debug!(%error, "could not remove a view"),
-                }
-            }
-            for uri in portion {
-                self.shown.remove(uri);
-            }
-        }
-        Ok(removed)
+        Ok(count)
     }
 
     fn report_omitted(&mut self, omitted: usize) {
-        if omitted > 0 && !self.omitting {
-            let collection = &self.spec.name;
+        if omitted > 0 && !self.omitted {
             tracing::warn!(
-                collection,
+                collection = self.spec.name,
                 omitted,
                 "values too long for a URI have no view of their own; shorten them"
             );
         }
-        self.omitting = omitted > 0;
+        self.omitted = omitted > 0;
     }
 
     fn report_refused(&mut self, refusal: Option<&PublishError>) {
-        if let Some(error) = refusal.filter(|_| !self.refused) {
-            let collection = &self.spec.name;
+        if let Some(error) = refusal
+            && !self.refused
+        {
             metrics::source_failed(Source::Collection);
-            tracing::warn!(collection, %error, "the bus refused a view; it is tried again");
+            tracing::warn!(collection = self.spec.name, %error, "the bus refused a view; it is tried again");
         }
         self.refused = refusal.is_some();
     }
 }
 
-fn resource(uri: &ResourceUri, shown: &Shown) -> Resource {
+fn resource(uri: &ResourceUri, view: &View) -> Resource {
     let descriptor = Descriptor {
-        name: shown.name.clone(),
-        title: Some(shown.title.clone()),
-        description: Some(shown.description.clone()),
+        name: view.name.clone(),
+        title: Some(view.title.clone()),
+        description: Some(view.description.clone()),
         media_type: Some("application/json".to_owned()),
         ..Descriptor::new(uri.clone())
     };
-    Resource::new(descriptor, Content::Held(Body::text(shown.text.clone())))
+    Resource::new(descriptor, Content::Held(Body::text(view.text.clone())))
 }

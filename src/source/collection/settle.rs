@@ -1,162 +1,158 @@
-//! Whether to believe what the file looks like.
+//! The rule that decides when a read of the file is published.
 //!
-//! Pure. A writer may be in the middle of its work whenever the source looks, so what is worse than before (nothing,
-//! or nonsense) is believed only when it is still there a quiet time later. Owns: that doubt, and the episodes of
-//! faults, each of which is reported once. Asked by the task after every look.
+//! A writer may be halfway through at any time. A result that is worse than the one before (an empty list, or invalid
+//! content) is therefore accepted only if it is still there after a quiet time.
 
-/// What a look found.
+/// The result of reading the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadResult {
     /// A document with items.
-    Sound,
-    /// A document without items, an empty file, or none.
+    Valid,
+    /// A document without items, an empty file, or no file.
     Empty,
-    /// Nothing that can be taken.
-    Faulty,
+    /// Content that is not a document.
+    Invalid,
     /// A file that changed while it was read.
     Unsettled,
 }
 
-/// What to do about it.
+/// The consequence of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Show it; and say that it is well again, if it was not.
-    Take { recovered: bool },
-    /// Look again soon.
+    /// Publish the document. `recovered` says that it ends a series of invalid content.
+    Publish { recovered: bool },
+    /// Read again after a quiet time.
     Wait,
-    /// Keep what was, and say why.
+    /// Keep the last document, and report the first error of a series.
     Report,
-    /// Keep what was; it has been said.
+    /// Keep the last document; the series was reported before.
     Keep,
 }
 
-/// The judgement so far.
+/// The state of the rule.
 #[derive(Debug, Default)]
 pub(super) struct SettleRule {
-    /// Whether anything was decided yet.
+    /// True after the first decision other than to wait.
     begun: bool,
-    /// Whether what is shown has items.
+    /// True if the published document has items.
     has_items: bool,
-    /// Whether the last look was not believed.
-    is_unsettled: bool,
-    /// Whether a fault has been reported and goes on.
+    /// True if the last result was not accepted.
+    unsettled: bool,
+    /// True during a series of invalid content that was reported.
     failing: bool,
 }
 
 impl SettleRule {
-    /// Whether the last look was not believed, so that the next one must not be spared.
+    /// Returns true if the last result was not accepted, so that the file must be read again.
     pub(super) fn is_unsettled(&self) -> bool {
-        self.is_unsettled
+        self.unsettled
     }
 
-    /// Whether a fault goes on.
+    /// Returns true during a series of invalid content.
     pub(super) fn is_failing(&self) -> bool {
         self.failing
     }
 
-    /// Judges a result; `quiet` says whether nothing had happened to the file for the quiet time.
-    pub(super) fn settle(&mut self, result: ReadResult, quiet: bool) -> Decision {
+    /// Decides about a result. `quiet` says that nothing happened to the file for the quiet time.
+    pub(super) fn decide(&mut self, result: ReadResult, quiet: bool) -> Decision {
         let worse = match result {
-            ReadResult::Sound => false,
+            ReadResult::Valid => false,
             ReadResult::Empty => self.has_items,
-            ReadResult::Faulty | ReadResult::Unsettled => true,
+            ReadResult::Invalid | ReadResult::Unsettled => true,
         };
-        let believed = !worse || !self.begun || (self.is_unsettled && quiet);
-        if !believed || (result == ReadResult::Unsettled && self.begun) {
-            self.is_unsettled = true;
+        let confirmed = self.unsettled && quiet;
+        // The first result is accepted as it is: there is nothing older to protect.
+        let accepted = !worse || !self.begun || confirmed;
+        if !accepted || (result == ReadResult::Unsettled && self.begun) {
+            self.unsettled = true;
             return Decision::Wait;
         }
-        (self.begun, self.is_unsettled) = (true, false);
+        self.begun = true;
+        self.unsettled = false;
         match result {
-            ReadResult::Sound | ReadResult::Empty => {
-                self.has_items = result == ReadResult::Sound;
-                let recovered = std::mem::take(&mut self.failing);
-                Decision::Take { recovered }
+            ReadResult::Valid | ReadResult::Empty => {
+                self.has_items = result == ReadResult::Valid;
+                let recovered = self.failing;
+                self.failing = false;
+                Decision::Publish { recovered }
             }
             ReadResult::Unsettled => Decision::Wait,
-            ReadResult::Faulty if std::mem::replace(&mut self.failing, true) => Decision::Keep,
-            ReadResult::Faulty => Decision::Report,
+            ReadResult::Invalid if self.failing => Decision::Keep,
+            ReadResult::Invalid => {
+                self.failing = true;
+                Decision::Report
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Decision::{Keep, Report, Take, Wait};
-    use super::ReadResult::{Empty, Faulty, Sound, Unsettled};
+    use super::Decision::{Keep, Publish, Report, Wait};
+    use super::ReadResult::{Empty, Invalid, Unsettled, Valid};
     use super::*;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    const TAKE: Decision = Take { recovered: false };
+    const PUBLISH: Decision = Publish { recovered: false };
+    const RECOVER: Decision = Publish { recovered: true };
 
     fn decisions(results: &[(ReadResult, bool)]) -> Vec<Decision> {
-        let mut settle = SettleRule::default();
+        let mut rule = SettleRule::default();
         results
             .iter()
-            .map(|(result, quiet)| settle.settle(*result, *quiet))
+            .map(|(result, quiet)| rule.decide(*result, *quiet))
             .collect()
     }
 
     #[test]
-    fn what_is_worse_is_believed_the_second_time() {
+    fn worse_result_is_accepted_the_second_time() {
         assert_eq!(
-            decisions(&[(Sound, true), (Empty, true), (Empty, true)]),
-            [TAKE, Wait, TAKE]
+            decisions(&[(Valid, true), (Empty, true), (Empty, true)]),
+            [PUBLISH, Wait, PUBLISH]
         );
         assert_eq!(
-            decisions(&[(Sound, true), (Empty, true), (Sound, true)]),
-            [TAKE, Wait, TAKE]
+            decisions(&[(Valid, true), (Empty, true), (Valid, true)]),
+            [PUBLISH, Wait, PUBLISH]
         );
         assert_eq!(
-            decisions(&[(Sound, true), (Empty, false), (Empty, false)]),
-            [TAKE, Wait, Wait]
+            decisions(&[(Valid, true), (Empty, false), (Empty, false)]),
+            [PUBLISH, Wait, Wait]
         );
-        assert_eq!(decisions(&[(Empty, true), (Empty, true)]), [TAKE, TAKE]);
+        assert_eq!(decisions(&[(Empty, true), (Empty, true)]), [PUBLISH, PUBLISH]);
         assert_eq!(decisions(&[(Unsettled, true), (Unsettled, true)]), [Wait, Wait]);
     }
 
     #[test]
-    fn an_episode_is_reported_once_and_ends_once() {
-        let recovered = Take { recovered: true };
+    fn invalid_series_is_reported_once_and_ends_once() {
+        let quiet = |results: [ReadResult; 5]| decisions(&results.map(|result| (result, true)));
         assert_eq!(
-            decisions(&[
-                (Faulty, true),
-                (Faulty, true),
-                (Faulty, true),
-                (Sound, true),
-                (Sound, true)
-            ]),
-            [Report, Wait, Keep, recovered, TAKE]
+            quiet([Invalid, Invalid, Invalid, Valid, Valid]),
+            [Report, Wait, Keep, RECOVER, PUBLISH]
         );
         assert_eq!(
-            decisions(&[
-                (Sound, true),
-                (Faulty, true),
-                (Faulty, true),
-                (Empty, true),
-                (Empty, true)
-            ]),
-            [TAKE, Wait, Report, Wait, recovered]
+            quiet([Valid, Invalid, Invalid, Empty, Empty]),
+            [PUBLISH, Wait, Report, Wait, RECOVER]
         );
     }
 
     proptest! {
-        /// Reports and recoveries take turns, and what is sound is always taken.
         #[test]
         fn reports_and_recoveries_alternate(
-            results in vec((proptest::sample::select(vec![Sound, Empty, Faulty, Unsettled]), any::<bool>()), 0..60),
+            results in vec((proptest::sample::select(vec![Valid, Empty, Invalid, Unsettled]), any::<bool>()), 0..60),
         ) {
             let mut failing = false;
-            for ((result, _), decision) in results.iter().zip(decisions(&results)) {
+            let mut rule = SettleRule::default();
+            for (result, quiet) in results {
+                let decision = rule.decide(result, quiet);
                 match decision {
                     Report => prop_assert!(!std::mem::replace(&mut failing, true)),
-                    Take { recovered } => prop_assert_eq!(recovered, std::mem::take(&mut failing)),
+                    Publish { recovered } => prop_assert_eq!(recovered, std::mem::take(&mut failing)),
                     Keep => prop_assert!(failing),
                     Wait => {}
                 }
-                let taken = matches!(decision, Take { .. });
-                prop_assert!(*result != Sound || taken);
+                let is_published = matches!(decision, Publish { .. });
+                prop_assert!(result != Valid || is_published);
             }
         }
     }

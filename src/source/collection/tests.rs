@@ -53,7 +53,7 @@ fn annotation(id: &str, status: &str, page: &str) -> Value {
 }
 
 fn page(value: &str) -> String {
-    format!("annotations://page/{}", name::encode(value))
+    format!("annotations://page/{}", naming::encode(value))
 }
 
 struct Fixture {
@@ -738,10 +738,10 @@ impl Model {
 #[tokio::test]
 async fn exactly_the_views_that_changed_move_their_etag() {
     let bus = Bus::builder().start().unwrap();
-    let spec = Arc::new(Spec::new(&config(Path::new("none")), 10_000, 1 << 20));
-    let mut publisher = ViewPublisher::new(bus.clone(), spec.clone(), Index::default());
+    let spec = Arc::new(CollectionSpec::new(&config(Path::new("none")), 10_000, 1 << 20));
+    let mut publisher = ViewPublisher::new(bus.clone(), spec.clone(), ItemPositions::default());
     add_templates(&bus, &spec).await.unwrap();
-    publisher.apply(spec.build(b"").unwrap()).await.unwrap();
+    publisher.publish(spec.build(b"").unwrap()).await.unwrap();
     let (mut model, mut dice) = (Model::default(), Dice(0x9e37_79b9_7f4a_7c15));
     let all: Vec<String> = model.views().into_keys().collect();
     let uris_of_all: Vec<_> = all.iter().map(|uri| ResourceUri::new(uri).unwrap()).collect();
@@ -755,7 +755,7 @@ async fn exactly_the_views_that_changed_move_their_etag() {
             continue;
         };
         let views = model.views();
-        let changed = publisher.apply(built).await.unwrap();
+        let changed = publisher.publish(built).await.unwrap();
         let differ: BTreeSet<_> = all
             .iter()
             .filter(|uri| views[*uri] != shown[*uri])

@@ -1,108 +1,110 @@
-//! The folders `prompts` and `tools`: what is written there, read and paired.
+//! The folders `prompts` and `tools`: reads the definitions there, and finds the executable of each tool.
 //!
-//! Owns: what was last read of each file, the last good reading included, so that a half-written file takes nothing
-//! away. Never publishes and never runs anything; works on blocking threads, called by the scanner. Both folders are
-//! flat: what is below their folders is nobody's prompt or tool.
+//! Both folders are flat. The last good reading of each file is kept, so that a half-written file takes nothing away.
+//! It runs on blocking threads.
 
-use super::file_index::{FileIndex, KnownFile, Scope, SeenFile, Trust};
-use super::folder::Folder;
-use super::path::FilePath;
-use super::problems::Found;
-use super::program::{self, Unfit};
+use super::executable::{self, NotRunnable};
+use super::fields::{invalid_name, is_name};
+use super::file_index::{FileIndex, KnownFile, ScanMode, ScanScope, SeenFile};
+use super::file_path::FilePath;
+use super::folder::{Folder, Location};
+use super::problems::ProblemMap;
 use super::prompts::{self, PromptSpec};
-use super::read::Reading;
+use super::read::FileRead;
 use super::skip::SkipReason;
-use super::tools::{Sidecar, ToolSpec, invalid_name, is_name};
+use super::tools::{Sidecar, ToolSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the folders offer now.
+/// The definitions found by a scan.
 #[derive(Debug, Default)]
 pub(super) struct Definitions {
     pub(super) prompts: BTreeMap<String, Arc<PromptSpec>>,
     pub(super) tools: BTreeMap<String, Arc<ToolSpec>>,
-    pub(super) problems: Found,
-    /// Whether something was missing or being written, so that another look is due.
-    pub(super) doubt: bool,
+    pub(super) problems: ProblemMap,
+    /// True if a file was missing or being written, so that another scan is due.
+    pub(super) incomplete: bool,
 }
 
 /// The two folders.
 pub(super) struct DefinitionFolders {
-    pub(super) prompts: DefinitionFolder<Arc<PromptSpec>>,
-    pub(super) tools: DefinitionFolder<Arc<Sidecar>>,
+    prompts: DefinitionFolder<Arc<PromptSpec>>,
+    tools: DefinitionFolder<Arc<Sidecar>>,
 }
 
-/// A file that is no sidecar, and whether it may be run.
-type Candidate<'a> = (&'a FilePath, Result<(), Unfit>);
+/// A file in `tools` that is not a sidecar, and whether it may be run.
+type Candidate<'a> = (&'a FilePath, Result<(), NotRunnable>);
 
-/// What was read of a file: the last good reading, and what is wrong or odd now.
+/// A definition, and a note about it that is no reason to refuse it.
+type Parsed<T> = Result<(T, Option<String>), String>;
+
+/// The last good reading of a file, and the problem with it now.
 struct DefinitionFile<T> {
     good: Option<T>,
     problem: Option<String>,
 }
 
-/// One folder of files: files of one extension that can be read, others beside them.
-pub(super) struct DefinitionFolder<T> {
-    /// Where to look, whatever the size of the files.
-    pub(super) folder: Folder,
-    /// Largest file in bytes.
+/// A folder of definitions, with other files beside them.
+struct DefinitionFolder<T> {
+    /// The folder, without a limit on the size of files.
+    folder: Folder,
+    /// Largest definition in bytes.
     bytes_max: u64,
-    /// What the names of files end with.
-    ending: &'static str,
+    /// The end of the names of definitions.
+    extension: &'static str,
     file_index: FileIndex,
     files: BTreeMap<FilePath, DefinitionFile<T>>,
 }
 
 impl DefinitionFolders {
-    /// The folders beside the resources in `folder`.
-    pub(super) fn new(folder: &Folder) -> DefinitionFolders {
+    /// Returns the folders beside `resources`.
+    pub(super) fn new(resources: &Folder) -> DefinitionFolders {
         DefinitionFolders {
-            prompts: DefinitionFolder::new(folder, "prompts", ".md"),
-            tools: DefinitionFolder::new(folder, "tools", ".json"),
+            prompts: DefinitionFolder::new(resources, "prompts", ".md"),
+            tools: DefinitionFolder::new(resources, "tools", ".json"),
         }
     }
 
-    /// Looks at both folders.
-    pub(super) fn look(&mut self, trust: Trust) -> Definitions {
-        let mut found_definitions = Definitions::default();
-        let read =
-            |name: &str, text: &str| prompts::parse(name, text).map(|(prompt, odd)| (Arc::new(prompt), odd));
-        self.prompts.look(trust, &mut found_definitions, read);
-        let read = |_: &str, text: &str| Sidecar::parse(text).map(|sidecar| (Arc::new(sidecar), None));
-        self.tools.look(trust, &mut found_definitions, read);
+    /// Returns the folders on disk.
+    pub(super) fn folders(&self) -> [&Folder; 2] {
+        [&self.prompts.folder, &self.tools.folder]
+    }
+
+    /// Scans both folders and reads the files that changed.
+    pub(super) fn scan(&mut self, mode: ScanMode) -> Definitions {
+        let mut found = Definitions::default();
+        self.prompts.scan(mode, &mut found, |name, text| {
+            let (prompt, note) = prompts::parse(name, text)?;
+            Ok((Arc::new(prompt), note))
+        });
+        self.tools.scan(mode, &mut found, |_, text| {
+            Ok((Arc::new(Sidecar::parse(text)?), None))
+        });
         for (path, file) in &self.prompts.files {
             if let Some(prompt) = &file.good {
-                found_definitions
-                    .prompts
-                    .insert(self.prompts.stem(path).to_owned(), prompt.clone());
+                let name = self.prompts.stem(path).to_owned();
+                found.prompts.insert(name, prompt.clone());
             }
         }
-        self.pair(&mut found_definitions);
-        found_definitions
+        self.find_executables(&mut found);
+        found
     }
 
-    /// Finds the executable of each sidecar.
-    fn pair(&self, found_definitions: &mut Definitions) {
-        let mut programs: BTreeMap<&str, Vec<Candidate<'_>>> = BTreeMap::new();
+    /// Adds the tools: each sidecar with the one executable of its name.
+    fn find_executables(&self, found: &mut Definitions) {
         let home = &self.tools.folder.root;
-        for path in self
-            .tools
-            .file_index
-            .paths()
-            .filter(|path| !self.tools.is_paper(path))
-        {
-            let verdict = program::check(home, &path.at(home));
-            let stem = Path::new(path.name()).file_stem().and_then(|stem| stem.to_str());
-            let names = BTreeSet::from([path.name(), stem.unwrap_or(path.name())]);
-            for name in names {
-                programs.entry(name).or_default().push((path, verdict));
-            }
-        }
+        let candidates = self.candidates();
+        let mut used = BTreeSet::new();
         for (path, file) in &self.tools.files {
-            let Some(sidecar) = &file.good else { continue };
             let name = self.tools.stem(path);
-            match choose(programs.get(name).map_or(&[], Vec::as_slice)) {
+            let named = match candidates.get(name) {
+                Some(named) => named.as_slice(),
+                None => &[],
+            };
+            used.extend(named.iter().map(|(path, _)| *path));
+            let Some(sidecar) = &file.good else { continue };
+            match choose(named) {
                 Ok(program) => {
                     let spec = ToolSpec {
                         name: name.to_owned(),
@@ -110,78 +112,90 @@ impl DefinitionFolders {
                         program: program.at(home),
                         arguments: Vec::new(),
                         home: Some(home.clone()),
-                        written: self.tools.label(path),
+                        origin: self.tools.label(path),
                     };
-                    found_definitions.tools.insert(name.to_owned(), Arc::new(spec));
+                    found.tools.insert(name.to_owned(), Arc::new(spec));
                 }
-                Err(problem) => drop(found_definitions.problems.insert(self.tools.label(path), problem)),
+                Err(problem) => {
+                    found.problems.insert(self.tools.label(path), problem);
+                }
             }
         }
-        let with_sidecar: BTreeSet<&str> = self
-            .tools
-            .files
-            .keys()
-            .map(|path| self.tools.stem(path))
-            .collect();
-        let awaited: BTreeSet<_> = with_sidecar
-            .iter()
-            .filter_map(|name| programs.get(name))
-            .flatten()
-            .map(|(path, _)| *path)
-            .collect();
-        for (path, verdict) in programs.into_values().flatten() {
-            // What cannot be run is a file that the tools use.
-            if verdict.is_ok() && !awaited.contains(path) {
+        for (path, runnable) in candidates.into_values().flatten() {
+            // A file that cannot be run may be one that the tools use.
+            if runnable.is_ok() && !used.contains(path) {
                 let problem = "an executable without a sidecar: add NAME.json beside it".to_owned();
-                found_definitions.problems.insert(self.tools.label(path), problem);
+                found.problems.insert(self.tools.label(path), problem);
             }
         }
     }
+
+    /// Returns the files in `tools` other than sidecars, by the names of the tools that each one fits: its own name,
+    /// and its name without the extension.
+    fn candidates(&self) -> BTreeMap<&str, Vec<Candidate<'_>>> {
+        let home = &self.tools.folder.root;
+        let mut candidates: BTreeMap<&str, Vec<Candidate<'_>>> = BTreeMap::new();
+        for path in self.tools.file_index.paths() {
+            if self.tools.is_definition(path) {
+                continue;
+            }
+            let runnable = executable::check(home, &path.at(home));
+            let mut names = BTreeSet::from([path.name()]);
+            if let Some(stem) = Path::new(path.name()).file_stem() {
+                names.extend(stem.to_str());
+            }
+            for name in names {
+                candidates.entry(name).or_default().push((path, runnable));
+            }
+        }
+        candidates
+    }
 }
 
-/// The one program to run among those whose name fits.
+/// Returns the one candidate that may be run.
 fn choose<'a>(candidates: &[Candidate<'a>]) -> Result<&'a FilePath, String> {
-    let fit: Vec<_> = candidates.iter().filter(|(_, verdict)| verdict.is_ok()).collect();
-    match (fit.as_slice(), candidates) {
+    let runnable: Vec<_> = candidates.iter().filter(|(_, check)| check.is_ok()).collect();
+    match (runnable.as_slice(), candidates) {
         ([(program, _)], _) => Ok(program),
         ([(first, _), (second, _), ..], _) => Err(format!(
             "both {} and {} could be its executable: rename one",
             first.name(),
             second.name()
         )),
-        ([], [(path, Err(unfit)), ..]) => Err(format!("its executable {} {unfit}", path.name())),
+        ([], [(path, Err(reason)), ..]) => Err(format!("its executable {} {reason}", path.name())),
         ([], _) => Err("no executable of its name is beside it".to_owned()),
     }
 }
 
 impl<T> DefinitionFolder<T> {
-    fn new(folder: &Folder, name: &str, ending: &'static str) -> DefinitionFolder<T> {
-        let bytes_max = folder.file_bytes_max;
-        let folder = Folder {
-            root: folder.base.join(name),
-            hidden: false,
-            flat: true,
-            file_bytes_max: u64::MAX,
-            ..folder.clone()
-        };
+    fn new(resources: &Folder, name: &str, extension: &'static str) -> DefinitionFolder<T> {
         DefinitionFolder {
-            folder,
-            bytes_max,
-            ending,
+            folder: Folder {
+                root: resources.base.join(name),
+                hidden: false,
+                flat: true,
+                // Executables may be of any size.
+                file_bytes_max: u64::MAX,
+                ..resources.clone()
+            },
+            bytes_max: resources.file_bytes_max,
+            extension,
             file_index: FileIndex::default(),
             files: BTreeMap::new(),
         }
     }
 
-    fn is_paper(&self, path: &FilePath) -> bool {
-        path.as_str().ends_with(self.ending)
+    fn is_definition(&self, path: &FilePath) -> bool {
+        path.as_str().ends_with(self.extension)
     }
 
     fn stem<'a>(&self, path: &'a FilePath) -> &'a str {
-        path.as_str().strip_suffix(self.ending).unwrap_or(path.as_str())
+        path.as_str()
+            .strip_suffix(self.extension)
+            .unwrap_or(path.as_str())
     }
 
-    /// The path below the served folder, for messages.
+    /// Returns the path below `DIR`, for messages.
     fn label(&self, path: &FilePath) -> String {
         let name = self.folder.root.file_name().unwrap_or_default().to_string_lossy();
         if path.is_root() {
@@ -191,102 +205,96 @@ impl<T> DefinitionFolder<T> {
         }
     }
 
-    /// Looks at the folder and reads the files that may be others.
-    fn look(
-        &mut self,
-        trust: Trust,
-        found_definitions: &mut Definitions,
-        read: impl Fn(&str, &str) -> Result<(T, Option<String>), String>,
-    ) {
-        let look = self.folder.look(Scope::All, &self.file_index);
-        let plan = self.file_index.plan(&look.survey, trust);
+    /// Scans the folder, and reads the definitions that changed with `parse`.
+    fn scan(&mut self, mode: ScanMode, found: &mut Definitions, parse: impl Fn(&str, &str) -> Parsed<T>) {
+        let scan = self.folder.scan(ScanScope::All, &self.file_index);
+        let plan = self.file_index.plan(&scan, mode);
         for path in &plan.remove {
             self.file_index.forget(path);
             self.files.remove(path);
         }
-        found_definitions.doubt |= !plan.doubt.is_empty();
+        found.incomplete |= !plan.recheck.is_empty();
         for (path, seen) in plan.read {
-            if self.is_paper(&path) {
-                found_definitions.doubt |= self.take_in(path, seen, &read);
+            if self.is_definition(&path) {
+                found.incomplete |= !self.update(path, seen, &parse);
             } else {
                 self.keep(path, seen, true);
             }
         }
-        for (path, reason) in &look.survey.skipped {
-            found_definitions
-                .problems
-                .insert(self.label(path), reason.to_string());
+        for (path, reason) in &scan.skipped {
+            found.problems.insert(self.label(path), reason.to_string());
         }
-        for path in &look.not_utf8 {
-            let name = self
-                .folder
-                .root
-                .file_name()
-                .map(Path::new)
-                .unwrap_or(Path::new(""));
-            found_definitions.problems.insert(
-                name.join(path).display().to_string(),
-                SkipReason::NotUtf8.to_string(),
-            );
+        let name = self.folder.root.file_name().unwrap_or_default();
+        for path in &scan.not_utf8 {
+            let label = Path::new(name).join(path).display().to_string();
+            found.problems.insert(label, SkipReason::NotUtf8.to_string());
         }
-        if let Some((_, first)) = &look.beyond {
+        if let Some((_, first)) = &scan.over_limit {
             let problem = "more files than workspace.files_max".to_owned();
-            found_definitions.problems.insert(self.label(first), problem);
+            found.problems.insert(self.label(first), problem);
         }
         for (path, file) in &self.files {
             if let Some(problem) = &file.problem {
-                found_definitions
-                    .problems
-                    .insert(self.label(path), problem.clone());
+                found.problems.insert(self.label(path), problem.clone());
             }
         }
     }
 
-    /// Reads a file; answers whether it must be looked at again soon.
-    fn take_in(
+    /// Reads a definition. Returns false if it must be read again soon.
+    fn update(
         &mut self,
         path: FilePath,
-        seen: SeenFile,
-        read: &impl Fn(&str, &str) -> Result<(T, Option<String>), String>,
+        mut seen: SeenFile,
+        parse: &impl Fn(&str, &str) -> Parsed<T>,
     ) -> bool {
         let name = self.stem(&path).to_owned();
         let mut file = self.files.remove(&path).unwrap_or(DefinitionFile {
             good: None,
             problem: None,
         });
-        let mut again = false;
-        let (mut settled, mut identity) = (false, seen.identity);
-        match self.open(&path) {
-            _ if !is_name(&name) => (file.problem, settled) = (Some(invalid_name(&name)), true),
-            Reading::File(contents) => {
-                (settled, identity) = (contents.settled, contents.identity);
-                let text = contents
-                    .body
-                    .as_text()
-                    .ok_or("it is not text in UTF-8".to_owned());
-                match text.and_then(|text| read(&name, text)) {
-                    Ok((good, odd)) => (file.good, file.problem) = (Some(good), odd),
-                    // Half of a write, perhaps: what was good stays.
+        let mut complete = true;
+        let mut settled = false;
+        match self.read(&path) {
+            _ if !is_name(&name) => {
+                file.problem = Some(invalid_name(&name));
+                settled = true;
+            }
+            FileRead::Contents(contents) => {
+                settled = contents.settled;
+                seen.identity = contents.identity;
+                let parsed = match contents.body.as_text() {
+                    Some(text) => parse(&name, text),
+                    None => Err("it is not text in UTF-8".to_owned()),
+                };
+                match parsed {
+                    Ok((good, note)) => {
+                        file.good = Some(good);
+                        file.problem = note;
+                    }
+                    // It may be half of a write, so the last good reading stays.
                     Err(problem) => file.problem = Some(problem),
                 }
             }
-            Reading::Skipped(reason) => (file.good, file.problem) = (None, Some(reason.to_string())),
-            Reading::Failed(error) => file.problem = Some(format!("{}: {error}", SkipReason::Unreadable)),
-            Reading::Gone | Reading::Unsettled => again = true,
+            FileRead::Skipped(reason) => {
+                file.good = None;
+                file.problem = Some(reason.to_string());
+            }
+            FileRead::Failed(error) => file.problem = Some(format!("{}: {error}", SkipReason::Unreadable)),
+            FileRead::Gone | FileRead::Changing => complete = false,
         }
-        self.keep(path.clone(), SeenFile { identity, ..seen }, settled);
+        self.keep(path.clone(), seen, settled);
         self.files.insert(path, file);
-        again
+        complete
     }
 
-    fn open(&self, path: &FilePath) -> Reading {
+    fn read(&self, path: &FilePath) -> FileRead {
         let folder = Folder {
             file_bytes_max: self.bytes_max,
             ..self.folder.clone()
         };
-        match folder.place() {
-            super::folder::Place::Here(real_root) => folder.read(&real_root, path),
-            _ => Reading::Gone,
+        match folder.locate() {
+            Location::Found(real_root) => folder.read(&real_root, path),
+            _ => FileRead::Gone,
         }
     }
 

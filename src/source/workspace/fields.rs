@@ -1,31 +1,54 @@
-//! Names of fields that people write: the ones that exist, and what a wrong one may have meant.
-//!
-//! Pure. Owns: the check that an object has no field of another name. Whoever reads front matter, a sidecar or the
-//! document of `register` hands in the object and the known names; it never looks at values.
+//! Reading the JSON objects that people write: front matter, sidecars, and the document of `register`.
 
 use serde_json::{Map, Value};
 
-/// Share of equal letters from which a name counts as a slip of another one.
-const SIMILAR: f64 = 0.5;
+/// Similarity from which a name counts as a slip of another one.
+const SIMILARITY_MIN: f64 = 0.5;
+/// Longest name of a tool or prompt, in bytes.
+const NAME_LEN_MAX: usize = 128;
 
-/// What is wrong with the first field of `object` that is not among `known`; none when all are.
-pub(super) fn unknown(object: &Map<String, Value>, known: &[&str]) -> Option<String> {
-    let written = object.keys().find(|name| !known.contains(&name.as_str()))?;
-    let nearest = known
-        .iter()
-        .map(|name| {
-            (
-                strsim::normalized_damerau_levenshtein(&written.to_lowercase(), &name.to_lowercase()),
-                name,
-            )
-        })
-        .filter(|(similarity, _)| *similarity >= SIMILAR)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b));
+/// Refuses an object with a field that is not `known`, and suggests the one that may be meant.
+pub(super) fn refuse_unknown(object: &Map<String, Value>, known: &[&str]) -> Result<(), String> {
+    let Some(written) = object.keys().find(|name| !known.contains(&name.as_str())) else {
+        return Ok(());
+    };
+    let mut nearest = None;
+    let mut best = SIMILARITY_MIN;
+    for name in known {
+        let similarity =
+            strsim::normalized_damerau_levenshtein(&written.to_lowercase(), &name.to_lowercase());
+        if similarity >= best {
+            best = similarity;
+            nearest = Some(name);
+        }
+    }
     let hint = match nearest {
-        Some((_, name)) => format!("did you mean \"{name}\"?"),
+        Some(name) => format!("did you mean \"{name}\"?"),
         None => format!("the fields are {}", known.join(", ")),
     };
-    Some(format!("unknown field \"{written}\": {hint}"))
+    Err(format!("unknown field \"{written}\": {hint}"))
+}
+
+/// Returns the text of a field, or `None` if the field is missing.
+pub(super) fn text(object: &Map<String, Value>, field: &str) -> Result<Option<String>, String> {
+    match object.get(field) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(format!("{field} must be a text")),
+    }
+}
+
+/// Returns true if a tool or prompt may have this name: the protocol allows these characters only.
+pub(super) fn is_name(name: &str) -> bool {
+    (1..=NAME_LEN_MAX).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
+}
+
+/// Returns the message about a name that a tool or prompt may not have.
+pub(super) fn invalid_name(name: &str) -> String {
+    format!("invalid name {name:?}: write 1 to {NAME_LEN_MAX} letters, digits, \"_\", \".\" or \"-\"")
 }
 
 #[cfg(test)]
@@ -34,17 +57,34 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn names_the_nearest_field_or_all_of_them() {
-        let check = |object: Value| unknown(object.as_object().unwrap(), &["uri", "mediaType", "text"]);
-        assert_eq!(check(json!({ "uri": 1, "text": 2 })), None);
-        let slip = check(json!({ "mediatype": 1 })).unwrap();
-        assert_eq!(slip, "unknown field \"mediatype\": did you mean \"mediaType\"?");
-        let slip = check(json!({ "mime_type": 1 })).unwrap();
-        assert_eq!(slip, "unknown field \"mime_type\": did you mean \"mediaType\"?");
-        let far = check(json!({ "zzzzzzz": 1 })).unwrap();
-        assert_eq!(
-            far,
-            "unknown field \"zzzzzzz\": the fields are uri, mediaType, text"
-        );
+    fn unknown_field_suggests_the_nearest() {
+        for (object, error) in [
+            (json!({ "uri": 1, "text": 2 }), ""),
+            (
+                json!({ "mediatype": 1 }),
+                "unknown field \"mediatype\": did you mean \"mediaType\"?",
+            ),
+            (
+                json!({ "mime_type": 1 }),
+                "unknown field \"mime_type\": did you mean \"mediaType\"?",
+            ),
+            (
+                json!({ "zzzzzzz": 1 }),
+                "unknown field \"zzzzzzz\": the fields are uri, mediaType, text",
+            ),
+        ] {
+            let checked = refuse_unknown(object.as_object().unwrap(), &["uri", "mediaType", "text"]);
+            assert_eq!(checked.err().unwrap_or_default(), error);
+        }
+    }
+
+    #[test]
+    fn name_has_the_characters_of_the_protocol() {
+        for name in ["a", "A-b_c.9", &"x".repeat(128)] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["", "a b", "é", "a/b", &"x".repeat(129)] {
+            assert!(!is_name(name), "{name}");
+        }
     }
 }

@@ -1,198 +1,239 @@
-//! What is known of the folder, and what a new look at it changes.
+//! The known files of a folder, and the decision which of them a scan makes to be read or removed.
 //!
-//! Owns: the known files, the doubts about those that were missing, and the pure decision "known + seen → what to
-//! read and what to remove". Never touches files or the bus; the walk sees, the task carries out.
-//!
-//! A file is not gone because one look missed it: writers that delete and create again leave a gap. It is gone when
-//! it is missing after a quiet time, or from two looks in a row.
+//! A file that one scan misses is not gone: writers that delete and create again leave a gap. It is gone if it is
+//! missing after a quiet time, or from two scans in a row.
 
-use super::path::FilePath;
+use super::file_path::FilePath;
 use super::skip::SkipReason;
-use crate::source::file_identity::FileIdentity;
+use crate::source::file::FileIdentity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included};
+use std::path::PathBuf;
 
-/// What was last read of a file.
+/// A file as it was last read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownFile {
-    /// Its state when it was read.
+    /// The state in which it was read.
     pub(super) identity: FileIdentity,
-    /// Whether that state was old enough to be trusted.
+    /// True if an equal identity proves equal content.
     pub(super) settled: bool,
-    /// Whether the bus has it from here; else it could not be read or was refused.
+    /// True if it was registered; false if it could not be read or was refused.
     pub(super) served: bool,
-    /// The file it links to, when it is a link.
+    /// The file that it links to, if it is a link.
     pub(super) target: Option<FilePath>,
 }
 
-/// A file to read, as it was seen.
+/// A file as a scan saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SeenFile {
     /// Its state.
     pub(super) identity: FileIdentity,
-    /// The file it links to, when it is a link.
+    /// The file that it links to, if it is a link.
     pub(super) target: Option<FilePath>,
 }
 
-/// Where a look goes.
+/// The part of the folder that is scanned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum ScanScope {
     /// The whole folder.
     All,
-    /// These files, and what is below these folders.
+    /// These files, and everything below these folders.
     Below(BTreeSet<FilePath>),
 }
 
-impl Scope {
-    /// Whether `path` is looked at.
+impl ScanScope {
+    /// Returns true if `path` is in scope.
     pub(super) fn covers(&self, path: &FilePath) -> bool {
         match self {
-            Scope::All => true,
-            Scope::Below(paths) => paths.iter().any(|dirty| dirty.covers(path)),
+            ScanScope::All => true,
+            ScanScope::Below(paths) => paths.iter().any(|dirty| dirty.covers(path)),
         }
     }
 }
 
-/// What one look saw.
+/// The result of a scan.
 #[derive(Debug)]
-pub(super) struct Survey {
-    /// Where it went.
-    pub(super) scope: Scope,
+pub(super) struct FolderScan {
+    /// The part that was scanned.
+    pub(super) scope: ScanScope,
     /// The files to serve.
     pub(super) files: BTreeMap<FilePath, SeenFile>,
-    /// What cannot be served, and why.
+    /// The files that cannot be served.
     pub(super) skipped: BTreeMap<FilePath, SkipReason>,
-    /// What could not be looked at; nothing is known of it and below it.
-    pub(super) unseen: Vec<FilePath>,
+    /// Paths that could not be looked at, so that the state of everything below them is unknown.
+    pub(super) unreadable: Vec<FilePath>,
+    /// Paths below the folder with names that are not UTF-8.
+    pub(super) not_utf8: Vec<PathBuf>,
+    /// The number of files beyond `files_max`, and the first of them.
+    pub(super) over_limit: Option<(usize, FilePath)>,
 }
 
-/// How far to trust a look.
+impl FolderScan {
+    /// Returns a scan that saw nothing.
+    pub(super) fn new(scope: ScanScope) -> FolderScan {
+        FolderScan {
+            scope,
+            files: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+            unreadable: Vec::new(),
+            not_utf8: Vec::new(),
+            over_limit: None,
+        }
+    }
+}
+
+/// The conclusions that may be drawn from a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Trust {
-    /// Nothing happened for the quiet time, so what is missing is gone.
+pub(super) struct ScanMode {
+    /// Nothing happened for the quiet time, so a missing file is gone.
     pub(super) quiet: bool,
-    /// Read every file, whatever its metadata say.
+    /// Every file is read, even if its metadata are the same.
     pub(super) thorough: bool,
 }
 
-/// What to do after a look.
+/// The consequences of a scan.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
-    /// Files to read, and to serve as they are then.
+pub(super) struct ScanPlan {
+    /// Files to read.
     pub(super) read: BTreeMap<FilePath, SeenFile>,
-    /// Files to forget, and to remove from the bus if served.
+    /// Files to forget, and to remove from the bus if they are served.
     pub(super) remove: BTreeSet<FilePath>,
-    /// Files that were missing, to be looked at again.
-    pub(super) doubt: BTreeSet<FilePath>,
+    /// Files that were missing and must be looked at again.
+    pub(super) recheck: BTreeSet<FilePath>,
 }
 
 /// The known files.
 #[derive(Debug, Default)]
 pub(super) struct FileIndex {
     files: BTreeMap<FilePath, KnownFile>,
-    doubted: BTreeSet<FilePath>,
+    /// Files that the last scan of them missed.
+    missing: BTreeSet<FilePath>,
+    /// Number of served files.
     served: usize,
 }
 
 impl FileIndex {
-    /// Decides what follows from a look, and keeps the doubts it leaves.
-    pub(super) fn plan(&mut self, survey: &Survey, trust: Trust) -> Plan {
-        let mut plan = Plan::default();
-        for (path, seen) in &survey.files {
-            if trust.thorough || self.files.get(path).is_none_or(|known| is_other(known, seen)) {
+    /// Decides about the files in a scan, and remembers those that it missed.
+    pub(super) fn plan(&mut self, scan: &FolderScan, mode: ScanMode) -> ScanPlan {
+        let mut plan = ScanPlan::default();
+        for (path, seen) in &scan.files {
+            if mode.thorough || !self.is_current(path, seen) {
                 plan.read.insert(path.clone(), seen.clone());
             }
         }
-        for path in self.in_scope(&survey.scope) {
-            let unseen = || survey.unseen.iter().any(|folder| folder.covers(path));
-            if survey.files.contains_key(path) {
+        for path in self.paths_in(&scan.scope) {
+            if scan.files.contains_key(path) {
                 continue;
             }
-            if survey.skipped.contains_key(path) {
+            if scan.skipped.contains_key(path) {
                 plan.remove.insert(path.clone());
-            } else if unseen() {
+            } else if scan.unreadable.iter().any(|folder| folder.covers(path)) {
                 continue;
-            } else if trust.quiet || self.doubted.contains(path) {
+            } else if mode.quiet || self.missing.contains(path) {
                 plan.remove.insert(path.clone());
             } else {
-                plan.doubt.insert(path.clone());
+                plan.recheck.insert(path.clone());
             }
         }
-        self.doubted.retain(|path| !survey.scope.covers(path));
-        self.doubted.extend(plan.doubt.iter().cloned());
+        self.missing.retain(|path| !scan.scope.covers(path));
+        self.missing.extend(plan.recheck.iter().cloned());
         plan
     }
 
-    fn in_scope<'a>(&'a self, scope: &'a Scope) -> Box<dyn Iterator<Item = &'a FilePath> + 'a> {
-        match scope {
-            Scope::All => Box::new(self.files.keys()),
-            Scope::Below(paths) => Box::new(paths.iter().flat_map(|path| self.below(path))),
+    /// Returns true if the file as seen is surely the one that was read.
+    fn is_current(&self, path: &FilePath, seen: &SeenFile) -> bool {
+        match self.files.get(path) {
+            Some(known) => known.settled && known.identity == seen.identity && known.target == seen.target,
+            None => false,
         }
     }
 
-    /// The known files at and below `path`.
-    fn below<'a>(&'a self, path: &FilePath) -> impl Iterator<Item = &'a FilePath> + use<'a> {
-        let exact = self.files.get_key_value(path).map(|(path, _)| path);
-        // Texts that start with `path/` stand together: `0` follows `/`.
-        let (from, to) = (format!("{}/", path.as_str()), format!("{}0", path.as_str()));
-        let below = self
-            .files
-            .range::<str, _>((Included(from.as_str()), Excluded(to.as_str())));
-        exact.into_iter().chain(below.map(|(path, _)| path))
+    fn paths_in(&self, scope: &ScanScope) -> Vec<&FilePath> {
+        match scope {
+            ScanScope::All => self.files.keys().collect(),
+            ScanScope::Below(paths) => paths.iter().flat_map(|path| self.paths_below(path)).collect(),
+        }
     }
 
-    /// The known links to the files at and below one of `paths`.
+    /// Returns the known files at and below `path`.
+    fn paths_below(&self, path: &FilePath) -> Vec<&FilePath> {
+        let mut found = Vec::new();
+        if let Some((exact, _)) = self.files.get_key_value(path) {
+            found.push(exact);
+        }
+        // Texts that start with `path/` stand together in the order of the map: `0` is the successor of `/`.
+        let from = format!("{}/", path.as_str());
+        let to = format!("{}0", path.as_str());
+        let range = (Included(from.as_str()), Excluded(to.as_str()));
+        found.extend(self.files.range::<str, _>(range).map(|(path, _)| path));
+        found
+    }
+
+    /// Returns the known links to files at and below any of `paths`.
     pub(super) fn links_to(&self, paths: &BTreeSet<FilePath>) -> Vec<FilePath> {
-        let links = self.files.iter().filter(|(_, known)| {
-            let target = known.target.as_ref();
-            target.is_some_and(|target| paths.iter().any(|path| path.covers(target)))
-        });
-        links.map(|(path, _)| path.clone()).collect()
+        let mut links = Vec::new();
+        for (path, known) in &self.files {
+            if let Some(target) = &known.target
+                && paths.iter().any(|path| path.covers(target))
+            {
+                links.push(path.clone());
+            }
+        }
+        links
     }
 
-    /// What is known of a file.
+    /// Returns a known file.
     pub(super) fn get(&self, path: &FilePath) -> Option<&KnownFile> {
         self.files.get(path)
     }
 
-    /// Keeps what was read of a file.
+    /// Returns true if a file is registered.
+    pub(super) fn is_served(&self, path: &FilePath) -> bool {
+        match self.files.get(path) {
+            Some(known) => known.served,
+            None => false,
+        }
+    }
+
+    /// Adds or replaces a known file.
     pub(super) fn keep(&mut self, path: FilePath, known: KnownFile) {
+        self.served -= usize::from(self.is_served(&path));
         self.served += usize::from(known.served);
-        let before = self.files.insert(path, known);
-        self.served -= usize::from(before.is_some_and(|known| known.served));
+        self.files.insert(path, known);
     }
 
-    /// Forgets a file; answers whether it was served.
+    /// Forgets a file. Returns true if it was served.
     pub(super) fn forget(&mut self, path: &FilePath) -> bool {
-        self.doubted.remove(path);
-        let served = self.files.remove(path).is_some_and(|known| known.served);
-        self.served -= usize::from(served);
-        served
+        let was_served = self.is_served(path);
+        self.served -= usize::from(was_served);
+        self.missing.remove(path);
+        self.files.remove(path);
+        was_served
     }
 
-    /// Doubts a file that vanished while it was read.
-    pub(super) fn doubt(&mut self, path: FilePath) {
-        self.doubted.insert(path);
+    /// Notes that a known file vanished before it could be read. Returns false if the file is not known.
+    pub(super) fn miss(&mut self, path: &FilePath) -> bool {
+        let is_known = self.files.contains_key(path);
+        if is_known {
+            self.missing.insert(path.clone());
+        }
+        is_known
     }
 
-    /// The known files.
+    /// Returns the paths of the known files.
     pub(super) fn paths(&self) -> impl Iterator<Item = &FilePath> {
         self.files.keys()
     }
 
-    /// KnownFile files.
+    /// Returns the number of known files.
     pub(super) fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Served files.
+    /// Returns the number of served files.
     pub(super) fn served(&self) -> usize {
         self.served
     }
-}
-
-fn is_other(known: &KnownFile, seen: &SeenFile) -> bool {
-    !known.settled || known.identity != seen.identity || known.target != seen.target
 }
 
 #[cfg(test)]
@@ -201,11 +242,11 @@ mod tests {
     use proptest::collection::{btree_map, btree_set, vec};
     use proptest::prelude::*;
 
-    const QUIET: Trust = Trust {
+    const QUIET: ScanMode = ScanMode {
         quiet: true,
         thorough: false,
     };
-    const HASTY: Trust = Trust {
+    const HASTY: ScanMode = ScanMode {
         quiet: false,
         thorough: false,
     };
@@ -245,20 +286,18 @@ mod tests {
         file_index
     }
 
-    fn survey(scope: Scope, files: &[(&str, u64)]) -> Survey {
-        Survey {
-            scope,
+    fn scan(scope: ScanScope, files: &[(&str, u64)]) -> FolderScan {
+        FolderScan {
             files: files
                 .iter()
                 .map(|(name, state)| (path(name), seen(*state)))
                 .collect(),
-            skipped: BTreeMap::new(),
-            unseen: Vec::new(),
+            ..FolderScan::new(scope)
         }
     }
 
-    fn below(paths: &[&str]) -> Scope {
-        Scope::Below(paths.iter().map(|text| path(text)).collect())
+    fn below(paths: &[&str]) -> ScanScope {
+        ScanScope::Below(paths.iter().map(|text| path(text)).collect())
     }
 
     fn names(paths: &BTreeSet<FilePath>) -> Vec<&str> {
@@ -266,66 +305,66 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_is_new_or_another_and_nothing_else() {
+    fn scan_reads_new_and_changed_files_only() {
         let mut file_index = file_index(&[("same", 1), ("other", 1)]);
-        let survey = survey(Scope::All, &[("same", 1), ("other", 2), ("new", 1)]);
-        let plan = file_index.plan(&survey, QUIET);
+        let scan = scan(ScanScope::All, &[("same", 1), ("other", 2), ("new", 1)]);
+        let plan = file_index.plan(&scan, QUIET);
         let read: BTreeSet<_> = plan.read.into_keys().collect();
         assert_eq!(names(&read), ["new", "other"]);
         assert!(plan.remove.is_empty());
     }
 
     #[test]
-    fn a_fresh_state_is_read_again_and_a_thorough_look_reads_all() {
+    fn unsettled_file_is_read_again() {
         let mut file_index = file_index(&[("a", 1)]);
-        let survey = survey(Scope::All, &[("a", 1)]);
-        let thorough = Trust {
+        let scan = scan(ScanScope::All, &[("a", 1)]);
+        let thorough = ScanMode {
             thorough: true,
             ..HASTY
         };
-        assert_eq!(file_index.plan(&survey, thorough).read.len(), 1);
-        assert_eq!(file_index.plan(&survey, HASTY).read.len(), 0);
+        assert_eq!(file_index.plan(&scan, thorough).read.len(), 1);
+        assert_eq!(file_index.plan(&scan, HASTY).read.len(), 0);
         let unsettled = KnownFile {
             settled: false,
             ..known(1)
         };
         file_index.keep(path("a"), unsettled);
-        assert_eq!(file_index.plan(&survey, HASTY).read.len(), 1);
+        assert_eq!(file_index.plan(&scan, HASTY).read.len(), 1);
     }
 
     #[test]
-    fn what_is_missing_is_doubted_once_before_it_is_gone() {
+    fn missing_file_is_removed_after_two_scans() {
         let mut file_index = file_index(&[("a", 1)]);
-        let gone = survey(Scope::All, &[]);
+        let gone = scan(ScanScope::All, &[]);
         let plan = file_index.plan(&gone, HASTY);
-        assert_eq!((names(&plan.doubt), names(&plan.remove)), (vec!["a"], vec![]));
-        let plan = file_index.plan(&survey(Scope::All, &[("a", 1)]), HASTY);
-        assert_eq!(plan, Plan::default());
+        assert_eq!((names(&plan.recheck), names(&plan.remove)), (vec!["a"], vec![]));
+        let plan = file_index.plan(&scan(ScanScope::All, &[("a", 1)]), HASTY);
+        assert_eq!(plan, ScanPlan::default());
         let plan = file_index.plan(&gone, HASTY);
-        assert_eq!(names(&plan.doubt), ["a"], "the doubt ended when it was seen");
+        assert_eq!(names(&plan.recheck), ["a"], "it was seen in between");
         let plan = file_index.plan(&gone, HASTY);
         assert_eq!(names(&plan.remove), ["a"]);
     }
 
     #[test]
-    fn a_folder_that_goes_takes_what_is_below_and_no_namesake() {
+    fn removed_folder_removes_files_below_only() {
         let mut file_index = file_index(&[("a/x", 1), ("a/y/z", 1), ("a", 1), ("ab", 1), ("a-b", 1)]);
-        let plan = file_index.plan(&survey(below(&["a"]), &[]), QUIET);
+        let plan = file_index.plan(&scan(below(&["a"]), &[]), QUIET);
         assert_eq!(names(&plan.remove), ["a", "a/x", "a/y/z"]);
     }
 
     #[test]
-    fn what_cannot_be_seen_stays_and_what_is_skipped_goes() {
+    fn unreadable_file_stays_and_skipped_file_goes() {
         let mut file_index = file_index(&[("a/x", 1), ("b", 1)]);
-        let mut look = survey(Scope::All, &[]);
-        look.unseen.push(path("a"));
-        look.skipped.insert(path("b"), SkipReason::TooLarge);
-        let plan = file_index.plan(&look, HASTY);
-        assert_eq!((names(&plan.remove), plan.doubt.len()), (vec!["b"], 0));
+        let mut folder = scan(ScanScope::All, &[]);
+        folder.unreadable.push(path("a"));
+        folder.skipped.insert(path("b"), SkipReason::TooLarge);
+        let plan = file_index.plan(&folder, HASTY);
+        assert_eq!((names(&plan.remove), plan.recheck.len()), (vec!["b"], 0));
     }
 
     #[test]
-    fn a_link_is_found_by_what_it_links_to() {
+    fn link_is_found_by_its_target() {
         let mut file_index = file_index(&[("a", 1)]);
         let link = KnownFile {
             target: Some(path("d/real")),
@@ -348,23 +387,23 @@ mod tests {
     }
 
     proptest! {
-        /// Carrying out the plan leaves exactly what was seen in scope, and everything else as it was.
+        /// Carrying out the plan leaves exactly the files seen in scope, and all others as they were.
         #[test]
-        fn carrying_out_the_plan_makes_known_what_was_seen(
+        fn plan_makes_the_seen_files_known(
             before in any_files(),
             now in any_files(),
             dirty in btree_set(any_path(), 0..4),
             all in any::<bool>(),
         ) {
-            let scope = if all { Scope::All } else { Scope::Below(dirty) };
+            let scope = if all { ScanScope::All } else { ScanScope::Below(dirty) };
             let mut file_index = FileIndex::default();
             for (path, state) in &before {
                 file_index.keep(path.clone(), known(*state));
             }
             let files: BTreeMap<_, _> =
                 now.iter().filter(|(path, _)| scope.covers(path)).map(|(path, state)| (path.clone(), seen(*state))).collect();
-            let survey = Survey { scope: scope.clone(), files, skipped: BTreeMap::new(), unseen: Vec::new() };
-            let plan = file_index.plan(&survey, QUIET);
+            let scan = FolderScan { files, ..FolderScan::new(scope.clone()) };
+            let plan = file_index.plan(&scan, QUIET);
             for (path, seen) in &plan.read {
                 prop_assert!(before.get(path) != Some(&seen.identity.len), "{path:?} was read in vain");
                 file_index.keep(path.clone(), known(seen.identity.len));

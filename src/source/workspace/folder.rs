@@ -1,124 +1,117 @@
-//! The served folder on disk: looked over by metadata alone.
+//! The served folder on disk, scanned by metadata alone.
 //!
-//! Owns: the walk, and the rules which entries are files to serve. Never opens a file (`reading` does) and never
-//! follows a link to a folder, so it cannot loop. Runs on blocking threads; the task asks, the file_index decides.
+//! A scan opens no file and follows no link to a folder, so it always ends and never leaves the folder. It runs on
+//! blocking threads.
 
-use super::file_index::{FileIndex, Scope, SeenFile, Survey};
-use super::path::{FilePath, is_hidden};
+use super::file_index::{FileIndex, FolderScan, ScanScope, SeenFile};
+use super::file_path::{FilePath, is_hidden};
 use super::skip::SkipReason;
-use crate::source::file_identity::FileIdentity;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, FileType, Metadata};
+use crate::source::file::{FileIdentity, is_absent};
+use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where the folder is and what of it is served.
+/// A folder of files, and the rules for serving them.
 #[derive(Debug, Clone)]
 pub(super) struct Folder {
     /// `DIR`, absolute.
     pub(super) base: PathBuf,
-    /// `DIR/resources`.
+    /// The folder within `DIR`, such as `DIR/resources`.
     pub(super) root: PathBuf,
-    /// Whether hidden names are served.
+    /// Serves hidden names too.
     pub(super) hidden: bool,
-    /// Whether the folders in it are passed over.
+    /// Ignores the folders in it.
     pub(super) flat: bool,
     /// Largest file in bytes.
     pub(super) file_bytes_max: u64,
-    /// Files in all.
+    /// Most files.
     pub(super) files_max: usize,
-    /// Whether the source was stopped.
+    /// Set when the source stops, which ends a scan early.
     pub(super) cancelled: Arc<AtomicBool>,
 }
 
-/// Where the folder really is.
+/// The location of a folder on disk.
 #[derive(Debug)]
-pub(super) enum Place {
-    /// Here, free of links.
-    Here(PathBuf),
-    /// Nowhere yet.
+pub(super) enum Location {
+    /// Its path without links.
+    Found(PathBuf),
+    /// It does not exist.
     Absent,
     /// It is a link to somewhere outside `DIR`.
     Outside,
     /// It could not be looked at.
-    Unseen,
-}
-
-/// A look, and what did not become part of it.
-pub(super) struct Look {
-    /// What was seen.
-    pub(super) survey: Survey,
-    /// Names that are not UTF-8, below the folder.
-    pub(super) not_utf8: Vec<PathBuf>,
-    /// Files beyond `files_max`, and the first of them.
-    pub(super) beyond: Option<(usize, FilePath)>,
+    Unreadable,
 }
 
 impl Folder {
     /// Finds the folder.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn locate(&self) -> Location {
         match (fs::canonicalize(&self.root), fs::canonicalize(&self.base)) {
-            (Ok(root), Ok(base)) if root.starts_with(&base) => Place::Here(root),
-            (Ok(_), Ok(_)) => Place::Outside,
-            (Err(error), _) | (_, Err(error)) if is_absent(&error) => Place::Absent,
-            _ => Place::Unseen,
+            (Ok(root), Ok(base)) if root.starts_with(&base) => Location::Found(root),
+            (Ok(_), Ok(_)) => Location::Outside,
+            (Err(error), _) | (_, Err(error)) if is_absent(&error) => Location::Absent,
+            _ => Location::Unreadable,
         }
     }
 
-    /// Looks at what is in scope.
-    pub(super) fn look(&self, scope: Scope, file_index: &FileIndex) -> Look {
+    /// Scans the part in scope.
+    pub(super) fn scan(&self, scope: ScanScope, file_index: &FileIndex) -> FolderScan {
         let mut walk = Walk {
             folder: self,
             file_index,
             real_root: PathBuf::new(),
             room: self.files_max.saturating_sub(file_index.len()),
-            look: Look {
-                survey: Survey {
-                    scope: scope.clone(),
-                    files: BTreeMap::new(),
-                    skipped: BTreeMap::new(),
-                    unseen: Vec::new(),
-                },
-                not_utf8: Vec::new(),
-                beyond: None,
-            },
+            scan: FolderScan::new(scope.clone()),
         };
-        match self.place() {
-            Place::Here(root) => {
+        match self.locate() {
+            Location::Found(root) => {
                 walk.real_root = root;
                 walk.start(scope);
             }
-            Place::Absent => {}
-            Place::Outside => walk.skip(FilePath::root(), SkipReason::LeavesFolder),
-            Place::Unseen => walk.look.survey.unseen.push(FilePath::root()),
+            Location::Absent => {}
+            Location::Outside => walk.skip(FilePath::root(), SkipReason::LeavesFolder),
+            Location::Unreadable => walk.scan.unreadable.push(FilePath::root()),
         }
-        walk.look
+        walk.scan
+    }
+
+    /// Returns the folder `resources` of `base`, with small limits.
+    #[cfg(test)]
+    pub(super) fn for_test(base: &Path) -> Folder {
+        Folder {
+            base: base.to_owned(),
+            root: base.join("resources"),
+            hidden: false,
+            flat: false,
+            file_bytes_max: 8,
+            files_max: 2,
+            cancelled: Arc::default(),
+        }
     }
 }
 
-/// Whether the error says that there is nothing.
-pub(super) fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
+/// A scan in progress.
 struct Walk<'a> {
     folder: &'a Folder,
     file_index: &'a FileIndex,
+    /// The path of the folder without links.
     real_root: PathBuf,
+    /// Number of further files that may be served.
     room: usize,
-    look: Look,
+    scan: FolderScan,
 }
 
 impl Walk<'_> {
-    fn start(&mut self, scope: Scope) {
+    fn start(&mut self, scope: ScanScope) {
         let paths = match scope {
-            Scope::All => BTreeSet::from([FilePath::root()]),
-            Scope::Below(paths) => paths,
+            ScanScope::All => BTreeSet::from([FilePath::root()]),
+            ScanScope::Below(paths) => paths,
         };
         for path in paths {
-            // A link on the way would lead past the rule that only links to files are followed.
+            // A path through a link to a folder is not served, even if an event names it.
             let parent = path.parent().unwrap_or(FilePath::root());
             match fs::canonicalize(parent.at(&self.folder.root)) {
                 Ok(real) if real == parent.at(&self.real_root) => self.visit(path),
@@ -128,15 +121,16 @@ impl Walk<'_> {
         }
     }
 
-    /// Looks at an entry and all that is below it.
+    /// Visits an entry and everything below it.
     fn visit(&mut self, path: FilePath) {
         let mut waiting = vec![path];
         while let Some(path) = waiting.pop() {
             if self.folder.cancelled.load(Ordering::Relaxed) {
-                self.look.survey.unseen.push(FilePath::root());
+                // An incomplete scan must not look as if the rest were gone.
+                self.scan.unreadable.push(FilePath::root());
                 return;
             }
-            // The folder itself may be a link within `DIR`; `place` has judged it.
+            // The folder itself may be a link within `DIR`, as `locate` has checked.
             let metadata = if path.is_root() {
                 fs::metadata(&self.folder.root)
             } else {
@@ -144,14 +138,15 @@ impl Walk<'_> {
             };
             match metadata {
                 Ok(metadata) if metadata.is_dir() && self.folder.flat && !path.is_root() => {}
-                Ok(metadata) if metadata.is_dir() => self.list(path, &mut waiting),
-                Ok(metadata) => self.entry(path, &metadata),
+                Ok(metadata) if metadata.is_dir() => self.visit_folder(path, &mut waiting),
+                Ok(metadata) if metadata.is_symlink() => self.visit_link(path),
+                Ok(metadata) => self.visit_file(path, &metadata, None),
                 Err(error) => self.fail(path, &error),
             }
         }
     }
 
-    fn list(&mut self, folder: FilePath, waiting: &mut Vec<FilePath>) {
+    fn visit_folder(&mut self, folder: FilePath, waiting: &mut Vec<FilePath>) {
         let entries = match fs::read_dir(folder.at(&self.folder.root)) {
             Ok(entries) => entries,
             Err(error) => return self.fail(folder, &error),
@@ -165,22 +160,15 @@ impl Walk<'_> {
             match name.to_str() {
                 Some(name) if !self.folder.hidden && is_hidden(name) => {}
                 Some(name) => waiting.push(folder.join(name)),
-                None => self.look.not_utf8.push(Path::new(folder.as_str()).join(name)),
+                None => self.scan.not_utf8.push(Path::new(folder.as_str()).join(name)),
             }
         }
-        // Taken from the end, so in the order of names: which files are beyond the limit must not change by itself.
+        // In the order of names (the last one is visited first), so that every scan finds the same files beyond the
+        // limit.
         waiting[first..].sort_unstable_by(|a, b| b.cmp(a));
     }
 
-    fn entry(&mut self, path: FilePath, metadata: &Metadata) {
-        if metadata.is_symlink() {
-            self.link(path);
-        } else {
-            self.file(path, metadata, None);
-        }
-    }
-
-    fn link(&mut self, path: FilePath) {
+    fn visit_link(&mut self, path: FilePath) {
         let real = match fs::canonicalize(path.at(&self.folder.root)) {
             Ok(real) => real,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return self.fail(path, &error),
@@ -191,43 +179,42 @@ impl Walk<'_> {
         };
         match fs::metadata(&real) {
             Ok(metadata) if metadata.is_dir() => self.skip(path, SkipReason::FolderLink),
-            Ok(metadata) => self.file(path, &metadata, Some(target)),
+            Ok(metadata) => self.visit_file(path, &metadata, Some(target)),
             Err(error) => self.fail(path, &error),
         }
     }
 
-    fn file(&mut self, path: FilePath, metadata: &Metadata, target: Option<FilePath>) {
-        let kind: FileType = metadata.file_type();
-        if !kind.is_file() {
+    fn visit_file(&mut self, path: FilePath, metadata: &Metadata, target: Option<FilePath>) {
+        if !metadata.is_file() {
             return self.skip(path, SkipReason::NotAFile);
         }
         if metadata.len() > self.folder.file_bytes_max {
             return self.skip(path, SkipReason::TooLarge);
         }
-        if self.file_index.get(&path).is_none() && !self.look.survey.files.contains_key(&path) {
+        if self.file_index.get(&path).is_none() && !self.scan.files.contains_key(&path) {
             if self.room == 0 {
-                let (count, _) = self.look.beyond.get_or_insert((0, path));
+                let (count, _) = self.scan.over_limit.get_or_insert((0, path));
                 *count += 1;
                 return;
             }
             self.room -= 1;
         }
         let identity = FileIdentity::of(metadata);
-        self.look.survey.files.insert(path, SeenFile { identity, target });
+        self.scan.files.insert(path, SeenFile { identity, target });
     }
 
     fn skip(&mut self, path: FilePath, reason: SkipReason) {
-        self.look.survey.skipped.insert(path, reason);
+        self.scan.skipped.insert(path, reason);
     }
 
     fn fail(&mut self, path: FilePath, error: &io::Error) {
         match error.kind() {
-            // What may not be read may not be served either; what is below is then missing.
+            // A file that may not be read may not be served either, nor anything below a folder.
             ErrorKind::PermissionDenied => self.skip(path, SkipReason::NoPermission),
             _ if is_absent(error) => {}
             _ => {
                 tracing::debug!(path = path.as_str(), %error, "could not look at a file");
-                self.look.survey.unseen.push(path);
+                self.scan.unreadable.push(path);
             }
         }
     }
@@ -237,75 +224,66 @@ impl Walk<'_> {
 mod tests {
     use super::*;
 
-    fn folder(base: &Path) -> Folder {
-        Folder {
-            base: base.to_owned(),
-            root: base.join("resources"),
-            hidden: false,
-            flat: false,
-            file_bytes_max: 8,
-            files_max: 2,
-            cancelled: Arc::new(AtomicBool::new(false)),
-        }
-    }
-
     fn path(text: &str) -> FilePath {
         text.split('/')
             .fold(FilePath::root(), |path, name| path.join(name))
     }
 
-    fn seen(look: &Look) -> Vec<&str> {
-        look.survey.files.keys().map(FilePath::as_str).collect()
+    fn seen(scan: &FolderScan) -> Vec<&str> {
+        scan.files.keys().map(FilePath::as_str).collect()
+    }
+
+    /// Creates empty files in the folder.
+    fn create(folder: &Folder, names: &[&str]) {
+        for name in names {
+            let path = folder.root.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
     }
 
     #[cfg(unix)]
     #[test]
-    fn a_marked_path_through_a_link_is_not_looked_at() {
+    fn path_through_a_link_is_not_scanned() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = folder(dir.path());
-        fs::create_dir_all(folder.root.join("real")).unwrap();
-        fs::write(folder.root.join("real/a"), "").unwrap();
+        let folder = Folder::for_test(dir.path());
+        create(&folder, &["real/a"]);
         std::os::unix::fs::symlink("real", folder.root.join("link")).unwrap();
-        let scope = |text| Scope::Below(BTreeSet::from([path(text)]));
-        let look = |text| folder.look(scope(text), &FileIndex::default());
-        assert_eq!(seen(&look("real/a")), ["real/a"]);
-        assert!(seen(&look("link/a")).is_empty());
-    }
-
-    #[test]
-    fn which_files_are_beyond_the_limit_follows_from_their_names() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = folder(dir.path());
-        fs::create_dir_all(folder.root.join("a")).unwrap();
-        for name in ["d", "a/y", "b", "a/x", "c"] {
-            fs::write(folder.root.join(name), "").unwrap();
+        for (name, found) in [("real/a", 1), ("link/a", 0)] {
+            let scope = ScanScope::Below(BTreeSet::from([path(name)]));
+            let scan = folder.scan(scope, &FileIndex::default());
+            assert_eq!(scan.files.len(), found, "{name}");
         }
-        let look = folder.look(Scope::All, &FileIndex::default());
-        assert_eq!(seen(&look), ["a/x", "a/y"]);
-        assert_eq!(look.beyond, Some((3, path("b"))));
     }
 
     #[test]
-    fn a_flat_folder_is_its_files_alone() {
+    fn files_over_the_limit_are_the_last_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::for_test(dir.path());
+        create(&folder, &["d", "a/y", "b", "a/x", "c"]);
+        let scan = folder.scan(ScanScope::All, &FileIndex::default());
+        assert_eq!(seen(&scan), ["a/x", "a/y"]);
+        assert_eq!(scan.over_limit, Some((3, path("b"))));
+    }
+
+    #[test]
+    fn flat_folder_has_only_its_own_files() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder {
             flat: true,
-            ..folder(dir.path())
+            ..Folder::for_test(dir.path())
         };
-        fs::create_dir_all(folder.root.join("a/b")).unwrap();
-        for name in ["a/b/c", "a/d", "e"] {
-            fs::write(folder.root.join(name), "").unwrap();
-        }
-        assert_eq!(seen(&folder.look(Scope::All, &FileIndex::default())), ["e"]);
+        create(&folder, &["a/b/c", "a/d", "e"]);
+        assert_eq!(seen(&folder.scan(ScanScope::All, &FileIndex::default())), ["e"]);
     }
 
     #[test]
-    fn a_cancelled_look_knows_nothing_rather_than_that_nothing_is_there() {
+    fn cancelled_scan_leaves_the_state_unknown() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = folder(dir.path());
+        let folder = Folder::for_test(dir.path());
         fs::create_dir_all(&folder.root).unwrap();
         folder.cancelled.store(true, Ordering::Relaxed);
-        let look = folder.look(Scope::All, &FileIndex::default());
-        assert_eq!(look.survey.unseen, [FilePath::root()]);
+        let scan = folder.scan(ScanScope::All, &FileIndex::default());
+        assert_eq!(scan.unreadable, [FilePath::root()]);
     }
 }

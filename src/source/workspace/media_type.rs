@@ -1,7 +1,4 @@
-//! Which media type a file gets, and whether its body is text.
-//!
-//! Owns: the choice, made of the file's name and, where that says nothing, of its bytes. Never touches the file
-//! system. The reader asks; clients see the answer beside every body.
+//! The media type of a file, and whether its body is text.
 
 use bytes::Bytes;
 use tidings_actors::Body;
@@ -66,34 +63,40 @@ const TEXTUAL: &[&str] = &[
 const PLAIN: &str = "text/plain";
 const BINARY: &str = "application/octet-stream";
 
-/// The media type and body of a file of that name with these bytes. A body is text only when it is UTF-8.
+/// Returns the media type and the body of a file. The name decides; where it gives no type, the bytes do.
+///
+/// A body is text only if it is UTF-8.
 pub(super) fn describe(name: &str, bytes: Vec<u8>) -> (&'static str, Body) {
     let known = by_name(name);
-    let text = match known {
+    let is_text = match known {
         Some(media_type) => is_textual(media_type),
+        // Text has no zero bytes, and nearly every binary format does.
         None => !bytes.contains(&0),
     };
-    if !text {
+    if !is_text {
         return (known.unwrap_or(BINARY), Body::blob(bytes));
     }
     match String::from_utf8(bytes) {
         Ok(text) => (known.unwrap_or(PLAIN), Body::text(text)),
-        Err(other) => (
-            known.unwrap_or(BINARY),
-            Body::Blob(Bytes::from(other.into_bytes())),
-        ),
+        Err(other) => {
+            let bytes = Bytes::from(other.into_bytes());
+            (known.unwrap_or(BINARY), Body::Blob(bytes))
+        }
     }
 }
 
-/// The media type that the name tells.
+/// Returns the media type of the extension.
 fn by_name(name: &str) -> Option<&'static str> {
     let (_, extension) = name.rsplit_once('.')?;
     let extension = extension.to_ascii_lowercase();
-    let own = BY_EXTENSION.iter().find(|(known, _)| *known == extension);
-    let general = || mime_guess::from_ext(&extension).first_raw();
-    // The general table has this one for what it does not know either.
-    own.map(|(_, media_type)| *media_type)
-        .or_else(general)
+    for (known, media_type) in BY_EXTENSION {
+        if *known == extension {
+            return Some(media_type);
+        }
+    }
+    // The general table has `application/octet-stream` for extensions without a type.
+    mime_guess::from_ext(&extension)
+        .first_raw()
         .filter(|media_type| *media_type != BINARY)
 }
 
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_the_type() {
+    fn name_gives_the_media_type() {
         for (name, media_type) in [
             ("a.md", "text/markdown"),
             ("A.MD", "text/markdown"),
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_tell_where_the_name_does_not() {
+    fn bytes_decide_where_the_name_does_not() {
         assert_eq!(of("LICENSE", "é".as_bytes()), ("text/plain", true));
         assert_eq!(of("a.unheard", b""), ("text/plain", true));
         assert_eq!(of("a.bin", b"text after all"), ("text/plain", true));
@@ -148,12 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn text_in_another_encoding_keeps_its_type_and_is_a_blob() {
+    fn text_in_another_encoding_is_a_blob() {
         assert_eq!(of("a.txt", b"caf\xe9"), ("text/plain", false));
     }
 
     #[test]
-    fn the_table_is_sorted_and_textual() {
+    fn table_is_sorted_and_textual() {
         assert!(BY_EXTENSION.is_sorted() && TEXTUAL.is_sorted());
         for (extension, media_type) in BY_EXTENSION {
             assert!(is_textual(media_type), "{extension}");
@@ -162,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_byte_is_lost_and_text_is_utf8(name in "[a-z]{1,4}(\\.(md|png|json|zz|ts))?", bytes in vec(any::<u8>(), 0..40)) {
+        fn body_keeps_every_byte(name in "[a-z]{1,4}(\\.(md|png|json|zz|ts))?", bytes in vec(any::<u8>(), 0..40)) {
             let (media_type, body) = describe(&name, bytes.clone());
             prop_assert_eq!(body.as_bytes(), &bytes);
             if body.as_text().is_some() {

@@ -1,66 +1,68 @@
-//! What is wrong with prompts, tools and `register` now, and who has been told.
+//! The open problems with prompts, tools and `register`, and their log lines.
 //!
-//! Owns: the open problems, by what they are about, and the log lines: one when a problem begins, one when it ends,
-//! however often it is found in between. Filled by the task after every look; read by its statistics.
+//! A problem is logged once when it begins and once when it ends, however often it is found in between.
 
 use crate::metrics::{self, Source};
 use std::collections::BTreeMap;
 
-/// Problems by what they are about: `tools/count.json`, `register`.
-pub(super) type Found = BTreeMap<String, String>;
+/// Problems by their subject, such as `tools/count.json` or `register`.
+pub(super) type ProblemMap = BTreeMap<String, String>;
 
-/// Who finds problems; each finder tells all of its own at a time.
+/// The origins of problems. Each one reports all of its problems at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Finder {
-    /// The look at `prompts` and `tools`.
-    DefinitionFolders,
+pub(super) enum ProblemOrigin {
+    /// The scan of `prompts` and `tools`.
+    Definitions,
     /// The run of `register`.
     Register,
-    /// The publishing of tools.
+    /// The registration of tools.
     Tools,
-    /// The publishing of prompts.
+    /// The registration of prompts.
     Prompts,
-    /// The publishing of what `register` printed.
+    /// The registration of the resources of `register`.
     Resources,
 }
 
 /// The open problems.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
-    open: BTreeMap<Finder, Found>,
+    open: BTreeMap<ProblemOrigin, ProblemMap>,
     reports: u64,
 }
 
 impl Problems {
-    /// These are all the problems that `finder` finds now; those that were not there before are reported.
-    pub(super) fn settle(&mut self, finder: Finder, found: Found) {
-        let before = self.open.remove(&finder).unwrap_or_default();
+    /// Replaces the problems of an origin. New ones and those that ended are logged.
+    pub(super) fn replace(&mut self, origin: ProblemOrigin, found: ProblemMap) {
+        let before = self.open.remove(&origin).unwrap_or_default();
         for (subject, problem) in &found {
-            if !before.contains_key(subject) {
-                self.reports += 1;
-                metrics::source_failed(match finder {
-                    Finder::Register => Source::Register,
-                    _ => Source::Workspace,
-                });
-                tracing::warn!(subject, problem, "problem in the folder");
+            if before.contains_key(subject) {
+                continue;
+            }
+            self.reports += 1;
+            metrics::source_failed(match origin {
+                ProblemOrigin::Register => Source::Register,
+                _ => Source::Workspace,
+            });
+            tracing::warn!(subject, problem, "problem in the folder");
+        }
+        for subject in before.keys() {
+            if !found.contains_key(subject) {
+                tracing::info!(subject, "problem in the folder has ended");
             }
         }
-        for subject in before.keys().filter(|subject| !found.contains_key(*subject)) {
-            tracing::info!(subject, "problem in the folder has ended");
+        self.open.insert(origin, found);
+    }
+
+    /// Returns all open problems.
+    pub(super) fn all(&self) -> ProblemMap {
+        let mut all = ProblemMap::new();
+        for problems in self.open.values() {
+            all.extend(problems.clone());
         }
-        self.open.insert(finder, found);
+        all
     }
 
-    /// All open problems.
-    pub(super) fn all(&self) -> Found {
-        self.open
-            .values()
-            .flatten()
-            .map(|(subject, text)| (subject.clone(), text.clone()))
-            .collect()
-    }
-
-    /// How many were ever reported.
+    /// Returns the number of problems that were ever logged.
     pub(super) fn reports(&self) -> u64 {
         self.reports
     }
@@ -70,7 +72,7 @@ impl Problems {
 mod tests {
     use super::*;
 
-    fn found(texts: &[(&str, &str)]) -> Found {
+    fn found(texts: &[(&str, &str)]) -> ProblemMap {
         texts
             .iter()
             .map(|(subject, text)| ((*subject).to_owned(), (*text).to_owned()))
@@ -78,22 +80,22 @@ mod tests {
     }
 
     #[test]
-    fn reports_once_per_episode_whatever_the_words() {
+    fn problem_is_reported_once_until_it_ends() {
         let mut problems = Problems::default();
-        problems.settle(Finder::DefinitionFolders, found(&[("a", "line 1")]));
-        problems.settle(Finder::DefinitionFolders, found(&[("a", "line 2"), ("b", "")]));
+        problems.replace(ProblemOrigin::Definitions, found(&[("a", "line 1")]));
+        problems.replace(ProblemOrigin::Definitions, found(&[("a", "line 2"), ("b", "")]));
         assert_eq!(problems.reports(), 2);
         assert_eq!(problems.all(), found(&[("a", "line 2"), ("b", "")]));
-        problems.settle(Finder::DefinitionFolders, found(&[]));
-        problems.settle(Finder::DefinitionFolders, found(&[("a", "line 2")]));
+        problems.replace(ProblemOrigin::Definitions, found(&[]));
+        problems.replace(ProblemOrigin::Definitions, found(&[("a", "line 2")]));
         assert_eq!(problems.reports(), 3);
     }
 
     #[test]
-    fn finders_do_not_end_each_others_problems() {
+    fn origin_ends_only_its_own_problems() {
         let mut problems = Problems::default();
-        problems.settle(Finder::DefinitionFolders, found(&[("a", "")]));
-        problems.settle(Finder::Register, found(&[]));
+        problems.replace(ProblemOrigin::Definitions, found(&[("a", "")]));
+        problems.replace(ProblemOrigin::Register, found(&[]));
         assert_eq!(problems.all(), found(&[("a", "")]));
     }
 }

@@ -1,8 +1,7 @@
-//! Running one process under limits, with all that it starts.
+//! Running one process under limits, in a clean environment and a process group of its own.
 //!
-//! Owns: the only place where the source starts a process, its clean environment, and the signal to its group.
-//! However the run ends (exit, time, output, or because nobody waits any more), the whole group is killed. What
-//! leaves the group by itself (`setsid`) is out of reach. The runner and `register` say what to run.
+//! However the run ends (exit, time, output, or a dropped future), the whole group is killed. A process that leaves
+//! the group by itself (`setsid`) is out of reach.
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -11,45 +10,46 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 
 /// Bytes of standard error that are kept: the last ones.
 const STDERR_TAIL: usize = 2 << 10;
-/// Time for what is still in the pipes after the process and its group are gone.
+/// Time to read the rest of the pipes after the process and its group have ended. A process that left the group may
+/// hold them open for longer.
 const REST_TIMEOUT: Duration = Duration::from_millis(500);
-/// Pauses, and how many, while the program is still open for writing.
+/// Pause before another attempt to start a program that is open for writing, and the number of pauses.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 const BUSY_PAUSES_MAX: u32 = 50;
-/// Where programs are found when the service itself has no `PATH`.
+/// The `PATH` of programs if the service itself has none.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// What to run.
+/// A program to run.
 #[derive(Debug, Clone)]
 pub(super) struct Launch {
-    /// An absolute path, or a name to be found on the `PATH`.
+    /// An absolute path, or a name that is found on the `PATH`.
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
-    /// Where it runs: the served folder.
+    /// The served folder, in which it runs.
     pub(super) dir: PathBuf,
-    /// What it reads on standard input.
+    /// The bytes for its standard input.
     pub(super) input: Vec<u8>,
     pub(super) timeout: Duration,
-    /// Bytes it may print on standard output.
+    /// Most bytes that it may print to standard output.
     pub(super) output_bytes_max: u64,
 }
 
-/// A process that ended by itself.
+/// The output of a process that ended by itself.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct ProcessOutput {
     pub(super) status: ExitStatus,
     pub(super) stdout: Vec<u8>,
     /// The end of standard error.
     pub(super) stderr: String,
 }
 
-/// Why there is no answer.
+/// The reason that a process gave no output.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub(super) enum ProcessError {
     /// It could not be started.
     NotStarted(io::Error),
     /// It ran for longer than it may.
@@ -60,93 +60,90 @@ pub(super) enum Broken {
     Failed(io::Error),
 }
 
-/// A process and all that it started; killed when dropped.
-struct Group(Option<Pid>);
+impl From<io::Error> for ProcessError {
+    fn from(error: io::Error) -> ProcessError {
+        ProcessError::Failed(error)
+    }
+}
 
-impl Group {
-    fn of(child: &Child) -> Group {
-        let id = child.id().and_then(|id| i32::try_from(id).ok());
-        Group(id.map(Pid::from_raw))
+/// A process and its descendants, which are killed when it is dropped.
+struct ProcessGroup(Option<Pid>);
+
+impl ProcessGroup {
+    fn of(child: &Child) -> ProcessGroup {
+        match child.id() {
+            Some(id) => ProcessGroup(i32::try_from(id).ok().map(Pid::from_raw)),
+            None => ProcessGroup(None),
+        }
     }
 
     fn kill(&mut self) {
         if let Some(group) = self.0.take()
             && let Err(error) = killpg(group, Signal::SIGKILL)
         {
-            // Usually nobody is left.
+            // This is the usual case: all processes have ended.
             tracing::trace!(%group, %error, "no process group to kill");
         }
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
 impl Launch {
-    /// Runs it to its end. When the future is dropped, the processes are killed.
-    pub(super) async fn run(self) -> Result<Finished, Broken> {
-        let timeout = self.timeout;
-        match tokio::time::timeout(timeout, self.run_unlimited()).await {
+    /// Runs the program to its end. When the future is dropped, its processes are killed.
+    pub(super) async fn run(self) -> Result<ProcessOutput, ProcessError> {
+        match tokio::time::timeout(self.timeout, self.run_unlimited()).await {
             Ok(ended) => ended,
-            Err(_elapsed) => Err(Broken::TimedOut),
+            Err(_elapsed) => Err(ProcessError::TimedOut),
         }
     }
 
-    async fn run_unlimited(self) -> Result<Finished, Broken> {
-        let mut child = self.start().await.map_err(Broken::NotStarted)?;
-        let mut group = Group::of(&child);
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (mut printed, mut tail) = (Vec::new(), Vec::new());
+    async fn run_unlimited(&self) -> Result<ProcessOutput, ProcessError> {
+        let mut child = self.start().await.map_err(ProcessError::NotStarted)?;
+        let mut group = ProcessGroup::of(&child);
+        let mut stdout = Vec::new();
+        let mut stderr = Vec::new();
         let status = {
-            let feeding = async {
-                if let Some(mut stdin) = stdin
-                    && let Err(error) = stdin.write_all(&self.input).await
-                {
-                    // It need not read what it does not want to know.
-                    tracing::trace!(%error, "a process did not read its input");
-                }
-            };
-            let reading = async {
-                let printed = capture(stdout, self.output_bytes_max, &mut printed);
-                let ((), ()) = tokio::try_join!(printed, follow(stderr, &mut tail))?;
-                Ok::<(), Broken>(())
-            };
-            tokio::pin!(feeding, reading);
-            let (mut fed, mut read) = (false, false);
+            let writing = write_input(child.stdin.take(), &self.input);
+            let printing = read_all(child.stdout.take(), self.output_bytes_max, &mut stdout);
+            let failing = read_tail(child.stderr.take(), &mut stderr);
+            let reading = async { tokio::try_join!(printing, failing) };
+            tokio::pin!(writing, reading);
+            let mut is_written = false;
+            let mut is_read = false;
             let status = loop {
                 tokio::select! {
-                    status = child.wait() => break status.map_err(Broken::Failed)?,
-                    result = &mut reading, if !read => { result?; read = true; }
-                    () = &mut feeding, if !fed => fed = true,
+                    status = child.wait() => break status?,
+                    read = &mut reading, if !is_read => { read?; is_read = true; }
+                    () = &mut writing, if !is_written => is_written = true,
                 }
             };
-            // What it left running would keep the pipes open.
+            // Background processes that it started would keep the pipes open.
             group.kill();
-            if !read && let Ok(result) = tokio::time::timeout(REST_TIMEOUT, reading).await {
-                result?;
+            if !is_read && let Ok(read) = tokio::time::timeout(REST_TIMEOUT, reading).await {
+                read?;
             }
             status
         };
-        let stderr = String::from_utf8_lossy(&tail).trim_end().to_owned();
-        Ok(Finished {
+        Ok(ProcessOutput {
             status,
-            stdout: printed,
-            stderr,
+            stdout,
+            stderr: String::from_utf8_lossy(&stderr).trim_end().to_owned(),
         })
     }
 
     async fn start(&self) -> io::Result<Child> {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
         let mut command = Command::new(&self.program);
         command
             .args(&self.arguments)
+            // The environment of the service may hold secrets.
             .env_clear()
-            .env(
-                "PATH",
-                std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into()),
-            )
+            .env("PATH", path)
             .env("LANG", "C.UTF-8")
             .env("TIDINGS_WORKSPACE", &self.dir)
             .current_dir(&self.dir)
@@ -157,59 +154,68 @@ impl Launch {
             .kill_on_drop(true);
         for _ in 0..BUSY_PAUSES_MAX {
             match command.spawn() {
-                // Somebody is writing the program, or was when another process was forked.
+                // The program is being written, or was when another process was forked, which inherited the file.
                 Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }
-                other => return other,
+                started => return started,
             }
         }
         command.spawn()
     }
 }
 
-/// Reads all that is printed, up to `max` bytes.
-async fn capture(pipe: Option<impl AsyncRead + Unpin>, max: u64, out: &mut Vec<u8>) -> Result<(), Broken> {
+async fn write_input(stdin: Option<ChildStdin>, input: &[u8]) {
+    if let Some(mut stdin) = stdin
+        && let Err(error) = stdin.write_all(input).await
+    {
+        // A program need not read its input.
+        tracing::trace!(%error, "a process did not read its input");
+    }
+}
+
+/// Reads everything that is printed into `out`, up to `max` bytes. It has what came so far if the future is dropped.
+async fn read_all(
+    pipe: Option<impl AsyncRead + Unpin>,
+    max: u64,
+    out: &mut Vec<u8>,
+) -> Result<(), ProcessError> {
     let Some(pipe) = pipe else { return Ok(()) };
-    let read = pipe
-        .take(max + 1)
-        .read_to_end(out)
-        .await
-        .map_err(Broken::Failed)?;
+    let read = pipe.take(max + 1).read_to_end(out).await?;
     if read as u64 > max {
-        Err(Broken::TooMuchOutput)
+        Err(ProcessError::TooMuchOutput)
     } else {
         Ok(())
     }
 }
 
-/// Reads all that is printed and keeps the end of it.
-async fn follow(pipe: Option<impl AsyncRead + Unpin>, tail: &mut Vec<u8>) -> Result<(), Broken> {
+/// Reads everything that is printed, and keeps the end of it in `tail`.
+async fn read_tail(pipe: Option<impl AsyncRead + Unpin>, tail: &mut Vec<u8>) -> Result<(), ProcessError> {
     let Some(mut pipe) = pipe else { return Ok(()) };
     let mut piece = [0; 4 << 10];
     loop {
-        match pipe.read(&mut piece).await.map_err(Broken::Failed)? {
+        match pipe.read(&mut piece).await? {
             0 => return Ok(()),
             read => tail.extend_from_slice(&piece[..read]),
         }
-        let beyond = tail.len().saturating_sub(STDERR_TAIL);
-        tail.drain(..beyond);
+        let excess = tail.len().saturating_sub(STDERR_TAIL);
+        tail.drain(..excess);
     }
 }
 
-impl Finished {
-    /// How a process ended that did not succeed, and what it said last.
+impl ProcessOutput {
+    /// Describes the end of a process that did not succeed, with the last lines that it printed.
     pub(super) fn failure(&self) -> String {
         use std::os::unix::process::ExitStatusExt;
-        let how = match (self.status.code(), self.status.signal()) {
+        let end = match (self.status.code(), self.status.signal()) {
             (Some(code), _) => format!("exit code {code}"),
             (None, Some(signal)) => format!("killed by signal {signal}"),
             (None, None) => "no exit code".to_owned(),
         };
         if self.stderr.is_empty() {
-            how
+            end
         } else {
-            format!("{how}: {}", self.stderr)
+            format!("{end}: {}", self.stderr)
         }
     }
 }

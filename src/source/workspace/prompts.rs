@@ -1,32 +1,29 @@
-//! A prompt as it is written: front matter and a body with placeholders, or an entry of `register`.
-//!
-//! Pure. Owns: the only use of the YAML parser, and the way from text to [`PromptSpec`] to [`Prompt`]. Never reads a
-//! file: the definitions and the document hand in what they read.
+//! Prompts as they are written: a Markdown file with front matter, or an entry of the document of `register`.
 
-use super::fields;
-use super::template::Template;
+use super::fields::refuse_unknown;
+use super::template::PromptTemplate;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidings_actors::{CallbackError, Prompt, PromptArgument, PromptMessage, Role};
 
-/// The fields of front matter; an entry of `register` has others besides.
+/// The fields of front matter. An entry of `register` has others besides.
 pub(super) const FIELDS: [&str; 3] = ["title", "description", "arguments"];
 const ARGUMENT_FIELDS: [&str; 3] = ["name", "description", "required"];
 
-/// A prompt to publish.
+/// A prompt to register.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PromptSpec {
     pub(super) name: String,
-    pub(super) head: Head,
-    pub(super) messages: Vec<(Role, Template)>,
+    pub(super) header: PromptHeader,
+    pub(super) messages: Vec<(Role, PromptTemplate)>,
 }
 
-/// What clients see of it in a list.
+/// The part of a prompt that clients see in a list.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub(super) struct Head {
+pub(super) struct PromptHeader {
     title: Option<String>,
     description: Option<String>,
     arguments: Vec<Argument>,
@@ -40,40 +37,42 @@ struct Argument {
     required: bool,
 }
 
-impl Head {
-    /// Reads the fields of the head out of an object that may have others.
-    pub(super) fn read(object: &Map<String, Value>) -> Result<Head, String> {
-        let head: Head = Deserialize::deserialize(Value::Object(object.clone()))
-            .map_err(|error: serde_json::Error| error.to_string())?;
+impl PromptHeader {
+    /// Reads the header out of an object that may have other fields.
+    pub(super) fn read(object: &Map<String, Value>) -> Result<PromptHeader, String> {
+        let header: PromptHeader = match serde_json::from_value(Value::Object(object.clone())) {
+            Ok(header) => header,
+            Err(error) => return Err(error.to_string()),
+        };
         let mut names = BTreeSet::new();
-        for argument in &head.arguments {
-            if argument.name.trim() != argument.name || argument.name.is_empty() {
+        for Argument { name, .. } in &header.arguments {
+            if name.trim() != name || name.is_empty() {
                 return Err(format!(
-                    "invalid argument name {:?}: write it without spaces around it",
-                    argument.name
+                    "invalid argument name {name:?}: write it without spaces around it"
                 ));
             }
-            if !names.insert(&argument.name) {
-                return Err(format!(
-                    "the argument {:?} stands twice: remove one",
-                    argument.name
-                ));
+            if !names.insert(name) {
+                return Err(format!("the argument {name:?} stands twice: remove one"));
             }
         }
-        Ok(head)
+        Ok(header)
     }
 
-    /// What is wrong with the names of the fields of its arguments.
-    pub(super) fn unknown_field(object: &Map<String, Value>) -> Option<String> {
-        let arguments = object.get("arguments").and_then(Value::as_array)?;
-        arguments
-            .iter()
-            .filter_map(Value::as_object)
-            .find_map(|argument| fields::unknown(argument, &ARGUMENT_FIELDS))
+    /// Refuses an object whose arguments have unknown fields.
+    pub(super) fn refuse_unknown_fields(object: &Map<String, Value>) -> Result<(), String> {
+        let Some(Value::Array(arguments)) = object.get("arguments") else {
+            return Ok(());
+        };
+        for argument in arguments {
+            if let Value::Object(argument) = argument {
+                refuse_unknown(argument, &ARGUMENT_FIELDS)?;
+            }
+        }
+        Ok(())
     }
 
-    /// The names that placeholders may have.
-    pub(super) fn names(&self) -> BTreeSet<&str> {
+    /// Returns the names that placeholders may have.
+    pub(super) fn argument_names(&self) -> BTreeSet<&str> {
         self.arguments
             .iter()
             .map(|argument| argument.name.as_str())
@@ -81,63 +80,70 @@ impl Head {
     }
 }
 
-/// Reads the text of a prompt file; tells what is odd about it but no reason not to serve it.
+/// Parses the text of a prompt file. Returns the prompt, and a note about a mistake that does not prevent its use.
 ///
 /// # Errors
-/// What makes it no prompt.
+/// The reason that it is not a prompt.
 pub(super) fn parse(name: &str, text: &str) -> Result<(PromptSpec, Option<String>), String> {
+    // Some editors write a byte order mark, which would hide the front matter.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let (front, body) = split(text)?;
-    let object = match front {
+    let (front_matter, body) = split(text)?;
+    let object = match front_matter {
+        Some(yaml) => parse_front_matter(yaml)?,
         None => Map::new(),
-        Some(yaml) if yaml.trim().is_empty() => Map::new(),
-        Some(yaml) => match serde_saphyr::from_str::<Value>(yaml) {
-            Ok(Value::Object(object)) => object,
-            Ok(Value::Null) => Map::new(),
-            Ok(_) => return Err("the front matter must be fields such as \"title: …\"".to_owned()),
-            Err(error) => {
-                let text = error.to_string();
-                return Err(format!(
-                    "invalid front matter: {}",
-                    text.lines().next().unwrap_or_default()
-                ));
-            }
-        },
     };
-    let head = Head::read(&object).map_err(|error| format!("invalid front matter: {error}"))?;
-    let (template, unknown) = Template::parse(body, &head.names());
-    let odd = fields::unknown(&object, &FIELDS)
-        .or_else(|| Head::unknown_field(&object))
-        .or_else(|| odd_placeholders(&unknown));
+    let header = PromptHeader::read(&object).map_err(|error| format!("invalid front matter: {error}"))?;
+    let (template, unknown) = PromptTemplate::parse(body, &header.argument_names());
+    let checked = refuse_unknown(&object, &FIELDS)
+        .and(PromptHeader::refuse_unknown_fields(&object))
+        .and(refuse_placeholders(&unknown));
     let spec = PromptSpec {
         name: name.to_owned(),
-        head,
+        header,
         messages: vec![(Role::User, template)],
     };
-    Ok((spec, odd))
+    Ok((spec, checked.err()))
 }
 
-/// What to say about placeholders that name no argument.
-pub(super) fn odd_placeholders(unknown: &BTreeSet<String>) -> Option<String> {
-    let first = unknown.first()?;
-    Some(format!(
-        "the placeholder {{{{{first}}}}} names no argument and is left as it is: add it to \"arguments\""
-    ))
+fn parse_front_matter(yaml: &str) -> Result<Map<String, Value>, String> {
+    if yaml.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    match serde_saphyr::from_str::<Value>(yaml) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(Value::Null) => Ok(Map::new()),
+        Ok(_) => Err("the front matter must be fields such as \"title: …\"".to_owned()),
+        Err(error) => {
+            // The other lines of the message quote the text.
+            let error = error.to_string();
+            let first = error.lines().next().unwrap_or_default();
+            Err(format!("invalid front matter: {first}"))
+        }
+    }
 }
 
-/// The front matter, if there is any, and the body.
+/// Refuses placeholders that name no argument.
+pub(super) fn refuse_placeholders(unknown: &BTreeSet<String>) -> Result<(), String> {
+    match unknown.first() {
+        None => Ok(()),
+        Some(first) => Err(format!(
+            "the placeholder {{{{{first}}}}} names no argument and is left as it is: add it to \"arguments\""
+        )),
+    }
+}
+
+/// Splits the text of a file into the front matter, if there is any, and the body.
 fn split(text: &str) -> Result<(Option<&str>, &str), String> {
-    let first_end = text.find('\n').map_or(text.len(), |at| at + 1);
-    if text[..first_end].trim_end() != "---" {
+    let mut lines = text.split_inclusive('\n');
+    let first = lines.next().unwrap_or_default();
+    if first.trim_end() != "---" {
         return Ok((None, text));
     }
-    let mut at = first_end;
-    for line in text[first_end..].split_inclusive('\n') {
+    let mut at = first.len();
+    for line in lines {
         if line.trim_end() == "---" {
-            return Ok((
-                Some(&text[first_end..at]),
-                text[at + line.len()..].trim_start_matches(['\r', '\n']),
-            ));
+            let body = text[at + line.len()..].trim_start_matches(['\r', '\n']);
+            return Ok((Some(&text[first.len()..at]), body));
         }
         at += line.len();
     }
@@ -145,46 +151,46 @@ fn split(text: &str) -> Result<(Option<&str>, &str), String> {
 }
 
 impl PromptSpec {
-    /// The prompt to publish.
+    /// Returns the prompt to register.
     pub(super) fn prompt(self: &Arc<PromptSpec>) -> Prompt {
         let spec = self.clone();
-        let render = move |arguments: Map<String, Value>| {
+        let mut prompt = Prompt::new(self.name.as_str(), move |arguments: Map<String, Value>| {
             let rendered = spec.render(&arguments);
             async move { rendered }
-        };
-        let argument = |argument: &Argument| PromptArgument {
+        });
+        if let Some(title) = &self.header.title {
+            prompt = prompt.title(title);
+        }
+        if let Some(description) = &self.header.description {
+            prompt = prompt.description(description);
+        }
+        let arguments = self.header.arguments.iter().map(|argument| PromptArgument {
             name: argument.name.clone(),
             description: argument.description.clone(),
             required: argument.required,
-        };
-        let mut prompt = Prompt::new(self.name.as_str(), render);
-        if let Some(title) = &self.head.title {
-            prompt = prompt.title(title);
-        }
-        if let Some(description) = &self.head.description {
-            prompt = prompt.description(description);
-        }
-        prompt.arguments(self.head.arguments.iter().map(argument).collect())
+        });
+        prompt.arguments(arguments.collect())
     }
 
     fn render(&self, arguments: &Map<String, Value>) -> Result<Vec<PromptMessage>, CallbackError> {
-        let missing = |argument: &&Argument| argument.required && !arguments.contains_key(&argument.name);
-        if let Some(argument) = self.head.arguments.iter().find(missing) {
-            return Err(format!("prompt {} needs the argument {}", self.name, argument.name).into());
+        for argument in &self.header.arguments {
+            if argument.required && !arguments.contains_key(&argument.name) {
+                return Err(format!("prompt {} needs the argument {}", self.name, argument.name).into());
+            }
         }
-        let value = |name: &str| match arguments.get(name)? {
-            Value::String(text) => Some(text.clone()),
-            Value::Null => None,
-            other => Some(other.to_string()),
-        };
-        let message = |(role, template): &(Role, Template)| {
-            let text = template.fill(value);
-            match role {
+        let mut messages = Vec::new();
+        for (role, template) in &self.messages {
+            let text = template.fill(|name| match arguments.get(name)? {
+                Value::String(text) => Some(text.clone()),
+                Value::Null => None,
+                other => Some(other.to_string()),
+            });
+            messages.push(match role {
                 Role::User => PromptMessage::user(text),
                 Role::Assistant => PromptMessage::assistant(text),
-            }
-        };
-        Ok(self.messages.iter().map(message).collect())
+            });
+        }
+        Ok(messages)
     }
 }
 
@@ -209,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn front_matter_and_body_become_a_prompt() {
+    async fn file_with_front_matter_is_a_prompt() {
         for source in [
             REVIEW.to_owned(),
             REVIEW.replace('\n', "\r\n"),
@@ -234,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_alone_is_a_prompt_and_odd_things_are_told() {
+    fn prompt_with_a_mistake_has_a_note() {
         assert_eq!(parse("p", "---x\nhello").unwrap().1, None);
         assert_eq!(parse("p", "---\n---\nhello").unwrap().1, None);
         let odd = |text: &str| parse("p", text).unwrap().1.unwrap();
@@ -246,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn references_that_multiply_are_refused() {
+    fn yaml_references_that_multiply_are_refused() {
         let mut yaml = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for n in 1..12 {
             let before = vec![format!("*a{}", n - 1); 9].join(", ");
@@ -258,7 +264,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_the_reader_panic(text in "(---\n)?[a-z:&*!|>'\"\\[\\]{}\\-#\n ]{0,60}(\n---\n)?\\PC{0,9}") {
+        fn arbitrary_text_never_panics(text in "(---\n)?[a-z:&*!|>'\"\\[\\]{}\\-#\n ]{0,60}(\n---\n)?\\PC{0,9}") {
             if let Ok((spec, _)) = parse("p", &text) {
                 proptest::prop_assert_eq!(spec.messages.len(), 1);
             }
@@ -266,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prompt_is_told_in_one_line() {
+    fn invalid_prompt_gives_the_reason_in_a_line() {
         for (text, reason) in [
             ("---\ntitle: x\n", "has no end"),
             ("---\ntitle: [\n---\n", "invalid front matter"),

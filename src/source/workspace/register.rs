@@ -1,32 +1,28 @@
 //! `DIR/register`: the executable that prints further registrations, run again and again.
-//!
-//! Owns: its timer, its limits and what it printed last. Never publishes: each run's outcome goes to the task over a
-//! channel that holds one, so a run waits until the one before was dealt with. Rung by the task when the file
-//! changes.
 
 mod document;
 
-use super::process::{Broken, Launch};
-use super::program::{self, Unfit};
+use super::executable::{self, NotRunnable};
+use super::process::{Launch, ProcessError};
 use crate::config::{RegisterConfig, size, time};
 use crate::metrics::{self, Limit};
-pub(super) use document::Document;
+pub(super) use document::RegisterDocument;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 
-/// Bytes that it may print.
+/// Most bytes that it may print.
 const OUTPUT_BYTES_MAX: u64 = 4 << 20;
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    /// It printed this.
-    Printed(Arc<Document>),
+pub(super) enum RegisterOutcome {
+    /// It printed this document.
+    Printed(Arc<RegisterDocument>),
     /// There is no such file.
     Absent,
-    /// It failed, and why.
+    /// It failed, for this reason.
     Failed(String),
 }
 
@@ -35,11 +31,12 @@ pub(super) enum Outcome {
 pub(super) struct Register {
     dir: PathBuf,
     config: RegisterConfig,
-    last: Option<(Value, Arc<Document>)>,
+    /// The last document, so that the same one is not read again.
+    last: Option<(Value, Arc<RegisterDocument>)>,
 }
 
 impl Register {
-    /// `register` of the folder `dir`.
+    /// Returns the executable of the folder `dir`.
     pub(super) fn new(dir: PathBuf, config: &RegisterConfig) -> Register {
         Register {
             dir,
@@ -48,12 +45,14 @@ impl Register {
         }
     }
 
-    /// Runs it at every interval, and when it is rung for; ends with the task.
-    pub(super) async fn repeat(mut self, rung: Arc<Notify>, outcomes: mpsc::Sender<Outcome>) {
+    /// Runs it at every interval and when `changed` is notified, until the receiver of the outcomes is gone.
+    ///
+    /// The channel holds one outcome, so a run waits until the one before was published.
+    pub(super) async fn repeat(mut self, changed: Arc<Notify>, outcomes: mpsc::Sender<RegisterOutcome>) {
         loop {
             tokio::select! {
                 () = tokio::time::sleep(self.config.refresh) => {}
-                () = rung.notified() => {}
+                () = changed.notified() => {}
             }
             let outcome = self.run().await;
             if outcomes.send(outcome).await.is_err() {
@@ -63,14 +62,15 @@ impl Register {
     }
 
     /// Runs it once.
-    pub(super) async fn run(&mut self) -> Outcome {
-        let (home, path) = (self.dir.clone(), self.dir.join("register"));
-        let program = path.clone();
-        match tokio::task::spawn_blocking(move || program::check(&home, &path)).await {
+    pub(super) async fn run(&mut self) -> RegisterOutcome {
+        let home = self.dir.clone();
+        let program = self.dir.join("register");
+        let path = program.clone();
+        match tokio::task::spawn_blocking(move || executable::check(&home, &path)).await {
             Ok(Ok(())) => {}
-            Ok(Err(Unfit::Absent)) => return Outcome::Absent,
-            Ok(Err(unfit)) => return Outcome::Failed(format!("it {unfit}")),
-            Err(_ending) => return Outcome::Failed("the service is stopping".to_owned()),
+            Ok(Err(NotRunnable::Absent)) => return RegisterOutcome::Absent,
+            Ok(Err(reason)) => return RegisterOutcome::Failed(format!("it {reason}")),
+            Err(_cancelled) => return RegisterOutcome::Failed("the service is stopping".to_owned()),
         }
         let launch = Launch {
             program,
@@ -80,38 +80,42 @@ impl Register {
             timeout: self.config.timeout,
             output_bytes_max: OUTPUT_BYTES_MAX,
         };
-        let finished = match launch.run().await {
-            Ok(finished) if finished.status.success() => finished,
-            Ok(finished) => return Outcome::Failed(finished.failure()),
-            Err(broken) => return Outcome::Failed(self.explain(&broken)),
+        let printed = match launch.run().await {
+            Ok(output) if output.status.success() => self.read(&output.stdout),
+            Ok(output) => Err(output.failure()),
+            Err(error) => Err(self.explain(&error)),
         };
-        self.read(&finished.stdout)
-            .map_or_else(Outcome::Failed, Outcome::Printed)
+        match printed {
+            Ok(document) => RegisterOutcome::Printed(document),
+            Err(reason) => RegisterOutcome::Failed(reason),
+        }
     }
 
-    fn read(&mut self, printed: &[u8]) -> Result<Arc<Document>, String> {
+    fn read(&mut self, printed: &[u8]) -> Result<Arc<RegisterDocument>, String> {
         let value: Value =
             serde_json::from_slice(printed).map_err(|error| format!("it printed invalid JSON: {error}"))?;
-        if let Some((_, document)) = self.last.as_ref().filter(|(last, _)| *last == value) {
+        if let Some((last, document)) = &self.last
+            && *last == value
+        {
             return Ok(document.clone());
         }
-        let document = Arc::new(Document::read(&value, &self.dir)?);
+        let document = Arc::new(RegisterDocument::read(&value, &self.dir)?);
         self.last = Some((value, document.clone()));
         Ok(document)
     }
 
-    fn explain(&self, broken: &Broken) -> String {
-        match broken {
-            Broken::NotStarted(error) => format!("it could not be started: {error}"),
-            Broken::Failed(error) => format!("the system failed: {error}"),
-            Broken::TimedOut => {
+    fn explain(&self, error: &ProcessError) -> String {
+        match error {
+            ProcessError::NotStarted(error) => format!("it could not be started: {error}"),
+            ProcessError::Failed(error) => format!("the system failed: {error}"),
+            ProcessError::TimedOut => {
                 metrics::limit_reached(Limit::RegisterTimeout);
-                format!(
-                    "it took longer than {} (register.timeout)",
-                    time::text(self.config.timeout)
-                )
+                let timeout = time::text(self.config.timeout);
+                format!("it took longer than {timeout} (register.timeout)")
             }
-            Broken::TooMuchOutput => format!("it printed more than {}", size::text(OUTPUT_BYTES_MAX)),
+            ProcessError::TooMuchOutput => {
+                format!("it printed more than {}", size::text(OUTPUT_BYTES_MAX))
+            }
         }
     }
 }

@@ -1,11 +1,7 @@
-//! Running the tools of the folder: from a call's arguments to its answer.
-//!
-//! Owns: the limits of calls and how many run at a time. A call waits for its place, is run on the source's own
-//! runtime (so that no thread of the bus forks), and ends with all its processes when nobody waits for it any more.
-//! Receives calls through the tools it makes; never publishes them (the registrations do).
+//! Calls of the tools: checks the arguments, runs the executable, and reads its answer.
 
-use super::process::{Broken, Finished, Launch};
-use super::program;
+use super::executable;
+use super::process::{Launch, ProcessError, ProcessOutput};
 use super::tools::ToolSpec;
 use crate::config::{ToolsConfig, size, time};
 use crate::metrics::{self, Limit, Source};
@@ -18,36 +14,37 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Runs tools.
+/// Runs the tools of a folder, a limited number at a time.
 #[derive(Debug)]
 pub(super) struct Runner {
     dir: PathBuf,
     config: ToolsConfig,
-    places: Semaphore,
+    permits: Semaphore,
     runtime: Handle,
 }
 
 impl Runner {
-    /// Runs tools in `dir`, on `runtime`.
+    /// Returns a runner that runs tools in `dir`, on `runtime`.
     pub(super) fn new(dir: PathBuf, config: &ToolsConfig, runtime: Handle) -> Runner {
-        let places = Semaphore::new(config.concurrency_max);
         Runner {
             dir,
             config: config.clone(),
-            places,
+            permits: Semaphore::new(config.concurrency_max),
             runtime,
         }
     }
 
-    /// The tool to publish.
+    /// Returns the tool to register.
     pub(super) fn tool(self: &Arc<Runner>, spec: &Arc<ToolSpec>) -> Tool {
-        let (runner, called) = (self.clone(), spec.clone());
-        let answer = move |arguments: Map<String, Value>| {
-            let (runner, spec) = (runner.clone(), called.clone());
+        let runner = self.clone();
+        let called = spec.clone();
+        let mut tool = Tool::new(spec.name.as_str(), move |arguments: Map<String, Value>| {
+            let runner = runner.clone();
+            let spec = called.clone();
             async move { runner.call(&spec, arguments).await.map_err(CallbackError::from) }
-        };
+        });
         let sidecar = &spec.sidecar;
-        let mut tool = Tool::new(spec.name.as_str(), answer).input_schema(sidecar.input.value().clone());
+        tool = tool.input_schema(sidecar.input.value().clone());
         if let Some(title) = &sidecar.title {
             tool = tool.title(title);
         }
@@ -70,17 +67,16 @@ impl Runner {
             return Err(format!("invalid arguments for {name}:\n{violations}"));
         }
         let timeout = spec.sidecar.timeout.unwrap_or(self.config.timeout);
-        let place = tokio::time::timeout(timeout, self.places.acquire()).await;
-        // The semaphore is never closed, so only the time can be over.
-        let Ok(Ok(_place)) = place else {
+        // The semaphore is never closed, so an error is always the timeout.
+        let Ok(Ok(_permit)) = tokio::time::timeout(timeout, self.permits.acquire()).await else {
             let max = self.config.concurrency_max;
             metrics::limit_reached(Limit::ToolConcurrency);
             return Err(format!(
                 "{name} is busy: {max} calls run already; try again later (tools.concurrency_max)"
             ));
         };
-        let mut input = arguments.to_string().into_bytes();
-        input.push(b'\n');
+        // A line of JSON, so that a shell script can `read` it.
+        let input = format!("{arguments}\n").into_bytes();
         let launch = Launch {
             program: spec.program.clone(),
             arguments: spec.arguments.clone(),
@@ -90,9 +86,9 @@ impl Runner {
             output_bytes_max: self.config.output_bytes_max,
         };
         let answered = match self.run(spec.clone(), launch).await {
-            Ok(Ok(finished)) => answer(spec, &finished),
-            Ok(Err(broken)) => Err(self.explain(spec, timeout, &broken)),
-            Err(unfit) => Err(unfit),
+            Ok(Ok(output)) => answer(spec, &output),
+            Ok(Err(error)) => Err(self.explain(spec, timeout, &error)),
+            Err(reason) => Err(reason),
         };
         if answered.is_err() {
             metrics::source_failed(Source::Tools);
@@ -100,19 +96,23 @@ impl Runner {
         answered
     }
 
-    /// Runs a program away from the thread that serves the call; dropped, it ends the processes.
-    async fn run(&self, spec: Arc<ToolSpec>, launch: Launch) -> Result<Result<Finished, Broken>, String> {
+    /// Runs a program on the source's own runtime, so that no thread of the bus forks. When the future is dropped, its
+    /// processes are killed.
+    async fn run(
+        &self,
+        spec: Arc<ToolSpec>,
+        launch: Launch,
+    ) -> Result<Result<ProcessOutput, ProcessError>, String> {
         let mut running = JoinSet::new();
         running.spawn_on(
             async move {
-                // Between the look and the call anything can happen to a file.
+                // The file may have changed since the scan that registered the tool.
                 if let Some(home) = spec.home.clone() {
                     let path = launch.program.clone();
-                    let checked = tokio::task::spawn_blocking(move || program::check(&home, &path)).await;
-                    match checked {
+                    match tokio::task::spawn_blocking(move || executable::check(&home, &path)).await {
                         Ok(Ok(())) => {}
-                        Ok(Err(unfit)) => return Err(format!("the executable of {} {unfit}", spec.name)),
-                        Err(_ending) => return Err("the server is stopping".to_owned()),
+                        Ok(Err(reason)) => return Err(format!("the executable of {} {reason}", spec.name)),
+                        Err(_cancelled) => return Err("the server is stopping".to_owned()),
                     }
                 }
                 Ok(launch.run().await)
@@ -125,39 +125,38 @@ impl Runner {
         }
     }
 
-    fn explain(&self, spec: &ToolSpec, timeout: Duration, broken: &Broken) -> String {
+    fn explain(&self, spec: &ToolSpec, timeout: Duration, error: &ProcessError) -> String {
         let name = &spec.name;
-        match broken {
-            Broken::NotStarted(error) => format!("{name} could not be started: {error}"),
-            Broken::Failed(error) => format!("{name} failed: {error}"),
-            Broken::TooMuchOutput => {
+        match error {
+            ProcessError::NotStarted(error) => format!("{name} could not be started: {error}"),
+            ProcessError::Failed(error) => format!("{name} failed: {error}"),
+            ProcessError::TooMuchOutput => {
                 metrics::limit_reached(Limit::ToolOutput);
                 let max = size::text(self.config.output_bytes_max);
                 format!("{name} printed more than {max} and was stopped (tools.output_bytes_max)")
             }
-            Broken::TimedOut => {
+            ProcessError::TimedOut => {
                 metrics::limit_reached(Limit::ToolTimeout);
                 let key = match spec.sidecar.timeout {
-                    Some(_) => format!("timeout in {}", spec.written),
+                    Some(_) => format!("timeout in {}", spec.origin),
                     None => "tools.timeout".to_owned(),
                 };
-                format!(
-                    "{name} took longer than {} and was stopped ({key})",
-                    time::text(timeout)
-                )
+                let timeout = time::text(timeout);
+                format!("{name} took longer than {timeout} and was stopped ({key})")
             }
         }
     }
 }
 
-/// What a process that ended by itself answers.
-fn answer(spec: &ToolSpec, finished: &Finished) -> Result<ToolOutput, String> {
+/// Reads the answer of a tool that ended by itself.
+fn answer(spec: &ToolSpec, output: &ProcessOutput) -> Result<ToolOutput, String> {
     let name = &spec.name;
-    if !finished.status.success() {
-        return Err(format!("{name} failed with {}", finished.failure()));
+    if !output.status.success() {
+        return Err(format!("{name} failed with {}", output.failure()));
     }
-    let text = String::from_utf8_lossy(&finished.stdout);
+    let text = String::from_utf8_lossy(&output.stdout);
     let text = text.trim_end_matches(['\r', '\n']);
+    // The protocol allows no other JSON as structured content.
     let object = serde_json::from_str(text).ok().filter(Value::is_object);
     if let Some(schema) = &spec.sidecar.output {
         let Some(value) = &object else {

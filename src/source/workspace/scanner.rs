@@ -1,129 +1,281 @@
-//! What happens on blocking threads besides reading files: looking at the folder, and keeping the books.
-//!
-//! Owns: the folder, what is known of it, the reports and the watcher. Never publishes and never decides when to
-//! look; the task does both, and hands this to a blocking thread whenever the disk is involved.
+//! The blocking half of the folder source: watches and scans the folder, and keeps the books about its files.
 
 use super::definitions::{DefinitionFolders, Definitions};
-use super::file_index::{FileIndex, KnownFile, Plan, Scope, Trust};
-use super::folder::{Folder, Look};
-use super::path::FilePath;
-use super::skip::{Reports, SkipReason};
-use super::watch::FolderWatch;
+use super::file_index::{FileIndex, FolderScan, KnownFile, ScanMode, ScanPlan, ScanScope};
+use super::file_path::FilePath;
+use super::folder::{Folder, Location};
+use super::skip::{SkipReason, SkipReports};
 use crate::metrics::{self, Limit};
+use crate::source::watch::{DirtySet, FileWatcher, is_not_found};
+use notify::RecursiveMode;
 use std::path::Path;
+use std::sync::Arc;
 
-/// The blocking half of the source.
+/// A place in the folder where something may have changed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Mark {
+    /// This path below `resources`, or all of them if it is the root.
+    Resource(FilePath),
+    /// Prompts or tools.
+    Definitions,
+    /// The executable `register`.
+    Register,
+}
+
+/// A file that cannot be served.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) path: FilePath,
+    /// The file as it is kept in mind.
+    pub(super) known: KnownFile,
+    pub(super) reason: SkipReason,
+    pub(super) detail: String,
+}
+
+/// The scanner.
 pub(super) struct Scanner {
-    /// Where to look.
+    /// The folder `resources`.
     pub(super) folder: Folder,
-    /// What is known.
+    /// The files that were read.
     pub(super) file_index: FileIndex,
-    /// What is skipped.
-    pub(super) reports: Reports,
-    /// What says when to look.
-    pub(super) watch: FolderWatch,
+    /// The files that are skipped.
+    pub(super) reports: SkipReports,
     /// Prompts and tools.
-    pub(super) definitions: DefinitionFolders,
-    /// Files beyond `files_max` at the last full look.
-    pub(super) beyond: usize,
+    definitions: DefinitionFolders,
+    watcher: FileWatcher<Mark>,
+    /// Number of files beyond `files_max` in the last full scan.
+    pub(super) over_limit: usize,
 }
 
 impl Scanner {
-    /// Looks at what is in scope and answers what to do.
-    pub(super) fn look(&mut self, scope: Scope, trust: Trust) -> Plan {
+    /// Returns a scanner that knows no file yet. Its watcher marks `dirty` when something may have changed.
+    pub(super) fn new(folder: Folder, dirty: Arc<DirtySet<Mark>>, watch: bool) -> Scanner {
+        let watched = folder.clone();
+        let watcher = FileWatcher::new(dirty, watch, move |path: &Path| mark_of(&watched, path));
+        Scanner {
+            definitions: DefinitionFolders::new(&folder),
+            folder,
+            file_index: FileIndex::default(),
+            reports: SkipReports::default(),
+            watcher,
+            over_limit: 0,
+        }
+    }
+
+    /// Scans the resources in scope, and returns the files to read and to remove.
+    pub(super) fn scan(&mut self, scope: ScanScope, mode: ScanMode) -> ScanPlan {
         let scope = match scope {
-            Scope::All => {
-                self.watch.cover(&self.folder);
-                Scope::All
+            ScanScope::All => {
+                self.watch_all();
+                ScanScope::All
             }
-            Scope::Below(mut paths) => {
+            ScanScope::Below(mut paths) => {
                 for path in &paths {
-                    self.watch.cover_below(&self.folder, path);
+                    self.watch_below(path);
                 }
+                // A link changes with the file that it leads to, which may also be one that just came to exist.
                 paths.extend(self.file_index.links_to(&paths));
-                paths.extend(self.reports.dangling());
-                Scope::Below(paths)
+                paths.extend(self.reports.dangling_links());
+                ScanScope::Below(paths)
             }
         };
-        let look = self.folder.look(scope, &self.file_index);
-        let plan = self.file_index.plan(&look.survey, trust);
-        self.report(&look);
+        let scan = self.folder.scan(scope, &self.file_index);
+        let plan = self.file_index.plan(&scan, mode);
+        self.report(&scan);
         plan
     }
 
-    /// Looks at prompts and tools.
-    pub(super) fn scan_definitions(&mut self, trust: Trust) -> Definitions {
-        self.watch.cover_flat(&self.definitions.prompts.folder);
-        self.watch.cover_flat(&self.definitions.tools.folder);
-        self.definitions.look(trust)
+    /// Scans and reads prompts and tools.
+    pub(super) fn scan_definitions(&mut self, mode: ScanMode) -> Definitions {
+        for folder in self.definitions.folders() {
+            if let Err(error) = watch_within(&mut self.watcher, folder, RecursiveMode::NonRecursive) {
+                self.watcher.report_failure(&folder.root, &error);
+            }
+        }
+        self.definitions.scan(mode)
     }
 
-    fn report(&mut self, look: &Look) {
-        let survey = &look.survey;
+    /// Watches `DIR`, in which its parts may appear later, and everything below `resources`.
+    fn watch_all(&mut self) {
+        let base = &self.folder.base;
+        let mut watched = self.watcher.watch(base, RecursiveMode::NonRecursive);
+        if watched.is_ok() {
+            watched = watch_within(&mut self.watcher, &self.folder, RecursiveMode::Recursive);
+        }
+        match watched {
+            Ok(()) => self.watcher.report_success(),
+            Err(error) => self.watcher.report_failure(base, &error),
+        }
+    }
+
+    /// Watches a folder that may be new. The watcher does that by itself, but perhaps only after the scan, and would
+    /// then miss what happened in between.
+    fn watch_below(&mut self, path: &FilePath) {
+        let path = path.at(&self.folder.root);
+        let Ok(metadata) = std::fs::symlink_metadata(&path) else {
+            return;
+        };
+        if metadata.is_dir()
+            && let Err(error) = watch_or_mark(&mut self.watcher, &path, RecursiveMode::Recursive)
+        {
+            self.watcher.report_failure(&path, &error);
+        }
+    }
+
+    /// Brings the reports of skipped files up to date with a scan.
+    fn report(&mut self, scan: &FolderScan) {
         self.reports.end_where(|reported| {
             let Some(path) = FilePath::below(Path::new(""), reported) else {
                 return true;
             };
-            let goes_on = survey.skipped.contains_key(&path)
-                || survey.files.contains_key(&path)
-                || look.not_utf8.iter().any(|other| other == reported)
-                || survey.unseen.iter().any(|unseen| unseen.covers(&path));
-            survey.scope.covers(&path) && !goes_on
+            // A file to be read ends its report only when that succeeds.
+            let goes_on = scan.skipped.contains_key(&path)
+                || scan.files.contains_key(&path)
+                || scan.not_utf8.iter().any(|other| other == reported)
+                || scan.unreadable.iter().any(|unread| unread.covers(&path));
+            scan.scope.covers(&path) && !goes_on
         });
-        for (path, reason) in &survey.skipped {
-            let limit = match reason {
+        for (path, reason) in &scan.skipped {
+            let detail = match reason {
                 SkipReason::TooLarge => format!("the limit is {} bytes", self.folder.file_bytes_max),
                 _ => String::new(),
             };
-            self.reports.skip(Path::new(path.as_str()), *reason, &limit);
+            self.reports.skip(Path::new(path.as_str()), *reason, &detail);
         }
-        for path in &look.not_utf8 {
+        for path in &scan.not_utf8 {
             self.reports.skip(path, SkipReason::NotUtf8, "");
         }
-        let before = self.beyond;
-        match &look.beyond {
-            Some((count, _)) if survey.scope == Scope::All => self.beyond = *count,
-            Some((count, _)) => self.beyond = before.max(*count),
-            None if survey.scope == Scope::All => self.beyond = 0,
-            None => {}
-        }
-        if let Some((_, first)) = look.beyond.as_ref().filter(|_| before == 0) {
-            let (first, max) = (first.as_str(), self.folder.files_max);
+        let before = self.over_limit;
+        let is_full = scan.scope == ScanScope::All;
+        let Some((count, first)) = &scan.over_limit else {
+            // A scan of some paths does not show that there is room for all.
+            if is_full {
+                self.over_limit = 0;
+            }
+            return;
+        };
+        self.over_limit = if is_full { *count } else { before.max(*count) };
+        if before == 0 {
             metrics::limit_reached(Limit::Files);
             tracing::warn!(
-                first,
-                max,
+                first = first.as_str(),
+                max = self.folder.files_max,
                 "more files than are served; raise workspace.files_max or remove some"
             );
         }
     }
 
-    /// Reports that a file cannot be served, and keeps in mind that it is not; answers whether it was until now.
-    pub(super) fn refuse(
-        &mut self,
-        path: FilePath,
-        known: KnownFile,
-        reason: SkipReason,
-        detail: &str,
-    ) -> bool {
-        self.reports.skip(Path::new(path.as_str()), reason, detail);
-        let served = self.file_index.forget(&path);
-        let known = KnownFile {
-            served: false,
-            ..known
-        };
-        self.file_index.keep(path, known);
-        served
+    /// Reports a file that cannot be served and keeps it in mind. Returns true if it was served until now.
+    pub(super) fn refuse(&mut self, refusal: &Refusal) -> bool {
+        let path = &refusal.path;
+        self.reports
+            .skip(Path::new(path.as_str()), refusal.reason, &refusal.detail);
+        let was_served = self.file_index.forget(path);
+        self.file_index.keep(path.clone(), refusal.known.clone());
+        was_served
     }
 
-    /// Keeps in mind that a file must be read again, whatever its metadata say.
+    /// Makes the next scan read a file again, even if its metadata are the same.
     pub(super) fn distrust(&mut self, path: &FilePath) {
-        if let Some(known) = self.file_index.get(path).cloned() {
+        if let Some(known) = self.file_index.get(path) {
             let known = KnownFile {
                 settled: false,
-                ..known
+                ..known.clone()
             };
             self.file_index.keep(path.clone(), known);
         }
+    }
+}
+
+/// Watches a folder if it exists. A folder that is a link to outside of `DIR` is not watched.
+fn watch_within(watcher: &mut FileWatcher<Mark>, folder: &Folder, mode: RecursiveMode) -> notify::Result<()> {
+    match folder.locate() {
+        // The watcher follows no links, and the folder may be one within `DIR`; the dot steps through it.
+        Location::Found(_) => watch_or_mark(watcher, &folder.root.join("."), mode),
+        _ => Ok(()),
+    }
+}
+
+fn watch_or_mark(watcher: &mut FileWatcher<Mark>, path: &Path, mode: RecursiveMode) -> notify::Result<()> {
+    match watcher.watch(path, mode) {
+        // Something vanished while the watcher walked the folder. It needs no watch, but the walk ended there.
+        Err(error) if is_not_found(&error) => {
+            watcher.mark_all();
+            Ok(())
+        }
+        watched => watched,
+    }
+}
+
+/// Returns the mark for an event at `path`, or `None` if nothing is served from there.
+fn mark_of(folder: &Folder, path: &Path) -> Option<Mark> {
+    if let Some(below) = FilePath::below(&folder.root, path) {
+        let is_served = folder.hidden || !below.is_hidden();
+        return is_served.then_some(Mark::Resource(below));
+    }
+    if folder.root.starts_with(path) {
+        // `DIR` itself was moved, removed or created.
+        return Some(Mark::Resource(FilePath::root()));
+    }
+    let below = FilePath::below(&folder.base, path)?;
+    if below.is_hidden() {
+        return None;
+    }
+    match below.names().next() {
+        Some("prompts" | "tools") => Some(Mark::Definitions),
+        Some("register") => Some(Mark::Register),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::watch::PendingChanges;
+    use std::fs;
+    use std::time::Duration;
+
+    fn resource(name: &str) -> Option<Mark> {
+        Some(Mark::Resource(FilePath::root().join(name)))
+    }
+
+    #[test]
+    fn event_marks_the_part_that_it_concerns() {
+        let folder = Folder::for_test(Path::new("/d"));
+        let root = Some(Mark::Resource(FilePath::root()));
+        for (path, mark) in [
+            ("/d/resources/a", resource("a")),
+            ("/d/prompts/p.md", Some(Mark::Definitions)),
+            ("/d/resources/.git/x", None),
+            ("/d", root.clone()),
+            ("/d/resources", root),
+            ("/d/tools", Some(Mark::Definitions)),
+            ("/d/tools/.x.swp", None),
+            ("/d/register", Some(Mark::Register)),
+            ("/d/other/x", None),
+        ] {
+            assert_eq!(mark_of(&folder, Path::new(path)), mark, "{path}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn target_of_a_link_is_not_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        let folder = Folder::for_test(&base);
+        fs::create_dir(&folder.root).unwrap();
+        fs::create_dir(base.join("outside")).unwrap();
+        std::os::unix::fs::symlink("../outside", folder.root.join("link")).unwrap();
+        let dirty = DirtySet::new();
+        let quiet = Duration::from_millis(50);
+        let mut changes = PendingChanges::new(dirty.clone(), quiet, 20 * quiet);
+        let mut scanner = Scanner::new(folder, dirty, true);
+        scanner.watch_all();
+        // The event of the second file shows that the one of the first would have come.
+        fs::write(base.join("outside/a"), "").unwrap();
+        fs::write(base.join("resources/sentinel"), "").unwrap();
+        let batch = changes.next().await;
+        assert!(batch.keys.into_iter().eq(resource("sentinel")));
     }
 }

@@ -1,84 +1,81 @@
-//! JSON schemas of tools: compiled once, asked for every call.
-//!
-//! Owns: the only use of the validator, and the words for what is wrong with arguments. References are resolved
-//! within the schema alone; nothing is fetched. The sidecar and the document of `register` bring the schemas.
+//! JSON schemas of tools, compiled once and used for every call.
 
 use jsonschema::Validator;
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
-/// Violations that are told of one value.
+/// Violations that are listed for one value.
 const VIOLATIONS_MAX: usize = 10;
-/// Bytes of one violation that are told; it may quote the value.
+/// Bytes that are shown of one violation, since it may quote the value.
 const VIOLATION_BYTES_MAX: usize = 300;
 
-/// A schema of objects that was found to be one.
+/// A valid schema of objects.
 #[derive(Clone)]
-pub(super) struct Schema {
+pub(super) struct ToolSchema {
     value: Value,
     validator: Arc<Validator>,
 }
 
-impl Schema {
-    /// Compiles `value`.
+impl ToolSchema {
+    /// Compiles `value`. References are resolved within the schema alone; nothing is fetched.
     ///
     /// # Errors
-    /// What makes it no schema, or none of objects.
-    pub(super) fn compile(value: Value) -> Result<Schema, String> {
+    /// The reason that it is not a schema of objects.
+    pub(super) fn compile(value: Value) -> Result<ToolSchema, String> {
         if value.get("type").and_then(Value::as_str) != Some("object") {
             return Err("it must be a schema with \"type\": \"object\"".to_owned());
         }
-        let validator = jsonschema::validator_for(&value).map_err(|error| cut(error.to_string()))?;
-        Ok(Schema {
+        let validator = jsonschema::validator_for(&value).map_err(|error| shorten(error.to_string()))?;
+        Ok(ToolSchema {
             value,
             validator: Arc::new(validator),
         })
     }
 
-    /// As it was written.
+    /// Returns the schema as it was written.
     pub(super) fn value(&self) -> &Value {
         &self.value
     }
 
-    /// What is wrong with `value`, one line per violation with its path; none when nothing is.
+    /// Returns the violations of `value`, one per line with its path, or `None` if it is valid.
     pub(super) fn violations(&self, value: &Value) -> Option<String> {
         let mut errors = self.validator.iter_errors(value);
-        let lines: Vec<String> = errors
-            .by_ref()
-            .take(VIOLATIONS_MAX)
-            .map(|error| {
-                let path = error.instance_path().to_string();
-                let path = if path.is_empty() { "/" } else { &path };
-                cut(format!("{path}: {error}"))
-            })
-            .collect();
+        let mut lines = Vec::new();
+        for error in errors.by_ref().take(VIOLATIONS_MAX) {
+            let path = error.instance_path().to_string();
+            let path = if path.is_empty() { "/" } else { &path };
+            lines.push(shorten(format!("{path}: {error}")));
+        }
         if lines.is_empty() {
             return None;
         }
-        let more = if errors.next().is_some() { "\nand more" } else { "" };
-        Some(format!("{}{more}", lines.join("\n")))
+        if errors.next().is_some() {
+            lines.push("and more".to_owned());
+        }
+        Some(lines.join("\n"))
     }
 }
 
-impl PartialEq for Schema {
-    fn eq(&self, other: &Schema) -> bool {
+impl PartialEq for ToolSchema {
+    fn eq(&self, other: &ToolSchema) -> bool {
         self.value == other.value
     }
 }
 
-impl fmt::Debug for Schema {
+impl fmt::Debug for ToolSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.value.fmt(f)
     }
 }
 
-fn cut(mut text: String) -> String {
+fn shorten(mut text: String) -> String {
     if text.len() > VIOLATION_BYTES_MAX {
-        let fits = (0..=VIOLATION_BYTES_MAX)
-            .rev()
-            .find(|at| text.is_char_boundary(*at));
-        text.truncate(fits.unwrap_or(0));
+        let mut end = VIOLATION_BYTES_MAX;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
         text.push('…');
     }
     text
@@ -90,10 +87,10 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn each_violation_is_told_with_its_path_up_to_ten() {
+    fn violations_are_listed_up_to_ten() {
         let items = json!({ "type": "array", "items": { "type": "integer" } });
         let schema = json!({ "type": "object", "properties": { "n": items }, "required": ["m"] });
-        let schema = Schema::compile(schema).unwrap();
+        let schema = ToolSchema::compile(schema).unwrap();
         assert_eq!(schema.violations(&json!({ "m": 1, "n": [1, 2] })), None);
         let text = schema.violations(&json!({ "n": [1, "x"] })).unwrap();
         assert!(text.contains("/n/1: \"x\" is not of type \"integer\""), "{text}");
@@ -106,18 +103,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schema_of_objects_is_refused_and_nothing_is_fetched() {
-        assert!(Schema::compile(json!({ "type": "string" })).is_err());
-        assert!(Schema::compile(json!({ "type": "object", "required": 7 })).is_err());
+    fn schema_of_anything_but_objects_is_refused() {
+        assert!(ToolSchema::compile(json!({ "type": "string" })).is_err());
+        assert!(ToolSchema::compile(json!({ "type": "object", "required": 7 })).is_err());
         let remote = json!({ "type": "object", "$ref": "http://127.0.0.1:1/schema.json" });
-        assert!(Schema::compile(remote).is_err());
+        assert!(ToolSchema::compile(remote).is_err());
         let local = json!({ "type": "object", "$ref": "file:///etc/hostname" });
-        assert!(Schema::compile(local).is_err());
+        assert!(ToolSchema::compile(local).is_err());
     }
 
     #[test]
-    fn a_long_value_is_not_quoted_at_length() {
-        let schema = Schema::compile(json!({ "type": "object", "maxProperties": 0 })).unwrap();
+    fn long_value_is_quoted_in_part() {
+        let schema = ToolSchema::compile(json!({ "type": "object", "maxProperties": 0 })).unwrap();
         let text = schema.violations(&json!({ "a": "é".repeat(9000) })).unwrap();
         assert!(text.len() < 400, "{}", text.len());
     }

@@ -1,45 +1,42 @@
-//! Why a file is not served, and who has been told.
-//!
-//! Owns: the reasons, and the report that names each skipped file once per episode: from when it is first skipped
-//! for a reason until it is served, gone, or skipped for another one. Filled by the task; read by its statistics.
+//! Files that are not served, each reported once with its reason.
 
-use super::path::FilePath;
+use super::file_path::FilePath;
 use crate::metrics::{self, Limit, Source};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Reports kept at once. Files skipped beyond are not named, only counted when they are met.
+/// Reports kept at a time. Files that are skipped beyond are not logged and not counted, which bounds the memory.
 const REPORTS_MAX: usize = 10_000;
 
-/// Why a file below the folder is not served.
+/// The reason that a file below the folder is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum SkipReason {
-    /// Larger than `workspace.file_bytes_max`.
+    /// It is larger than `workspace.file_bytes_max`.
     TooLarge,
-    /// A link to somewhere outside the folder.
+    /// It is a link to somewhere outside the folder.
     LeavesFolder,
-    /// A link to a folder; only links to files are followed.
+    /// It is a link to a folder; only links to files are followed.
     FolderLink,
-    /// A link to nothing.
+    /// It is a link to a file that does not exist.
     DanglingLink,
-    /// Neither file nor folder: a pipe, a socket, a device.
+    /// It is neither file nor folder, but a pipe, a socket or a device.
     NotAFile,
-    /// A name that is not UTF-8.
+    /// Its name is not UTF-8.
     NotUtf8,
-    /// A path so long that its URI is too long.
+    /// Its path is so long that its URI is too long.
     PathTooLong,
-    /// The system does not let the service read it.
+    /// The service has no permission to read it.
     NoPermission,
-    /// The system failed while it was read; it is tried again.
+    /// The system failed to read it; it is tried again.
     Unreadable,
     /// The bus refused it, because of one of its own limits.
     Refused,
 }
 
 impl SkipReason {
-    /// What the person who runs the service can do about it.
+    /// Returns the remedy, for the log.
     fn remedy(self) -> &'static str {
         match self {
             SkipReason::TooLarge => "raise workspace.file_bytes_max or shorten it",
@@ -73,19 +70,18 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// The files skipped now, by path below the folder.
+/// The files that are skipped now, by path below the folder.
 #[derive(Debug, Default)]
-pub(super) struct Reports {
+pub(super) struct SkipReports {
     skipped: BTreeMap<PathBuf, SkipReason>,
 }
 
-impl Reports {
-    /// Reports a skipped file, unless it was reported for the same reason; answers whether it did.
+impl SkipReports {
+    /// Logs a skipped file, unless it is skipped for the same reason already. Returns true if it was logged.
     pub(super) fn skip(&mut self, path: &Path, reason: SkipReason, detail: &str) -> bool {
-        if self.skipped.get(path) == Some(&reason) {
-            return false;
-        }
-        if self.skipped.len() >= REPORTS_MAX && !self.skipped.contains_key(path) {
+        let before = self.skipped.get(path);
+        let is_full = before.is_none() && self.skipped.len() >= REPORTS_MAX;
+        if before == Some(&reason) || is_full {
             return false;
         }
         self.skipped.insert(path.to_owned(), reason);
@@ -96,37 +92,40 @@ impl Reports {
             }
             _ => {}
         }
-        let (path, remedy) = (path.display(), reason.remedy());
+        let path = path.display();
+        let remedy = reason.remedy();
         match reason {
-            // Editors use them as locks.
+            // Some editors use links to nothing as locks, so they are no cause for a warning.
             SkipReason::DanglingLink => tracing::debug!(%path, %reason, remedy, "file skipped"),
             _ => tracing::warn!(%path, %reason, detail, remedy, "file skipped"),
         }
         true
     }
 
-    /// Ends the episode of a file.
+    /// Ends the report of a file that is served now.
     pub(super) fn end(&mut self, path: &Path) {
         if self.skipped.remove(path).is_some() {
             tracing::info!(path = %path.display(), "file no longer skipped");
         }
     }
 
-    /// Ends the episodes of those files for which `over` holds.
-    pub(super) fn end_where(&mut self, over: impl Fn(&Path) -> bool) {
-        self.skipped.retain(|path, _| !over(path));
+    /// Ends the reports of all files for which `is_over` returns true.
+    pub(super) fn end_where(&mut self, is_over: impl Fn(&Path) -> bool) {
+        self.skipped.retain(|path, _| !is_over(path));
     }
 
-    /// The links to nothing; their targets may appear at any time.
-    pub(super) fn dangling(&self) -> impl Iterator<Item = FilePath> {
-        let dangling = self
-            .skipped
-            .iter()
-            .filter(|(_, reason)| **reason == SkipReason::DanglingLink);
-        dangling.filter_map(|(path, _)| FilePath::below(Path::new(""), path))
+    /// Returns the links to nothing. No event tells when their targets appear.
+    pub(super) fn dangling_links(&self) -> Vec<FilePath> {
+        let mut links = Vec::new();
+        for (path, reason) in &self.skipped {
+            if *reason == SkipReason::DanglingLink {
+                links.extend(FilePath::below(Path::new(""), path));
+            }
+        }
+        links
     }
 
-    /// How many are skipped, by reason.
+    /// Returns the number of skipped files by reason.
     pub(super) fn counts(&self) -> BTreeMap<SkipReason, usize> {
         let mut counts = BTreeMap::new();
         for reason in self.skipped.values() {
@@ -141,8 +140,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_once_per_episode() {
-        let mut reports = Reports::default();
+    fn file_is_reported_once_per_reason() {
+        let mut reports = SkipReports::default();
         let path = Path::new("a");
         assert!(reports.skip(path, SkipReason::TooLarge, ""));
         assert!(!reports.skip(path, SkipReason::TooLarge, ""));
@@ -155,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn keeps_a_bounded_number_of_reports() {
-        let mut reports = Reports::default();
+    fn reports_are_bounded() {
+        let mut reports = SkipReports::default();
         for n in 0..REPORTS_MAX {
             assert!(reports.skip(Path::new(&n.to_string()), SkipReason::DanglingLink, ""));
         }
         assert!(!reports.skip(Path::new("one more"), SkipReason::DanglingLink, ""));
         assert!(reports.skip(Path::new("7"), SkipReason::NotAFile, ""));
         assert_eq!(reports.counts()[&SkipReason::DanglingLink], REPORTS_MAX - 1);
-        assert_eq!(reports.dangling().count(), REPORTS_MAX - 1);
+        assert_eq!(reports.dangling_links().len(), REPORTS_MAX - 1);
     }
 }

@@ -1,13 +1,10 @@
 //! Texts with placeholders: `{{name}}` stands for an argument, `{{{{` for two braces.
-//!
-//! Pure. Owns: the reading of a text into pieces, once, and their filling in. What an argument says is never read
-//! for placeholders again. Anything else in braces stays as it is written.
 
 use std::collections::BTreeSet;
 
-/// A text with placeholders.
+/// A text with placeholders. Any other text in braces stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Template {
+pub(super) struct PromptTemplate {
     pieces: Vec<Piece>,
 }
 
@@ -17,11 +14,11 @@ enum Piece {
     Argument(String),
 }
 
-impl Template {
-    /// Reads `text`, in which `arguments` may be placeholders; tells which others it names. Those are left as they
-    /// are written.
-    pub(super) fn parse(text: &str, arguments: &BTreeSet<&str>) -> (Template, BTreeSet<String>) {
-        let (mut pieces, mut unknown) = (Vec::new(), BTreeSet::new());
+impl PromptTemplate {
+    /// Parses a text with placeholders for `arguments`. Returns the other names in braces, too, which stay as text.
+    pub(super) fn parse(text: &str, arguments: &BTreeSet<&str>) -> (PromptTemplate, BTreeSet<String>) {
+        let mut pieces = Vec::new();
+        let mut unknown = BTreeSet::new();
         let mut plain = String::new();
         let mut rest = text;
         while let Some(at) = rest.find("{{") {
@@ -46,20 +43,24 @@ impl Template {
         plain.push_str(rest);
         pieces.push(Piece::Text(plain));
         pieces.retain(|piece| *piece != Piece::Text(String::new()));
-        (Template { pieces }, unknown)
+        (PromptTemplate { pieces }, unknown)
     }
 
-    /// The text with the arguments that `value` answers; one that it does not know is empty.
+    /// Returns the text with the values of the arguments; an argument without a value is empty. Braces in a value are
+    /// text, so that a client cannot reach other arguments.
     pub(super) fn fill(&self, value: impl Fn(&str) -> Option<String>) -> String {
-        let fill = |piece: &Piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Argument(name) => value(name).unwrap_or_default(),
-        };
-        self.pieces.iter().map(fill).collect()
+        let mut text = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(plain) => text.push_str(plain),
+                Piece::Argument(name) => text.push_str(&value(name).unwrap_or_default()),
+            }
+        }
+        text
     }
 }
 
-/// The name up to the closing braces, when it is one, and what follows them.
+/// Splits a text after the closing braces of a placeholder, if it begins with the name of one.
 fn placeholder(text: &str) -> Option<(&str, &str)> {
     let (name, after) = text.split_once("}}")?;
     let is_name = !name.trim().is_empty() && !name.contains(['{', '}', '\n']);
@@ -72,18 +73,18 @@ mod tests {
     use proptest::prelude::*;
 
     fn fill(text: &str) -> (String, Vec<String>) {
-        let (template, unknown) = Template::parse(text, &BTreeSet::from(["page", "tone"]));
+        let (template, unknown) = PromptTemplate::parse(text, &BTreeSet::from(["page", "tone"]));
         let value = |name: &str| (name == "page").then(|| "<{{tone}}>".to_owned());
         (template.fill(value), unknown.into_iter().collect())
     }
 
     #[test]
-    fn arguments_are_filled_in_once_and_absent_ones_are_empty() {
+    fn arguments_are_filled_in_once() {
         assert_eq!(fill("{{page}}{{ page }}-{{tone}}.").0, "<{{tone}}><{{tone}}>-.");
     }
 
     #[test]
-    fn an_unknown_placeholder_is_told_and_left() {
+    fn unknown_placeholder_stays_as_text() {
         let (text, unknown) = fill("a {{ pgae }} b {{#if}}");
         assert_eq!(
             (text.as_str(), unknown),
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn four_braces_are_two_and_the_rest_is_text() {
+    fn four_braces_stand_for_two() {
         assert_eq!(fill("{{{{page}}").0, "{{page}}");
         for text in ["{{", "{page}", "{{page", "{{}}", "{{ }}", "{{a\nb}}", "}}"] {
             assert_eq!(fill(text), (text.to_owned(), Vec::new()), "{text}");
@@ -105,8 +106,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_text_whose_braces_are_doubled_comes_back(text in "[{} a]{0,24}") {
-            let (template, unknown) = Template::parse(&text.replace("{{", "{{{{"), &BTreeSet::new());
+        fn doubled_braces_come_back_as_text(text in "[{} a]{0,24}") {
+            let (template, unknown) = PromptTemplate::parse(&text.replace("{{", "{{{{"), &BTreeSet::new());
             prop_assert!(unknown.is_empty());
             prop_assert_eq!(template.fill(|_| None), text);
         }

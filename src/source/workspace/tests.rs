@@ -70,8 +70,7 @@ impl Fixture {
     }
 
     async fn launch(&self, watch: bool) -> Workspace {
-        let others = (&self.tools, &self.register);
-        Workspace::start_with(self.bus.clone(), &self.config, others, watch)
+        Workspace::start_with(self.bus.clone(), &self.config, &self.tools, &self.register, watch)
             .await
             .unwrap()
     }

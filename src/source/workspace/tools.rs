@@ -1,16 +1,13 @@
-//! A tool as it is written: the sidecar beside an executable, or an entry of `register`.
-//!
-//! Pure. Owns: the way from JSON to [`Sidecar`] and [`ToolSpec`]; schemas are compiled here, once. Never reads a
-//! file and never runs anything: the definitions finds the executable, the runner runs it.
+//! Tools as they are written: the sidecar of an executable, or an entry of the document of `register`.
 
-use super::fields;
-use super::schema::Schema;
+use super::fields::{refuse_unknown, text};
+use super::schema::ToolSchema;
 use crate::config::time;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The fields of a sidecar; an entry of `register` has `name` and `command` besides.
+/// The fields of a sidecar. An entry of `register` has `name` and `command` besides.
 pub(super) const FIELDS: [&str; 6] = [
     "title",
     "description",
@@ -21,98 +18,87 @@ pub(super) const FIELDS: [&str; 6] = [
 ];
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
-const NAME_LEN_MAX: usize = 128;
 
-/// What is told of a tool, and its own time limit.
+/// The description of a tool, and its own time limit.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sidecar {
     pub(super) title: Option<String>,
     pub(super) description: Option<String>,
-    pub(super) input: Schema,
-    pub(super) output: Option<Schema>,
+    pub(super) input: ToolSchema,
+    pub(super) output: Option<ToolSchema>,
     pub(super) annotations: Option<Value>,
     pub(super) timeout: Option<Duration>,
 }
 
-/// A tool to publish.
+/// A tool to register.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ToolSpec {
     pub(super) name: String,
     pub(super) sidecar: Sidecar,
-    /// What to run: a path, or a name to be found on the `PATH`.
+    /// The program to run: a path, or a name that is found on the `PATH`.
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
-    /// The folder that the program must be in when it is run, if it must be in one.
+    /// The folder that the program must be in. It is `None` for the commands of `register`, which are trusted.
     pub(super) home: Option<PathBuf>,
-    /// Where it is written, for messages.
-    pub(super) written: String,
+    /// The file in which the tool is written, for messages.
+    pub(super) origin: String,
 }
 
 impl Sidecar {
-    /// Reads a sidecar file.
+    /// Parses a sidecar file.
     ///
     /// # Errors
-    /// What makes it none.
+    /// The reason that it is not a sidecar.
     pub(super) fn parse(text: &str) -> Result<Sidecar, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| format!("invalid JSON: {error}"))?;
         let Value::Object(object) = value else {
             return Err("it must be a JSON object".to_owned());
         };
-        match fields::unknown(&object, &FIELDS) {
-            Some(unknown) => Err(unknown),
-            None => Sidecar::read(&object),
-        }
+        refuse_unknown(&object, &FIELDS)?;
+        Sidecar::read(&object)
     }
 
     /// Reads the fields of a sidecar out of an object that may have others.
     pub(super) fn read(object: &Map<String, Value>) -> Result<Sidecar, String> {
-        let input = object
-            .get("inputSchema")
-            .cloned()
-            .unwrap_or_else(|| json!({ "type": "object" }));
-        let output = object.get("outputSchema").cloned();
-        let annotations = object.get("annotations").cloned();
-        if annotations.as_ref().is_some_and(|value| !value.is_object()) {
-            return Err("annotations must be an object".to_owned());
-        }
+        let input = match object.get("inputSchema") {
+            Some(schema) => schema.clone(),
+            None => json!({ "type": "object" }),
+        };
+        let output = match object.get("outputSchema") {
+            Some(schema) => Some(
+                ToolSchema::compile(schema.clone())
+                    .map_err(|error| format!("invalid outputSchema: {error}"))?,
+            ),
+            None => None,
+        };
+        let annotations = match object.get("annotations") {
+            Some(annotations) if !annotations.is_object() => {
+                return Err("annotations must be an object".to_owned());
+            }
+            annotations => annotations.cloned(),
+        };
+        let timeout = match text(object, "timeout")? {
+            Some(text) => Some(parse_timeout(&text)?),
+            None => None,
+        };
         Ok(Sidecar {
             title: text(object, "title")?,
             description: text(object, "description")?,
-            input: Schema::compile(input).map_err(|error| format!("invalid inputSchema: {error}"))?,
-            output: output
-                .map(Schema::compile)
-                .transpose()
-                .map_err(|error| format!("invalid outputSchema: {error}"))?,
+            input: ToolSchema::compile(input).map_err(|error| format!("invalid inputSchema: {error}"))?,
+            output,
             annotations,
-            timeout: text(object, "timeout")?.map(|text| timeout(&text)).transpose()?,
+            timeout,
         })
     }
 }
 
-/// The text of a field, if it is there.
-pub(super) fn text(object: &Map<String, Value>, field: &str) -> Result<Option<String>, String> {
-    match object.get(field) {
-        None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(format!("{field} must be a text")),
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match time::parse(text) {
+        Some(timeout) if (TIMEOUT_MIN..=TIMEOUT_MAX).contains(&timeout) => Ok(timeout),
+        _ => Err(format!(
+            "invalid timeout {text:?}: write a duration from \"1s\" to \"10m\""
+        )),
     }
-}
-
-fn timeout(text: &str) -> Result<Duration, String> {
-    time::parse(text)
-        .filter(|timeout| (TIMEOUT_MIN..=TIMEOUT_MAX).contains(timeout))
-        .ok_or_else(|| format!("invalid timeout {text:?}: write a duration from \"1s\" to \"10m\""))
-}
-
-/// Whether tools and prompts can have this name.
-pub(super) fn is_name(name: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(allowed)
-}
-
-/// What to say about a name that they cannot have.
-pub(super) fn invalid_name(name: &str) -> String {
-    format!("invalid name {name:?}: write 1 to {NAME_LEN_MAX} letters, digits, \"_\", \".\" or \"-\"")
 }
 
 #[cfg(test)]
@@ -120,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sidecar_is_read_whole() {
+    fn sidecar_has_every_field() {
         let text = r#"{"title":"T","description":"D","inputSchema":{"type":"object","required":["a"]},
             "outputSchema":{"type":"object"},"annotations":{"readOnlyHint":true},"timeout":"90s"}"#;
         let sidecar = Sidecar::parse(text).unwrap();
@@ -131,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_sidecar_gives_the_reason() {
         for (text, reason) in [
             ("", "invalid JSON"),
             ("{\"title\":", "invalid JSON"),
@@ -148,16 +134,6 @@ mod tests {
         ] {
             let error = Sidecar::parse(text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn names_are_those_the_protocol_allows() {
-        for name in ["a", "A-b_c.9", &"x".repeat(128)] {
-            assert!(is_name(name), "{name}");
-        }
-        for name in ["", "a b", "é", "a/b", &"x".repeat(129)] {
-            assert!(!is_name(name), "{name}");
         }
     }
 }

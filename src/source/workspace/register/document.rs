@@ -1,13 +1,12 @@
-//! What `register` prints: further resources, tools and prompts, as one JSON document.
+//! The JSON document that `register` prints: further resources, tools and prompts.
 //!
-//! Pure. Owns: the shape of the document and its checks. It is taken as a whole or not at all; every refusal says
-//! where and what. Never runs `register` and never publishes.
+//! It is accepted as a whole or not at all.
 
-use crate::source::workspace::fields;
-use crate::source::workspace::problems::Found;
-use crate::source::workspace::prompts::{self, Head, PromptSpec};
-use crate::source::workspace::template::Template;
-use crate::source::workspace::tools::{self, Sidecar, ToolSpec, invalid_name, is_name, text};
+use crate::source::workspace::fields::{invalid_name, is_name, refuse_unknown, text};
+use crate::source::workspace::problems::ProblemMap;
+use crate::source::workspace::prompts::{self, PromptHeader, PromptSpec, refuse_placeholders};
+use crate::source::workspace::template::PromptTemplate;
+use crate::source::workspace::tools::{self, Sidecar, ToolSpec};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
@@ -29,46 +28,43 @@ const RESOURCE_FIELDS: [&str; 8] = [
 ];
 const MESSAGE_FIELDS: [&str; 2] = ["role", "text"];
 
-/// An item, and what is odd about it.
-type Odd<T> = (Arc<T>, Option<String>);
+/// A prompt, and a note about a mistake that does not prevent its use.
+type NotedPrompt = (Arc<PromptSpec>, Option<String>);
 
-/// What `register` printed.
+/// The document of one run of `register`.
 #[derive(Debug, Clone, Default)]
-pub(in crate::source::workspace) struct Document {
+pub(in crate::source::workspace) struct RegisterDocument {
     pub(in crate::source::workspace) resources: BTreeMap<ResourceUri, Resource>,
     pub(in crate::source::workspace) tools: BTreeMap<String, Arc<ToolSpec>>,
     pub(in crate::source::workspace) prompts: BTreeMap<String, Arc<PromptSpec>>,
-    /// What is odd about it but no reason to refuse it.
-    pub(in crate::source::workspace) odd: Found,
+    /// Mistakes that are no reason to refuse the document.
+    pub(in crate::source::workspace) notes: ProblemMap,
 }
 
-impl Document {
-    /// Reads the document; relative programs are those of `dir`.
+impl RegisterDocument {
+    /// Reads a document. Relative programs are looked for in `dir`.
     ///
     /// # Errors
-    /// Where it is wrong, and how.
-    pub(in crate::source::workspace) fn read(value: &Value, dir: &Path) -> Result<Document, String> {
+    /// The place of a mistake, and the mistake.
+    pub(in crate::source::workspace) fn read(value: &Value, dir: &Path) -> Result<RegisterDocument, String> {
         let object = value.as_object().ok_or("it must print a JSON object")?;
-        if let Some(unknown) = fields::unknown(object, &KINDS) {
-            return Err(unknown);
+        refuse_unknown(object, &KINDS)?;
+        let mut document = RegisterDocument {
+            resources: items(object, "resources", read_resource)?,
+            tools: items(object, "tools", |object| read_tool(object, dir))?,
+            ..RegisterDocument::default()
+        };
+        for (name, (prompt, note)) in items(object, "prompts", read_prompt)? {
+            if let Some(note) = note {
+                document.notes.insert(format!("prompt {name}"), note);
+            }
+            document.prompts.insert(name, prompt);
         }
-        let prompts = items(object, "prompts", prompt)?;
-        let odd = prompts
-            .iter()
-            .filter_map(|(name, (_, odd))| Some((format!("prompt {name}"), odd.clone()?)));
-        Ok(Document {
-            resources: items(object, "resources", resource)?,
-            tools: items(object, "tools", |object| tool(object, dir))?,
-            odd: odd.collect(),
-            prompts: prompts
-                .into_iter()
-                .map(|(name, (prompt, _))| (name, prompt))
-                .collect(),
-        })
+        Ok(document)
     }
 }
 
-/// The items of one kind by their names.
+/// Reads the items of one kind, by their names.
 fn items<K: Ord + ToString + Clone, T>(
     object: &Map<String, Value>,
     kind: &str,
@@ -77,37 +73,32 @@ fn items<K: Ord + ToString + Clone, T>(
     let mut found = BTreeMap::new();
     let list = match object.get(kind) {
         None => return Ok(found),
-        Some(value) => value
-            .as_array()
-            .ok_or_else(|| format!("{kind} must be an array"))?,
+        Some(Value::Array(list)) => list,
+        Some(_) => return Err(format!("{kind} must be an array")),
     };
     for (index, item) in list.iter().enumerate() {
-        let object = item
-            .as_object()
-            .ok_or_else(|| format!("{kind}[{index}] must be an object"))?;
+        let Value::Object(object) = item else {
+            return Err(format!("{kind}[{index}] must be an object"));
+        };
         let (name, item) = read(object).map_err(|error| format!("{kind}[{index}]: {error}"))?;
         if found.insert(name.clone(), item).is_some() {
-            return Err(format!(
-                "{kind}[{index}]: {} stands twice: remove one",
-                name.to_string()
-            ));
+            let name = name.to_string();
+            return Err(format!("{kind}[{index}]: {name} stands twice: remove one"));
         }
     }
     Ok(found)
 }
 
-fn resource(object: &Map<String, Value>) -> Result<(ResourceUri, Resource), String> {
+fn read_resource(object: &Map<String, Value>) -> Result<(ResourceUri, Resource), String> {
     refuse_unknown(object, &RESOURCE_FIELDS)?;
     let uri = text(object, "uri")?.ok_or("uri is missing")?;
     let uri = ResourceUri::new(&uri).map_err(|error| error.to_string())?;
     let body = match (text(object, "text")?, text(object, "blob")?) {
         (Some(text), None) => Body::text(text),
-        (None, Some(blob)) => {
-            let bytes = STANDARD
-                .decode(blob)
-                .map_err(|error| format!("blob is no base64: {error}"))?;
-            Body::blob(bytes)
-        }
+        (None, Some(blob)) => match STANDARD.decode(blob) {
+            Ok(bytes) => Body::blob(bytes),
+            Err(error) => return Err(format!("blob is no base64: {error}")),
+        },
         _ => return Err("give either text or blob".to_owned()),
     };
     let mut descriptor = Descriptor::new(uri.clone());
@@ -125,20 +116,23 @@ fn resource(object: &Map<String, Value>) -> Result<(ResourceUri, Resource), Stri
     Ok((uri, Resource::new(descriptor, Content::Held(body))))
 }
 
-fn tool(object: &Map<String, Value>, dir: &Path) -> Result<(String, Arc<ToolSpec>), String> {
-    let known: Vec<&str> = ["name", "command"].into_iter().chain(tools::FIELDS).collect();
+fn read_tool(object: &Map<String, Value>, dir: &Path) -> Result<(String, Arc<ToolSpec>), String> {
+    let mut known = vec!["name", "command"];
+    known.extend(tools::FIELDS);
     refuse_unknown(object, &known)?;
-    let name = name(object)?;
-    let words = object
-        .get("command")
-        .and_then(Value::as_array)
-        .ok_or("command must be an array of texts")?;
-    let words: Option<Vec<&str>> = words.iter().map(Value::as_str).collect();
-    let words = words.ok_or("command must be an array of texts")?;
+    let name = read_name(object)?;
+    let Some(Value::Array(command)) = object.get("command") else {
+        return Err("command must be an array of texts".to_owned());
+    };
+    let mut words = Vec::new();
+    for word in command {
+        words.push(word.as_str().ok_or("command must be an array of texts")?);
+    }
     let (program, arguments) = words.split_first().ok_or("command is empty: name a program")?;
     let program = if program.contains('/') {
         dir.join(program)
     } else {
+        // A bare name is found on the `PATH`.
         (*program).into()
     };
     let spec = ToolSpec {
@@ -147,42 +141,41 @@ fn tool(object: &Map<String, Value>, dir: &Path) -> Result<(String, Arc<ToolSpec
         program,
         arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
         home: None,
-        written: "what register prints".to_owned(),
+        origin: "what register prints".to_owned(),
     };
     Ok((name, Arc::new(spec)))
 }
 
-fn prompt(object: &Map<String, Value>) -> Result<(String, Odd<PromptSpec>), String> {
-    let known: Vec<&str> = ["name", "messages", "template"]
-        .into_iter()
-        .chain(prompts::FIELDS)
-        .collect();
+fn read_prompt(object: &Map<String, Value>) -> Result<(String, NotedPrompt), String> {
+    let mut known = vec!["name", "messages", "template"];
+    known.extend(prompts::FIELDS);
     refuse_unknown(object, &known)?;
-    if let Some(unknown) = Head::unknown_field(object) {
-        return Err(unknown);
-    }
-    let name = name(object)?;
-    let head = Head::read(object)?;
+    PromptHeader::refuse_unknown_fields(object)?;
+    let name = read_name(object)?;
+    let header = PromptHeader::read(object)?;
     let texts = match (text(object, "template")?, object.get("messages")) {
         (Some(template), None) => vec![(Role::User, template)],
-        (None, Some(Value::Array(messages))) => messages.iter().map(message).collect::<Result<_, _>>()?,
+        (None, Some(Value::Array(messages))) => {
+            messages.iter().map(read_message).collect::<Result<_, _>>()?
+        }
         _ => return Err("give either template or messages".to_owned()),
     };
-    let (mut messages, mut odd) = (Vec::new(), None);
+    let mut messages = Vec::new();
+    let mut checked = Ok(());
     for (role, text) in texts {
-        let (template, unknown) = Template::parse(&text, &head.names());
-        odd = odd.or_else(|| prompts::odd_placeholders(&unknown));
+        let (template, unknown) = PromptTemplate::parse(&text, &header.argument_names());
+        checked = checked.and(refuse_placeholders(&unknown));
         messages.push((role, template));
     }
     let spec = PromptSpec {
         name: name.clone(),
-        head,
+        header,
         messages,
     };
-    Ok((name, (Arc::new(spec), odd)))
+    Ok((name, (Arc::new(spec), checked.err())))
 }
 
-fn message(value: &Value) -> Result<(Role, String), String> {
+fn read_message(value: &Value) -> Result<(Role, String), String> {
     let object = value.as_object().ok_or("a message must be an object")?;
     refuse_unknown(object, &MESSAGE_FIELDS)?;
     let role = match text(object, "role")?.as_deref() {
@@ -190,13 +183,11 @@ fn message(value: &Value) -> Result<(Role, String), String> {
         Some("assistant") => Role::Assistant,
         Some(_) => return Err("role must be \"user\" or \"assistant\"".to_owned()),
     };
-    Ok((
-        role,
-        text(object, "text")?.ok_or("the text of a message is missing")?,
-    ))
+    let text = text(object, "text")?.ok_or("the text of a message is missing")?;
+    Ok((role, text))
 }
 
-fn name(object: &Map<String, Value>) -> Result<String, String> {
+fn read_name(object: &Map<String, Value>) -> Result<String, String> {
     let name = text(object, "name")?.ok_or("name is missing")?;
     if is_name(&name) {
         Ok(name)
@@ -205,21 +196,17 @@ fn name(object: &Map<String, Value>) -> Result<String, String> {
     }
 }
 
-fn refuse_unknown(object: &Map<String, Value>, known: &[&str]) -> Result<(), String> {
-    fields::unknown(object, known).map_or(Ok(()), Err)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(value: &Value) -> Result<Document, String> {
-        Document::read(value, Path::new("/d"))
+    fn read(value: &Value) -> Result<RegisterDocument, String> {
+        RegisterDocument::read(value, Path::new("/d"))
     }
 
     #[test]
-    fn a_document_is_read_whole() {
+    fn document_has_every_kind_of_item() {
         let document = read(&json!({
             "resources": [
                 { "uri": "demo://a", "name": "A", "mediaType": "text/plain", "text": "a", "subscribable": false },
@@ -243,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn one_mistake_refuses_all_and_is_named() {
+    fn document_with_one_mistake_is_refused() {
         for (value, reason) in [
             (json!([]), "must print a JSON object"),
             (json!({ "resource": [] }), "did you mean \"resources\"?"),

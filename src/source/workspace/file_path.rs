@@ -1,24 +1,21 @@
-//! The path of a file below the served folder, as text.
-//!
-//! Owns: [`FilePath`], the key of everything the source keeps, and which names count as hidden. Never touches the
-//! file system. Made by the walk from directory entries and by the watcher from events.
+//! The path of a file below the served folder.
 
 use std::borrow::Borrow;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// A path below the served folder: names in UTF-8 with `/` between them, neither `.` nor `..` among them.
-/// The empty one is the folder itself.
+/// A path below the served folder: names in UTF-8, joined by `/`, without `.` and `..`. The empty path is the folder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FilePath(Arc<str>);
 
 impl FilePath {
-    /// The folder itself.
+    /// Returns the path of the folder itself.
     pub(super) fn root() -> FilePath {
         FilePath(Arc::from(""))
     }
 
-    /// What `path` is below `root`, cut before the first name that is not UTF-8; none when it is not below.
+    /// Returns the part of `path` below `root`, up to the first name that is not UTF-8; or `None` if `path` is not
+    /// below `root`.
     pub(super) fn below(root: &Path, path: &Path) -> Option<FilePath> {
         let mut found = FilePath::root();
         for part in path.strip_prefix(root).ok()?.components() {
@@ -31,7 +28,7 @@ impl FilePath {
         Some(found)
     }
 
-    /// The entry `name` of this folder.
+    /// Returns the path of the entry `name` in this folder.
     pub(super) fn join(&self, name: &str) -> FilePath {
         if self.is_root() {
             return FilePath(Arc::from(name));
@@ -39,49 +36,53 @@ impl FilePath {
         FilePath(Arc::from(format!("{}/{name}", self.0)))
     }
 
-    /// The folder it is in; none for the served folder itself.
+    /// Returns the folder of this entry, or `None` for the served folder.
     pub(super) fn parent(&self) -> Option<FilePath> {
         if self.is_root() {
             return None;
         }
-        let parent = self.0.rsplit_once('/').map_or("", |(parent, _)| parent);
-        Some(FilePath(Arc::from(parent)))
+        match self.0.rsplit_once('/') {
+            Some((parent, _)) => Some(FilePath(Arc::from(parent))),
+            None => Some(FilePath::root()),
+        }
     }
 
-    /// Whether it is the served folder itself.
+    /// Returns true for the served folder.
     pub(super) fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Its last name.
+    /// Returns the last name.
     pub(super) fn name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Its names, from the served folder down.
+    /// Returns the names, outermost first.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.split('/').filter(|name| !name.is_empty())
     }
 
-    /// Whether `other` is this path or below it.
+    /// Returns true if `other` is this path or below it.
     pub(super) fn covers(&self, other: &FilePath) -> bool {
-        let rest = other.0.strip_prefix(&*self.0);
-        rest.is_some_and(|rest| self.is_root() || rest.is_empty() || rest.starts_with('/'))
+        match other.0.strip_prefix(&*self.0) {
+            Some(rest) => self.is_root() || rest.is_empty() || rest.starts_with('/'),
+            None => false,
+        }
     }
 
-    /// Whether one of its names is hidden.
+    /// Returns true if any of the names is hidden.
     pub(super) fn is_hidden(&self) -> bool {
         self.names().any(is_hidden)
     }
 
-    /// Where it is when the served folder is at `root`.
+    /// Returns the path on disk, with the served folder at `root`.
     pub(super) fn at(&self, root: &Path) -> PathBuf {
         let mut path = root.to_owned();
         path.extend(self.names());
         path
     }
 
-    /// Its text.
+    /// Returns the text.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
@@ -93,7 +94,7 @@ impl Borrow<str> for FilePath {
     }
 }
 
-/// Whether a name is hidden: it starts with a dot, or is what editors leave beside the file being edited.
+/// Returns true if a name starts with a dot, or is one that editors give to files beside the one being edited.
 pub(super) fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || name.ends_with('~') || name.ends_with(".swp")
 }
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn is_what_lies_below_the_folder() {
+    fn path_is_relative_to_the_folder() {
         assert_eq!(path("a/b.md").as_str(), "a/b.md");
         assert!(path("").is_root());
         assert_eq!(FilePath::below(Path::new("/r"), Path::new("/other/a")), None);
@@ -121,7 +122,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn stops_before_a_name_that_is_not_utf8() {
+    fn path_ends_before_a_name_not_in_utf8() {
         use std::os::unix::ffi::OsStrExt;
         let odd = std::ffi::OsStr::from_bytes(b"\xff");
         let below = FilePath::below(Path::new("/r"), &Path::new("/r/a").join(odd).join("c"));
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn covers_itself_and_what_is_below_but_no_namesake() {
+    fn path_covers_itself_and_paths_below() {
         assert!(path("a").covers(&path("a")));
         assert!(path("a").covers(&path("a/b")));
         assert!(!path("a").covers(&path("ab")));
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_is_any_dot_name_and_what_editors_leave() {
+    fn path_with_a_hidden_name_is_hidden() {
         for hidden in [".git/config", "a/.env", "a.md~", ".a.swp", "b.swp"] {
             assert!(path(hidden).is_hidden(), "{hidden}");
         }

@@ -1,16 +1,16 @@
-//! The way to a field of an item: `author.name`, or a JSON pointer such as `/author/name`.
-//!
-//! Pure. Owns: how a path is walked, and that `null` counts as nothing. Whether a path is well-formed was checked with
-//! the configuration.
+//! Paths to a field of an item: `author.name`, or a JSON pointer such as `/author/name`.
 
 use serde_json::Value;
+use std::fmt;
 
-/// The names on the way, outermost first.
+/// The names on the way to a field, outermost first. It is displayed with dots.
+///
+/// The configuration was checked, so every path is well-formed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FieldPath(Vec<String>);
 
 impl FieldPath {
-    /// Reads a path as configured.
+    /// Parses a configured path.
     pub(super) fn parse(text: &str) -> FieldPath {
         FieldPath(match text.strip_prefix('/') {
             Some(pointer) => pointer.split('/').map(unescape).collect(),
@@ -18,17 +18,20 @@ impl FieldPath {
         })
     }
 
-    /// The field of `item`; none when it is missing or `null`.
+    /// Returns the field of `item`, or `None` if it is missing or `null`.
     pub(super) fn get<'a>(&self, item: &'a Value) -> Option<&'a Value> {
-        let found = self.0.iter().try_fold(item, |value, name| match value {
-            Value::Object(fields) => fields.get(name),
-            Value::Array(items) => items.get(index(name)?),
-            _ => None,
-        });
-        found.filter(|value| !value.is_null())
+        let mut value = item;
+        for name in &self.0 {
+            value = match value {
+                Value::Object(fields) => fields.get(name)?,
+                Value::Array(items) => items.get(array_index(name)?)?,
+                _ => return None,
+            };
+        }
+        if value.is_null() { None } else { Some(value) }
     }
 
-    /// The text of the field when it is a scalar: a string as it is, anything else as JSON.
+    /// Returns the text of a scalar field: a string as it is, any other scalar as JSON.
     pub(super) fn scalar(&self, item: &Value) -> Option<String> {
         match self.get(item)? {
             Value::String(text) => Some(text.clone()),
@@ -36,22 +39,27 @@ impl FieldPath {
             other => Some(other.to_string()),
         }
     }
+}
 
-    /// The field as people call it.
-    pub(super) fn words(&self) -> String {
-        self.0.join(".")
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("."))
     }
 }
 
+/// Undoes the escapes of a JSON pointer (RFC 6901 section 4); the order matters, since `~01` means `~1`.
 fn unescape(part: &str) -> String {
     part.replace("~1", "/").replace("~0", "~")
 }
 
-/// A place in an array as RFC 6901 writes it.
-fn index(name: &str) -> Option<usize> {
-    let digits = name.bytes().all(|byte| byte.is_ascii_digit());
-    let plain = name == "0" || !name.starts_with('0');
-    name.parse().ok().filter(|_| digits && plain)
+/// Parses an array index, which RFC 6901 writes in digits without leading zeros.
+fn array_index(name: &str) -> Option<usize> {
+    let is_canonical = name == "0" || !name.starts_with('0');
+    if is_canonical && name.bytes().all(|byte| byte.is_ascii_digit()) {
+        name.parse().ok()
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]
@@ -60,7 +68,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn walks_by_dots_and_by_pointer() {
+    fn path_by_dots_or_pointer_finds_the_field() {
         let item = json!({ "author": { "name": "Ada", "a/b": 1, "~": [2, 3] }, "gone": null, "": 4 });
         let get = |path: &str| FieldPath::parse(path).get(&item).cloned();
         assert_eq!(get("author.name"), Some(json!("Ada")));
@@ -79,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn only_scalars_have_a_text() {
+    fn scalar_of_a_list_or_object_is_none() {
         let item = json!({ "s": "a", "n": 1.5, "b": true, "l": [], "o": {} });
         let text = |path: &str| FieldPath::parse(path).scalar(&item);
         assert_eq!(

@@ -1,38 +1,18 @@
-//! Which URI a file gets, and which file a URI names.
+//! The mapping between files and URIs: `{scheme}:///{path}`.
 //!
-//! Owns: the mapping between paths below the served folder and `{scheme}:///{path}`; it is one to one, so a URI that
-//! is spelled differently (an escape that was not needed, `..`) names no file. Never touches the file system.
+//! It is one to one: a URI that is spelled differently (an unnecessary escape, `..`) names no file.
 
-use super::path::FilePath;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use super::file_path::FilePath;
+use crate::uri_encoding::EXCEPT_PATH_SEGMENT;
+use percent_encoding::{percent_decode_str, utf8_percent_encode};
 use tidings_actors::{InvalidUri, ResourceUri};
 
-/// What is not `pchar` in RFC 3986 3.3.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~')
-    .remove(b'!')
-    .remove(b'$')
-    .remove(b'&')
-    .remove(b'\'')
-    .remove(b'(')
-    .remove(b')')
-    .remove(b'*')
-    .remove(b'+')
-    .remove(b',')
-    .remove(b';')
-    .remove(b'=')
-    .remove(b':')
-    .remove(b'@');
-
-/// The URI of a file; fails when it would be longer than a URI may be.
+/// Returns the URI of a file. Fails if it is longer than a URI may be.
 pub(super) fn uri_of(scheme: &str, path: &FilePath) -> Result<ResourceUri, InvalidUri> {
-    ResourceUri::new(&text_of(scheme, path))
+    ResourceUri::new(&encode(scheme, path))
 }
 
-/// The file that a URI names, whether or not it exists; none for any other URI.
+/// Returns the file that a URI names, which need not exist.
 pub(super) fn path_of(scheme: &str, uri: &str) -> Option<FilePath> {
     let rest = uri.strip_prefix(scheme)?.strip_prefix(":///")?;
     let mut path = FilePath::root();
@@ -43,16 +23,21 @@ pub(super) fn path_of(scheme: &str, uri: &str) -> Option<FilePath> {
         }
         path = path.join(&name);
     }
-    (text_of(scheme, &path) == uri).then_some(path)
+    // Any other spelling of the same path is not its URI.
+    if encode(scheme, &path) == uri {
+        Some(path)
+    } else {
+        None
+    }
 }
 
-fn text_of(scheme: &str, path: &FilePath) -> String {
-    let mut text = format!("{scheme}://");
+fn encode(scheme: &str, path: &FilePath) -> String {
+    let mut uri = format!("{scheme}://");
     for name in path.names() {
-        text.push('/');
-        text.extend(utf8_percent_encode(name, ESCAPED));
+        uri.push('/');
+        uri.extend(utf8_percent_encode(name, EXCEPT_PATH_SEGMENT));
     }
-    text
+    uri
 }
 
 #[cfg(test)]
@@ -68,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_what_a_path_segment_may_have_and_escapes_the_rest() {
+    fn uri_keeps_characters_of_path_segments() {
         let uri = uri_of("workspace", &path(&["notes", "a b?#%é[1]!$&'()*+,;=:@-._~.md"])).unwrap();
         assert_eq!(
             uri.as_str(),
@@ -77,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_spelling_names_no_file() {
+    fn uri_in_another_spelling_names_no_file() {
         assert_eq!(path_of("w", "w:///a/b"), Some(path(&["a", "b"])));
         for other in [
             "w:///",
@@ -100,13 +85,13 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_makes_too_long_a_uri_has_none() {
+    fn path_too_long_for_a_uri_has_none() {
         assert!(uri_of("w", &path(&["é".repeat(400)])).is_err());
     }
 
     proptest! {
         #[test]
-        fn every_path_comes_back_from_its_uri(names in vec("[^/\0]{1,12}", 1..5)) {
+        fn path_comes_back_from_its_uri(names in vec("[^/\0]{1,12}", 1..5)) {
             prop_assume!(names.iter().all(|name| name != "." && name != ".."));
             let path = path(&names);
             let uri = uri_of("workspace", &path).unwrap();
@@ -115,7 +100,7 @@ mod tests {
         }
 
         #[test]
-        fn every_uri_that_names_a_file_is_that_files_uri(rest in "([a-c/.%]|%2E|%20|%C3%A9){0,12}") {
+        fn uri_that_names_a_file_is_its_uri(rest in "([a-c/.%]|%2E|%20|%C3%A9){0,12}") {
             let text = format!("w:///{rest}");
             if let Some(path) = path_of("w", &text) {
                 let uri = uri_of("w", &path).unwrap();
