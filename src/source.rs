@@ -1,7 +1,7 @@
 //! The sources of changes: each one turns something outside into resources, tools and prompts on the bus.
 //!
-//! A source removes only what it registered itself. It decides which content to offer; the bus decides whether that
-//! is a change.
+//! A source removes only what it registered itself. It decides which content to offer; the bus decides
+//! whether that is a change.
 
 pub mod collection;
 pub mod workspace;
@@ -13,8 +13,8 @@ use futures_util::future::join_all;
 use tidings_actors::{Bus, Closed, Outcome, PublishError, Resource, ResourceUri};
 use tokio::task::JoinHandle;
 
-/// Changes that are sent to the bus at a time: enough for few commits of a store, and a quarter of those that the bus
-/// admits by default, so that other publishers are not held up.
+/// Changes that are sent to the bus at a time: enough for few commits of a store, and a quarter of those that
+/// the bus admits by default, so that other publishers are not held up.
 const CONCURRENT_MAX: usize = 256;
 
 /// Registers or updates `resources`, and returns the outcome of each in the same order.

@@ -1,8 +1,8 @@
 //! The source of collections: a JSON file that another process writes becomes resources and tools.
 //!
-//! A change goes from the watcher to the task, is read by the scanner, accepted by the settle rule, and published.
-//! Each document is built into all its views; the bus compares digests, so only views with other content are
-//! announced.
+//! A change goes from the watcher to the task, is read by the scanner, accepted by the settle rule, and
+//! published. Each document is built into all its views; the bus compares digests, so only views with other
+//! content are announced.
 
 mod task;
 mod scanner;
@@ -91,9 +91,9 @@ pub struct CollectionStats {
 impl Collection {
     /// Registers the views of the file, the templates of its groups and its tools, and then watches the file.
     ///
-    /// The file need not exist yet. While it has no valid content, that is reported and an empty list is served.
-    /// `workspace` gives the folder of relative paths, the times of debouncing, and the limits. It must be called
-    /// within a tokio runtime.
+    /// The file need not exist yet. While it has no valid content, that is reported and an empty list is
+    /// served. `workspace` gives the folder of relative paths, the times of debouncing, and the limits. It
+    /// must be called within a tokio runtime.
     ///
     /// # Errors
     /// [`CollectionError`] if the name of a tool is taken, the bus refuses a tool or template, or it stopped.
@@ -206,8 +206,8 @@ async fn add_templates(bus: &Bus, spec: &Arc<CollectionSpec>) -> Result<(), Coll
         let group = view.name.clone();
         let read = move |uri: ResourceUri, variables: Variables| {
             let value = variables.get("value").unwrap_or_default();
-            // Values with items are resources of their own and not read here. Another spelling names nothing, so that
-            // each value has exactly one URI.
+            // Values with items are resources of their own and not read here. Another spelling names nothing,
+            // so that each value has exactly one URI.
             let is_canonical = naming::value_uri(&collection, &group, value) == Ok(uri);
             async move { Ok(is_canonical.then(|| Body::text("[]"))) }
         };

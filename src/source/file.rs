@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind, Read, Seek};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Time after a change during which an equal identity proves nothing: the coarsest clock of a file system in use
-/// (FAT) ticks every 2 s, and a second change within one tick leaves no trace.
+/// Time after a change during which an equal identity proves nothing: the coarsest clock of a file system in
+/// use (FAT) ticks every 2 s, and a second change within one tick leaves no trace.
 const TICK_MAX: Duration = Duration::from_secs(2);
 /// Reads of a file that changes while it is read. After that its writer's next event brings the source back.
 const ATTEMPTS_MAX: usize = 4;
@@ -74,7 +74,8 @@ pub(in crate::source) fn is_absent(error: &io::Error) -> bool {
 
 /// Opens a regular file for reading. Returns `None` for anything else, such as a pipe or a device.
 pub(in crate::source) fn open_regular(path: &Path) -> io::Result<Option<File>> {
-    // Opening a device can have effects, so its kind is checked before, and again after in case it was exchanged.
+    // Opening a device can have effects, so its kind is checked before, and again after in case it was
+    // exchanged.
     if !fs::metadata(path)?.is_file() {
         return Ok(None);
     }

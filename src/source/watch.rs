@@ -1,7 +1,8 @@
 //! Watching files: the system's notifications, collected until they pause.
 //!
-//! A notification only says which path to read again. [`FileWatcher`] receives it on a thread of its own and marks a key
-//! in a [`DirtySet`]; [`PendingChanges`] is the end held by the task of a source, which waits until the marks pause.
+//! A notification only says which path to read again. [`FileWatcher`] receives it on a thread of its own and
+//! marks a key in a [`DirtySet`]; [`PendingChanges`] is the end held by the task of a source, which waits
+//! until the marks pause.
 
 use crate::metrics::{self, Limit};
 use futures_util::FutureExt;
@@ -114,20 +115,24 @@ fn can_change_content(kind: EventKind) -> bool {
     }
 }
 
+/// Returns the key to mark for a path, or `None` to ignore it.
+type KeyOf<K> = dyn Fn(&Path) -> Option<K> + Send + Sync;
+
 /// The system's file watcher, which marks the keys of paths that changed.
 ///
-/// It is started by the first [`watch`](FileWatcher::watch). Where it cannot be had, the rescans of the source find the
-/// changes.
+/// It is started by the first [`watch`](FileWatcher::watch). Where it cannot be had, the rescans of the
+/// source find the changes.
 pub(in crate::source) struct FileWatcher<K> {
     dirty: Arc<DirtySet<K>>,
-    key_of: Arc<dyn Fn(&Path) -> Option<K> + Send + Sync>,
+    key_of: Arc<KeyOf<K>>,
     system: Option<RecommendedWatcher>,
     enabled: bool,
     failing: bool,
 }
 
 impl<K: Ord + Send + 'static> FileWatcher<K> {
-    /// Returns a watcher that watches nothing yet. `key_of` gives the key to mark for a path, or `None` to ignore it.
+    /// Returns a watcher that watches nothing yet. `key_of` gives the key to mark for a path, or `None` to
+    /// ignore it.
     ///
     /// One that is not enabled never watches anything, so that tests see the rescans alone.
     pub(in crate::source) fn new(

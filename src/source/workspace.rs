@@ -1,8 +1,8 @@
-//! The folder source: every file below `DIR/resources` is a resource, `DIR/prompts` and `DIR/tools` hold prompts and
-//! tools, and the executable `DIR/register` prints further ones.
+//! The folder source: every file below `DIR/resources` is a resource, `DIR/prompts` and `DIR/tools` hold
+//! prompts and tools, and the executable `DIR/register` prints further ones.
 //!
-//! A change goes from the watcher to the task, is found by the scanner, read, and published. A slow rescan finds the
-//! changes that the watcher misses. Tools are called by the bus: runner, then process.
+//! A change goes from the watcher to the task, is found by the scanner, read, and published. A slow rescan
+//! finds the changes that the watcher misses. Tools are called by the bus: runner, then process.
 
 mod task;
 mod scanner;
@@ -130,15 +130,16 @@ pub struct WorkspaceStats {
 }
 
 impl Workspace {
-    /// Registers the files below `DIR/resources`, the prompts, the tools, and the items that `register` prints, and
-    /// then watches the folder. It returns when all of them are registered.
+    /// Registers the files below `DIR/resources`, the prompts, the tools, and the items that `register`
+    /// prints, and then watches the folder. It returns when all of them are registered.
     ///
-    /// None of these parts need exist yet. It must be called within a tokio runtime, which also runs the tools and
-    /// `register`.
+    /// None of these parts need exist yet. It must be called within a tokio runtime, which also runs the
+    /// tools and `register`.
     ///
-    /// Tools and prompts whose names are taken on the bus are left out and reported, even if an earlier source of the
-    /// same folder registered them. A resource that others registered under the URI of a file is replaced, and removed
-    /// with the file. When others replace the resource of a file, the tenth rescan at the latest restores it.
+    /// Tools and prompts whose names are taken on the bus are left out and reported, even if an earlier
+    /// source of the same folder registered them. A resource that others registered under the URI of a file
+    /// is replaced, and removed with the file. When others replace the resource of a file, the tenth rescan
+    /// at the latest restores it.
     ///
     /// # Errors
     /// [`WorkspaceError`] if the folder does not exist, or the bus stopped.
@@ -215,8 +216,8 @@ impl Workspace {
 
     /// Scans the whole folder now, and returns when new and changed files are published.
     ///
-    /// A missing file is removed when it is still missing after `workspace.debounce`. Has no effect if the source has
-    /// stopped.
+    /// A missing file is removed when it is still missing after `workspace.debounce`. Has no effect if the
+    /// source has stopped.
     pub async fn rescan(&self) {
         let (done, wait) = oneshot::channel();
         if self.rescans.send(done).await.is_ok()

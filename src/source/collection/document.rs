@@ -1,7 +1,7 @@
 //! The pure core of a collection: builds the views of a document from the bytes of a file.
 //!
-//! Items are written in one form (keys sorted, items in the order of the file), so that equal items have equal text
-//! and the bus sees no change in them.
+//! Items are written in one form (keys sorted, items in the order of the file), so that equal items have
+//! equal text and the bus sees no change in them.
 
 use super::field_path::FieldPath;
 use super::filter::ItemFilter;

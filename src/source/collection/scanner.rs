@@ -99,7 +99,8 @@ impl FileScanner {
         Ok(Some(read_stable(&file, self.bytes_max)?))
     }
 
-    /// Watches the file's folder, or the nearest one above that exists, so that both may come, go and come back.
+    /// Watches the file's folder, or the nearest one above that exists, so that both may come, go and come
+    /// back.
     fn watch(&mut self) {
         let is_link = match fs::symlink_metadata(&self.path) {
             Ok(metadata) => metadata.is_symlink(),
@@ -118,7 +119,8 @@ impl FileScanner {
             if nearest == self.watched {
                 return Ok(());
             }
-            // A new watcher, since the old one may hold a watch of the same path on a folder that was removed.
+            // A new watcher, since the old one may hold a watch of the same path on a folder that was
+            // removed.
             self.watcher.reset();
             self.watched = None;
             let Some((folder, id)) = nearest else {

@@ -1,7 +1,7 @@
 //! The rule that decides when a read of the file is published.
 //!
-//! A writer may be halfway through at any time. A result that is worse than the one before (an empty list, or invalid
-//! content) is therefore accepted only if it is still there after a quiet time.
+//! A writer may be halfway through at any time. A result that is worse than the one before (an empty list, or
+//! invalid content) is therefore accepted only if it is still there after a quiet time.
 
 /// The result of reading the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

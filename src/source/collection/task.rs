@@ -18,8 +18,8 @@ use tidings_actors::Closed;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Every tenth rescan reads the file although its metadata are unchanged, and restores views that others changed on
-/// the bus. Reading on every rescan would cost more than the rare cases are worth.
+/// Every tenth rescan reads the file although its metadata are unchanged, and restores views that others
+/// changed on the bus. Reading on every rescan would cost more than the rare cases are worth.
 const THOROUGH_EVERY: u64 = 10;
 
 /// The task.

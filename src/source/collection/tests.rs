@@ -1,5 +1,5 @@
-//! The source on a real file with a real watcher, and its document path against a model. What should happen is
-//! waited for; what should not is shown by something written afterwards that did.
+//! The source on a real file with a real watcher, and its document path against a model. What should happen
+//! is waited for; what should not is shown by something written afterwards that did.
 
 use super::*;
 use crate::config::{Config, FilterConfig, Overrides, ViewConfig};

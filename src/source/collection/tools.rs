@@ -42,8 +42,8 @@ struct GetArguments {
     id: Value,
 }
 
-/// The place where a page begins: after the item with an id, which had a position in a view. It is sent as a JSON
-/// array in base64, which clients do not look into.
+/// The place where a page begins: after the item with an id, which had a position in a view. It is sent as a
+/// JSON array in base64, which clients do not look into.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PageCursor(String, usize, String);
 
@@ -242,7 +242,8 @@ fn has_id(spec: &CollectionSpec, item: &RawValue, id: &str) -> bool {
     }
 }
 
-/// Returns the position of the item with this id: the expected position if it is right, else a search finds it.
+/// Returns the position of the item with this id: the expected position if it is right, else a search finds
+/// it.
 fn position_of(spec: &CollectionSpec, items: &[&RawValue], id: &str, expected: usize) -> Option<usize> {
     if let Some(item) = items.get(expected)
         && has_id(spec, item, id)

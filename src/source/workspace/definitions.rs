@@ -1,7 +1,7 @@
 //! The folders `prompts` and `tools`: reads the definitions there, and finds the executable of each tool.
 //!
-//! Both folders are flat. The last good reading of each file is kept, so that a half-written file takes nothing away.
-//! It runs on blocking threads.
+//! Both folders are flat. The last good reading of each file is kept, so that a half-written file takes
+//! nothing away. It runs on blocking threads.
 
 use super::executable::{self, NotRunnable};
 use super::fields::{invalid_name, is_name};
@@ -130,8 +130,8 @@ impl DefinitionFolders {
         }
     }
 
-    /// Returns the files in `tools` other than sidecars, by the names of the tools that each one fits: its own name,
-    /// and its name without the extension.
+    /// Returns the files in `tools` other than sidecars, by the names of the tools that each one fits: its
+    /// own name, and its name without the extension.
     fn candidates(&self) -> BTreeMap<&str, Vec<Candidate<'_>>> {
         let home = &self.tools.folder.root;
         let mut candidates: BTreeMap<&str, Vec<Candidate<'_>>> = BTreeMap::new();

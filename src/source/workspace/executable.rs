@@ -1,4 +1,5 @@
-//! The rules for files that may be run: a regular file with an x bit, inside its folder, not writable by everyone.
+//! The rules for files that may be run: a regular file with an x bit, inside its folder, not writable by
+//! everyone.
 //!
 //! They are checked when the folder is scanned and again before each run. It runs on blocking threads.
 

@@ -1,7 +1,7 @@
 //! The known files of a folder, and the decision which of them a scan makes to be read or removed.
 //!
-//! A file that one scan misses is not gone: writers that delete and create again leave a gap. It is gone if it is
-//! missing after a quiet time, or from two scans in a row.
+//! A file that one scan misses is not gone: writers that delete and create again leave a gap. It is gone if
+//! it is missing after a quiet time, or from two scans in a row.
 
 use super::file_path::FilePath;
 use super::skip::SkipReason;

@@ -4,7 +4,8 @@ use std::borrow::Borrow;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// A path below the served folder: names in UTF-8, joined by `/`, without `.` and `..`. The empty path is the folder.
+/// A path below the served folder: names in UTF-8, joined by `/`, without `.` and `..`. The empty path is the
+/// folder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FilePath(Arc<str>);
 
@@ -14,8 +15,8 @@ impl FilePath {
         FilePath(Arc::from(""))
     }
 
-    /// Returns the part of `path` below `root`, up to the first name that is not UTF-8; or `None` if `path` is not
-    /// below `root`.
+    /// Returns the part of `path` below `root`, up to the first name that is not UTF-8; or `None` if `path`
+    /// is not below `root`.
     pub(super) fn below(root: &Path, path: &Path) -> Option<FilePath> {
         let mut found = FilePath::root();
         for part in path.strip_prefix(root).ok()?.components() {
@@ -94,7 +95,8 @@ impl Borrow<str> for FilePath {
     }
 }
 
-/// Returns true if a name starts with a dot, or is one that editors give to files beside the one being edited.
+/// Returns true if a name starts with a dot, or is one that editors give to files beside the one being
+/// edited.
 pub(super) fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || name.ends_with('~') || name.ends_with(".swp")
 }

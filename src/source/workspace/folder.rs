@@ -1,7 +1,7 @@
 //! The served folder on disk, scanned by metadata alone.
 //!
-//! A scan opens no file and follows no link to a folder, so it always ends and never leaves the folder. It runs on
-//! blocking threads.
+//! A scan opens no file and follows no link to a folder, so it always ends and never leaves the folder. It
+//! runs on blocking threads.
 
 use super::file_index::{FileIndex, FolderScan, ScanScope, SeenFile};
 use super::file_path::{FilePath, is_hidden};
@@ -163,8 +163,8 @@ impl Walk<'_> {
                 None => self.scan.not_utf8.push(Path::new(folder.as_str()).join(name)),
             }
         }
-        // In the order of names (the last one is visited first), so that every scan finds the same files beyond the
-        // limit.
+        // In the order of names (the last one is visited first), so that every scan finds the same files
+        // beyond the limit.
         waiting[first..].sort_unstable_by(|a, b| b.cmp(a));
     }
 

@@ -1,7 +1,7 @@
 //! Running one process under limits, in a clean environment and a process group of its own.
 //!
-//! However the run ends (exit, time, output, or a dropped future), the whole group is killed. A process that leaves
-//! the group by itself (`setsid`) is out of reach.
+//! However the run ends (exit, time, output, or a dropped future), the whole group is killed. A process that
+//! leaves the group by itself (`setsid`) is out of reach.
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -14,8 +14,8 @@ use tokio::process::{Child, ChildStdin, Command};
 
 /// Bytes of standard error that are kept: the last ones.
 const STDERR_TAIL: usize = 2 << 10;
-/// Time to read the rest of the pipes after the process and its group have ended. A process that left the group may
-/// hold them open for longer.
+/// Time to read the rest of the pipes after the process and its group have ended. A process that left the
+/// group may hold them open for longer.
 const REST_TIMEOUT: Duration = Duration::from_millis(500);
 /// Pause before another attempt to start a program that is open for writing, and the number of pauses.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
@@ -154,7 +154,8 @@ impl Launch {
             .kill_on_drop(true);
         for _ in 0..BUSY_PAUSES_MAX {
             match command.spawn() {
-                // The program is being written, or was when another process was forked, which inherited the file.
+                // The program is being written, or was when another process was forked, which inherited the
+                // file.
                 Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }
@@ -174,7 +175,8 @@ async fn write_input(stdin: Option<ChildStdin>, input: &[u8]) {
     }
 }
 
-/// Reads everything that is printed into `out`, up to `max` bytes. It has what came so far if the future is dropped.
+/// Reads everything that is printed into `out`, up to `max` bytes. It has what came so far if the future is
+/// dropped.
 async fn read_all(
     pipe: Option<impl AsyncRead + Unpin>,
     max: u64,

@@ -80,7 +80,8 @@ impl PromptHeader {
     }
 }
 
-/// Parses the text of a prompt file. Returns the prompt, and a note about a mistake that does not prevent its use.
+/// Parses the text of a prompt file. Returns the prompt, and a note about a mistake that does not prevent its
+/// use.
 ///
 /// # Errors
 /// The reason that it is not a prompt.

@@ -1,7 +1,7 @@
 //! Reading the files of a folder: never a pipe, never outside the folder, never half of a write.
 //!
-//! Between the scan and the read anything can happen to a path, so the opened file is checked, not the path. It runs
-//! on blocking threads.
+//! Between the scan and the read anything can happen to a path, so the opened file is checked, not the path.
+//! It runs on blocking threads.
 
 use super::file_index::SeenFile;
 use super::file_path::FilePath;
@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use tidings_actors::Body;
 
-/// Files that are read before they are published: enough to keep the bus busy, and the commits of a store few.
+/// Files that are read before they are published: enough to keep the bus busy, and the commits of a store
+/// few.
 const BATCH_FILES: usize = 256;
 /// Bytes after which no further file is read before they are published, which bounds the memory of a scan.
 const BATCH_BYTES: u64 = 8 << 20;
@@ -51,8 +52,8 @@ pub(super) struct FileContents {
 }
 
 impl Folder {
-    /// Takes files out of `wanted` and reads them, as many as make a batch. When the source was stopped, it drops all
-    /// that are left.
+    /// Takes files out of `wanted` and reads them, as many as make a batch. When the source was stopped, it
+    /// drops all that are left.
     pub(super) fn read_batch(&self, wanted: &mut BTreeMap<FilePath, SeenFile>) -> ReadBatch {
         let mut batch = Vec::new();
         let mut bytes = 0;

@@ -1,7 +1,7 @@
 //! The tools, prompts and resources that the folder and `register` add to the bus.
 //!
-//! Only these are replaced and removed, never items of others. All changes of a list at one time are one change of
-//! the bus, so that clients are notified once.
+//! Only these are replaced and removed, never items of others. All changes of a list at one time are one
+//! change of the bus, so that clients are notified once.
 
 use super::definitions::Definitions;
 use super::problems::{ProblemMap, ProblemOrigin, Problems};
@@ -57,7 +57,8 @@ impl Registrations {
         self.change_lists().await
     }
 
-    /// Applies the outcome of a run of `register`. `is_file` says which resources are files, which take precedence.
+    /// Applies the outcome of a run of `register`. `is_file` says which resources are files, which take
+    /// precedence.
     pub(super) async fn apply_register(
         &mut self,
         outcome: RegisterOutcome,

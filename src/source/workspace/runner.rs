@@ -96,8 +96,8 @@ impl Runner {
         answered
     }
 
-    /// Runs a program on the source's own runtime, so that no thread of the bus forks. When the future is dropped, its
-    /// processes are killed.
+    /// Runs a program on the source's own runtime, so that no thread of the bus forks. When the future is
+    /// dropped, its processes are killed.
     async fn run(
         &self,
         spec: Arc<ToolSpec>,

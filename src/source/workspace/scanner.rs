@@ -73,7 +73,8 @@ impl Scanner {
                 for path in &paths {
                     self.watch_below(path);
                 }
-                // A link changes with the file that it leads to, which may also be one that just came to exist.
+                // A link changes with the file that it leads to, which may also be one that just came to
+                // exist.
                 paths.extend(self.file_index.links_to(&paths));
                 paths.extend(self.reports.dangling_links());
                 ScanScope::Below(paths)
@@ -108,8 +109,8 @@ impl Scanner {
         }
     }
 
-    /// Watches a folder that may be new. The watcher does that by itself, but perhaps only after the scan, and would
-    /// then miss what happened in between.
+    /// Watches a folder that may be new. The watcher does that by itself, but perhaps only after the scan,
+    /// and would then miss what happened in between.
     fn watch_below(&mut self, path: &FilePath) {
         let path = path.at(&self.folder.root);
         let Ok(metadata) = std::fs::symlink_metadata(&path) else {
@@ -198,7 +199,8 @@ fn watch_within(watcher: &mut FileWatcher<Mark>, folder: &Folder, mode: Recursiv
 
 fn watch_or_mark(watcher: &mut FileWatcher<Mark>, path: &Path, mode: RecursiveMode) -> notify::Result<()> {
     match watcher.watch(path, mode) {
-        // Something vanished while the watcher walked the folder. It needs no watch, but the walk ended there.
+        // Something vanished while the watcher walked the folder. It needs no watch, but the walk ended
+        // there.
         Err(error) if is_not_found(&error) => {
             watcher.mark_all();
             Ok(())

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Reports kept at a time. Files that are skipped beyond are not logged and not counted, which bounds the memory.
+/// Reports kept at a time. Files that are skipped beyond are not logged and not counted, which bounds the
+/// memory.
 const REPORTS_MAX: usize = 10_000;
 
 /// The reason that a file below the folder is not served.

@@ -1,6 +1,7 @@
 //! The task of the folder source: decides when to scan, and publishes the files that were read.
 //!
-//! It touches the disk only through the scanner, on blocking threads. The bus decides whether content changed.
+//! It touches the disk only through the scanner, on blocking threads. The bus decides whether content
+//! changed.
 
 use super::WorkspaceStats;
 use super::file_index::{KnownFile, ScanMode, ScanPlan, ScanScope, SeenFile};
@@ -22,8 +23,8 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 
-/// Every tenth rescan reads all files although their metadata are unchanged, which restores resources that others
-/// changed on the bus. Doing so on every rescan would read a large folder all the time.
+/// Every tenth rescan reads all files although their metadata are unchanged, which restores resources that
+/// others changed on the bus. Doing so on every rescan would read a large folder all the time.
 const THOROUGH_EVERY: u64 = 10;
 
 /// Files to read, as they were seen.
@@ -103,7 +104,8 @@ impl WorkspaceTask {
     async fn rescan_by_interval(&mut self) -> Result<(), Closed> {
         self.stats.send_modify(|stats| stats.rescans += 1);
         self.thorough |= self.stats.borrow().rescans.is_multiple_of(THOROUGH_EVERY);
-        // In the middle of a change files are missing or half written; the scan after it becomes the full one.
+        // In the middle of a change files are missing or half written; the scan after it becomes the full
+        // one.
         if self.changes.widen() {
             return Ok(());
         }
@@ -123,7 +125,8 @@ impl WorkspaceTask {
         self.scan(ScanScope::All, true, quiet).await
     }
 
-    /// Scans the resources in scope, and prompts and tools if `definitions` is set, and publishes the changes.
+    /// Scans the resources in scope, and prompts and tools if `definitions` is set, and publishes the
+    /// changes.
     async fn scan(&mut self, scope: ScanScope, definitions: bool, quiet: bool) -> Result<(), Closed> {
         let thorough = scope == ScanScope::All && std::mem::take(&mut self.thorough);
         let mode = ScanMode { quiet, thorough };
@@ -198,8 +201,8 @@ impl WorkspaceTask {
         Ok(())
     }
 
-    /// Begins to read a batch of the wanted files on a blocking thread; it returns those that are left, too. The
-    /// scanner is not locked meanwhile, since publishing needs it.
+    /// Begins to read a batch of the wanted files on a blocking thread; it returns those that are left, too.
+    /// The scanner is not locked meanwhile, since publishing needs it.
     fn read_batch(&self, mut wanted: WantedFiles) -> JoinHandle<(ReadBatch, WantedFiles)> {
         let folder = lock(&self.scanner).folder.clone();
         spawn_blocking(move || (folder.read_batch(&mut wanted), wanted))
@@ -314,8 +317,8 @@ fn lock(scanner: &Mutex<Scanner>) -> MutexGuard<'_, Scanner> {
 fn refusal(path: FilePath, seen: SeenFile, reason: SkipReason, detail: String) -> Refusal {
     let known = KnownFile {
         identity: seen.identity,
-        // A file refused by a limit stays refused until it changes. The other reasons may go away without a change of
-        // the file, so it is read again.
+        // A file refused by a limit stays refused until it changes. The other reasons may go away without a
+        // change of the file, so it is read again.
         settled: matches!(reason, SkipReason::Refused | SkipReason::PathTooLong),
         served: false,
         target: seen.target,

@@ -15,7 +15,8 @@ enum Piece {
 }
 
 impl PromptTemplate {
-    /// Parses a text with placeholders for `arguments`. Returns the other names in braces, too, which stay as text.
+    /// Parses a text with placeholders for `arguments`. Returns the other names in braces, too, which stay as
+    /// text.
     pub(super) fn parse(text: &str, arguments: &BTreeSet<&str>) -> (PromptTemplate, BTreeSet<String>) {
         let mut pieces = Vec::new();
         let mut unknown = BTreeSet::new();
@@ -46,8 +47,8 @@ impl PromptTemplate {
         (PromptTemplate { pieces }, unknown)
     }
 
-    /// Returns the text with the values of the arguments; an argument without a value is empty. Braces in a value are
-    /// text, so that a client cannot reach other arguments.
+    /// Returns the text with the values of the arguments; an argument without a value is empty. Braces in a
+    /// value are text, so that a client cannot reach other arguments.
     pub(super) fn fill(&self, value: impl Fn(&str) -> Option<String>) -> String {
         let mut text = String::new();
         for piece in &self.pieces {

@@ -1,5 +1,5 @@
-//! The source on a real folder with a real watcher. What should happen is waited for; what should not is shown by
-//! something written afterwards that did.
+//! The source on a real folder with a real watcher. What should happen is waited for; what should not is
+//! shown by something written afterwards that did.
 
 mod prompts;
 mod registering;
@@ -52,7 +52,8 @@ impl Fixture {
         fixture
     }
 
-    /// One that waits so long after an event that what is done at once is looked at as one, on a busy machine too.
+    /// One that waits so long after an event that what is done at once is looked at as one, on a busy machine
+    /// too.
     async fn patient() -> Fixture {
         let mut fixture = Fixture::new();
         fixture.config.debounce = Duration::from_millis(250);

@@ -38,7 +38,8 @@ pub(super) struct ToolSpec {
     /// The program to run: a path, or a name that is found on the `PATH`.
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
-    /// The folder that the program must be in. It is `None` for the commands of `register`, which are trusted.
+    /// The folder that the program must be in. It is `None` for the commands of `register`, which are
+    /// trusted.
     pub(super) home: Option<PathBuf>,
     /// The file in which the tool is written, for messages.
     pub(super) origin: String,
