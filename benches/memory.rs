@@ -133,7 +133,7 @@ async fn start(sessions: usize) -> anyhow::Result<Server> {
     let bus = Bus::builder().limits(limits).start()?;
     bus.register(Resource::text(WATCHED, "")?).await?;
     let mut options = McpOptions::default();
-    options.streams_max = room;
+    options.session.streams_max = room;
     let endpoint = Endpoint::new(bus.clone(), options);
     let mut config = Config::default().http;
     config.connections_max = 2 * room;

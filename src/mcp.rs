@@ -22,7 +22,7 @@ mod stdio;
 mod wrap;
 
 pub use http::{Endpoint, EndpointBody};
-pub use options::{CacheHint, McpOptions};
+pub use options::McpOptions;
 pub use revision::{ETAG_META_KEY, Revision};
 pub use stdio::serve_stdio;
 pub use wrap::{Wrap, Wrapped};

@@ -19,10 +19,10 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{debug, info, warn};
 
-use crate::config::{CacheScope, Config};
-use crate::etag_tools::{self, EtagToolLimits};
+use crate::config::Config;
+use crate::etag_tools;
 use crate::http::{Access, HttpServer, Listener, api, events, ws};
-use crate::mcp::{CacheHint, Endpoint, McpOptions, serve_stdio};
+use crate::mcp::{Endpoint, McpOptions, serve_stdio};
 use crate::metrics::{self, Exporter};
 use crate::sink::Sinks;
 use crate::source::collection::Collection;
@@ -126,11 +126,7 @@ impl Running {
         } else {
             None
         };
-        let limits = EtagToolLimits {
-            items_max: config.mcp.items_max,
-            wait_max: config.mcp.wait_max,
-        };
-        etag_tools::install(bus, limits).await?;
+        etag_tools::install(bus, config.mcp.clone()).await?;
         let ready = Arc::new(AtomicBool::new(false));
         let metrics = exporter.map(|exporter| metrics_router(config, bus, exporter));
         let metrics_listener = match (&metrics, config.metrics.listen) {
@@ -269,23 +265,12 @@ fn limits(config: &Config) -> Limits {
 
 /// The MCP side as configured.
 fn mcp_options(config: &Config) -> McpOptions {
-    let mut options = McpOptions::default();
-    options.name.clone_from(&config.mcp.name);
-    options.instructions = config.mcp.instructions.clone();
-    options.page_size = config.mcp.page_size;
-    options.cache = CacheHint {
-        ttl: config.mcp.ttl,
-        public: config.mcp.cache_scope == CacheScope::Public,
-    };
-    options.announce_on_connect = config.session.announce_on_connect;
-    options.subscriptions_max = config.session.subscriptions_max;
-    options.streams_max = config.session.streams_max;
-    options.idle_timeout = config.session.idle_timeout;
-    options.stall_timeout = config.session.stall_timeout;
-    options.age_max = config.session.age_max;
-    options.per_peer_max = config.session.per_peer_max;
-    options.body_bytes_max = config.http.body_bytes_max;
-    options
+    McpOptions {
+        mcp: config.mcp.clone(),
+        session: config.session.clone(),
+        body_bytes_max: config.http.body_bytes_max,
+        ..McpOptions::default()
+    }
 }
 
 /// The hub of `/v1/events`, unless it is turned off.
@@ -293,15 +278,7 @@ async fn start_events(config: &Config, bus: &Bus) -> anyhow::Result<Option<event
     if config.events.streams_max == 0 {
         return Ok(None);
     }
-    let options = events::Options {
-        history_max: config.events.history_max,
-        history_bytes_max: config.events.history_bytes_max,
-        streams_max: config.events.streams_max,
-        retry: config.events.retry,
-        keep_alive: config.http.keep_alive,
-        drain_timeout: config.shutdown.drain_timeout,
-    };
-    let hub = events::Hub::start(bus, options).await;
+    let hub = events::Hub::start(bus, &config.events, config.shutdown.drain_timeout).await;
     hub.map(Some).context("the event streams could not be started")
 }
 
@@ -320,14 +297,13 @@ fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>) -> Router {
         routes = routes.merge(events::router(hub, access(config)));
     }
     if config.ws.connections_max > 0 {
-        let options = ws::Options {
-            connections_max: config.ws.connections_max,
-            subscriptions_max: config.session.subscriptions_max,
-            message_bytes_max: config.ws.message_bytes_max,
-            pong_timeout: config.ws.pong_timeout,
-            write_timeout: config.http.write_timeout,
-        };
-        routes = routes.merge(ws::router(bus.clone(), options, access(config)));
+        let router = ws::router(
+            bus.clone(),
+            config.ws.clone(),
+            config.http.write_timeout,
+            access(config),
+        );
+        routes = routes.merge(router);
     }
     routes
 }
@@ -391,12 +367,7 @@ async fn bind(
         warn!(listen = %http.listen, "listening beyond this machine; there is no authentication");
     }
     let endpoint = Endpoint::with_access(bus.clone(), mcp_options(config), access(config));
-    let options = api::Options {
-        body_bytes_max: config.bus.body_bytes_max,
-        access: access(config),
-        ready: ready.clone(),
-    };
-    let api = api::router(bus.clone(), options).merge(beside);
+    let api = api::router(bus.clone(), access(config), ready.clone()).merge(beside);
     let server = HttpServer::new(bus, Routes::new(access(config), endpoint, api), http);
     Listener::start(socket, server).context("the listener could not be started")
 }

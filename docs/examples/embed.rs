@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use tidings::config::McpConfig;
 use tidings::mcp::{Endpoint, McpOptions};
 use tidings::{Bus, Prompt, PromptMessage, Resource, Tool, ToolOutput, etag_tools};
 
@@ -33,7 +34,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok(vec![PromptMessage::user("Tell me what demo://clock says.")])
     }))
     .await?;
-    etag_tools::install(&bus, etag_tools::EtagToolLimits::default()).await?;
+    etag_tools::install(&bus, McpConfig::default()).await?;
 
     let endpoint = Endpoint::new(bus.clone(), McpOptions::default());
     let app = axum::Router::new().route_service("/mcp", endpoint);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use tidings::config::McpConfig;
 use tidings::mcp::{Endpoint, McpOptions};
 use tidings::{
     Block, Body, Bus, CallContext, CallbackError, LogLevel, Prompt, PromptMessage, Resource,
@@ -36,7 +37,7 @@ async fn main() -> Result<(), CallbackError> {
     add_changing_tools(&bus).await?;
     add_reporting_tools(&bus).await?;
     add_prompts(&bus).await?;
-    etag_tools::install(&bus, etag_tools::EtagToolLimits::default()).await?;
+    etag_tools::install(&bus, McpConfig::default()).await?;
 
     let app = axum::Router::new().route_service("/mcp", Endpoint::new(bus.clone(), McpOptions::default()));
     let listener = tokio::net::TcpListener::bind(listen.as_deref().unwrap_or("127.0.0.1:8811")).await?;

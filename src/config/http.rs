@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidings_actors::Limits;
 
 /// The listener: its address, the hosts and origins it admits, and its timeouts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
@@ -68,7 +68,7 @@ impl Default for HttpConfig {
 }
 
 /// The streams of `GET /v1/events` and the history they read from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct EventsConfig {
@@ -101,7 +101,7 @@ impl Default for EventsConfig {
 }
 
 /// The connections of `GET /v1/ws`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct WsConfig {
@@ -130,7 +130,7 @@ impl Default for WsConfig {
 }
 
 /// The numbers for Prometheus, and the address that shows them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsConfig {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidings_actors::Limits;
 
 /// Connected MCP clients, and the limits of each.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {

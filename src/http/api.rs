@@ -35,37 +35,17 @@ use super::layers;
 use super::layers::wrong_method;
 use super::problem::{Problem, ProblemKind};
 
-/// What the API lets in.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The hosts and origins that may call `/v1`.
-    pub access: Access,
-    /// Largest body of a request in bytes. A larger one gets 413 and is not read further.
-    pub body_bytes_max: usize,
-    /// Set by the service once everything it was asked to serve is there; until then `/readyz` answers 503.
-    pub ready: Arc<AtomicBool>,
-}
-
 /// What every handler is handed.
 #[derive(Debug)]
 struct Api {
     bus: Bus,
-    body_bytes_max: usize,
     ready: Arc<AtomicBool>,
 }
 
-/// The API as a router, to be served alone or merged with others: it has no fallback outside `/v1`.
-pub fn router(bus: Bus, options: Options) -> Router {
-    let Options {
-        access,
-        body_bytes_max,
-        ready,
-    } = options;
-    let api = Arc::new(Api {
-        bus,
-        body_bytes_max,
-        ready,
-    });
+/// The API as a router, to be served alone or merged with others: it has no fallback outside `/v1`. A body larger than
+/// the bus takes gets 413 and is not read further. Until `ready` is set, `/readyz` answers 503.
+pub fn router(bus: Bus, access: Access, ready: Arc<AtomicBool>) -> Router {
+    let api = Arc::new(Api { bus, ready });
     let resource = get(resources::read)
         .put(write::put)
         .post(write::create)

@@ -29,6 +29,7 @@ use shared::Shared;
 use stream::EventStream;
 
 use crate::attach::{AttachError, AttachOptions, Attachment};
+use crate::config::EventsConfig;
 use crate::http::access::Access;
 use crate::http::layers::guarded;
 use crate::http::problem::{Problem, ProblemKind};
@@ -41,38 +42,6 @@ const NAME: &str = "v1-events";
 /// How many parts the keep-alives of all streams are spread over, so that not all write at once.
 const KEEP_ALIVE_TICKS: u32 = 8;
 
-/// What the hub keeps, and how its streams behave.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Options {
-    /// Events kept for clients that are behind or come back (default 10,000, at least 1). Beyond, the oldest are
-    /// forgotten, and who still wanted them is told a gap.
-    pub history_max: usize,
-    /// Bytes of those events (default 16 MiB); the newest is kept whatever its size.
-    pub history_bytes_max: usize,
-    /// Open streams (default 10,000). A further one gets 503.
-    pub streams_max: usize,
-    /// How long a browser waits before it connects again (default 3 s).
-    pub retry: Duration,
-    /// How long a stream stays silent at most (default 15 s).
-    pub keep_alive: Duration,
-    /// How long the end of the bus waits for streams to take what is left and the event `end` (default 10 s).
-    pub drain_timeout: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            history_max: 10_000,
-            history_bytes_max: 16 << 20,
-            streams_max: 10_000,
-            retry: Duration::from_secs(3),
-            keep_alive: Duration::from_secs(15),
-            drain_timeout: Duration::from_secs(10),
-        }
-    }
-}
-
 /// The history of what was published, from which every stream reads. It goes on while this or a
 /// router made from it is there; then its streams end.
 #[derive(Debug, Clone)]
@@ -83,19 +52,25 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Attaches a hub to `bus`; its history begins here.
+    /// Attaches a hub to `bus`; its history begins here. When the bus ends, it waits at most `drain_timeout` for streams
+    /// to take the rest and the event `end`.
     ///
     /// # Errors
     /// [`AttachError`]: the bus has stopped, has one already, or has no room.
-    pub async fn start(bus: &Bus, options: Options) -> Result<Hub, AttachError> {
-        let shared = Arc::new(Shared::new(&options));
+    pub async fn start(
+        bus: &Bus,
+        config: &EventsConfig,
+        drain_timeout: Duration,
+    ) -> Result<Hub, AttachError> {
+        let keep_alive = bus.limits().keep_alive;
+        let shared = Arc::new(Shared::new(config, keep_alive));
         let recording = shared.clone();
-        let make = move || Ok(Recorder::new(recording.clone(), options.drain_timeout));
+        let make = move || Ok(Recorder::new(recording.clone(), drain_timeout));
         let attachment = bus.attach(AttachOptions::new(NAME), make).await?;
         // Known, since the class is *every*; a history that were to begin anywhere would only forget more.
         let start = attachment.position().unwrap_or(Position { epoch: 0, offset: 0 });
         shared.lock().history.begin(start);
-        shared.keep_alive(bus, options.keep_alive / KEEP_ALIVE_TICKS);
+        shared.keep_alive(bus, keep_alive / KEEP_ALIVE_TICKS);
         Ok(Hub {
             shared,
             _attachment: Arc::new(attachment),

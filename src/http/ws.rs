@@ -20,6 +20,7 @@ use axum::response::Response;
 use axum::routing::get;
 
 use crate::Bus;
+use crate::config::WsConfig;
 use crate::http::ConnectionPermit;
 use crate::http::access::Access;
 use crate::http::layers::guarded;
@@ -32,40 +33,13 @@ const READ_BUFFER: usize = 4 << 10;
 /// A message up to so many times the size allowed is still read, so that its sender is told in good order.
 const OVERSIZE: usize = 4;
 
-/// What connections may do.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Options {
-    /// Open connections (default 10,000). A further one is closed with code 1013.
-    pub connections_max: usize,
-    /// Subscriptions of one connection (default 1,000). A further one is refused by name.
-    pub subscriptions_max: usize,
-    /// Largest request in bytes (default 64 KiB). A larger one closes the connection with code 1009.
-    pub message_bytes_max: usize,
-    /// How long a client may take to answer a ping (default 30 s); then it is closed with code 1008. Pings are sent after
-    /// the keep-alive time of the bus's limits without a message.
-    pub pong_timeout: Duration,
-    /// How long a write may make no progress (default 5 min); then the connection is cut.
-    pub write_timeout: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            connections_max: 10_000,
-            subscriptions_max: 1_000,
-            message_bytes_max: 64 << 10,
-            pong_timeout: Duration::from_secs(30),
-            write_timeout: Duration::from_secs(300),
-        }
-    }
-}
-
 /// What all connections share.
 #[derive(Debug)]
 struct Shared {
     bus: Bus,
-    options: Options,
+    config: WsConfig,
+    /// The time a write may make no progress; then the connection is cut.
+    write_timeout: Duration,
     open: AtomicUsize,
     metrics: WsMetrics,
 }
@@ -76,7 +50,7 @@ struct Place(Arc<Shared>);
 
 impl Place {
     fn take(shared: &Arc<Shared>) -> Option<Place> {
-        let max = shared.options.connections_max;
+        let max = shared.config.connections_max;
         let taken = shared
             .open
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
@@ -97,10 +71,12 @@ impl Drop for Place {
 }
 
 /// `GET /v1/ws` as a router of its own, to be served alone or merged with others. The server must allow upgrades.
-pub fn router(bus: Bus, options: Options, access: Access) -> Router {
+/// A connection on which a write makes no progress for `write_timeout` is cut.
+pub fn router(bus: Bus, config: WsConfig, write_timeout: Duration, access: Access) -> Router {
     let shared = Shared {
         bus,
-        options,
+        config,
+        write_timeout,
         open: AtomicUsize::new(0),
         metrics: WsMetrics::new(),
     };
@@ -121,7 +97,7 @@ async fn upgrade(
             rejection.body_text()
         ))
     })?;
-    let message_bytes_max = shared.options.message_bytes_max.saturating_mul(OVERSIZE);
+    let message_bytes_max = shared.config.message_bytes_max.saturating_mul(OVERSIZE);
     let upgrade = upgrade
         .read_buffer_size(READ_BUFFER)
         .max_message_size(message_bytes_max)

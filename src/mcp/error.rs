@@ -80,18 +80,18 @@ pub(crate) fn end_reason(reason: EndReason, options: &McpOptions) -> String {
         EndReason::Closed => "its client ended it".to_owned(),
         EndReason::Idle => format!(
             "it had neither a stream nor a request for {} (session.idle_timeout)",
-            limit_text(Some(options.idle_timeout))
+            limit_text(Some(options.session.idle_timeout))
         ),
         EndReason::Stalled => format!(
             "it took nothing for {} (session.stall_timeout)",
-            limit_text(options.stall_timeout)
+            limit_text(options.session.stall_timeout)
         ),
         EndReason::WriteTimeout => {
             "its connection took nothing of what was written to it (http.write_timeout)".to_owned()
         }
         EndReason::Expired => format!(
             "it reached the greatest age, {} (session.age_max)",
-            limit_text(options.age_max)
+            limit_text(options.session.age_max)
         ),
         EndReason::Evicted => "an operator ended it".to_owned(),
         EndReason::Shutdown => "the server is stopping".to_owned(),
@@ -117,10 +117,8 @@ mod tests {
 
     #[test]
     fn end_reasons_have_distinct_texts_of_one_line() {
-        let options = McpOptions {
-            stall_timeout: Some(Duration::from_secs(60)),
-            ..McpOptions::default()
-        };
+        let mut options = McpOptions::default();
+        options.session.stall_timeout = Some(Duration::from_secs(60));
         let texts: std::collections::BTreeSet<_> =
             EndReason::ALL.map(|reason| end_reason(reason, &options)).into();
         assert_eq!(texts.len(), EndReason::ALL.len());

@@ -13,36 +13,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::callback::{CallTool, WithContext};
+use crate::config::McpConfig;
 use crate::metrics::{self, Limit};
 use crate::{
     Body, BoxFuture, Bus, CallContext, CallbackError, Closed, Drained, Etag, OpenError, PublishError,
     ResourceUri, SessionOptions, SubscribeError, SubscriberKind, Tool, ToolOutput, WeakBus,
 };
 
-/// The bounds of the etag tools.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EtagToolLimits {
-    /// Items of one call (default 100). More are a tool error naming the limit.
-    pub items_max: usize,
-    /// The longest `wait_for_resource_change` (default and most 25 s, since hosts cut longer calls). A longer
-    /// `timeout_ms` is shortened to it.
-    pub wait_max: Duration,
-}
-
-impl Default for EtagToolLimits {
-    fn default() -> EtagToolLimits {
-        EtagToolLimits {
-            items_max: 100,
-            wait_max: Duration::from_secs(25),
-        }
-    }
-}
-
-/// Registers the etag tools at `bus`.
+/// Registers the etag tools at `bus`, bounded by `items_max` and `wait_max` of `limits`.
 ///
 /// # Errors
 /// [`PublishError`] when the bus has too many tools, or has stopped.
-pub async fn install(bus: &Bus, limits: EtagToolLimits) -> Result<(), PublishError> {
+pub async fn install(bus: &Bus, limits: McpConfig) -> Result<(), PublishError> {
     let limits = Arc::new(limits);
     let item = json!({
         "type": "object",
@@ -149,9 +131,9 @@ pub fn with_client_etag(
 }
 
 /// Makes a tool whose handler receives the bus.
-fn tool<F, R>(name: &str, bus: &Bus, limits: &Arc<EtagToolLimits>, answer: F) -> Tool
+fn tool<F, R>(name: &str, bus: &Bus, limits: &Arc<McpConfig>, answer: F) -> Tool
 where
-    F: Fn(Bus, Arc<EtagToolLimits>, Value) -> R + Copy + Send + Sync + 'static,
+    F: Fn(Bus, Arc<McpConfig>, Value) -> R + Copy + Send + Sync + 'static,
     R: Future<Output = Result<Value, CallbackError>> + Send + 'static,
 {
     let bus = bus.downgrade();
@@ -190,7 +172,7 @@ struct HeldResources {
 }
 
 impl HeldResources {
-    fn parse(arguments: Value, limits: &EtagToolLimits) -> Result<HeldResources, CallbackError> {
+    fn parse(arguments: Value, limits: &McpConfig) -> Result<HeldResources, CallbackError> {
         let held: HeldResources = parse(arguments)?;
         let len = held.items.len();
         let max = limits.items_max;
@@ -284,7 +266,7 @@ impl EtagVerdict<'_> {
 
 async fn get_resource_etags(
     bus: Bus,
-    limits: Arc<EtagToolLimits>,
+    limits: Arc<McpConfig>,
     arguments: Value,
 ) -> Result<Value, CallbackError> {
     let held = HeldResources::parse(arguments, &limits)?;
@@ -292,7 +274,7 @@ async fn get_resource_etags(
     Ok(verdicts(&held, &etags))
 }
 
-async fn read_resource(bus: Bus, _: Arc<EtagToolLimits>, arguments: Value) -> Result<Value, CallbackError> {
+async fn read_resource(bus: Bus, _: Arc<McpConfig>, arguments: Value) -> Result<Value, CallbackError> {
     let item: HeldResource = parse(arguments)?;
     let uri = ResourceUri::new(&item.uri)?;
     // A client without an etag gets the body in any case, so it is spared the look-up.
@@ -319,7 +301,7 @@ async fn read_resource(bus: Bus, _: Arc<EtagToolLimits>, arguments: Value) -> Re
 
 async fn wait_for_resource_change(
     bus: Bus,
-    limits: Arc<EtagToolLimits>,
+    limits: Arc<McpConfig>,
     arguments: Value,
 ) -> Result<Value, CallbackError> {
     let held = HeldResources::parse(arguments, &limits)?;
@@ -352,7 +334,7 @@ async fn wait_for_resource_change(
 }
 
 /// Returns the time that a call may wait: the time it asked for, up to the limit.
-fn wait_time(held: &HeldResources, limits: &EtagToolLimits) -> Duration {
+fn wait_time(held: &HeldResources, limits: &McpConfig) -> Duration {
     let Some(asked) = held.timeout_ms.map(Duration::from_millis) else {
         return limits.wait_max;
     };
@@ -410,9 +392,9 @@ mod tests {
         let bus = Bus::builder().clock(|| 7).start().unwrap();
         install(
             &bus,
-            EtagToolLimits {
+            McpConfig {
                 items_max: 2,
-                ..EtagToolLimits::default()
+                ..McpConfig::default()
             },
         )
         .await

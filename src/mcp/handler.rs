@@ -110,7 +110,8 @@ impl ServerHandler for Handler {
     fn get_info(&self) -> InitializeResult {
         let mut info = InitializeResult::new(capabilities(Revision::STATELESS));
         info.server_info = self.server.server_info();
-        info.instructions.clone_from(&self.server.options.instructions);
+        info.instructions
+            .clone_from(&self.server.options.mcp.instructions);
         info
     }
 

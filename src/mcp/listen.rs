@@ -47,7 +47,7 @@ impl AcceptedListen {
     ) -> Result<AcceptedListen, ErrorData> {
         let lists = requested_lists(&requested);
         let requested = requested.resource_subscriptions.unwrap_or_default();
-        let max = server.options.subscriptions_max;
+        let max = server.options.session.subscriptions_max;
         if requested.len() > max {
             metrics::limit_reached(Limit::SubscriptionsOfStream);
             let text = format!(
@@ -61,8 +61,8 @@ impl AcceptedListen {
         options.subscriptions_max = max;
         options.lists.clone_from(&lists);
         if lifetime == SessionLifetime::Limited {
-            options.stall_timeout = server.options.stall_timeout;
-            options.age_max = server.options.age_max;
+            options.stall_timeout = server.options.session.stall_timeout;
+            options.age_max = server.options.session.age_max;
         }
         let opened = server.bus.open(options).await;
         let session = opened.map_err(|refusal| error::open(&refusal))?;

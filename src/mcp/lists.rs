@@ -11,7 +11,7 @@ use super::cursor::PageCursor;
 use super::revision::SERVER_INFO_META_KEY;
 use super::session::ServerContext;
 use super::{convert, error};
-use crate::{Descriptor, Etag};
+use crate::{Descriptor, Etag, config};
 
 /// The fields that results of 2026-07-28 carry beside their content; all empty on older revisions.
 #[derive(Default)]
@@ -30,15 +30,14 @@ impl ResultHints {
         let mut meta = MetaObject::default();
         meta.0
             .insert(SERVER_INFO_META_KEY.to_owned(), json!(server.server_info()));
-        let cache = &server.options.cache;
-        let scope = if cache.public {
-            CacheScope::Public
-        } else {
-            CacheScope::Private
+        let options = &server.options.mcp;
+        let scope = match options.cache_scope {
+            config::CacheScope::Public => CacheScope::Public,
+            config::CacheScope::Private => CacheScope::Private,
         };
         ResultHints {
             meta: Some(meta),
-            ttl_ms: Some(cache.ttl.as_millis() as u64),
+            ttl_ms: Some(options.ttl.as_millis() as u64),
             cache_scope: Some(scope),
         }
     }
@@ -82,7 +81,7 @@ pub(crate) async fn list_templates(
     if let Some(after) = after {
         templates.retain(|template| template.uri_template().as_str() > after.as_str());
     }
-    let size = server.options.page_size;
+    let size = server.options.mcp.page_size;
     let more = templates.len() > size;
     templates.truncate(size);
     let next = match templates.last() {
@@ -103,7 +102,7 @@ pub(crate) async fn list_tools(
     hints: ResultHints,
 ) -> Result<ListToolsResult, ErrorData> {
     let after = requested_name(request)?;
-    let page = server.bus.tools(after, server.options.page_size).await;
+    let page = server.bus.tools(after, server.options.mcp.page_size).await;
     let page = page.map_err(error::stopping)?;
     let items = convert::tools(&page.items);
     Ok(list_result!(
@@ -121,7 +120,7 @@ pub(crate) async fn list_prompts(
     hints: ResultHints,
 ) -> Result<ListPromptsResult, ErrorData> {
     let after = requested_name(request)?;
-    let page = server.bus.prompts(after, server.options.page_size).await;
+    let page = server.bus.prompts(after, server.options.mcp.page_size).await;
     let page = page.map_err(error::stopping)?;
     let items = convert::prompts(&page.items);
     Ok(list_result!(
@@ -159,7 +158,7 @@ async fn resource_page(
     server: &ServerContext,
     cursor: Option<PageCursor>,
 ) -> Result<ResourcePage, ErrorData> {
-    let size = server.options.page_size;
+    let size = server.options.mcp.page_size;
     let after_item = match cursor {
         Some(PageCursor::Member(after)) => return member_page(server, Vec::new(), after).await,
         Some(PageCursor::Item(uri)) => Some(uri),
@@ -195,7 +194,7 @@ async fn member_page(
     if let Some(after) = &after {
         members.retain(|(member, _)| member.uri.as_str() > after.as_str());
     }
-    let room = server.options.page_size - items.len();
+    let room = server.options.mcp.page_size - items.len();
     let more = members.len() > room;
     members.truncate(room);
     let last = match members.last() {

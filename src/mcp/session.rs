@@ -43,7 +43,7 @@ pub(crate) fn session_options(
 impl ServerContext {
     /// Returns the server's name and version, as clients show them.
     pub(crate) fn server_info(&self) -> Implementation {
-        Implementation::new(self.options.name.clone(), env!("CARGO_PKG_VERSION"))
+        Implementation::new(self.options.mcp.name.clone(), env!("CARGO_PKG_VERSION"))
     }
 
     /// Opens a session at the bus. Once its client is ready it receives all lists that are not empty.
@@ -59,12 +59,12 @@ impl ServerContext {
         if revision.rules().sends_list_changes {
             options.lists = ListKind::ALL.to_vec();
         }
-        options.announce = self.options.announce_on_connect;
-        options.subscriptions_max = self.options.subscriptions_max;
+        options.announce = self.options.session.announce_on_connect;
+        options.subscriptions_max = self.options.session.subscriptions_max;
         if lifetime == SessionLifetime::Limited {
-            options.idle_timeout = Some(self.options.idle_timeout);
-            options.stall_timeout = self.options.stall_timeout;
-            options.age_max = self.options.age_max;
+            options.idle_timeout = Some(self.options.session.idle_timeout);
+            options.stall_timeout = self.options.session.stall_timeout;
+            options.age_max = self.options.session.age_max;
         }
         let opened = self.bus.open(options).await;
         let session = opened.map_err(|refusal| error::open(&refusal))?;

@@ -22,7 +22,7 @@ use self::client_view::ClientView;
 use self::content::KnownContent;
 use self::listed::ListedItems;
 pub use self::wrapped::Wrapped;
-use super::etag_tools::{self, EtagToolLimits};
+use super::etag_tools;
 use super::handler::Handler;
 use super::options::McpOptions;
 use super::session::ServerContext;
@@ -91,7 +91,7 @@ impl Wrap {
     /// # Errors
     /// [`PublishError`] when the bus has stopped.
     pub async fn new(bus: Bus, options: McpOptions) -> Result<Wrap, PublishError> {
-        etag_tools::install(&bus, EtagToolLimits::default()).await?;
+        etag_tools::install(&bus, options.mcp.clone()).await?;
         let state = WrapState {
             bus,
             options: Arc::new(options),

@@ -65,12 +65,7 @@ impl Answer {
 fn client_of(limits: Limits) -> Client {
     let bus = Bus::builder().limits(limits).start().unwrap();
     let ready = Arc::new(AtomicBool::new(false));
-    let options = Options {
-        access: Access::default(),
-        body_bytes_max: 1000,
-        ready: ready.clone(),
-    };
-    let router = router(bus.clone(), options);
+    let router = router(bus.clone(), Access::default(), ready.clone());
     Client { bus, ready, router }
 }
 
@@ -85,6 +80,7 @@ async fn subscribe(session: &Session) {
 fn client() -> Client {
     let mut limits = Limits::default();
     limits.shards = 1;
+    limits.body_bytes_max = 1000;
     client_of(limits)
 }
 

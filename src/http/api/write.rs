@@ -52,7 +52,7 @@ async fn store(
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let conditions = Preconditions::parse(&parts.headers)?;
-    let resource = receive(uri.clone(), &parts.headers, body, api.body_bytes_max).await?;
+    let resource = receive(uri.clone(), &parts.headers, body, api.bus.limits().body_bytes_max).await?;
     let outcome = make(&api.bus, change(resource), &conditions).await?;
     Ok(stored(&uri, &outcome))
 }

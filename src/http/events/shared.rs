@@ -8,9 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::KEEP_ALIVE_TICKS;
 use super::history::History;
-use super::{KEEP_ALIVE_TICKS, Options};
 use crate::Bus;
+use crate::config::EventsConfig;
 use crate::metrics::EventsMetrics;
 
 /// One hub.
@@ -38,19 +39,19 @@ pub(super) struct State {
 }
 
 impl Shared {
-    pub(super) fn new(options: &Options) -> Shared {
+    pub(super) fn new(config: &EventsConfig, keep_alive: Duration) -> Shared {
         Shared {
             state: Mutex::new(State {
-                history: History::new(options.history_max, options.history_bytes_max),
+                history: History::new(config.history_max, config.history_bytes_max),
                 waiting: HashMap::new(),
                 next_stream: 0,
                 open: 0,
                 ended: None,
             }),
             closed: Condvar::new(),
-            streams_max: options.streams_max,
-            retry: options.retry,
-            keep_alive: options.keep_alive,
+            streams_max: config.streams_max,
+            retry: config.retry,
+            keep_alive,
             metrics: EventsMetrics::new(),
         }
     }

@@ -32,7 +32,7 @@ type End = Option<Close>;
 /// Carries a connection to its end.
 pub(super) async fn run(mut socket: WebSocket, shared: &Arc<Shared>) {
     let Some(_place) = Place::take(shared) else {
-        let max = shared.options.connections_max;
+        let max = shared.config.connections_max;
         metrics::limit_reached(Limit::WsConnections);
         let close = Close::full(format!(
             "{max} connections are open (ws.connections_max); try again later"
@@ -42,7 +42,7 @@ pub(super) async fn run(mut socket: WebSocket, shared: &Arc<Shared>) {
     let mut options = SessionOptions::new(SubscriberKind::Stream, "websocket");
     options.transport = "websocket";
     options.lists = ListKind::ALL.to_vec();
-    options.subscriptions_max = shared.options.subscriptions_max;
+    options.subscriptions_max = shared.bus.limits().subscriptions_max;
     let session = match shared.bus.open(options).await {
         Ok(session) => session,
         Err(error) => {
@@ -99,7 +99,7 @@ impl Connection<'_> {
     async fn serve(&mut self) -> End {
         let mut entries = Vec::new();
         loop {
-            let patience = self.asked.map(|asked| asked + self.shared.options.pong_timeout);
+            let patience = self.asked.map(|asked| asked + self.shared.config.pong_timeout);
             let silent = async {
                 match patience {
                     Some(until) => sleep_until(until).await,
@@ -111,7 +111,7 @@ impl Connection<'_> {
                 drained = self.reader.drain(&mut entries) => self.drained(drained, &mut entries).await,
                 () = silent => {
                     metrics::limit_reached(Limit::PongTimeout);
-                    let seconds = self.shared.options.pong_timeout.as_secs();
+                    let seconds = self.shared.config.pong_timeout.as_secs();
                     ControlFlow::Break(Some(Close::policy(format!(
                         "no answer to a ping within {seconds} s (ws.pong_timeout)"
                     ))))
@@ -131,7 +131,7 @@ impl Connection<'_> {
         };
         self.asked = None;
         match message {
-            Message::Text(text) if text.len() > self.shared.options.message_bytes_max => {
+            Message::Text(text) if text.len() > self.shared.config.message_bytes_max => {
                 ControlFlow::Break(Some(self.too_big()))
             }
             Message::Text(text) => self.requested(&text).await,
@@ -143,7 +143,7 @@ impl Connection<'_> {
 
     fn too_big(&self) -> Close {
         metrics::limit_reached(Limit::WsMessageBytes);
-        Close::too_big(self.shared.options.message_bytes_max)
+        Close::too_big(self.shared.config.message_bytes_max)
     }
 
     fn unreadable(&self, error: &axum::Error) -> End {
@@ -294,7 +294,7 @@ impl Connection<'_> {
             }
             self.socket.flush().await
         };
-        let limit = self.shared.options.write_timeout;
+        let limit = self.shared.write_timeout;
         match timeout(limit, writing).await {
             Ok(Ok(())) => {
                 self.shared.metrics.written.increment(count);

@@ -213,7 +213,7 @@ impl EndpointState {
         parts: &Parts,
         id: Option<&RawValue>,
     ) -> Result<Option<PeerPermit>, Answer> {
-        let Some(max) = self.server.options.per_peer_max else {
+        let Some(max) = self.server.options.session.per_peer_max else {
             return Ok(None);
         };
         let Some(peer) = Principal::of(&parts.extensions).and_then(Principal::counted) else {
@@ -237,7 +237,7 @@ impl EndpointState {
         reason = "the refusal is handed on at once, not carried far"
     )]
     pub(super) fn open_stream(&self, id: Option<&RawValue>) -> Result<OpenStream, Answer> {
-        let max = self.server.options.streams_max;
+        let max = self.server.options.session.streams_max;
         match StreamPermit::take(&self.streams, max) {
             Some(permit) => Ok(OpenStream {
                 options: self.server.options.clone(),

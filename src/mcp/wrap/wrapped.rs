@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::client_view::{ClientView, ServerList, as_json};
 use super::{CALLING_CLIENT, Wrap, listed};
+use crate::config::McpConfig;
 use crate::mcp::error;
-use crate::mcp::etag_tools::EtagToolLimits;
 use crate::mcp::frames::{notification, updated};
 use crate::mcp::handler::Handler;
 use crate::mcp::listen::{AcceptedListen, ListenStream, requested_lists};
@@ -195,7 +195,7 @@ impl<H: ServerHandler> Wrapped<H> {
         let uris = named.flat_map(|uri| ResourceUri::new(uri.as_str()?).ok());
         let mut to_read = Vec::new();
         // The tool refuses more items than this, so more reads would be for nothing.
-        for uri in uris.take(EtagToolLimits::default().items_max) {
+        for uri in uris.take(McpConfig::default().items_max) {
             if self.wrap.must_be_read(&uri).await.map_err(error::stopping)? {
                 to_read.push(uri);
             }

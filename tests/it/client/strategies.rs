@@ -335,7 +335,7 @@ impl Tidings {
             }
         };
         let bus = Bus::builder().store(soon(opened).await).start().unwrap();
-        etag_tools::install(&bus, etag_tools::EtagToolLimits::default())
+        etag_tools::install(&bus, tidings::config::McpConfig::default())
             .await
             .unwrap();
         let served = bus.clone();

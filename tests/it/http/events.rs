@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidings::config::EventsConfig;
 use tidings::http::Access;
-use tidings::http::events::{Hub, Options, router};
+use tidings::http::events::{Hub, router};
 use tidings::{Bus, Resource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -149,11 +150,11 @@ struct Local {
 }
 
 impl Local {
-    async fn start(change: impl FnOnce(&mut Options)) -> Local {
+    async fn start(change: impl FnOnce(&mut EventsConfig)) -> Local {
         let bus = Bus::builder().start().unwrap();
-        let mut options = Options::default();
-        change(&mut options);
-        let hub = Hub::start(&bus, options).await.unwrap();
+        let mut config = EventsConfig::default();
+        change(&mut config);
+        let hub = Hub::start(&bus, &config, Duration::from_secs(10)).await.unwrap();
         let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let routes = router(hub.clone(), Access::default());

@@ -139,7 +139,7 @@ async fn empty_list_is_not_announced() {
 
 #[tokio::test]
 async fn announcements_off_sends_only_changes() {
-    let local = filled(|options| options.announce_on_connect = false).await;
+    let local = filled(|options| options.session.announce_on_connect = false).await;
     let (_client, mut stream) = session(&local, "2025-11-25").await;
     assert_eq!(methods_sent(&local, &mut stream).await, changed(&[]));
     local.bus.remove_tool("echo").await.unwrap();

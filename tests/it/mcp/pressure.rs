@@ -164,7 +164,7 @@ async fn vanished_clients_leave_nothing_behind() {
 
 #[tokio::test]
 async fn sessions_of_vanished_clients_end_when_idle() {
-    let local = Local::with(|options| options.idle_timeout = Duration::from_millis(300)).await;
+    let local = Local::with(|options| options.session.idle_timeout = Duration::from_millis(300)).await;
     local.put("demo://a", "1").await;
     for reset in [false, true] {
         for revision in LEGACY {

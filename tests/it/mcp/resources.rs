@@ -14,7 +14,7 @@ const A: &str = "demo://a";
 const B: &str = "demo://b";
 
 async fn with_two() -> Local {
-    let local = Local::with(|options| options.announce_on_connect = false).await;
+    let local = Local::with(|options| options.session.announce_on_connect = false).await;
     local.put(A, "1").await;
     local.put(B, "1").await;
     local
@@ -208,7 +208,7 @@ async fn publish_reaches_session_listen_and_stdio() {
     let (mut input, theirs) = tokio::io::duplex(1 << 16);
     let (ours, output) = tokio::io::duplex(1 << 16);
     let mut options = McpOptions::default();
-    options.announce_on_connect = false;
+    options.session.announce_on_connect = false;
     tokio::spawn(serve_stdio(local.bus.clone(), options, theirs, output));
     let mut lines = BufReader::new(ours).lines();
     let subscribe =

@@ -15,7 +15,7 @@ const B: &str = "demo://b";
 const SENTINEL: &str = "demo://sentinel";
 
 async fn session(revision: &'static str) -> (Local, Client) {
-    let local = Local::with(|options| options.announce_on_connect = false).await;
+    let local = Local::with(|options| options.session.announce_on_connect = false).await;
     let client = Client::open(local.server, revision).await;
     for uri in [A, B, SENTINEL] {
         local.put(uri, "1").await;
@@ -213,7 +213,7 @@ async fn silent_stream_carries_comments() {
 
 #[tokio::test]
 async fn idle_session_ends_unless_streaming() {
-    let local = Local::with(|options| options.idle_timeout = Duration::from_millis(300)).await;
+    let local = Local::with(|options| options.session.idle_timeout = Duration::from_millis(300)).await;
     local.put(A, "1").await;
     let reading = Client::open(local.server, "2025-11-25").await;
     let mut stream = reading.stream().await;

@@ -365,8 +365,8 @@ async fn list_pages_bring_each_item_once() {
 #[tokio::test]
 async fn only_2026_07_28_gets_cache_hints() {
     let local = Local::with(|options| {
-        options.cache.ttl = std::time::Duration::from_secs(7);
-        options.cache.public = true;
+        options.mcp.ttl = std::time::Duration::from_secs(7);
+        options.mcp.cache_scope = tidings::config::CacheScope::Public;
     })
     .await;
     local.fill_all_lists().await;

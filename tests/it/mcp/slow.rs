@@ -288,7 +288,7 @@ async fn stalled_stdio_client_is_reported_not_ended() {
     let (client, server) = tokio::io::duplex(1 << 10);
     let (input, output) = tokio::io::split(server);
     let mut options = McpOptions::default();
-    options.stall_timeout = Some(Duration::from_millis(300));
+    options.session.stall_timeout = Some(Duration::from_millis(300));
     let serving = tokio::spawn(serve_stdio(bus.clone(), options, input, output));
     let (mut reading, mut writing) = tokio::io::split(client);
     // The client reads its answers and nothing more.

@@ -14,7 +14,8 @@ use serde_json::{Map, Value};
 use super::super::Endpoint;
 use super::super::headers::{JSON, LAST_EVENT_ID};
 use super::*;
-use crate::etag_tools::{self, EtagToolLimits, with_client_etag};
+use crate::config::McpConfig;
+use crate::etag_tools::{self, with_client_etag};
 use crate::mcp::McpOptions;
 use crate::{Bus, Limits, Resource, ResourceTemplate, Tool, ToolOutput};
 
@@ -78,9 +79,7 @@ impl PollBench {
         let mut limits = Limits::default();
         limits.shards = 1;
         let bus = Bus::builder().limits(limits).clock(|| NOW).start().unwrap();
-        etag_tools::install(&bus, EtagToolLimits::default())
-            .await
-            .unwrap();
+        etag_tools::install(&bus, McpConfig::default()).await.unwrap();
         for uri in ["demo://a", "demo://ä", "demo://quo\"te", "demo://t/registered"] {
             bus.register(Resource::text(uri, "one").unwrap()).await.unwrap();
         }
@@ -445,7 +444,7 @@ async fn replaced_tool_is_called_instead() {
     assert!(bench.fast(&plain).await.contains("wrapped"));
     bench.bus.remove_tool(GetResourceEtag::NAME).await.unwrap();
     assert!(bench.fast(&plain).await.contains("Unknown tool"));
-    etag_tools::install(&bench.bus, EtagToolLimits::default())
+    etag_tools::install(&bench.bus, McpConfig::default())
         .await
         .unwrap();
     assert!(bench.is_fast(&plain).await);

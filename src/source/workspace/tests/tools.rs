@@ -402,7 +402,7 @@ async fn what_may_not_be_run_is_refused_and_named() {
 #[tokio::test]
 async fn tools_of_others_are_neither_replaced_nor_removed() {
     let mut fixture = Fixture::new();
-    crate::etag_tools::install(&fixture.bus, crate::etag_tools::EtagToolLimits::default())
+    crate::etag_tools::install(&fixture.bus, crate::config::McpConfig::default())
         .await
         .unwrap();
     let others = fixture.tools().await;
