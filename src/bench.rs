@@ -20,7 +20,6 @@ mod meter;
 mod rlimit;
 mod child;
 mod null_server;
-mod stress;
 mod search;
 mod report;
 
@@ -37,7 +36,6 @@ pub use report::{
 };
 pub use search::{Goal, TRIALS_MAX, duration};
 pub use settings::{DURATION_MAX, Era, Publish, RESOURCES_MAX, SESSIONS_MAX, Settings, Uris};
-pub use stress::{CLIENTS_MAX, STEPS_MAX, StressReport, StressSettings, stress};
 
 use child::Server;
 use control::Control;

@@ -4,7 +4,6 @@
 //! the bar to standard error. It never speaks to a server itself; [`crate::bench`] does.
 
 mod bar;
-mod stress;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 
 use super::{CliError, Exit, block_on, signal, usage};
 use crate::bench::{
@@ -23,10 +22,7 @@ use bar::Bar;
 
 /// The arguments of `tidings bench`.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Bench {
-    #[command(subcommand)]
-    command: Option<Part>,
     /// Address of the server's MCP endpoint [default: http://127.0.0.1:8808/mcp]
     url: Option<String>,
     #[command(flatten)]
@@ -35,13 +31,6 @@ pub(super) struct Bench {
     publishing: Publishing,
     #[command(flatten)]
     result: Outcome,
-}
-
-/// Another kind of load.
-#[derive(Debug, Subcommand)]
-enum Part {
-    /// Storms against a service of its own, repeatable by a seed, with exact expectations
-    Stress(stress::Stress),
 }
 
 /// Who is told of what.
@@ -202,9 +191,6 @@ fn byte_rate(text: &str) -> Result<u64, String> {
 
 impl Bench {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
-        if let Some(Part::Stress(stress)) = &self.command {
-            return stress.run();
-        }
         if let Some(files) = &self.result.compare {
             return compare(files);
         }

@@ -105,10 +105,15 @@ impl Server {
         assert_eq!((reply.status, reply.text()), (200, "ok"));
     }
 
+    /// The id of the process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.child.id().expect("it runs")
+    }
+
     /// Bytes of memory in use.
     pub(crate) fn memory(&self) -> u64 {
-        let pid = self.process.child.id().expect("it runs");
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the process is there");
         let line = status
             .lines()
             .find_map(|line| line.strip_prefix("VmRSS:"))
