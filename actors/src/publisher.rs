@@ -236,7 +236,7 @@ impl Publisher {
             self.tracer.prune();
         }
         if let Some(attachments) = &self.attachments {
-            attachments.watch();
+            attachments.report_health();
         }
     }
 

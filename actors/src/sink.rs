@@ -1,9 +1,7 @@
-//! The port for subscribers that are no sessions: logs, files, webhooks, transports, an embedder's own code.
+//! The port for attached subscribers: logs, files, webhooks, transports and other code without a session.
 //!
-//! Owns: the trait [`Subscriber`], what is delivered to one, and how it is attached. Never: lets one be noticed by
-//! another: each runs on a thread of its own, behind a bounded queue or an outbox of its own, and what it does wrong
-//! (fails, panics, stalls, starts slowly, does not end) is counted and logged under its name.
-//! Receives notices from the publisher; hands them to subscribers, whose parts stand in the modules below.
+//! Each runs on a thread of its own, behind a bounded queue or an outbox, so that none can slow down another.
+//! Failures, panics and stalls are counted and logged under its name.
 
 mod attachment;
 mod feed;
@@ -17,73 +15,76 @@ pub use attachment::Attachment;
 pub(crate) use attachment::{AttachmentState, Attachments, HeldSession, wait_for_end};
 pub(crate) use feed::Feed;
 pub(crate) use queue::Queue;
-pub(crate) use worker::{Make, Worker};
+pub(crate) use worker::{MakeSubscriber, Worker};
 
-use crate::model::{Filter, ListKind, Notice, NoticeKind, Position, Trace};
+use crate::model::{Closed, Filter, ListKind, Notice, NoticeKind, OpenError, Position, Trace};
 
-/// Takes what it subscribed to, one delivery after the other. It is made, called and dropped on a thread of its own,
-/// so every method may block, and a panic ends nothing but this one: it is made anew.
+/// A subscriber that is called with one delivery after the other.
+///
+/// It is created, called and dropped on a thread of its own, so every method may block. After a panic it is
+/// created anew.
 pub trait Subscriber: 'static {
     /// Takes one delivery.
     ///
     /// # Errors
-    /// [`SubscriberError::Again`] keeps the delivery, which is handed over again after a pause that grows to
-    /// [`AttachOptions::backoff_max`]; what comes meanwhile waits in the queue or the outbox.
-    /// [`SubscriberError::Later`] does so too, and says itself how long the pause is.
-    /// [`SubscriberError::Refused`] drops it: it is counted, and told with the next [`Delivery::Gap`].
+    /// [`SubscriberError::Again`] keeps the delivery, which is repeated after a pause that grows up to
+    /// [`AttachOptions::backoff_max`]; newer deliveries wait meanwhile. [`SubscriberError::Later`] does the
+    /// same after a given pause. [`SubscriberError::Refused`] drops the delivery, which is counted and
+    /// reported with the next [`Delivery::Gap`].
     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError>;
 
-    /// Nothing waits to be taken, since [`AttachOptions::idle_every`] or since the last delivery: the time to flush.
+    /// Called when there has been no delivery for [`AttachOptions::idle_every`]. A good time to flush.
     ///
     /// # Errors
-    /// As [`Subscriber::take`]; it is called again in any case.
+    /// As for [`Subscriber::take`]; it is called again in any case.
     fn idle(&mut self) -> Result<(), SubscriberError> {
         Ok(())
     }
 
-    /// The last call: everything there was has been taken.
+    /// Called last, after all deliveries.
     ///
     /// # Errors
-    /// Logged.
+    /// An error is logged.
     fn close(&mut self) -> Result<(), SubscriberError> {
         Ok(())
     }
 }
 
-/// Why a subscriber did not take a delivery. The text is shown to operators: no secrets.
+/// The error of a subscriber that did not take a delivery. Operators see the text, so it must not contain
+/// secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubscriberError {
-    /// It cannot now and wants it again.
+    /// The delivery is to be repeated after a growing pause.
     #[error("{0}")]
     Again(String),
-    /// It cannot now and wants it again after this pause, or as soon as it is being detached.
+    /// The delivery is to be repeated after a given pause, or at once when the subscriber is detached.
     #[error("{reason}")]
     Later {
-        /// How long to wait; it stands for the pause that grows by itself.
+        /// The pause.
         after: Duration,
-        /// Why it cannot now.
+        /// The reason.
         reason: String,
     },
-    /// It never will.
+    /// The delivery is to be dropped.
     #[error("{0}")]
     Refused(String),
 }
 
-/// What a subscriber is handed.
+/// One call of [`Subscriber::take`].
 #[derive(Debug, Clone)]
 pub enum Delivery {
     /// A resource changed.
     Notice(Arc<Notice>),
-    /// A list changed; for the class *latest* the position is that of everything handed out so far.
+    /// A list changed. For the class *latest* the position is that of everything handed out so far.
     List(ListKind, Position),
-    /// What became of a notice; only with [`AttachOptions::trace`].
+    /// A step of a notice; only with [`AttachOptions::trace`].
     Trace(Arc<Trace>),
     /// Deliveries are missing here: the queue was full, or the subscriber refused them or panicked.
     Gap(Gap),
 }
 
 impl Delivery {
-    /// What kind of news it is; none for a trace or a gap.
+    /// The kind of notice; none for a trace or a gap.
     pub fn kind(&self) -> Option<NoticeKind> {
         match self {
             Delivery::Notice(notice) => Some(notice.cause.into()),
@@ -93,35 +94,35 @@ impl Delivery {
     }
 }
 
-/// Deliveries that a subscriber did not get.
+/// A report of missing deliveries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// How many, since the last delivery.
+    /// The number of deliveries lost since the last one.
     pub lost: u64,
 }
 
-/// What is kept for a subscriber that is behind.
+/// The way in which deliveries wait for a subscriber that is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryClass {
-    /// Per resource the newest notice and per list the newest change, so that repeats cost nothing. Resources that wait
-    /// at once are bounded by `pending_max` (at least 1); beyond it, those that changed last are dropped, counted and
-    /// told as a gap.
+    /// The newest notice of each resource and the newest change of each list. Repeated changes cost nothing.
+    /// If more than `pending_max` resources wait, newly changed ones are dropped, counted and reported as a
+    /// gap.
     Latest {
-        /// How many resources may wait.
+        /// The maximum number of waiting resources (at least 1).
         pending_max: usize,
     },
-    /// Every notice, in order, in a queue of `capacity` (at least 1). When it is full, `overflow` says what is lost;
-    /// the loss is counted and told as a gap where it happened.
+    /// Every notice in order, in a bounded queue. If it is full, deliveries are dropped as `overflow` says,
+    /// counted and reported as a gap in their place.
     Every {
-        /// How many deliveries may wait.
+        /// The maximum number of waiting deliveries (at least 1).
         capacity: usize,
-        /// What is lost when the queue is full.
+        /// The deliveries to drop if the queue is full.
         overflow: Overflow,
     },
 }
 
 impl DeliveryClass {
-    /// The class as it is written in configuration, labels and logs.
+    /// The class as written in configuration, labels and logs.
     pub fn name(self) -> &'static str {
         match self {
             DeliveryClass::Latest { .. } => "latest",
@@ -130,17 +131,17 @@ impl DeliveryClass {
     }
 }
 
-/// What a full queue loses. None of them makes the publisher wait.
+/// The deliveries that a full queue drops. In no case does the publisher wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overflow {
-    /// What has waited longest: the subscriber sees the end of a burst.
+    /// The oldest, so that the subscriber sees the end of a burst.
     DropOldest,
-    /// What came last: the subscriber sees the beginning of a burst.
+    /// The newest, so that the subscriber sees the beginning of a burst.
     DropNewest,
 }
 
 impl Overflow {
-    /// The policy as it is written in configuration.
+    /// The policy as written in configuration.
     pub fn name(self) -> &'static str {
         match self {
             Overflow::DropOldest => "drop_oldest",
@@ -149,30 +150,32 @@ impl Overflow {
     }
 }
 
-/// How a subscriber is attached.
+/// The options of an attached subscriber.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AttachOptions {
-    /// What metrics, logs and [`Bus::attached`](crate::Bus::attached) call it; unique among those attached.
+    /// The name in metrics, logs and [`Bus::attached`](crate::Bus::attached), unique among the attached
+    /// subscribers.
     pub name: Arc<str>,
-    /// What it is handed (default: everything).
+    /// The notices to deliver (default: all).
     pub filter: Filter,
-    /// What is kept for it while it is behind (default: every notice, a queue of 10,000, the oldest dropped).
+    /// The delivery class (default: every notice, in a queue of 10,000 that drops the oldest).
     pub class: DeliveryClass,
-    /// Whether it is also handed what became of notices that its filter wants: of every n-th, counted by position
-    /// (default: none). Only for the class *every*; a subscriber that traces is handed traces alone.
+    /// Delivers traces instead of notices: those of every n-th notice that passes the filter (default: none).
+    /// Only for the class *every*.
     pub trace: Option<u64>,
-    /// A call that takes longer counts as a stall: logged, and shown until it returns (default 5 s).
+    /// Duration of a call after which the subscriber is logged and listed as stalled until the call returns
+    /// (default 5 s).
     pub stall_timeout: Duration,
-    /// The longest pause before a delivery is handed over again, or a subscriber that panicked or could not be made is
-    /// made anew (default 30 s); the first is 100 ms.
+    /// The longest pause before a delivery is repeated or a failed subscriber is created anew (default 30 s).
+    /// The first pause is 100 ms, and each one doubles.
     pub backoff_max: Duration,
-    /// How often [`Subscriber::idle`] is called while nothing comes (default 1 s, at least 1 ms).
+    /// The interval at which [`Subscriber::idle`] is called without deliveries (default 1 s, at least 1 ms).
     pub idle_every: Duration,
 }
 
 impl AttachOptions {
-    /// Everything, each notice, under this name.
+    /// The default options under this name.
     pub fn new(name: impl Into<Arc<str>>) -> AttachOptions {
         AttachOptions {
             name: name.into(),
@@ -188,14 +191,14 @@ impl AttachOptions {
         }
     }
 
-    /// Hands over what `filter` wants.
+    /// Sets the filter.
     #[must_use]
     pub fn filter(mut self, filter: Filter) -> AttachOptions {
         self.filter = filter;
         self
     }
 
-    /// Keeps what `class` says.
+    /// Sets the delivery class.
     #[must_use]
     pub fn class(mut self, class: DeliveryClass) -> AttachOptions {
         self.class = class;
@@ -203,53 +206,63 @@ impl AttachOptions {
     }
 }
 
-/// Why a subscriber was not attached.
+/// The error of a subscriber that was not attached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// Another one has this name.
+    /// Another attached subscriber has this name.
     #[error("a subscriber named {0:?} is attached already; detach it first or choose another name")]
     NameTaken(Arc<str>),
-    /// As many as allowed are attached; see [`Limits::attached_max`](crate::Limits::attached_max).
+    /// As many subscribers as allowed are attached; see
+    /// [`Limits::attached_max`](crate::Limits::attached_max).
     #[error("too many attached subscribers: the limit is {0}; detach one or raise the limit")]
     TooMany(usize),
-    /// Its thread could not be started.
+    /// The thread of the subscriber could not be started.
     #[error("the thread of subscriber {name:?} could not be started: {reason}")]
     Thread {
-        /// Whose thread.
+        /// The name of the subscriber.
         name: Arc<str>,
-        /// What the operating system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// The bus has stopped, or has no room for another session (class *latest*).
+    /// The bus has stopped, or the limit of sessions is reached (class *latest*).
     #[error(transparent)]
-    Open(#[from] crate::model::OpenError),
+    Open(#[from] OpenError),
 }
 
-impl From<crate::model::Closed> for AttachError {
-    fn from(closed: crate::model::Closed) -> AttachError {
+impl From<Closed> for AttachError {
+    fn from(closed: Closed) -> AttachError {
         AttachError::Open(closed.into())
     }
 }
 
-/// How an attached subscriber fares.
+/// The health of an attached subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Health {
-    /// It is being made.
+    /// It is being created.
     Starting,
-    /// It takes what it is handed.
+    /// It takes deliveries.
     Running,
-    /// It failed, could not be made, or panicked, and is tried again.
+    /// It failed, panicked or could not be created, and is tried again.
     Failing,
-    /// One call has taken longer than its stall time-out.
+    /// A call has taken longer than the stall time-out.
     Stalled,
     /// It has ended.
     Ended,
 }
 
 impl Health {
-    /// The state as it is written in labels and logs.
+    /// All states, in the order of the variants.
+    pub(crate) const ALL: [Health; 5] = [
+        Health::Starting,
+        Health::Running,
+        Health::Failing,
+        Health::Stalled,
+        Health::Ended,
+    ];
+
+    /// The state as written in labels and logs.
     pub fn name(self) -> &'static str {
         match self {
             Health::Starting => "starting",
@@ -261,26 +274,26 @@ impl Health {
     }
 }
 
-/// An attached subscriber, as it stands.
+/// The state of an attached subscriber at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AttachedInfo {
-    /// What it is called.
+    /// Its name.
     pub name: Arc<str>,
-    /// What is kept for it.
+    /// Its delivery class.
     pub class: DeliveryClass,
-    /// How it fares.
+    /// Its health.
     pub health: Health,
-    /// Deliveries that wait for it.
+    /// The number of waiting deliveries.
     pub pending: usize,
-    /// Deliveries it took.
+    /// The number of deliveries that it took.
     pub delivered: u64,
-    /// Deliveries it did not get, for whatever reason.
+    /// The number of deliveries lost, for any reason.
     pub lost: u64,
-    /// Times that a delivery was handed over again.
+    /// The number of repeated deliveries.
     pub retries: u64,
-    /// Times it was made anew after a panic.
+    /// The number of times that it was created anew after a panic.
     pub restarts: u64,
-    /// What it last failed with, as long as it fails.
+    /// The last error, while it fails.
     pub error: Option<Arc<str>>,
 }

@@ -10,8 +10,8 @@ use crate::messages::AttachQueue;
 use crate::model::{Closed, ListKind, NoticeKind, SessionOptions, SubscriberKind};
 use crate::outbox::OutboxReader;
 use crate::sink::{
-    AttachError, AttachOptions, AttachedInfo, Attachment, AttachmentState, DeliveryClass, Feed, Make,
-    Subscriber, SubscriberError, Worker,
+    AttachError, AttachOptions, AttachedInfo, Attachment, AttachmentState, DeliveryClass, Feed,
+    MakeSubscriber, Subscriber, SubscriberError, Worker,
 };
 
 impl Bus {
@@ -48,7 +48,7 @@ impl Bus {
         S: Subscriber,
         F: FnMut() -> Result<S, SubscriberError> + Send + 'static,
     {
-        let make: Make = Box::new(move || Ok(Box::new(make()?) as Box<dyn Subscriber>));
+        let make: MakeSubscriber = Box::new(move || Ok(Box::new(make()?) as Box<dyn Subscriber>));
         let state = Arc::new(AttachmentState::new(&options));
         let (open, closing) = bounded(0);
         let (done, ended) = oneshot::channel();

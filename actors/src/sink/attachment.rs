@@ -1,8 +1,4 @@
-//! Who is attached, and how each fares.
-//!
-//! Owns: the names, the state that a subscriber's thread leaves for others to see, and the handle that detaches.
-//! Never: calls a subscriber. Told by workers; asked by the bus, and once a second by the watch of a publisher shard,
-//! which logs what changed.
+//! The attached subscribers of a bus: their names, their state, and the handle that detaches one.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -19,38 +15,31 @@ use crate::model::{Filter, Position, Trace};
 use crate::outbox::Outbox;
 use crate::runtime::TraceTarget;
 
-/// How one subscriber fares. Written by its thread and by whoever offers to it.
+/// The state of one attached subscriber, shared by its thread and by the shards that offer deliveries.
 #[derive(Debug)]
 pub(crate) struct AttachmentState {
     name: Arc<str>,
     filter: Arc<Filter>,
     class: DeliveryClass,
     stall_timeout: Duration,
-    /// Where every notice waits; none for the class *latest*.
+    /// The queue of the class *every*.
     queue: Option<Arc<Queue>>,
-    /// Where the newest waits; set for the class *latest*.
+    /// The outbox of the class *latest*.
     outbox: OnceLock<Arc<Outbox>>,
-    /// After which position it is handed everything; set for the class *every*, except for one that traces.
+    /// The position after which every notice is delivered; not set for the class *latest* and for traces.
     position: OnceLock<Position>,
-    born: Instant,
-    /// When the call under way began, in milliseconds since `born`, plus one; 0 when none is under way.
-    busy: AtomicU64,
+    attached: Instant,
+    /// The start of the current call in milliseconds since `attached`, plus one; 0 between calls.
+    call_started: AtomicU64,
     health: AtomicU8,
-    /// What the watch last logged.
-    shown: AtomicU8,
+    /// The health that was last logged.
+    logged_health: AtomicU8,
     closed: AtomicBool,
+    /// True once the end of the thread is no longer waited for.
     abandoned: AtomicBool,
     error: Mutex<Option<Arc<str>>>,
     metrics: AttachedMetrics,
 }
-
-const HEALTHS: [Health; 5] = [
-    Health::Starting,
-    Health::Running,
-    Health::Failing,
-    Health::Stalled,
-    Health::Ended,
-];
 
 impl AttachmentState {
     pub(crate) fn new(options: &AttachOptions) -> AttachmentState {
@@ -66,10 +55,10 @@ impl AttachmentState {
             queue,
             outbox: OnceLock::new(),
             position: OnceLock::new(),
-            born: Instant::now(),
-            busy: AtomicU64::new(0),
+            attached: Instant::now(),
+            call_started: AtomicU64::new(0),
             health: AtomicU8::new(Health::Starting as u8),
-            shown: AtomicU8::new(Health::Starting as u8),
+            logged_health: AtomicU8::new(Health::Starting as u8),
             closed: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             error: Mutex::default(),
@@ -93,10 +82,12 @@ impl AttachmentState {
         self.position.get_or_init(|| position);
     }
 
-    /// Adds a delivery to its queue.
+    /// Adds a delivery to the queue. Never waits: a full queue drops a delivery, which is counted.
     pub(crate) fn offer(&self, delivery: Delivery) {
-        if let Some(queue) = self.queue.as_ref().filter(|_| !self.is_closed()) {
-            self.lost(queue.offer(delivery), LossReason::Full);
+        if let Some(queue) = &self.queue
+            && !self.is_closed()
+        {
+            self.count_lost(queue.offer(delivery), LossReason::Full);
         }
     }
 
@@ -104,18 +95,18 @@ impl AttachmentState {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody waits for its end any more.
+    /// Returns true if the end of the thread is no longer waited for.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn busy(&self) {
-        let since = self.born.elapsed().as_millis() as u64 + 1;
-        self.busy.store(since, Ordering::Relaxed);
+    pub(crate) fn begin_call(&self) {
+        let started = self.attached.elapsed().as_millis() as u64 + 1;
+        self.call_started.store(started, Ordering::Relaxed);
     }
 
-    pub(crate) fn free(&self) {
-        self.busy.store(0, Ordering::Relaxed);
+    pub(crate) fn end_call(&self) {
+        self.call_started.store(0, Ordering::Relaxed);
     }
 
     fn set_health(&self, health: Health) -> bool {
@@ -126,73 +117,66 @@ impl AttachmentState {
         self.error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn running(&self) {
+    pub(crate) fn set_running(&self) {
+        // Runs after every delivery, so the lock is taken only if the state changes.
         if self.set_health(Health::Running) {
             *self.error() = None;
         }
     }
 
-    pub(crate) fn failing(&self, error: &str) {
+    pub(crate) fn set_failing(&self, error: &str) {
         *self.error() = Some(Arc::from(error));
         self.set_health(Health::Failing);
     }
 
-    /// Notes that it will be made anew because it panicked.
-    pub(crate) fn restarting(&self, twice: bool) {
-        let text = if twice {
-            "it panicked, and again when it was dropped"
-        } else {
-            "it panicked"
-        };
-        self.failing(text);
+    /// Counts a panic, after which the subscriber is created anew. `twice` means that its destructor panicked
+    /// too.
+    pub(crate) fn count_restart(&self, twice: bool) {
+        self.set_failing(match twice {
+            true => "it panicked, and again when it was dropped",
+            false => "it panicked",
+        });
         self.metrics.restarts.add(1);
     }
 
-    pub(crate) fn retried(&self) {
+    pub(crate) fn count_retry(&self) {
         self.metrics.retries.add(1);
     }
 
-    /// Notes that it refused a delivery. Logged each time it begins to, like a failure.
-    pub(crate) fn refused(&self, error: &str) {
-        self.failing(error);
-    }
-
-    pub(crate) fn delivered(&self) {
+    pub(crate) fn count_delivered(&self) {
         self.metrics.delivered.add(1);
     }
 
-    pub(crate) fn lost(&self, count: u64, reason: LossReason) {
+    pub(crate) fn count_lost(&self, count: u64, reason: LossReason) {
         self.metrics.count_lost(count, reason);
     }
 
-    pub(crate) fn ended(&self) {
+    pub(crate) fn set_ended(&self) {
         self.set_health(Health::Ended);
     }
 
-    pub(crate) fn ended_badly(&self, error: &str) {
+    pub(crate) fn log_bad_end(&self, error: &str) {
         tracing::warn!(subscriber = %self.name, error, "a subscriber ended badly");
     }
 
+    /// The number of waiting deliveries.
     pub(crate) fn pending(&self) -> usize {
         match (&self.queue, self.outbox.get()) {
             (Some(queue), _) => queue.len(),
-            (None, Some(outbox)) => outbox.with(|set| set.pending()),
+            (None, Some(outbox)) => outbox.pending(),
             (None, None) => 0,
         }
     }
 
     fn health(&self) -> Health {
-        let health = HEALTHS[usize::from(self.health.load(Ordering::Relaxed)) % HEALTHS.len()];
-        let busy = self.busy.load(Ordering::Relaxed);
-        if busy == 0 {
-            return health;
+        let started = self.call_started.load(Ordering::Relaxed);
+        if started > 0 {
+            let since = self.attached + Duration::from_millis(started - 1);
+            if since.elapsed() >= self.stall_timeout {
+                return Health::Stalled;
+            }
         }
-        let since = self.born + Duration::from_millis(busy - 1);
-        if since.elapsed() >= self.stall_timeout {
-            Health::Stalled
-        } else {
-            health
-        }
+        Health::ALL[usize::from(self.health.load(Ordering::Relaxed)) % Health::ALL.len()]
     }
 
     fn info(&self) -> AttachedInfo {
@@ -209,17 +193,18 @@ impl AttachmentState {
         }
     }
 
-    /// Sets its gauges, and logs when it fares differently from when it was last looked at.
-    fn watch(&self) {
+    /// Sets the gauges, and logs the health if it changed since the last call.
+    fn report_health(&self) {
         let health = self.health();
-        self.metrics.pending.set(self.pending() as f64);
+        let pending = self.pending();
+        self.metrics.pending.set(pending as f64);
         self.metrics
             .up
             .set(f64::from(u8::from(health == Health::Running)));
-        if self.shown.swap(health as u8, Ordering::Relaxed) == health as u8 {
+        if self.logged_health.swap(health as u8, Ordering::Relaxed) == health as u8 {
             return;
         }
-        let (name, pending) = (&self.name, self.pending());
+        let name = &self.name;
         match health {
             Health::Failing => {
                 let error = self.error().clone().unwrap_or_default();
@@ -235,7 +220,7 @@ impl AttachmentState {
 
 /// The session of an attached subscriber, which ends when it is dropped.
 pub(crate) trait HeldSession: std::fmt::Debug + Send + Sync {
-    /// Ends it.
+    /// Ends the session.
     fn end(&self);
 }
 
@@ -253,70 +238,71 @@ impl TraceTarget for AttachmentState {
     }
 }
 
-/// One that is attached.
+/// The entry of one attached subscriber.
 #[derive(Debug)]
-struct Running {
+struct Attached {
     state: Arc<AttachmentState>,
-    /// Dropped to have its thread end.
+    /// Dropped to end the thread.
     closing: Option<Sender<Infallible>>,
-    /// Its session, for the class *latest*.
+    /// The session of the class *latest*.
     session: Option<Box<dyn HeldSession>>,
-    /// Answered when its thread has ended.
+    /// Resolves when the thread has ended.
     done: Option<oneshot::Receiver<()>>,
 }
 
-impl Running {
-    /// Lets nothing more in; what waits is still handed over.
+impl Attached {
+    /// Accepts no more deliveries. Those that wait are still delivered.
     fn close(&mut self) {
         self.state.closed.store(true, Ordering::Relaxed);
-        drop(self.closing.take());
+        self.closing = None;
         if let Some(session) = &self.session {
             session.end();
         }
     }
 }
 
-/// All that are attached to one bus.
+/// The attached subscribers of one bus, by name.
 #[derive(Debug)]
 pub(crate) struct Attachments {
     max: usize,
-    running: Mutex<BTreeMap<Arc<str>, Running>>,
+    attached: Mutex<BTreeMap<Arc<str>, Attached>>,
 }
 
 impl Attachments {
     pub(crate) fn new(max: usize) -> Attachments {
         Attachments {
             max,
-            running: Mutex::default(),
+            attached: Mutex::default(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Attached>> {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the name of `state`, which runs from now on until `closing` is dropped.
+    /// Adds the subscriber of `state`. Its thread runs until `closing` is dropped and then drops the sender
+    /// of `done`.
     pub(crate) fn reserve(
         self: &Arc<Attachments>,
         state: &Arc<AttachmentState>,
         closing: Sender<Infallible>,
         done: oneshot::Receiver<()>,
     ) -> Result<Attachment, AttachError> {
-        let mut running = self.lock();
+        let mut attached = self.lock();
         let name = state.name.clone();
-        if running.contains_key(&name) {
+        if attached.contains_key(&name) {
             return Err(AttachError::NameTaken(name));
         }
-        if running.len() >= self.max {
+        if attached.len() >= self.max {
             return Err(AttachError::TooMany(self.max));
         }
-        let entry = Running {
+        let entry = Attached {
             state: state.clone(),
             closing: Some(closing),
             session: None,
             done: Some(done),
         };
-        running.insert(name, entry);
+        attached.insert(name, entry);
         Ok(Attachment {
             state: state.clone(),
             attachments: self.clone(),
@@ -324,46 +310,53 @@ impl Attachments {
     }
 
     pub(crate) fn set_session(&self, name: &str, session: Box<dyn HeldSession>) {
-        if let Some(running) = self.lock().get_mut(name) {
-            running.session = Some(session);
+        if let Some(attached) = self.lock().get_mut(name) {
+            attached.session = Some(session);
         }
     }
 
-    /// Each, as it stands, by name.
+    /// Describes all attached subscribers, in the order of their names.
     pub(crate) fn infos(&self) -> Vec<AttachedInfo> {
-        self.lock().values().map(|running| running.state.info()).collect()
+        self.lock()
+            .values()
+            .map(|attached| attached.state.info())
+            .collect()
     }
 
-    /// Looks after all of them: once a second, on a shard's thread.
-    pub(crate) fn watch(&self) {
-        self.lock().values().for_each(|running| running.state.watch());
+    /// Sets the gauges of all subscribers and logs changes of their health. Called about once a second.
+    pub(crate) fn report_health(&self) {
+        for attached in self.lock().values() {
+            attached.state.report_health();
+        }
     }
 
-    /// Closes all; answers what ends when each has.
+    /// Closes all subscribers. Returns receivers that resolve when their threads have ended.
     pub(crate) fn close_all(&self) -> Vec<(Arc<AttachmentState>, oneshot::Receiver<()>)> {
-        let mut running = self.lock();
-        let close = |running: &mut Running| {
-            running.close();
-            Some((running.state.clone(), running.done.take()?))
-        };
-        running.values_mut().filter_map(close).collect()
+        let mut closed = Vec::new();
+        for attached in self.lock().values_mut() {
+            attached.close();
+            if let Some(done) = attached.done.take() {
+                closed.push((attached.state.clone(), done));
+            }
+        }
+        closed
     }
 
     fn close(&self, name: &str) -> Option<oneshot::Receiver<()>> {
-        let mut running = self.lock();
-        let entry = running.get_mut(name)?;
+        let mut attached = self.lock();
+        let entry = attached.get_mut(name)?;
         entry.close();
         entry.done.take()
     }
 }
 
-/// Waits until the thread of `state` has ended, at most until `deadline`, then leaves it to itself.
+/// Waits until the thread of `state` has ended, at most until `deadline`. Returns true if it ended in time.
 pub(crate) async fn wait_for_end(
     state: &AttachmentState,
     done: oneshot::Receiver<()>,
     deadline: tokio::time::Instant,
 ) -> bool {
-    // Its end drops the sender.
+    // The thread drops the sender without sending, so any result means that it has ended.
     let ended = tokio::time::timeout_at(deadline, done).await.is_ok();
     if !ended {
         state.abandoned.store(true, Ordering::Relaxed);
@@ -373,7 +366,7 @@ pub(crate) async fn wait_for_end(
     ended
 }
 
-/// The handle of one attached subscriber. Dropping it detaches the subscriber without waiting for it.
+/// The handle of one attached subscriber. Dropping it detaches the subscriber without waiting.
 #[derive(Debug)]
 pub struct Attachment {
     state: Arc<AttachmentState>,
@@ -381,24 +374,24 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// What it is called.
+    /// The name of the subscriber.
     pub fn name(&self) -> &Arc<str> {
         &self.state.name
     }
 
-    /// Where the bus stood when it was attached: it is handed everything its filter wants after that, and nothing
-    /// before. None for the class *latest*, and for one that traces.
+    /// The position of the bus when the subscriber was attached. It gets every notice after it that passes
+    /// its filter, and none before. `None` for the class *latest* and for traces.
     pub fn position(&self) -> Option<Position> {
         self.state.position.get().copied()
     }
 
-    /// How it fares.
+    /// Describes the subscriber.
     pub fn info(&self) -> AttachedInfo {
         self.state.info()
     }
 
-    /// Detaches it: nothing new comes, what waits is handed over, then it is closed. Waits for that at most `timeout`;
-    /// false when it was not enough. Its thread is then left to itself and ends after the call it is in.
+    /// Detaches the subscriber: it gets the waiting deliveries and is then closed. Waits for that at most
+    /// `timeout`. Returns false if it took longer; its thread then ends after the current call.
     pub async fn detach(self, timeout: Duration) -> bool {
         let deadline = tokio::time::Instant::now() + timeout;
         match self.attachments.close(&self.state.name) {
@@ -410,7 +403,8 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        drop(self.attachments.close(&self.state.name));
+        // The name is free at once; the thread ends by itself after the waiting deliveries.
+        let _done = self.attachments.close(&self.state.name);
         self.attachments.lock().remove(&self.state.name);
     }
 }

@@ -1,7 +1,6 @@
-//! Where a subscriber's deliveries come from: its queue, or its outbox read by a thread.
+//! The deliveries of one attached subscriber in order, with gaps where some are missing.
 //!
-//! Owns: the order of deliveries and gaps. Never: calls the subscriber (the worker does). Receives from a
-//! [`Queue`] or an [`OutboxReader`]; hands to the worker of the same thread.
+//! The worker thread takes them from a [`Queue`] or, for the class *latest*, from an [`OutboxReader`].
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,40 +14,42 @@ use super::queue::Numbered;
 use super::{Delivery, Gap, Queue};
 use crate::outbox::{Drained, OutboxEntry, OutboxReader};
 
-/// What a look at the feed brings.
+/// The result of waiting for a delivery.
 #[derive(Debug)]
 pub(crate) enum Next {
     Delivery(Delivery),
-    /// Nothing came.
+    /// No delivery came in time.
     Idle,
-    /// Nothing will come.
+    /// No more deliveries will come.
     Closed,
 }
 
 /// The deliveries of one subscriber.
 pub(crate) struct Feed {
     source: Source,
-    /// Losses that the subscriber has not been told of.
-    owed: u64,
-    /// What comes right after a gap.
+    /// The losses that were not reported yet.
+    lost: u64,
+    /// The delivery that follows a gap.
     ahead: Option<Delivery>,
-    /// Whether the subscriber has been told of its losses after everything else; it may refuse to hear it.
-    told_at_end: bool,
+    /// True once a gap was reported after all deliveries.
+    reported_at_end: bool,
     /// Disconnected when the subscriber is being detached.
     closing: Receiver<Infallible>,
 }
 
 enum Source {
-    Queue {
-        queue: Arc<Queue>,
-        taken: Receiver<Numbered>,
-        /// The number that comes next unless something is missing.
-        expected: u64,
-    },
+    Queue(QueueSource),
     Outbox(OutboxReader),
 }
 
-/// Wakes a thread that is parked.
+struct QueueSource {
+    queue: Arc<Queue>,
+    receiver: Receiver<Numbered>,
+    /// The number of the next delivery if none is missing.
+    expected: u64,
+}
+
+/// Wakes a parked thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -58,19 +59,18 @@ impl Wake for Unpark {
 }
 
 impl Feed {
-    /// Every delivery of `queue`, from its beginning.
+    /// Creates a feed of every delivery of `queue`.
     pub(crate) fn every(queue: Arc<Queue>, closing: Receiver<Infallible>) -> Feed {
-        let taken = queue.taking_end();
-        let source = Source::Queue {
+        let source = QueueSource {
+            receiver: queue.receiver(),
             queue,
-            taken,
             expected: 0,
         };
-        Feed::new(source, closing)
+        Feed::new(Source::Queue(source), closing)
     }
 
-    /// The newest of each key, as `reader` has it. The reader hands out one entry at a time, so that what waits is
-    /// conflated until the subscriber is ready for it.
+    /// Creates a feed of the newest entries that `reader` returns, one at a time, so that waiting entries are
+    /// conflated until the subscriber is ready for them.
     pub(crate) fn latest(reader: OutboxReader, closing: Receiver<Infallible>) -> Feed {
         Feed::new(Source::Outbox(reader), closing)
     }
@@ -78,94 +78,90 @@ impl Feed {
     fn new(source: Source, closing: Receiver<Infallible>) -> Feed {
         Feed {
             source,
-            owed: 0,
+            lost: 0,
             ahead: None,
-            told_at_end: false,
+            reported_at_end: false,
             closing,
         }
     }
 
-    /// Notes that a delivery was handed over in vain.
-    pub(crate) fn owe(&mut self, lost: u64) {
-        self.owed += lost;
+    /// Adds deliveries that the subscriber did not take to the next gap.
+    pub(crate) fn add_lost(&mut self, lost: u64) {
+        self.lost += lost;
     }
 
-    /// Waits out a pause. False when the subscriber is being detached.
+    /// Waits for `pause`. Returns false if the subscriber is being detached.
     pub(crate) fn pause(&self, pause: Duration) -> bool {
         matches!(self.closing.recv_timeout(pause), Err(RecvTimeoutError::Timeout))
     }
 
-    /// The next delivery, waiting at most `timeout` for it; a gap first when something is missing before it.
+    /// Waits at most `timeout` for the next delivery. Returns a gap first if deliveries are missing before
+    /// it.
     pub(crate) fn next(&mut self, timeout: Duration) -> Next {
         if let Some(delivery) = self.ahead.take() {
             return Next::Delivery(delivery);
         }
         let next = match &mut self.source {
-            Source::Queue {
-                queue,
-                taken,
-                expected,
-            } => from_queue(queue, taken, expected, &self.closing, timeout, &mut self.owed),
-            Source::Outbox(reader) => from_outbox(reader, timeout, &mut self.owed),
+            Source::Queue(source) => source.next(&self.closing, timeout, &mut self.lost),
+            Source::Outbox(reader) => next_entry(reader, timeout, &mut self.lost),
         };
         let ended = matches!(next, Next::Closed);
-        if self.owed == 0 || ended && self.told_at_end {
+        // At the end a gap is reported once: a subscriber that refuses it would keep the feed open for ever.
+        if self.lost == 0 || ended && self.reported_at_end {
             return next;
         }
-        self.told_at_end = ended;
+        self.reported_at_end = ended;
         let gap = Delivery::Gap(Gap {
-            lost: std::mem::take(&mut self.owed),
+            lost: std::mem::take(&mut self.lost),
         });
         if let Next::Delivery(delivery) = next {
             self.ahead = Some(delivery);
         }
-        // When nothing came, the loss is told now; a feed that has ended says so when it is asked again.
+        // `Idle` is dropped, since the gap is a delivery, and a closed source returns `Closed` again.
         Next::Delivery(gap)
     }
 }
 
-fn from_queue(
-    queue: &Queue,
-    taken: &Receiver<Numbered>,
-    expected: &mut u64,
-    closing: &Receiver<Infallible>,
-    timeout: Duration,
-    owed: &mut u64,
-) -> Next {
-    let (item, otherwise) = select! {
-        recv(taken) -> item => (item.ok(), Next::Closed),
-        recv(closing) -> _ => (taken.try_recv().ok(), Next::Closed),
-        default(timeout) => (None, Next::Idle),
-    };
-    if let Some(Numbered { number, delivery }) = item {
-        *owed += number.saturating_sub(*expected);
-        *expected = number + 1;
-        return Next::Delivery(delivery);
+impl QueueSource {
+    fn next(&mut self, closing: &Receiver<Infallible>, timeout: Duration, lost: &mut u64) -> Next {
+        let (item, otherwise) = select! {
+            recv(self.receiver) -> item => (item.ok(), Next::Closed),
+            recv(closing) -> _ => (self.receiver.try_recv().ok(), Next::Closed),
+            default(timeout) => (None, Next::Idle),
+        };
+        if let Some(Numbered { number, delivery }) = item {
+            *lost += number.saturating_sub(self.expected);
+            self.expected = number + 1;
+            return Next::Delivery(delivery);
+        }
+        // With an empty queue no later number shows what is missing, so the next one to be given does.
+        if let Some(next) = self.queue.next_if_empty() {
+            *lost += next.saturating_sub(self.expected);
+            self.expected = next;
+        }
+        otherwise
     }
-    if let Some(end) = queue.end_when_empty() {
-        *owed += end.saturating_sub(*expected);
-        *expected = end;
-    }
-    otherwise
 }
 
-fn from_outbox(reader: &mut OutboxReader, timeout: Duration, owed: &mut u64) -> Next {
+fn next_entry(reader: &mut OutboxReader, timeout: Duration, lost: &mut u64) -> Next {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut cx = Context::from_waker(&waker);
     let until = Instant::now() + timeout;
     loop {
         let mut entry = None;
         let drained = reader.poll_drain(&mut cx, |taken| entry = Some(taken));
-        *owed += reader.take_lost();
+        *lost += reader.take_lost();
         match (drained, entry) {
             (_, Some(OutboxEntry::Updated(notice))) => return Next::Delivery(Delivery::Notice(notice)),
             (Poll::Ready(Drained::Entries(position)), Some(OutboxEntry::ListChanged(kind))) => {
                 return Next::Delivery(Delivery::List(kind, position));
             }
             (Poll::Ready(Drained::Ended(_)), _) => return Next::Closed,
+            // A keep-alive is for connections; there is nothing to keep alive here.
             (Poll::Ready(_), _) => {}
             (Poll::Pending, _) => match until.checked_duration_since(Instant::now()) {
-                Some(left) if !left.is_zero() && *owed == 0 => std::thread::park_timeout(left),
+                // A loss is reported at once instead of with the next entry, which may be far away.
+                Some(left) if !left.is_zero() && *lost == 0 => std::thread::park_timeout(left),
                 _ => return Next::Idle,
             },
         }
@@ -183,18 +179,18 @@ mod tests {
         Delivery::List(ListKind::Tools, Position { epoch: 1, offset })
     }
 
-    /// What comes without waiting: offsets, and losses as negative numbers.
-    fn notified(feed: &mut Feed) -> Vec<i64> {
-        let next = || match feed.next(Duration::ZERO) {
+    /// Takes the waiting deliveries: offsets, and losses as negative numbers.
+    fn taken(feed: &mut Feed) -> Vec<i64> {
+        std::iter::from_fn(|| match feed.next(Duration::ZERO) {
             Next::Delivery(Delivery::List(_, position)) => Some(position.offset as i64),
             Next::Delivery(Delivery::Gap(gap)) => Some(-(gap.lost as i64)),
             _ => None,
-        };
-        std::iter::from_fn(next).collect()
+        })
+        .collect()
     }
 
     #[test]
-    fn a_gap_stands_where_something_is_missing() {
+    fn gap_replaces_missing_deliveries() {
         for (overflow, expected) in [
             (Overflow::DropOldest, vec![-2, 2, 3]),
             (Overflow::DropNewest, vec![0, 1, -2]),
@@ -205,42 +201,42 @@ mod tests {
             for offset in 0..4 {
                 queue.offer(delivery(offset));
             }
-            assert_eq!(notified(&mut feed), expected, "{overflow:?}");
+            assert_eq!(taken(&mut feed), expected, "{overflow:?}");
             queue.offer(delivery(4));
-            assert_eq!(notified(&mut feed), [4]);
+            assert_eq!(taken(&mut feed), [4]);
         }
     }
 
     #[test]
-    fn what_was_handed_over_in_vain_is_told_as_a_gap() {
+    fn refused_delivery_is_reported_as_gap() {
         let queue = Arc::new(Queue::new(2, Overflow::DropOldest));
         let (_open, closing) = bounded(0);
         let mut feed = Feed::every(queue.clone(), closing);
-        feed.owe(1);
+        feed.add_lost(1);
         queue.offer(delivery(0));
-        assert_eq!(notified(&mut feed), [-1, 0]);
+        assert_eq!(taken(&mut feed), [-1, 0]);
     }
 
     #[test]
-    fn a_gap_that_is_refused_does_not_keep_a_closing_feed_from_ending() {
+    fn refused_gap_does_not_keep_a_feed_open() {
         let queue = Arc::new(Queue::new(2, Overflow::DropOldest));
         let (open, closing) = bounded(0);
         let mut feed = Feed::every(queue, closing);
-        feed.owe(1);
+        feed.add_lost(1);
         drop(open);
-        assert_eq!(notified(&mut feed), [-1]);
-        feed.owe(1);
+        assert_eq!(taken(&mut feed), [-1]);
+        feed.add_lost(1);
         assert!(matches!(feed.next(Duration::ZERO), Next::Closed));
     }
 
     #[test]
-    fn a_closing_feed_hands_out_what_is_left() {
+    fn closing_feed_returns_waiting_deliveries() {
         let queue = Arc::new(Queue::new(2, Overflow::DropOldest));
         let (open, closing) = bounded(0);
         let mut feed = Feed::every(queue.clone(), closing);
         queue.offer(delivery(0));
         drop(open);
-        assert_eq!(notified(&mut feed), [0]);
+        assert_eq!(taken(&mut feed), [0]);
         assert!(matches!(feed.next(Duration::from_secs(60)), Next::Closed));
         assert!(!feed.pause(Duration::from_secs(60)));
     }

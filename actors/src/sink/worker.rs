@@ -1,7 +1,4 @@
-//! The thread of one attached subscriber.
-//!
-//! Owns: making the subscriber, calling it, and what follows when a call fails or panics. Never: touches another
-//! subscriber, or the publisher. Receives from the [`Feed`]; calls the subscriber; notes in [`AttachmentState`] what came of it.
+//! The thread of one attached subscriber: it creates the subscriber, calls it, and repeats calls that fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,13 +8,13 @@ use super::feed::Next;
 use super::{AttachmentState, Delivery, Feed, Subscriber, SubscriberError};
 use crate::metrics::LossReason;
 
-/// The first pause before something that failed is tried again.
+/// The first pause before a failed call is repeated.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 
-/// Makes a subscriber, as often as it has to be made anew.
-pub(crate) type Make = Box<dyn FnMut() -> Result<Box<dyn Subscriber>, SubscriberError> + Send>;
+/// Creates a subscriber, as often as it has to be created anew.
+pub(crate) type MakeSubscriber = Box<dyn FnMut() -> Result<Box<dyn Subscriber>, SubscriberError> + Send>;
 
-/// Pauses that double.
+/// Pauses that double up to a maximum.
 struct Backoff {
     next: Duration,
     max: Duration,
@@ -25,10 +22,9 @@ struct Backoff {
 
 impl Backoff {
     fn new(max: Duration) -> Backoff {
-        let max = max.max(BACKOFF_MIN);
         Backoff {
             next: BACKOFF_MIN,
-            max,
+            max: max.max(BACKOFF_MIN),
         }
     }
 
@@ -43,22 +39,21 @@ impl Backoff {
     }
 }
 
-/// How serving came to an end.
+/// The reason for which a subscriber is no longer called.
 #[derive(PartialEq, Eq)]
 enum Served {
-    /// The subscriber panicked and is of no use any more.
+    /// It panicked and cannot be called any more.
     Panicked,
     /// It was detached.
     Closed,
 }
 
-/// Why a call brought nothing.
 enum Failure {
     Error(SubscriberError),
     Panic,
 }
 
-/// What the thread does until its subscriber is detached.
+/// The state of the thread.
 pub(crate) struct Worker {
     state: Arc<AttachmentState>,
     feed: Feed,
@@ -81,36 +76,37 @@ impl Worker {
         }
     }
 
-    /// Runs until the feed is closed.
-    pub(crate) fn run(mut self, mut make: Make) {
+    /// Runs until the subscriber is detached.
+    pub(crate) fn run(mut self, mut make: MakeSubscriber) {
         loop {
             match self.call(&mut make) {
                 Ok(mut subscriber) => {
-                    self.state.running();
+                    self.state.set_running();
                     if self.serve(&mut *subscriber) == Served::Closed {
                         self.close(subscriber);
                         break;
                     }
-                    // Its memory may be in any state, and so may its destructor be.
+                    // A panic may have left the subscriber in any state, so its destructor may panic too.
                     let dropped = catch_unwind(AssertUnwindSafe(|| drop(subscriber)));
-                    self.state.restarting(dropped.is_err());
+                    self.state.count_restart(dropped.is_err());
                 }
-                Err(Failure::Error(error)) => self.state.failing(&error.to_string()),
-                Err(Failure::Panic) => self.state.failing("it panicked while it was made"),
+                Err(Failure::Error(error)) => self.state.set_failing(&error.to_string()),
+                Err(Failure::Panic) => self.state.set_failing("it panicked while it was made"),
             }
             if !self.feed.pause(self.backoff.pause()) {
                 break;
             }
         }
-        self.state.lost(self.state.pending() as u64, LossReason::Closed);
-        self.state.ended();
+        let pending = self.state.pending() as u64;
+        self.state.count_lost(pending, LossReason::Closed);
+        self.state.set_ended();
     }
 
-    /// One guarded call, during which the subscriber counts as busy.
+    /// Runs `f` and catches a panic. The duration of the call is watched for a stall.
     fn call<T>(&self, f: impl FnOnce() -> Result<T, SubscriberError>) -> Result<T, Failure> {
-        self.state.busy();
+        self.state.begin_call();
         let result = catch_unwind(AssertUnwindSafe(f));
-        self.state.free();
+        self.state.end_call();
         match result {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(Failure::Error(error)),
@@ -119,35 +115,37 @@ impl Worker {
     }
 
     fn serve(&mut self, subscriber: &mut dyn Subscriber) -> Served {
-        let mut held = None;
+        let mut repeated = None;
         loop {
             if self.state.is_abandoned() {
-                self.state.lost(u64::from(held.is_some()), LossReason::Closed);
+                self.state
+                    .count_lost(u64::from(repeated.is_some()), LossReason::Closed);
                 return Served::Closed;
             }
-            let next = held
-                .take()
-                .map_or_else(|| self.feed.next(self.idle_every), Next::Delivery);
+            let next = match repeated.take() {
+                Some(delivery) => Next::Delivery(delivery),
+                None => self.feed.next(self.idle_every),
+            };
             let called = match &next {
                 Next::Delivery(delivery) => self.call(|| subscriber.take(delivery)),
                 Next::Idle => self.call(|| subscriber.idle()),
                 Next::Closed => return Served::Closed,
             };
             match (called, next) {
-                (Ok(()), next) => self.succeeded(&next),
+                (Ok(()), next) => self.note_success(&next),
                 (Err(Failure::Panic), next) => {
-                    self.lose(&next, LossReason::Panicked);
+                    self.note_loss(&next, LossReason::Panicked);
                     return Served::Panicked;
                 }
                 (Err(Failure::Error(SubscriberError::Refused(text))), next) => {
-                    self.state.refused(&text);
-                    self.lose(&next, LossReason::Refused);
+                    self.state.set_failing(&text);
+                    self.note_loss(&next, LossReason::Refused);
                 }
                 (Err(Failure::Error(error)), next) => {
-                    self.state.failing(&error.to_string());
+                    self.state.set_failing(&error.to_string());
                     if let Next::Delivery(delivery) = next {
-                        self.state.retried();
-                        held = Some(delivery);
+                        self.state.count_retry();
+                        repeated = Some(delivery);
                     }
                     self.pause(&error);
                 }
@@ -155,34 +153,37 @@ impl Worker {
         }
     }
 
-    /// Waits before the next try; briefly while it is being detached, since somebody waits for the end.
+    /// Waits before a call is repeated.
     fn pause(&mut self, error: &SubscriberError) {
         let pause = match error {
             SubscriberError::Later { after, .. } => *after,
             _ => self.backoff.pause(),
         };
         if !self.feed.pause(pause) {
+            // The subscriber is being detached, and the caller waits for the end of this thread. A short
+            // pause keeps a subscriber that fails at once from using a whole core until then.
             std::thread::sleep(BACKOFF_MIN);
         }
     }
 
-    fn succeeded(&mut self, next: &Next) {
+    fn note_success(&mut self, next: &Next) {
         self.backoff.reset();
         match next {
-            // To be told of a failure is not to have recovered from it.
+            // A subscriber that takes the report of a loss has not recovered yet.
             Next::Delivery(Delivery::Gap(_)) => return,
-            Next::Delivery(_) => self.state.delivered(),
+            Next::Delivery(_) => self.state.count_delivered(),
             Next::Idle | Next::Closed => {}
         }
-        self.state.running();
+        self.state.set_running();
     }
 
-    fn lose(&mut self, next: &Next, reason: LossReason) {
+    fn note_loss(&mut self, next: &Next, reason: LossReason) {
         match next {
-            Next::Delivery(Delivery::Gap(gap)) => self.feed.owe(gap.lost),
+            // The losses of a gap are counted already, but have to be reported again.
+            Next::Delivery(Delivery::Gap(gap)) => self.feed.add_lost(gap.lost),
             Next::Delivery(_) => {
-                self.feed.owe(1);
-                self.state.lost(1, reason);
+                self.feed.add_lost(1);
+                self.state.count_lost(1, reason);
             }
             Next::Idle | Next::Closed => {}
         }
@@ -191,11 +192,11 @@ impl Worker {
     fn close(&self, mut subscriber: Box<dyn Subscriber>) {
         match self.call(|| subscriber.close()) {
             Ok(()) => {}
-            Err(Failure::Error(error)) => self.state.ended_badly(&error.to_string()),
-            Err(Failure::Panic) => self.state.ended_badly("it panicked"),
+            Err(Failure::Error(error)) => self.state.log_bad_end(&error.to_string()),
+            Err(Failure::Panic) => self.state.log_bad_end("it panicked"),
         }
         if catch_unwind(AssertUnwindSafe(|| drop(subscriber))).is_err() {
-            self.state.ended_badly("it panicked while it was dropped");
+            self.state.log_bad_end("it panicked while it was dropped");
         }
     }
 }
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_their_maximum_and_begin_anew() {
+    fn pauses_double_to_the_maximum_until_reset() {
         let mut backoff = Backoff::new(Duration::from_millis(350));
         let pauses = [(); 4].map(|()| backoff.pause().as_millis());
         assert_eq!(pauses, [100, 200, 350, 350]);
