@@ -21,7 +21,8 @@ use tracing::{debug, info, warn};
 
 use crate::config::Config;
 use crate::etag_tools;
-use crate::http::{Access, HttpServer, Listener, api, events, ws};
+use crate::http::api::{self, Api};
+use crate::http::{Access, HttpServer, Listener, events, ws};
 use crate::mcp::{Endpoint, McpOptions, serve_stdio};
 use crate::metrics::{self, Exporter};
 use crate::sink::Sinks;
@@ -341,11 +342,7 @@ async fn bind_metrics(
     let socket = TcpListener::bind(listen)
         .await
         .with_context(|| format!("cannot listen on {listen} (metrics.listen)"))?;
-    let server = HttpServer::new(
-        bus,
-        Routes::without_mcp(access(config), router.clone()),
-        &config.http,
-    );
+    let server = HttpServer::new(bus, Routes::only(access(config), router.clone()), &config.http);
     let listener = Listener::start(socket, server);
     let listener = listener.context("the listener of metrics could not be started")?;
     info!("metrics on http://{}/metrics", listener.address());
@@ -367,7 +364,8 @@ async fn bind(
         warn!(listen = %http.listen, "listening beyond this machine; there is no authentication");
     }
     let endpoint = Endpoint::with_access(bus.clone(), mcp_options(config), access(config));
-    let api = api::router(bus.clone(), access(config), ready.clone()).merge(beside);
-    let server = HttpServer::new(bus, Routes::new(access(config), endpoint, api), http);
+    let api = Api::new(bus.clone(), access(config), ready.clone());
+    let routes = Routes::new(access(config), endpoint, api, beside);
+    let server = HttpServer::new(bus, routes, http);
     Listener::start(socket, server).context("the listener could not be started")
 }

@@ -1,76 +1,69 @@
-//! The HTTP API: resources as HTTP resources, with the etag of the bus as their `ETag`.
+//! The HTTP API: resources as HTTP resources, with the etag of the bus as their `ETag` (RFC 9110).
 //!
-//! Owns: the routes under `/v1` and the health checks, and the mapping between HTTP (RFC 9110) and changes of the
-//! bus. Never: holds state of its own, opens a socket (the service does), or speaks the Model Context Protocol.
-//! Receives requests from the listener; sends changes and questions to the bus.
+//! It is a service of its own rather than a set of axum handlers: a router and its extractors cost more per
+//! request than the whole answer from the bus.
 //!
 //! `GET`, `HEAD`, `PUT`, `POST` and `DELETE` on `/v1/resources/{uri}`, where `{uri}` is the resource's URI
 //! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET /v1/resources`, `GET /v1/sessions`,
-//! `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /healthz`, `GET /readyz`, `GET /metrics` where
-//! it is mounted. Errors are problem details (RFC 9457).
+//! `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /healthz`, `GET /readyz`. Errors are
+//! problem details (RFC 9457).
 
-mod health;
 mod path;
 mod conditions;
 mod body;
-mod write;
 mod resources;
 mod sessions;
 mod sinks;
 mod metrics;
 
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
+use ::http::request::Parts;
+use ::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use axum::Router;
-use axum::extract::Request;
-use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{any, get, post};
+use axum::extract::Query;
+use bytes::Bytes;
+use http_body::Body;
+use http_body_util::Full;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tidings_actors::Bus;
 
 pub use metrics::{Render, metrics_router};
 
 use super::access::Access;
-use super::layers;
-use super::layers::wrong_method;
 use super::problem::{Problem, ProblemKind};
+use crate::metrics as recorded;
 
-/// What every handler is handed.
-#[derive(Debug)]
-struct Api {
+/// A response of the API: its body is there as a whole.
+type ApiResponse = Response<Full<Bytes>>;
+
+/// The HTTP API of a bus, as a tower service. Cheap to clone.
+///
+/// A body that is larger than the bus accepts gets 413 and is not read further.
+#[derive(Debug, Clone)]
+pub struct Api {
     bus: Bus,
+    access: Arc<Access>,
+    /// Set by the service once it serves everything that it is configured to serve; until then `/readyz`
+    /// answers 503.
     ready: Arc<AtomicBool>,
 }
 
-/// The API as a router, to be served alone or merged with others: it has no fallback outside `/v1`. A body larger than
-/// the bus takes gets 413 and is not read further. Until `ready` is set, `/readyz` answers 503.
+/// Returns the API as a router, to be merged with others: it has no fallback outside `/v1`. Until `ready` is
+/// set, `/readyz` answers 503.
 pub fn router(bus: Bus, access: Access, ready: Arc<AtomicBool>) -> Router {
-    let api = Arc::new(Api { bus, ready });
-    let resource = get(resources::read)
-        .put(write::put)
-        .post(write::create)
-        .delete(write::delete);
-    let guarded = Router::new()
-        .route("/v1/resources", get(resources::list))
-        .route("/v1/resources/{uri}", resource)
-        .route("/v1/resources/{uri}/touch", post(write::touch))
-        .route("/v1/resources/{uri}/subscribers", get(sessions::subscribers))
-        .route("/v1/sessions", get(sessions::sessions))
-        .route(
-            "/v1/sessions/{id}",
-            get(sessions::session).delete(sessions::evict),
-        )
-        .route("/v1/subscribers", get(sinks::list))
-        .route("/v1", any(unknown))
-        .route("/v1/", any(unknown))
-        .route("/v1/{*rest}", any(unknown))
-        .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::new(access), layers::admit));
-    let open = Router::new()
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
-        .method_not_allowed_fallback(wrong_method);
-    guarded.merge(open).layer(from_fn(layers::render)).with_state(api)
+    let api = Api::new(bus, access, ready);
+    let mut router = Router::new();
+    for path in ["/v1", "/v1/", "/v1/{*rest}", "/healthz", "/readyz"] {
+        router = router.route_service(path, api.clone());
+    }
+    router
 }
 
 /// Returns true for a path that is answered whatever the request's host: the health checks, which say nothing
@@ -79,13 +72,176 @@ pub(crate) fn is_open(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
 
-async fn unknown(request: Request) -> Problem {
-    let hint = if request.uri().path().starts_with("/v1/resources/") {
-        "; percent-encode the resource's URI as one segment, for example /v1/resources/demo%3A%2F%2Fgreeting"
+impl Api {
+    /// Makes the API of `bus`.
+    pub fn new(bus: Bus, access: Access, ready: Arc<AtomicBool>) -> Api {
+        Api {
+            bus,
+            access: Arc::new(access),
+            ready,
+        }
+    }
+
+    /// Answers one request.
+    pub async fn handle<B>(&self, mut request: Request<B>) -> Response<Full<Bytes>>
+    where
+        B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        let admitted = match is_open(request.uri().path()) {
+            true => Ok(()),
+            false => self.access.admit(&mut request),
+        };
+        let (head, body) = request.into_parts();
+        let answered = match admitted {
+            Ok(()) => self.route(&head, body).await,
+            Err(problem) => Err(problem),
+        };
+        let response = match answered {
+            Ok(response) => response,
+            Err(problem) => {
+                if !head.method.is_safe() {
+                    recorded::source_failed(recorded::Source::Http);
+                }
+                problem.respond(head.uri.path()).map(Full::new)
+            }
+        };
+        match head.method {
+            Method::HEAD => without_body(response),
+            _ => response,
+        }
+    }
+
+    async fn route<B>(&self, head: &Parts, body: B) -> Result<ApiResponse, Problem>
+    where
+        B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        let path = head.uri.path();
+        if let Some(rest) = path.strip_prefix(path::RESOURCES) {
+            return match rest.split_once('/') {
+                None if !rest.is_empty() => self.resource(rest, head, body).await,
+                Some((segment, "touch")) => self.touch(segment, head).await,
+                Some((segment, "subscribers")) => self.subscribers(segment, head).await,
+                _ => Err(unknown_path(path)),
+            };
+        }
+        if let Some(id) = path.strip_prefix("/v1/sessions/")
+            && !id.is_empty()
+            && !id.contains('/')
+        {
+            return self.session(id, head).await;
+        }
+        match path {
+            "/v1/resources" => self.list_resources(head).await,
+            "/v1/sessions" => self.list_sessions(head).await,
+            "/v1/subscribers" => self.list_sinks(head),
+            "/healthz" => self.health(head),
+            "/readyz" => self.readiness(head),
+            _ if path == "/v1" || path.starts_with("/v1/") => Err(unknown_path(path)),
+            _ => Ok(empty(StatusCode::NOT_FOUND)),
+        }
+    }
+
+    /// `GET /healthz`: 200 while the bus runs. Asks no actor, so a busy bus does not look like a dead one.
+    fn health(&self, head: &Parts) -> Result<ApiResponse, Problem> {
+        require_get(head)?;
+        if !self.bus.is_running() {
+            let text = "the bus has stopped; the service must be started again";
+            return Err(ProblemKind::Unavailable.because(text));
+        }
+        let mut response = Response::new(Full::new(Bytes::from_static(b"ok")));
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        );
+        Ok(response)
+    }
+
+    /// `GET /readyz`: 200 when everything that the service is configured to serve is there and the bus runs.
+    fn readiness(&self, head: &Parts) -> Result<ApiResponse, Problem> {
+        require_get(head)?;
+        if !self.ready.load(Ordering::Acquire) {
+            return Err(ProblemKind::Unavailable.because("the service is still starting; try again"));
+        }
+        self.health(head)
+    }
+}
+
+impl<B> tower_service::Service<Request<B>> for Api
+where
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let api = self.clone();
+        Box::pin(async move { Ok(api.handle(request).await) })
+    }
+}
+
+fn unknown_path(path: &str) -> Problem {
+    let hint = if path.starts_with(path::RESOURCES) {
+        "percent-encode the resource's URI as one segment, for example /v1/resources/demo%3A%2F%2Fgreeting"
     } else {
-        "; see /v1/resources and /v1/sessions"
+        "see /v1/resources and /v1/sessions"
     };
-    ProblemKind::NotFound.because(format!("nothing is served under this path{hint}"))
+    ProblemKind::NotFound.because(format!("nothing is served under this path; {hint}"))
+}
+
+/// Refuses every method but GET and HEAD.
+fn require_get(head: &Parts) -> Result<(), Problem> {
+    match head.method {
+        Method::GET | Method::HEAD => Ok(()),
+        _ => Err(Problem::wrong_method(&head.method, "GET,HEAD")),
+    }
+}
+
+/// Reads the query of a request; `takes` names its parameters.
+fn query<T: DeserializeOwned>(head: &Parts, takes: &str) -> Result<T, Problem> {
+    match Query::try_from_uri(&head.uri) {
+        Ok(Query(query)) => Ok(query),
+        Err(error) => {
+            let text = format!("{}; the query takes {takes}", error.body_text());
+            Err(ProblemKind::BadRequest.because(text))
+        }
+    }
+}
+
+/// Returns a query parameter; one that is empty counts as left out.
+fn given(parameter: Option<String>) -> Option<String> {
+    parameter.filter(|text| !text.is_empty())
+}
+
+fn empty(status: StatusCode) -> ApiResponse {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    response
+}
+
+/// Makes a response of JSON.
+fn json(value: &impl Serialize) -> ApiResponse {
+    let text = serde_json::to_vec(value).expect("texts, numbers and lists of them are JSON");
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Takes the body off a response to HEAD, but keeps its length.
+fn without_body(response: ApiResponse) -> ApiResponse {
+    let (mut head, body) = response.into_parts();
+    if let Some(length) = body.size_hint().exact() {
+        head.headers
+            .entry(header::CONTENT_LENGTH)
+            .or_insert(HeaderValue::from(length));
+    }
+    Response::from_parts(head, Full::default())
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) fn guarded(routes: Router, access: Access) -> Router {
 }
 
 /// Lets the request pass, or answers 403.
-pub(super) async fn admit(State(access): State<Arc<Access>>, mut request: Request, next: Next) -> Response {
+async fn admit(State(access): State<Arc<Access>>, mut request: Request, next: Next) -> Response {
     match access.admit(&mut request) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
@@ -29,7 +29,7 @@ pub(super) async fn admit(State(access): State<Arc<Access>>, mut request: Reques
 }
 
 /// Writes the problem that a handler returned, if it did: only here is the path of the request known.
-pub(super) async fn render(request: Request, next: Next) -> Response {
+async fn render(request: Request, next: Next) -> Response {
     let instance = request.uri().path().to_owned();
     let publishes = !request.method().is_safe();
     let mut response = next.run(request).await;
@@ -46,7 +46,7 @@ pub(super) async fn render(request: Request, next: Next) -> Response {
     response
 }
 
-pub(super) async fn wrong_method(request: Request) -> Problem {
+async fn wrong_method(request: Request) -> Problem {
     let method = request.method();
     ProblemKind::MethodNotAllowed.because(format!(
         "{method} is not possible here; the Allow header names the methods that are"

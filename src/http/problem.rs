@@ -4,7 +4,7 @@
 //! that something is an error. A handler answers a [`Problem`]; [`render`] writes it, since only there the path of
 //! the request is at hand.
 
-use ::http::{HeaderValue, Response, StatusCode, header};
+use ::http::{HeaderValue, Method, Response, StatusCode, header};
 use bytes::Bytes;
 use serde::Serialize;
 use tidings_actors::{Closed, PublishError, ReadError};
@@ -93,6 +93,7 @@ impl ProblemKind {
         Problem {
             kind: self,
             detail: detail.into(),
+            allow: None,
         }
     }
 }
@@ -102,6 +103,8 @@ impl ProblemKind {
 pub(crate) struct Problem {
     pub(super) kind: ProblemKind,
     detail: String,
+    /// The methods that are possible, as the `Allow` header names them.
+    allow: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -115,6 +118,15 @@ struct Details<'a> {
 }
 
 impl Problem {
+    /// Refuses a method where only those of `allow` are possible.
+    pub(super) fn wrong_method(method: &Method, allow: &'static str) -> Problem {
+        let mut problem = ProblemKind::MethodNotAllowed.because(format!(
+            "{method} is not possible here; the Allow header names the methods that are"
+        ));
+        problem.allow = Some(allow);
+        problem
+    }
+
     /// Returns the status of the response.
     pub(super) fn status(&self) -> StatusCode {
         self.kind.row().0
@@ -139,6 +151,9 @@ impl Problem {
             HeaderValue::from_static("application/problem+json"),
         );
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(allow) = self.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_static(allow));
+        }
         match self.kind {
             ProblemKind::Unavailable => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -1,11 +1,10 @@
-//! What a request brings: a body and its description, as the resource it makes.
-//!
-//! Owns: whether a body is text or binary, its size limit, and the headers that describe a resource. Never: decides
-//! whether anything changed. Receives requests from the write handlers, and hands back a [`Resource`].
+//! The resource that a request carries: a body, and headers that describe it.
 
-use axum::body::Body as HttpBody;
-use axum::http::{HeaderMap, header};
+use std::error::Error;
+
+use ::http::{HeaderMap, header};
 use bytes::Bytes;
+use http_body::Body as HttpBody;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tidings_actors::{Body, Content, Descriptor, Resource, ResourceUri};
 
@@ -19,55 +18,76 @@ const TEXT_LEN_MAX: usize = 4096;
 /// Longest media type in bytes.
 const MEDIA_TYPE_LEN_MAX: usize = 255;
 
-/// The resource that the request describes. Everything said in the headers is checked before the body is read.
-pub(super) async fn receive(
+/// The bytes to which a refusal shortens the header that it repeats.
+const SHOWN_LEN_MAX: usize = 120;
+
+/// Media types that are text though their names do not say so.
+const TEXTUAL_TYPES: [&str; 8] = [
+    "application/json",
+    "application/xml",
+    "application/yaml",
+    "application/x-yaml",
+    "application/javascript",
+    "application/x-javascript",
+    "application/ecmascript",
+    "application/toml",
+];
+
+/// Receives the resource that a request describes. The headers are checked before the body is read.
+pub(super) async fn receive<B>(
     uri: ResourceUri,
     headers: &HeaderMap,
-    body: HttpBody,
+    body: B,
     bytes_max: usize,
-) -> Result<Resource, Problem> {
+) -> Result<Resource, Problem>
+where
+    B: HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>,
+{
     check_coding(headers)?;
-    let media_type = MediaType::parse(headers)?;
+    let media_type = MediaType::from_headers(headers)?;
     let descriptor = describe(uri, headers, &media_type)?;
     check_length(headers, bytes_max)?;
     let bytes = collect(body, bytes_max).await?;
-    Ok(Resource::new(descriptor, Content::Held(media_type.body(bytes)?)))
+    let body = media_type.body(bytes)?;
+    Ok(Resource::new(descriptor, Content::Held(body)))
 }
 
 fn check_coding(headers: &HeaderMap) -> Result<(), Problem> {
-    let codings = headers.get_all(header::CONTENT_ENCODING);
-    if let Some(coding) = codings
-        .iter()
-        .find(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
-    {
-        return Err(ProblemKind::UnsupportedMediaType.because(format!(
-            "content-encoding {coding:?} is not taken; send the body as it is"
-        )));
+    for coding in headers.get_all(header::CONTENT_ENCODING) {
+        if !coding.as_bytes().eq_ignore_ascii_case(b"identity") {
+            let text = format!("content-encoding {coding:?} is not taken; send the body as it is");
+            return Err(ProblemKind::UnsupportedMediaType.because(text));
+        }
     }
     if headers.contains_key(header::CONTENT_RANGE) {
-        return Err(ProblemKind::BadRequest.because("content-range is not taken; send the whole body"));
+        let text = "content-range is not taken; send the whole body";
+        return Err(ProblemKind::BadRequest.because(text));
     }
     Ok(())
 }
 
+/// Refuses a body whose announced length is too large before any of it is read.
 fn check_length(headers: &HeaderMap, bytes_max: usize) -> Result<(), Problem> {
-    let said = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok());
-    let said = said.and_then(|text| text.parse::<u64>().ok());
-    if said.is_some_and(|len| len > bytes_max as u64) {
-        return Err(too_large(bytes_max));
+    let Some(value) = headers.get(header::CONTENT_LENGTH) else {
+        return Ok(());
+    };
+    match value.to_str().unwrap_or_default().parse::<u64>() {
+        Ok(length) if length > bytes_max as u64 => Err(too_large(bytes_max)),
+        // The HTTP library has refused lengths that are no numbers.
+        _ => Ok(()),
     }
-    Ok(())
 }
 
-async fn collect(body: HttpBody, bytes_max: usize) -> Result<Bytes, Problem> {
+async fn collect<B>(body: B, bytes_max: usize) -> Result<Bytes, Problem>
+where
+    B: HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>,
+{
     match Limited::new(body, bytes_max).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
         Err(error) => {
-            Err(ProblemKind::BadRequest
-                .because(format!("the body could not be read: {error}; send it again")))
+            let text = format!("the body could not be read: {error}; send it again");
+            Err(ProblemKind::BadRequest.because(text))
         }
     }
 }
@@ -81,7 +101,9 @@ fn too_large(bytes_max: usize) -> Problem {
 
 fn describe(uri: ResourceUri, headers: &HeaderMap, media_type: &MediaType) -> Result<Descriptor, Problem> {
     let mut descriptor = Descriptor::new(uri);
-    if let Some(name) = text(headers, "tidings-name")?.filter(|name| !name.is_empty()) {
+    if let Some(name) = text(headers, "tidings-name")?
+        && !name.is_empty()
+    {
         descriptor.name = name;
     }
     descriptor.title = text(headers, "tidings-title")?;
@@ -98,118 +120,117 @@ fn describe(uri: ResourceUri, headers: &HeaderMap, media_type: &MediaType) -> Re
     Ok(descriptor)
 }
 
-/// The decoded text of a header.
-fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
+/// Returns the decoded text of a header.
+fn text(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(name) else {
         return Ok(None);
     };
-    let decoded = decode(value.as_bytes()).and_then(|text| {
-        if text.len() > TEXT_LEN_MAX {
-            Err("is longer than 4096 bytes; shorten it")
-        } else if text.chars().any(|c| c.is_control() && !"\n\t".contains(c)) {
-            Err("has a control character; leave it out")
-        } else {
-            Ok(text)
+    let fault = match decode(value.as_bytes()) {
+        Ok(text) if text.len() > TEXT_LEN_MAX => "is longer than 4096 bytes; shorten it",
+        Ok(text) if text.chars().any(|c| c.is_control() && !"\n\t".contains(c)) => {
+            "has a control character; leave it out"
         }
-    });
-    decoded
-        .map(Some)
-        .map_err(|reason| ProblemKind::BadRequest.because(format!("the header {name} {reason}")))
+        Ok(text) => return Ok(Some(text.into_owned())),
+        Err(fault) => fault,
+    };
+    Err(ProblemKind::BadRequest.because(format!("the header {name} {fault}")))
 }
 
 /// The media type of a body.
 #[derive(Debug, PartialEq, Eq)]
 struct MediaType {
     text: String,
-    kind: BodyKind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BodyKind {
-    Text,
-    Blob,
+    is_text: bool,
 }
 
 impl MediaType {
-    fn parse(headers: &HeaderMap) -> Result<MediaType, Problem> {
+    fn from_headers(headers: &HeaderMap) -> Result<MediaType, Problem> {
         let Some(value) = headers.get(header::CONTENT_TYPE) else {
-            return MediaType::of("application/octet-stream");
+            return MediaType::parse("application/octet-stream");
         };
-        let shown = String::from_utf8_lossy(&value.as_bytes()[..value.len().min(120)]);
-        let text = value
-            .to_str()
-            .ok()
-            .filter(|text| text.len() <= MEDIA_TYPE_LEN_MAX);
-        text.ok_or_else(|| {
-            ProblemKind::UnsupportedMediaType.because(format!(
-                "content-type {shown:?} is not ASCII of at most {MEDIA_TYPE_LEN_MAX} bytes; write type/subtype"
-            ))
-        })
-        .and_then(MediaType::of)
+        match value.to_str() {
+            Ok(text) if text.len() <= MEDIA_TYPE_LEN_MAX => MediaType::parse(text),
+            _ => {
+                let shown = String::from_utf8_lossy(&value.as_bytes()[..value.len().min(SHOWN_LEN_MAX)]);
+                Err(ProblemKind::UnsupportedMediaType.because(format!(
+                    "content-type {shown:?} is not ASCII of at most {MEDIA_TYPE_LEN_MAX} bytes; write type/subtype"
+                )))
+            }
+        }
     }
 
-    fn of(text: &str) -> Result<MediaType, Problem> {
-        let refused = |reason: &str| {
-            ProblemKind::UnsupportedMediaType.because(format!("content-type {text:?} {reason}"))
-        };
+    fn parse(text: &str) -> Result<MediaType, Problem> {
         let mut parts = text.split(';');
-        let essence = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
-        let (kind, subtype) = essence.split_once('/').unwrap_or_default();
-        if !is_token(kind) || !is_token(subtype) {
-            return Err(refused(
-                "is no media type; write type/subtype, for example text/markdown",
-            ));
-        }
-        let charset = parts
-            .filter_map(|part| part.split_once('='))
-            .find_map(|(name, value)| {
-                let is_charset = name.trim().eq_ignore_ascii_case("charset");
-                is_charset.then(|| value.trim().trim_matches('"').to_ascii_lowercase())
-            });
-        let utf8 = charset
-            .as_deref()
-            .map(|name| matches!(name, "utf-8" | "utf8" | "us-ascii"));
-        let kind = match (is_textual(&essence), utf8) {
-            (true, Some(false)) => return Err(refused("is not taken; send the text in UTF-8")),
-            (true, _) | (false, Some(true)) => BodyKind::Text,
-            (false, _) => BodyKind::Blob,
+        let essence = parts.next().unwrap_or_default().trim();
+        let is_named = match essence.split_once('/') {
+            Some((main, subtype)) => is_token(main) && is_token(subtype),
+            None => false,
         };
-        let text = text.trim().to_owned();
-        Ok(MediaType { text, kind })
+        if !is_named {
+            return Err(ProblemKind::UnsupportedMediaType.because(format!(
+                "content-type {text:?} is no media type; write type/subtype, for example text/markdown"
+            )));
+        }
+        let is_text = match (is_textual(&essence.to_ascii_lowercase()), charset(parts)) {
+            (is_textual, None) => is_textual,
+            (_, Some(charset)) if is_utf8(charset) => true,
+            (true, Some(_)) => {
+                return Err(ProblemKind::UnsupportedMediaType.because(format!(
+                    "content-type {text:?} is not taken; send the text in UTF-8"
+                )));
+            }
+            (false, Some(_)) => false,
+        };
+        Ok(MediaType {
+            text: text.trim().to_owned(),
+            is_text,
+        })
     }
 
     fn body(&self, bytes: Bytes) -> Result<Body, Problem> {
-        if self.kind == BodyKind::Blob {
+        if !self.is_text {
             return Ok(Body::blob(bytes));
         }
-        std::str::from_utf8(&bytes).map(Body::text).map_err(|error| {
-            ProblemKind::UnsupportedMediaType.because(format!(
-                "the body is not UTF-8 from byte {} on, but its content-type {:?} is a text; send UTF-8, or another content-type",
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Ok(Body::text(text)),
+            Err(error) => Err(ProblemKind::UnsupportedMediaType.because(format!(
+                "the body is not UTF-8 from byte {} on, but its content-type {:?} is a text; send UTF-8, or another \
+                 content-type",
                 error.valid_up_to(),
                 self.text
-            ))
-        })
+            ))),
+        }
     }
 }
 
+/// Returns the value of the parameter `charset`.
+fn charset<'a>(parameters: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    for parameter in parameters {
+        if let Some((name, value)) = parameter.split_once('=')
+            && name.trim().eq_ignore_ascii_case("charset")
+        {
+            return Some(value.trim().trim_matches('"'));
+        }
+    }
+    None
+}
+
+fn is_utf8(charset: &str) -> bool {
+    ["utf-8", "utf8", "us-ascii"]
+        .iter()
+        .any(|known| charset.eq_ignore_ascii_case(known))
+}
+
 fn is_textual(essence: &str) -> bool {
-    const TEXTUAL: [&str; 8] = [
-        "application/json",
-        "application/xml",
-        "application/yaml",
-        "application/x-yaml",
-        "application/javascript",
-        "application/x-javascript",
-        "application/ecmascript",
-        "application/toml",
-    ];
     let suffixed = essence.ends_with("+json") || essence.ends_with("+xml") || essence.ends_with("+yaml");
-    essence.starts_with("text/") || suffixed || TEXTUAL.contains(&essence)
+    essence.starts_with("text/") || suffixed || TEXTUAL_TYPES.contains(&essence)
 }
 
 fn is_token(text: &str) -> bool {
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.bytes().all(letter)
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 #[cfg(test)]
@@ -217,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn media_types_tell_text_from_the_rest() {
+    fn text_is_told_from_bytes_by_media_type() {
         for text in [
             "text/plain",
             "Text/Markdown; charset=UTF-8",
@@ -232,14 +253,14 @@ mod tests {
             "application/javascript",
             "application/x-thing; charset=utf-8",
         ] {
-            assert_eq!(MediaType::of(text).unwrap().kind, BodyKind::Text, "{text}");
+            assert!(MediaType::parse(text).unwrap().is_text, "{text}");
         }
         for text in [
             "application/octet-stream",
             "image/png",
             "application/pdf; charset=latin1",
         ] {
-            assert_eq!(MediaType::of(text).unwrap().kind, BodyKind::Blob, "{text}");
+            assert!(!MediaType::parse(text).unwrap().is_text, "{text}");
         }
         for text in [
             "",
@@ -251,7 +272,7 @@ mod tests {
             "text/plain; charset=iso-8859-1",
         ] {
             assert_eq!(
-                MediaType::of(text).unwrap_err().kind,
+                MediaType::parse(text).unwrap_err().kind,
                 ProblemKind::UnsupportedMediaType,
                 "{text}"
             );

@@ -1,14 +1,14 @@
 //! Preconditions: `If-Match` and `If-None-Match` (RFC 9110 section 13).
-//!
-//! Owns: reading the two headers and judging them against a version. Never: looks a version up, or makes a change.
-//! Pure: the handlers hand in what the bus said.
 
-use axum::http::{HeaderMap, HeaderName, header};
+use ::http::{HeaderMap, HeaderName, header};
 use tidings_actors::Etag;
 
 use crate::http::problem::{Problem, ProblemKind};
 
-/// What a request wants to hold before it is carried out.
+/// The bytes to which a refusal shortens the header that it repeats.
+const SHOWN_LEN_MAX: usize = 120;
+
+/// The conditions under which a request is to be carried out.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Preconditions {
     if_match: Option<Tags>,
@@ -30,19 +30,18 @@ struct Tag {
     opaque: Vec<u8>,
 }
 
-/// What a version is to the preconditions.
+/// How a version compares with the preconditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// They hold.
-    Holds,
-    /// It is none of those that `If-Match` names.
-    Other,
-    /// It is one of those that `If-None-Match` names.
-    Same,
+pub(super) enum Evaluation {
+    Hold,
+    /// The version is none of those that `If-Match` names.
+    IfMatchFails,
+    /// The version is one of those that `If-None-Match` names.
+    IfNoneMatchFails,
 }
 
 impl Preconditions {
-    /// Reads them from `headers`.
+    /// Reads the preconditions from the headers of a request.
     pub(super) fn parse(headers: &HeaderMap) -> Result<Preconditions, Problem> {
         Ok(Preconditions {
             if_match: Tags::parse(headers, &header::IF_MATCH)?,
@@ -50,82 +49,85 @@ impl Preconditions {
         })
     }
 
-    /// Whether the request has none.
+    /// Returns true if the request has no preconditions.
     pub(super) fn is_empty(&self) -> bool {
         self.if_match.is_none() && self.if_none_match.is_none()
     }
 
-    /// Whether a reader that holds one of its listed etags already has `current`, whatever a read would say.
-    pub(super) fn lists(&self, current: Etag) -> bool {
-        let listed =
-            |tags: &Tags| matches!(tags, Tags::Listed(_)) && tags.matches(Some(current), Tag::is_weakly);
-        self.if_match.is_none() && self.if_none_match.as_ref().is_some_and(listed)
+    /// Returns true if `If-None-Match` alone is there and lists `current`, so that the body need not be read.
+    pub(super) fn list(&self, current: Etag) -> bool {
+        match (&self.if_match, &self.if_none_match) {
+            (None, Some(tags @ Tags::Listed(_))) => tags.match_weakly(current),
+            _ => false,
+        }
     }
 
-    /// Judges them; `current` is none when the resource does not exist.
-    pub(super) fn judge(&self, current: Option<Etag>) -> Verdict {
+    /// Evaluates the preconditions; `current` is none when the resource does not exist.
+    pub(super) fn evaluate(&self, current: Option<Etag>) -> Evaluation {
         // RFC 9110 13.1: strong comparison for If-Match, weak comparison for If-None-Match.
-        let other = |tags: &Tags| !tags.matches(current, Tag::is);
-        let same = |tags: &Tags| tags.matches(current, Tag::is_weakly);
-        if self.if_match.as_ref().is_some_and(other) {
-            Verdict::Other
-        } else if self.if_none_match.as_ref().is_some_and(same) {
-            Verdict::Same
-        } else {
-            Verdict::Holds
+        if let Some(tags) = &self.if_match {
+            match current {
+                Some(etag) if tags.match_strongly(etag) => {}
+                _ => return Evaluation::IfMatchFails,
+            }
+        }
+        match (&self.if_none_match, current) {
+            (Some(tags), Some(etag)) if tags.match_weakly(etag) => Evaluation::IfNoneMatchFails,
+            _ => Evaluation::Hold,
         }
     }
 }
 
 impl Tags {
     fn parse(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Tags>, Problem> {
+        if !headers.contains_key(name) {
+            return Ok(None);
+        }
         let values: Vec<&[u8]> = headers
             .get_all(name)
             .iter()
             .map(|value| value.as_bytes())
             .collect();
-        if values.is_empty() {
-            return Ok(None);
-        }
         if let [b"*"] = values.as_slice() {
             return Ok(Some(Tags::Any));
         }
         let mut tags = Vec::new();
-        for value in &values {
-            // Ignoring what cannot be read would carry out a write that the client wanted guarded.
-            parse_list(value, &mut tags).ok_or_else(|| {
-                let value = String::from_utf8_lossy(&value[..value.len().min(120)]);
-                ProblemKind::BadRequest.because(format!(
-                    "{name} {value:?} is neither * nor a list of etags; write them in double quotes, as the ETag header has them"
-                ))
-            })?;
+        for value in values {
+            // To ignore an unreadable header would carry out a write that the client wanted guarded.
+            if parse_list(value, &mut tags).is_none() {
+                let value = String::from_utf8_lossy(&value[..value.len().min(SHOWN_LEN_MAX)]);
+                return Err(ProblemKind::BadRequest.because(format!(
+                    "{name} {value:?} is neither * nor a list of etags; write them in double quotes, as the ETag \
+                     header has them"
+                )));
+            }
         }
         Ok(Some(Tags::Listed(tags)))
     }
 
-    fn matches(&self, current: Option<Etag>, same: impl Fn(&Tag, &str) -> bool) -> bool {
-        let Some(current) = current else { return false };
+    fn match_strongly(&self, current: Etag) -> bool {
         match self {
             Tags::Any => true,
             Tags::Listed(tags) => {
-                let text = current.to_string();
-                tags.iter().any(|tag| same(tag, &text))
+                let current = current.to_string();
+                tags.iter()
+                    .any(|tag| !tag.weak && tag.opaque == current.as_bytes())
+            }
+        }
+    }
+
+    fn match_weakly(&self, current: Etag) -> bool {
+        match self {
+            Tags::Any => true,
+            Tags::Listed(tags) => {
+                let current = current.to_string();
+                tags.iter().any(|tag| tag.opaque == current.as_bytes())
             }
         }
     }
 }
 
-impl Tag {
-    fn is(&self, etag: &str) -> bool {
-        !self.weak && self.is_weakly(etag)
-    }
-
-    fn is_weakly(&self, etag: &str) -> bool {
-        self.opaque == etag.as_bytes()
-    }
-}
-
-/// Reads `#entity-tag`; empty elements are allowed (RFC 9110 5.6.1).
+/// Reads `#entity-tag`, in which empty elements are allowed (RFC 9110 5.6.1).
 fn parse_list(value: &[u8], tags: &mut Vec<Tag>) -> Option<()> {
     let mut rest = value.trim_ascii();
     while !rest.is_empty() {
@@ -136,16 +138,15 @@ fn parse_list(value: &[u8], tags: &mut Vec<Tag>) -> Option<()> {
         let weak = rest.starts_with(b"W/");
         let quoted = rest.strip_prefix(b"W/").unwrap_or(rest).strip_prefix(b"\"")?;
         let end = quoted.iter().position(|byte| *byte == b'"')?;
-        let (opaque, after) = (&quoted[..end], quoted[end + 1..].trim_ascii_start());
+        let opaque = quoted[..end].to_vec();
         if opaque.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) {
             return None;
         }
-        if !after.is_empty() && !after.starts_with(b",") {
+        tags.push(Tag { weak, opaque });
+        rest = quoted[end + 1..].trim_ascii_start();
+        if !rest.is_empty() && !rest.starts_with(b",") {
             return None;
         }
-        let opaque = opaque.to_vec();
-        tags.push(Tag { weak, opaque });
-        rest = after;
     }
     Some(())
 }
@@ -153,7 +154,7 @@ fn parse_list(value: &[u8], tags: &mut Vec<Tag>) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::HeaderValue;
+    use ::http::HeaderValue;
     use proptest::prelude::*;
 
     const NOW: Etag = Etag {
@@ -171,58 +172,55 @@ mod tests {
 
     #[test]
     fn if_match_compares_strongly() {
-        for (value, current, verdict) in [
-            ("\"v3-7\"", Some(NOW), Verdict::Holds),
-            ("\"v2-7\", \"v3-7\"", Some(NOW), Verdict::Holds),
-            (",, \"v3-7\" ,", Some(NOW), Verdict::Holds),
-            ("*", Some(NOW), Verdict::Holds),
-            ("*", None, Verdict::Other),
-            ("W/\"v3-7\"", Some(NOW), Verdict::Other),
-            ("\"v2-7\"", Some(NOW), Verdict::Other),
-            ("\"v3-7,\"", Some(NOW), Verdict::Other),
-            ("\"v3-7\"", None, Verdict::Other),
-            ("", Some(NOW), Verdict::Other),
+        for (value, current, expected) in [
+            ("\"v3-7\"", Some(NOW), Evaluation::Hold),
+            ("\"v2-7\", \"v3-7\"", Some(NOW), Evaluation::Hold),
+            (",, \"v3-7\" ,", Some(NOW), Evaluation::Hold),
+            ("*", Some(NOW), Evaluation::Hold),
+            ("*", None, Evaluation::IfMatchFails),
+            ("W/\"v3-7\"", Some(NOW), Evaluation::IfMatchFails),
+            ("\"v2-7\"", Some(NOW), Evaluation::IfMatchFails),
+            ("\"v3-7,\"", Some(NOW), Evaluation::IfMatchFails),
+            ("\"v3-7\"", None, Evaluation::IfMatchFails),
+            ("", Some(NOW), Evaluation::IfMatchFails),
         ] {
-            let judged = parse(&[(header::IF_MATCH, value)]).unwrap().judge(current);
-            assert_eq!(judged, verdict, "{value} {current:?}");
+            let evaluated = parse(&[(header::IF_MATCH, value)]).unwrap().evaluate(current);
+            assert_eq!(evaluated, expected, "{value} {current:?}");
         }
     }
 
     #[test]
     fn if_none_match_compares_weakly() {
-        for (value, verdict, listed) in [
-            ("\"v3-7\"", Verdict::Same, true),
-            ("W/\"v3-7\"", Verdict::Same, true),
-            ("\"a,b\",W/\"v3-7\"", Verdict::Same, true),
-            ("*", Verdict::Same, false),
-            ("\"v2-7\"", Verdict::Holds, false),
+        for (value, expected, listed) in [
+            ("\"v3-7\"", Evaluation::IfNoneMatchFails, true),
+            ("W/\"v3-7\"", Evaluation::IfNoneMatchFails, true),
+            ("\"a,b\",W/\"v3-7\"", Evaluation::IfNoneMatchFails, true),
+            ("*", Evaluation::IfNoneMatchFails, false),
+            ("\"v2-7\"", Evaluation::Hold, false),
         ] {
             let conditions = parse(&[(header::IF_NONE_MATCH, value)]).unwrap();
-            assert_eq!(conditions.judge(Some(NOW)), verdict, "{value}");
-            assert_eq!(conditions.judge(None), Verdict::Holds, "{value}");
-            assert_eq!(conditions.lists(NOW), listed, "{value}");
+            assert_eq!(conditions.evaluate(Some(NOW)), expected, "{value}");
+            assert_eq!(conditions.evaluate(None), Evaluation::Hold, "{value}");
+            assert_eq!(conditions.list(NOW), listed, "{value}");
         }
     }
 
     #[test]
-    fn several_headers_are_one_list_and_both_kinds_must_hold() {
+    fn repeated_headers_are_one_list() {
         let list = [(header::IF_MATCH, "\"v1-1\""), (header::IF_MATCH, "\"v3-7\"")];
-        assert_eq!(parse(&list).unwrap().judge(Some(NOW)), Verdict::Holds);
+        assert_eq!(parse(&list).unwrap().evaluate(Some(NOW)), Evaluation::Hold);
         let both = [
             (header::IF_MATCH, "\"v3-7\""),
             (header::IF_NONE_MATCH, "\"v3-7\""),
         ];
         let both = parse(&both).unwrap();
-        assert_eq!(both.judge(Some(NOW)), Verdict::Same);
-        assert!(
-            !both.lists(NOW),
-            "a reader with If-Match needs the full judgement"
-        );
+        assert_eq!(both.evaluate(Some(NOW)), Evaluation::IfNoneMatchFails);
+        assert!(!both.list(NOW), "If-Match must be evaluated, too");
         assert!(parse(&[]).unwrap().is_empty());
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error() {
+    fn unreadable_list_is_refused() {
         for value in [
             "v3-7",
             "\"v3-7",
@@ -255,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_break_the_parser(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn arbitrary_bytes_do_not_break_parser(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let mut read = Vec::new();
             if parse_list(&bytes, &mut read).is_none() {
                 prop_assert!(!bytes.is_empty());

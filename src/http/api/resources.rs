@@ -1,72 +1,148 @@
-//! The reading half: resources and their list.
+//! Resources: read, listed, created, replaced, touched and removed.
 //!
-//! Owns: how a snapshot becomes a response, and the JSON of lists. Never: changes anything, or keeps a copy. Asks
-//! the bus.
+//! A write with preconditions cannot overwrite a version that its client did not see: they are evaluated on the
+//! current version, and the change is made only if that is still the current one.
 
-use std::sync::Arc;
+use std::error::Error;
+use std::fmt::Write as _;
 
-use axum::Json;
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
+use ::http::request::Parts;
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body::Body as HttpBody;
+use http_body_util::Full;
 use serde::{Deserialize, Serialize};
-use tidings_actors::{Body, Etag, Resource, Snapshot};
+use tidings_actors::{
+    Body, Bus, Change, Condition, Etag, Outcome, PublishError, ReadError, Resource, ResourceUri, Snapshot,
+};
 
-use super::Api;
-use super::conditions::{Preconditions, Verdict};
-use super::path::Target;
+use super::body::receive;
+use super::conditions::{Evaluation, Preconditions};
+use super::path::{parse_uri, path_of};
+use super::{Api, ApiResponse, empty, given, json, query, require_get};
 use crate::http::problem::{Problem, ProblemKind};
 
+/// The items of a page for which the query sets no limit.
 pub(super) const PAGE_LEN: usize = 100;
+/// The largest limit that a query may set.
 pub(super) const PAGE_LEN_MAX: usize = 1000;
 
-/// `GET` and `HEAD` of a resource: its body, or 304 when the client has it.
-pub(super) async fn read(
-    State(api): State<Arc<Api>>,
-    Target(uri): Target,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let conditions = Preconditions::parse(&headers)?;
-    if !conditions.is_empty() {
-        // A client that polls costs no run of a lazy resource's reader while nothing changed.
-        let known = api
-            .bus
-            .etags(vec![uri.clone()])
-            .await?
-            .into_iter()
-            .next()
-            .flatten();
-        if let Some(etag) = known.filter(|etag| conditions.lists(*etag)) {
+/// Evaluations of a guarded write whose resource changes meanwhile. Each further one means that another write
+/// succeeded.
+const ATTEMPTS_MAX: usize = 64;
+
+const METHODS: &str = "GET,HEAD,PUT,POST,DELETE";
+const CHANGED: HeaderName = HeaderName::from_static("tidings-changed");
+const TOLD: HeaderName = HeaderName::from_static("tidings-told");
+
+impl Api {
+    /// `/v1/resources/{uri}`.
+    pub(super) async fn resource<B>(
+        &self,
+        segment: &str,
+        head: &Parts,
+        body: B,
+    ) -> Result<ApiResponse, Problem>
+    where
+        B: HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        let make_change = match head.method {
+            Method::GET | Method::HEAD => return self.read(parse_uri(segment, head)?, head).await,
+            Method::DELETE => return self.remove(parse_uri(segment, head)?, head).await,
+            // A description that the headers leave out is not kept from before.
+            Method::PUT => Change::Upsert,
+            // A resource that exists is left as it is (409).
+            Method::POST => Change::Register,
+            _ => return Err(Problem::wrong_method(&head.method, METHODS)),
+        };
+        let uri = parse_uri(segment, head)?;
+        let preconditions = Preconditions::parse(&head.headers)?;
+        let resource = receive(uri.clone(), &head.headers, body, self.bus.limits().body_bytes_max).await?;
+        let outcome = publish(&self.bus, make_change(resource), &preconditions).await?;
+        Ok(created_or_no_content(&uri, &outcome))
+    }
+
+    /// Answers with a resource's body, or with 304 when the client has it.
+    async fn read(&self, uri: ResourceUri, head: &Parts) -> Result<ApiResponse, Problem> {
+        let preconditions = Preconditions::parse(&head.headers)?;
+        // A client that polls must not run the reader of a lazy resource while nothing changed.
+        if !preconditions.is_empty()
+            && let Some(etag) = self.etag(&uri).await?
+            && preconditions.list(etag)
+        {
             return Ok(not_modified(etag));
         }
+        let snapshot = self.bus.read(&uri).await?;
+        let etag = snapshot.etag;
+        match preconditions.evaluate(Some(etag)) {
+            Evaluation::Hold => Ok(whole(snapshot)),
+            Evaluation::IfNoneMatchFails => Ok(not_modified(etag)),
+            Evaluation::IfMatchFails => Err(ProblemKind::PreconditionFailed.because(format!(
+                "{uri} is at \"{etag}\", which If-Match does not name; leave If-Match out to read it"
+            ))),
+        }
     }
-    let snapshot = api.bus.read(&uri).await?;
-    let etag = snapshot.etag;
-    match conditions.judge(Some(etag)) {
-        Verdict::Holds => Ok(whole(snapshot)),
-        Verdict::Same => Ok(not_modified(etag)),
-        Verdict::Other => Err(ProblemKind::PreconditionFailed.because(format!(
-            "{uri} is at \"{etag}\", which If-Match does not name; leave If-Match out to read it"
-        ))),
+
+    async fn etag(&self, uri: &ResourceUri) -> Result<Option<Etag>, Problem> {
+        let etags = self.bus.etags(vec![uri.clone()]).await?;
+        Ok(etags.into_iter().next().flatten())
+    }
+
+    /// Removes a resource (204); the etag in the answer is its last.
+    async fn remove(&self, uri: ResourceUri, head: &Parts) -> Result<ApiResponse, Problem> {
+        let preconditions = Preconditions::parse(&head.headers)?;
+        let outcome = publish(&self.bus, Change::Remove(uri), &preconditions).await?;
+        Ok(changed(StatusCode::NO_CONTENT, &outcome))
+    }
+
+    /// `POST …/touch`: announces that the resource changed (204).
+    pub(super) async fn touch(&self, segment: &str, head: &Parts) -> Result<ApiResponse, Problem> {
+        if head.method != Method::POST {
+            return Err(Problem::wrong_method(&head.method, "POST"));
+        }
+        let uri = parse_uri(segment, head)?;
+        let preconditions = Preconditions::parse(&head.headers)?;
+        let outcome = publish(&self.bus, Change::Touch(uri), &preconditions).await?;
+        Ok(changed(StatusCode::NO_CONTENT, &outcome))
+    }
+
+    /// `GET /v1/resources?after=&limit=`: a page of the list, ordered by URI; `next` is the `after` of the next
+    /// page.
+    pub(super) async fn list_resources(&self, head: &Parts) -> Result<ApiResponse, Problem> {
+        require_get(head)?;
+        let PageQuery { after, limit } = query(head, "after and limit")?;
+        let limit = page_len(limit)?;
+        let page = self.bus.resources(given(after), limit).await?;
+        let items: Vec<_> = page
+            .items
+            .iter()
+            .map(|(resource, etag)| item(resource, *etag))
+            .collect();
+        Ok(json(&Items {
+            items,
+            next: page.next,
+        }))
     }
 }
 
-fn whole(snapshot: Snapshot) -> Response {
-    let usual = match &snapshot.body {
-        Body::Text(_) => HeaderValue::from_static("text/plain; charset=utf-8"),
-        Body::Blob(_) => HeaderValue::from_static("application/octet-stream"),
+/// Answers with the body of a resource.
+fn whole(snapshot: Snapshot) -> ApiResponse {
+    let default_type = match &snapshot.body {
+        Body::Text(_) => "text/plain; charset=utf-8",
+        Body::Blob(_) => "application/octet-stream",
     };
-    let media_type = snapshot.descriptor.media_type;
-    let media_type = media_type
-        .and_then(|text| HeaderValue::try_from(text).ok())
-        .unwrap_or(usual);
+    let media_type = match snapshot.descriptor.media_type {
+        // A media type that comes from another source than this API may be no header.
+        Some(text) => HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(default_type)),
+        None => HeaderValue::from_static(default_type),
+    };
     let bytes = match snapshot.body {
         Body::Text(text) => Bytes::from_owner(SharedText(text)),
         Body::Blob(bytes) => bytes,
     };
-    let mut response = (StatusCode::OK, bytes).into_response();
+    let mut response = Response::new(Full::new(bytes));
     let headers = response.headers_mut();
+    headers.reserve(5);
     headers.insert(header::CONTENT_TYPE, media_type);
     // Bodies are other people's data: a browser that shows one must not run it as a page of this service.
     headers.insert(
@@ -81,25 +157,132 @@ fn whole(snapshot: Snapshot) -> Response {
     response
 }
 
-fn not_modified(etag: Etag) -> Response {
-    let mut response = StatusCode::NOT_MODIFIED.into_response();
+fn not_modified(etag: Etag) -> ApiResponse {
+    let mut response = empty(StatusCode::NOT_MODIFIED);
     identify(response.headers_mut(), etag);
     response
 }
 
 fn identify(headers: &mut HeaderMap, etag: Etag) {
-    let quoted = HeaderValue::try_from(format!("\"{etag}\"")).expect("an etag is visible ASCII");
-    headers.insert(header::ETAG, quoted);
+    headers.insert(header::ETAG, quoted(etag));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
 }
 
+fn quoted(etag: Etag) -> HeaderValue {
+    let mut text = BytesMut::with_capacity(48);
+    text.put_u8(b'"');
+    write!(text, "{etag}\"").expect("a buffer that grows takes any text");
+    HeaderValue::from_maybe_shared(text.freeze()).expect("an etag is visible ASCII")
+}
+
 /// A text body as bytes, without a copy.
-struct SharedText(Arc<str>);
+struct SharedText(std::sync::Arc<str>);
 
 impl AsRef<[u8]> for SharedText {
     fn as_ref(&self) -> &[u8] {
         self.0.as_bytes()
     }
+}
+
+/// Makes `change` if `preconditions` hold at the moment it is made.
+async fn publish(bus: &Bus, change: Change, preconditions: &Preconditions) -> Result<Outcome, Problem> {
+    if preconditions.is_empty() {
+        return Ok(bus.publish(change, Condition::Always).await?);
+    }
+    for _ in 0..ATTEMPTS_MAX {
+        let current = current(bus, change.uri()).await?;
+        let (change, condition) = bind_to_current(change.clone(), current.as_ref(), preconditions)?;
+        match bus.publish(change, condition).await {
+            // The version that was evaluated is no longer the current one.
+            Err(PublishError::Conflict(_) | PublishError::AlreadyExists(_) | PublishError::NotFound(_)) => {}
+            other => return Ok(other?),
+        }
+    }
+    Err(ProblemKind::Unavailable.because(format!(
+        "{} changed {ATTEMPTS_MAX} times while its preconditions were evaluated; try again",
+        change.uri()
+    )))
+}
+
+async fn current(bus: &Bus, uri: &ResourceUri) -> Result<Option<Snapshot>, Problem> {
+    match bus.read(uri).await {
+        Ok(snapshot) => Ok(Some(snapshot)),
+        Err(ReadError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Checks `change` against the current version, and makes it one that fails if that is no longer current.
+fn bind_to_current(
+    change: Change,
+    current: Option<&Snapshot>,
+    preconditions: &Preconditions,
+) -> Result<(Change, Condition), Problem> {
+    let generation = match current {
+        Some(snapshot) => snapshot.generation,
+        None => None,
+    };
+    // A request that would fail without preconditions fails for that reason first (RFC 9110 13.2.1).
+    match (&change, current) {
+        (Change::Register(_), Some(_)) => {
+            return Err(PublishError::AlreadyExists(change.uri().clone()).into());
+        }
+        (Change::Touch(_), None) => return Err(PublishError::NotFound(change.uri().clone()).into()),
+        // A member of a template is not registered, so it cannot be removed.
+        (Change::Remove(_), _) if generation.is_none() => {
+            return Err(PublishError::NotFound(change.uri().clone()).into());
+        }
+        _ => {}
+    }
+    check_preconditions(change.uri(), current, preconditions)?;
+    Ok(match (change, generation) {
+        (change, Some(generation)) => (change, Condition::Generation(generation)),
+        // To register fails if the resource exists by now.
+        (Change::Upsert(resource), None) => (Change::Register(resource), Condition::Always),
+        (change, None) => (change, Condition::Always),
+    })
+}
+
+fn check_preconditions(
+    uri: &ResourceUri,
+    current: Option<&Snapshot>,
+    preconditions: &Preconditions,
+) -> Result<(), Problem> {
+    let etag = match current {
+        Some(snapshot) => Some(snapshot.etag),
+        None => None,
+    };
+    let now = match etag {
+        Some(etag) => format!("is at \"{etag}\""),
+        None => "does not exist".to_owned(),
+    };
+    let detail = match preconditions.evaluate(etag) {
+        Evaluation::Hold => return Ok(()),
+        Evaluation::IfMatchFails => format!("{uri} {now}, which If-Match does not name; read it again"),
+        Evaluation::IfNoneMatchFails => format!("{uri} {now}, which If-None-Match rules out"),
+    };
+    Err(ProblemKind::PreconditionFailed.because(detail))
+}
+
+fn created_or_no_content(uri: &ResourceUri, outcome: &Outcome) -> ApiResponse {
+    if !outcome.created {
+        return changed(StatusCode::NO_CONTENT, outcome);
+    }
+    let mut response = changed(StatusCode::CREATED, outcome);
+    let location = HeaderValue::try_from(path_of(uri)).expect("a percent-encoded path is ASCII");
+    response.headers_mut().insert(header::LOCATION, location);
+    response
+}
+
+/// Answers with the outcome of a change.
+fn changed(status: StatusCode, outcome: &Outcome) -> ApiResponse {
+    let mut response = empty(status);
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, quoted(outcome.etag));
+    let changed = if outcome.changed { "true" } else { "false" };
+    headers.insert(CHANGED, HeaderValue::from_static(changed));
+    headers.insert(TOLD, HeaderValue::from(outcome.notified));
+    response
 }
 
 #[derive(Deserialize)]
@@ -131,38 +314,19 @@ struct Items<T> {
     next: Option<String>,
 }
 
-/// `GET /v1/resources?after=&limit=`: a page of the list, ordered by URI; `next` is the `after` of the next page.
-pub(super) async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let Query(PageQuery { after, limit }) = Query::try_from_uri(&uri).map_err(|error| {
-        ProblemKind::BadRequest.because(format!("{}; the query takes after and limit", error.body_text()))
-    })?;
-    let limit = match limit.as_deref() {
-        None | Some("") => PAGE_LEN,
-        Some(text) => page_len(text)?,
+/// Reads the limit of a page.
+pub(super) fn page_len(limit: Option<String>) -> Result<usize, Problem> {
+    let Some(text) = given(limit) else {
+        return Ok(PAGE_LEN);
     };
-    let after = after.filter(|after| !after.is_empty());
-    let page = api.bus.resources(after, limit).await?;
-    let items = page
-        .items
-        .iter()
-        .map(|(resource, etag)| item(resource, *etag))
-        .collect();
-    Ok(Json(Items {
-        items,
-        next: page.next,
-    })
-    .into_response())
-}
-
-pub(super) fn page_len(text: &str) -> Result<usize, Problem> {
-    let asked = text
-        .parse()
-        .ok()
-        .filter(|asked| (1..=PAGE_LEN_MAX).contains(asked));
-    asked.ok_or_else(|| {
-        let text: String = text.chars().take(40).collect();
-        ProblemKind::BadRequest.because(format!("limit {text:?} is not a number from 1 to {PAGE_LEN_MAX}"))
-    })
+    match text.parse() {
+        Ok(limit @ 1..=PAGE_LEN_MAX) => Ok(limit),
+        _ => {
+            let text: String = text.chars().take(40).collect();
+            let text = format!("limit {text:?} is not a number from 1 to {PAGE_LEN_MAX}");
+            Err(ProblemKind::BadRequest.because(text))
+        }
+    }
 }
 
 fn item(resource: &Resource, etag: Etag) -> ResourceItem<'_> {

@@ -1,28 +1,23 @@
-//! Sessions: who is there, what each was told, why one was not, and ending one.
-//!
-//! Owns: the JSON of subscribers and the words of explanations. Never: keeps anything of them. Asks the bus.
+//! Sessions: the list, the state of one, the reason why one was not notified, and ending one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
-use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
+use ::http::request::Parts;
+use ::http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use tidings_actors::status::{
     DelayReason, DeliveryStatus, EndedSubscriber, SubscriberInfo, SubscriberPage, SubscriberState,
 };
 use tidings_actors::{ListKind, ReadError, ResourceUri, SubscriberId};
 
-use super::Api;
-use super::path::Target;
-use super::resources::{PAGE_LEN, PAGE_LEN_MAX, page_len};
+use super::path::{decode, parse_uri};
+use super::resources::{PAGE_LEN_MAX, page_len};
+use super::{Api, ApiResponse, empty, given, json, query, require_get};
 use crate::http::problem::{Problem, ProblemKind};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SurveyQuery {
+struct ListQuery {
     uri: Option<String>,
     limit: Option<String>,
 }
@@ -34,10 +29,10 @@ struct ExplainQuery {
 }
 
 #[derive(Serialize)]
-struct SurveyedItems<'a> {
+struct SubscriberItems<'a> {
     /// The slowest first.
     items: Vec<SubscriberItem<'a>>,
-    /// How many there are in all.
+    /// The number of all of them.
     total: usize,
 }
 
@@ -47,14 +42,14 @@ struct SubscriberItem<'a> {
     id: String,
     kind: &'static str,
     label: &'a str,
-    /// What it speaks, and what carries what it is told.
+    /// The protocol that it speaks, and its transport.
     revision: &'static str,
     transport: &'static str,
-    /// How many streams read it now.
+    /// The streams that read it now.
     streams: usize,
     subscriptions: usize,
     pending: PendingItem<'a>,
-    /// Per list the hash it was last told of.
+    /// The hash of each list that it was last notified of.
     lists_told: ListsTold,
     progress: ProgressItem,
 }
@@ -63,11 +58,11 @@ struct SubscriberItem<'a> {
 #[serde(rename_all = "camelCase")]
 struct PendingItem<'a> {
     entries: usize,
-    /// The first of the URIs that wait.
+    /// The first of the pending URIs.
     uris: Vec<&'a str>,
-    /// How many URIs wait besides those.
+    /// The number of pending URIs besides those.
     uris_more: usize,
-    /// How long its oldest entry has been waiting, in milliseconds.
+    /// The age of its oldest entry in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest_ms: Option<u64>,
 }
@@ -76,10 +71,10 @@ struct PendingItem<'a> {
 #[serde(rename_all = "camelCase")]
 struct ProgressItem {
     stalled: bool,
-    /// How long it has taken nothing of what waits for it though a stream is open, in milliseconds.
+    /// The time in milliseconds for which it has read none of its entries though a stream is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     untaken_ms: Option<u64>,
-    /// How long ago it last took something, in milliseconds.
+    /// The time in milliseconds since it last read one.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_ms: Option<u64>,
     age_ms: u64,
@@ -111,9 +106,9 @@ struct EndedItem<'a> {
 #[serde(rename_all = "camelCase")]
 struct EndItem {
     reason: &'static str,
-    /// How long ago, in milliseconds.
+    /// The time in milliseconds since then.
     ago_ms: u64,
-    /// Entries it had not been told.
+    /// Entries that it had not been notified of.
     pending: usize,
 }
 
@@ -128,7 +123,7 @@ struct Explained<T> {
 #[derive(Serialize)]
 struct ExplanationItem {
     uri: String,
-    /// One word for programs.
+    /// A word for programs.
     verdict: &'static str,
     /// A sentence for people.
     text: String,
@@ -138,84 +133,88 @@ struct ExplanationItem {
     position: Option<String>,
 }
 
-/// `GET /v1/sessions?uri=&limit=`: who is there, or subscribed to `uri`, and what they have not been told yet; the
-/// slowest first, as many as `limit` allows.
-pub(super) async fn sessions(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let Query(SurveyQuery { uri, limit }) = Query::try_from_uri(&uri).map_err(|error| {
-        ProblemKind::BadRequest.because(format!("{}; the query takes uri and limit", error.body_text()))
-    })?;
-    let uri = uri
-        .filter(|uri| !uri.is_empty())
-        .map(|uri| resource_uri(&uri))
-        .transpose()?;
-    let found = api
-        .bus
-        .list_subscribers(uri.as_ref(), limit_of(limit.as_deref())?)
-        .await?;
-    Ok(surveyed(&found))
-}
+impl Api {
+    /// `GET /v1/sessions?uri=&limit=`: the subscribers, or those of `uri`, with their pending notifications. The
+    /// slowest come first, as many as `limit` allows.
+    pub(super) async fn list_sessions(&self, head: &Parts) -> Result<ApiResponse, Problem> {
+        require_get(head)?;
+        let ListQuery { uri, limit } = query(head, "uri and limit")?;
+        let uri = resource_uri(uri)?;
+        let found = self.bus.list_subscribers(uri.as_ref(), page_len(limit)?).await?;
+        Ok(subscriber_items(&found))
+    }
 
-/// `GET …/subscribers`: who is subscribed to the resource, the slowest first and at most 1,000 of them; those of a
-/// removed one are told, 404 when there is neither.
-pub(super) async fn subscribers(
-    State(api): State<Arc<Api>>,
-    Target(target): Target,
-) -> Result<Response, Problem> {
-    let found = api.bus.list_subscribers(Some(&target), PAGE_LEN_MAX).await?;
-    if found.total == 0 {
-        let known = api.bus.etags(vec![target.clone()]).await?;
-        if known.into_iter().flatten().next().is_none() {
-            return Err(ReadError::NotFound(target).into());
+    /// `GET …/subscribers`: the subscribers of a resource, the slowest first and at most 1,000 of them. A resource
+    /// that was removed may still have some; 404 when there is neither.
+    pub(super) async fn subscribers(&self, segment: &str, head: &Parts) -> Result<ApiResponse, Problem> {
+        require_get(head)?;
+        let uri = parse_uri(segment, head)?;
+        let found = self.bus.list_subscribers(Some(&uri), PAGE_LEN_MAX).await?;
+        if found.total == 0 {
+            let known = self.bus.etags(vec![uri.clone()]).await?;
+            if known.into_iter().flatten().next().is_none() {
+                return Err(ReadError::NotFound(uri).into());
+            }
+        }
+        Ok(subscriber_items(&found))
+    }
+
+    /// `/v1/sessions/{id}`.
+    pub(super) async fn session(&self, id: &str, head: &Parts) -> Result<ApiResponse, Problem> {
+        match head.method {
+            Method::GET | Method::HEAD => self.show_session(subscriber_id(id)?, head).await,
+            Method::DELETE => self.end_session(subscriber_id(id)?).await,
+            _ => Err(Problem::wrong_method(&head.method, "GET,HEAD,DELETE")),
         }
     }
-    Ok(surveyed(&found))
-}
 
-/// `GET /v1/sessions/{id}?uri=`: one of them, also when it ended not long ago; with `uri`, whether it was told of that
-/// resource's newest version, and if not, why.
-pub(super) async fn session(
-    State(api): State<Arc<Api>>,
-    Path(id): Path<String>,
-    uri: Uri,
-) -> Result<Response, Problem> {
-    let Query(ExplainQuery { uri }) = Query::try_from_uri(&uri).map_err(|error| {
-        ProblemKind::BadRequest.because(format!("{}; the query takes uri", error.body_text()))
-    })?;
-    let id = subscriber_id(&id)?;
-    let uri = uri
-        .filter(|uri| !uri.is_empty())
-        .map(|uri| resource_uri(&uri))
-        .transpose()?;
-    let mut found = api.bus.subscriber_state(id).await?;
-    let mut explanation = None;
-    if let (Some(uri), Some(SubscriberState::Live(_))) = (&uri, &found) {
-        explanation = api.bus.explain(id, uri).await?;
-    }
-    if let Some(DeliveryStatus::Ended(ended)) = &explanation {
-        // It ended between the two questions.
-        found = Some(SubscriberState::Ended(ended.clone()));
-    } else if let Some(SubscriberState::Ended(ended)) = &found {
-        explanation = Some(DeliveryStatus::Ended(ended.clone()));
-    }
-    let explanation = uri.as_ref().zip(explanation.as_ref());
-    let explanation = explanation.map(|(uri, explanation)| explanation_item(uri, explanation));
-    match found {
-        None => Err(unknown(id)),
-        Some(SubscriberState::Live(info)) => {
-            let subscriber = subscriber_item(&info);
-            Ok(Json(Explained {
-                subscriber,
-                explanation,
-            })
-            .into_response())
+    /// `GET /v1/sessions/{id}?uri=`: a subscriber, also one that ended a short time ago. With `uri`, the answer
+    /// explains whether it was notified of the newest version of that resource, and if not, why.
+    async fn show_session(&self, id: SubscriberId, head: &Parts) -> Result<ApiResponse, Problem> {
+        let ExplainQuery { uri } = query(head, "uri")?;
+        let uri = resource_uri(uri)?;
+        let Some(mut state) = self.bus.subscriber_state(id).await? else {
+            return Err(unknown(id));
+        };
+        let mut explanation = None;
+        if let Some(uri) = &uri {
+            let mut status = match state {
+                SubscriberState::Live(_) => self.bus.explain(id, uri).await?,
+                SubscriberState::Ended(_) => None,
+            };
+            match (&state, &status) {
+                // It ended between the two questions.
+                (_, Some(DeliveryStatus::Ended(ended))) => state = SubscriberState::Ended(ended.clone()),
+                (SubscriberState::Ended(ended), _) => status = Some(DeliveryStatus::Ended(ended.clone())),
+                _ => {}
+            }
+            if let Some(status) = &status {
+                explanation = Some(explanation_item(uri, status));
+            }
         }
-        Some(SubscriberState::Ended(ended)) => {
-            let subscriber = ended_item(&ended);
-            Ok(Json(Explained {
-                subscriber,
+        Ok(match &state {
+            SubscriberState::Live(info) => json(&Explained {
+                subscriber: subscriber_item(info),
                 explanation,
-            })
-            .into_response())
+            }),
+            SubscriberState::Ended(ended) => json(&Explained {
+                subscriber: ended_item(ended),
+                explanation,
+            }),
+        })
+    }
+
+    /// `DELETE /v1/sessions/{id}`: ends a subscriber (204).
+    async fn end_session(&self, id: SubscriberId) -> Result<ApiResponse, Problem> {
+        if self.bus.evict(id).await? {
+            return Ok(empty(StatusCode::NO_CONTENT));
+        }
+        match self.bus.subscriber_state(id).await? {
+            Some(SubscriberState::Ended(ended)) => {
+                let text = format!("{id} has ended already: {}", ended.reason.name());
+                Err(ProblemKind::NotFound.because(text))
+            }
+            _ => Err(unknown(id)),
         }
     }
 }
@@ -233,39 +232,30 @@ fn ended_item(ended: &EndedSubscriber) -> EndedItem<'_> {
     }
 }
 
-/// `DELETE /v1/sessions/{id}`: ends one of them.
-pub(super) async fn evict(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let id = subscriber_id(&id)?;
-    if api.bus.evict(id).await? {
-        return Ok(StatusCode::NO_CONTENT.into_response());
-    }
-    match api.bus.subscriber_state(id).await? {
-        Some(SubscriberState::Ended(ended)) => {
-            Err(ProblemKind::NotFound.because(format!("{id} has ended already: {}", ended.reason.name())))
-        }
-        _ => Err(unknown(id)),
-    }
-}
-
 fn unknown(id: SubscriberId) -> Problem {
     ProblemKind::NotFound.because(format!(
         "there is no session {id}, nor did one end lately; see /v1/sessions"
     ))
 }
 
-fn subscriber_id(text: &str) -> Result<SubscriberId, Problem> {
-    let id = text.parse::<SubscriberId>();
-    id.map_err(|error| ProblemKind::BadRequest.because(error.to_string()))
+fn subscriber_id(segment: &str) -> Result<SubscriberId, Problem> {
+    let text = match decode(segment.as_bytes()) {
+        Ok(text) => text,
+        Err(fault) => return Err(ProblemKind::BadRequest.because(format!("the path {fault}"))),
+    };
+    match text.parse::<SubscriberId>() {
+        Ok(id) => Ok(id),
+        Err(error) => Err(ProblemKind::BadRequest.because(error.to_string())),
+    }
 }
 
-fn resource_uri(text: &str) -> Result<ResourceUri, Problem> {
-    ResourceUri::new(text).map_err(|error| ProblemKind::BadRequest.because(error.to_string()))
-}
-
-fn limit_of(text: Option<&str>) -> Result<usize, Problem> {
-    match text {
-        None | Some("") => Ok(PAGE_LEN),
-        Some(text) => page_len(text),
+fn resource_uri(parameter: Option<String>) -> Result<Option<ResourceUri>, Problem> {
+    let Some(text) = given(parameter) else {
+        return Ok(None);
+    };
+    match ResourceUri::new(&text) {
+        Ok(uri) => Ok(Some(uri)),
+        Err(error) => Err(ProblemKind::BadRequest.because(error.to_string())),
     }
 }
 
@@ -273,21 +263,16 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn surveyed(found: &SubscriberPage) -> Response {
-    let items = found.subscribers.iter().map(subscriber_item).collect();
-    Json(SurveyedItems {
-        items,
+fn subscriber_items(found: &SubscriberPage) -> ApiResponse {
+    json(&SubscriberItems {
+        items: found.subscribers.iter().map(subscriber_item).collect(),
         total: found.total,
     })
-    .into_response()
 }
 
 fn subscriber_item(info: &SubscriberInfo) -> SubscriberItem<'_> {
-    let (pending, progress) = (&info.pending, &info.progress);
-    let told = |kind: ListKind| {
-        let at = ListKind::ALL.iter().position(|other| *other == kind)?;
-        pending.lists_notified[at].map(|hash| hash.to_string())
-    };
+    let pending = &info.pending;
+    let progress = &info.progress;
     SubscriberItem {
         id: info.id.to_string(),
         kind: info.kind.name(),
@@ -303,9 +288,9 @@ fn subscriber_item(info: &SubscriberInfo) -> SubscriberItem<'_> {
             oldest_ms: pending.oldest.map(millis),
         },
         lists_told: ListsTold {
-            resources: told(ListKind::Resources),
-            tools: told(ListKind::Tools),
-            prompts: told(ListKind::Prompts),
+            resources: list_told(info, ListKind::Resources),
+            tools: list_told(info, ListKind::Tools),
+            prompts: list_told(info, ListKind::Prompts),
         },
         progress: ProgressItem {
             stalled: progress.stalled,
@@ -319,7 +304,13 @@ fn subscriber_item(info: &SubscriberInfo) -> SubscriberItem<'_> {
     }
 }
 
-/// What an explanation says: a word for programs and a sentence for people.
+/// Returns the hash of a list that a subscriber was last notified of.
+fn list_told(info: &SubscriberInfo, kind: ListKind) -> Option<String> {
+    let at = ListKind::ALL.iter().position(|other| *other == kind)?;
+    info.pending.lists_notified[at].map(|hash| hash.to_string())
+}
+
+/// Explains a delivery: a word for programs and a sentence for people.
 fn explanation_item(uri: &ResourceUri, explanation: &DeliveryStatus) -> ExplanationItem {
     let (verdict, text) = match explanation {
         DeliveryStatus::NotSubscribed(None) => ("not-subscribed", "not subscribed to it".to_owned()),
@@ -371,9 +362,10 @@ fn pending_text(version: u64, changed: Duration, reason: DelayReason) -> String 
 }
 
 fn ended_text(ended: &EndedSubscriber) -> String {
-    let (reason, ago) = (ended.reason.name(), Duration::from_millis(millis(ended.ended)));
     format!(
-        "the session ended {ago:?} ago ({reason}) with {} entries pending",
+        "the session ended {:?} ago ({}) with {} entries pending",
+        Duration::from_millis(millis(ended.ended)),
+        ended.reason.name(),
         ended.pending
     )
 }
@@ -384,7 +376,7 @@ mod tests {
     use tidings_actors::{EndReason, Etag, Position, SubscribeError, SubscriberKind};
 
     #[test]
-    fn every_sentence_stands_on_the_page() {
+    fn every_explanation_is_documented() {
         let page = include_str!("../../../docs/http-api.md");
         let uri = ResourceUri::new("demo://status").unwrap();
         let etag = Etag {

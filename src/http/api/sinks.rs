@@ -1,22 +1,17 @@
-//! Who is attached besides sessions: `GET /v1/subscribers`.
-//!
-//! Owns: the JSON of an attached subscriber. Never: changes one. Asks the bus.
+//! Subscribers that are attached to the bus and are not sessions, such as sinks: `GET /v1/subscribers`.
 
-use std::sync::Arc;
-
-use axum::Json;
-use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use ::http::request::Parts;
 use serde::Serialize;
 use tidings_actors::attach::{AttachedInfo, DeliveryClass};
 
-use super::Api;
+use super::{Api, ApiResponse, json, require_get};
+use crate::http::problem::Problem;
 
 #[derive(Serialize)]
 struct Item<'a> {
     name: &'a str,
     class: &'static str,
-    /// How many may wait.
+    /// The deliveries that may wait.
     queue: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     overflow: Option<&'static str>,
@@ -26,7 +21,7 @@ struct Item<'a> {
     lost: u64,
     retries: u64,
     restarts: u64,
-    /// What it last failed with, as long as it fails.
+    /// The last error, as long as deliveries fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
 }
@@ -36,11 +31,14 @@ struct Items<'a> {
     items: Vec<Item<'a>>,
 }
 
-/// Every attached subscriber, by name.
-pub(super) async fn list(State(api): State<Arc<Api>>) -> Response {
-    let infos = api.bus.attached();
-    let items = infos.iter().map(item).collect();
-    Json(Items { items }).into_response()
+impl Api {
+    /// Lists every attached subscriber, by name.
+    pub(super) fn list_sinks(&self, head: &Parts) -> Result<ApiResponse, Problem> {
+        require_get(head)?;
+        let infos = self.bus.attached();
+        let items = infos.iter().map(item).collect();
+        Ok(json(&Items { items }))
+    }
 }
 
 fn item(info: &AttachedInfo) -> Item<'_> {

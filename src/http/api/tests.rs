@@ -946,7 +946,7 @@ async fn limits_of_the_bus_have_their_status() {
 async fn the_router_can_be_merged_with_others() {
     let client = client();
     let other = Router::new()
-        .route("/v1/events", get(|| async { "events" }))
+        .route("/v1/events", axum::routing::get(|| async { "events" }))
         .fallback(|| async { "fallback" });
     let merged = Client {
         router: other.merge(client.router.clone()),
