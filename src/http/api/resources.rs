@@ -248,10 +248,7 @@ fn check_preconditions(
     current: Option<&Snapshot>,
     preconditions: &Preconditions,
 ) -> Result<(), Problem> {
-    let etag = match current {
-        Some(snapshot) => Some(snapshot.etag),
-        None => None,
-    };
+    let etag = current.map(|snapshot| snapshot.etag);
     let now = match etag {
         Some(etag) => format!("is at \"{etag}\""),
         None => "does not exist".to_owned(),
