@@ -1,17 +1,17 @@
-//! Row `bus-scope`: what a change costs that 100 sessions watch, among few others and among many.
+//! Row `bus-scope`: the cost of a change that 100 sessions watch, among few other sessions and among many.
 //!
-//! Owns: the comparison. Never: measures another way than row `outbox` does, whose bus with bystanders it uses.
+//! It measures as the row `outbox` does, with other sessions beside those that watch.
 
 use crate::Options;
-use crate::outbox::{Cost, OfBus, rounds_of};
+use crate::outbox::{BusFanOut, ChangeCost, measure_changes};
 use crate::support::{Column, RUNS, Table, least, median};
 
-/// Sessions that watch what is changed.
+/// The sessions that watch the changed resource.
 const WATCHING: usize = 100;
-/// Sessions in all.
+/// All sessions.
 const SESSIONS: [usize; 2] = [1_000, 18_000];
-/// Changes per run.
-const ROUNDS: usize = 20_000;
+/// The changes of one run.
+const CHANGES: usize = 20_000;
 
 const COLUMNS: &[Column] = &[
     ("wall_us", "µs per change", 2),
@@ -24,31 +24,38 @@ const COLUMNS: &[Column] = &[
 
 /// Measures the row.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
-    let sizes = options.sessions.map_or(SESSIONS, |many| [SESSIONS[0], many]);
+    let mut sizes = SESSIONS;
+    if let Some(many) = options.sessions {
+        sizes[1] = many;
+    }
     let mut buses = Vec::new();
     for size in sizes {
-        buses.push(OfBus::start(WATCHING, size.saturating_sub(WATCHING), 0)?);
+        buses.push(BusFanOut::start(WATCHING, size.saturating_sub(WATCHING), 0)?);
     }
-    let mut runs: Vec<Vec<Cost>> = vec![Vec::new(); sizes.len()];
+    let mut runs: [Vec<ChangeCost>; 2] = Default::default();
     for _ in 0..RUNS {
-        for (bus, runs) in buses.iter_mut().zip(&mut runs) {
-            runs.push(rounds_of(bus, true, ROUNDS, WATCHING)?);
+        for (bus, runs) in std::iter::zip(&mut buses, &mut runs) {
+            runs.push(measure_changes(bus, true, CHANGES, WATCHING)?);
         }
     }
-    let figures = |runs: &[Cost]| {
-        let min = least(runs.iter().map(|cost| cost.cpu));
-        let (wall, cpu) = (
-            runs.iter().map(|cost| cost.wall),
-            runs.iter().map(|cost| cost.cpu),
-        );
-        [median(wall), median(cpu), min].map(|nanos| nanos / 1e3)
-    };
     let mut table = Table::new("bus-scope", COLUMNS);
     let first = figures(&runs[0]);
-    for (size, runs) in sizes.iter().zip(&runs) {
-        let with_ratio = figures(runs).into_iter().zip(first);
-        let figures = with_ratio.flat_map(|(cost, first)| [Some(cost), Some(cost / first)]);
-        table.line(format!("{WATCHING} of {size} sessions"), figures.collect());
+    for (size, runs) in std::iter::zip(sizes, &runs) {
+        let mut line = Vec::new();
+        for (cost, first) in std::iter::zip(figures(runs), first) {
+            line.extend([Some(cost), Some(cost / first)]);
+        }
+        table.add_line(format!("{WATCHING} of {size} sessions"), line);
     }
     Ok(table)
+}
+
+/// Returns the median wall time, the median CPU and the least CPU of a change, in µs.
+fn figures(runs: &[ChangeCost]) -> [f64; 3] {
+    let nanos = [
+        median(runs.iter().map(|cost| cost.wall)),
+        median(runs.iter().map(|cost| cost.cpu)),
+        least(runs.iter().map(|cost| cost.cpu)),
+    ];
+    nanos.map(|nanos| nanos / 1e3)
 }

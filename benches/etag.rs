@@ -1,132 +1,179 @@
-//! Row `etag`: how many polls of `get_resource_etag` the service answers over HTTP, beside a bare axum handler.
+//! Row `etag`: polls of `get_resource_etag` over HTTP, beside a bare axum handler.
 //!
-//! Owns: the plan of the measurement and its figures. Never: serves or polls itself: the servers are processes of their
-//! own ([`server`]), the clients one epoll thread here ([`load`]). The twin ([`axum_twin`]) reads the same requests whole
-//! and answers the same bytes without looking at them.
+//! The servers are processes of their own. The twin reads the same requests whole and answers the same bytes
+//! without looking at them.
 
 mod axum_twin;
-mod load;
-mod server;
-mod wire;
 
-use anyhow::Context;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use tidings::wire::connection::{BlockingConnection, HttpAnswer};
+use tidings::wire::dialect::{Dialect, Revision};
+use tidings::wire::http1::HttpTarget;
 
 pub(crate) use axum_twin::serve as serve_axum;
 
-use self::load::Load;
-use self::server::Server;
-use self::wire::{Era, FIRST_ID, Numbered, Poller};
 use crate::Options;
-use crate::support::{Column, Cpu, RUNS, Table, Threads, median, quantile};
+use crate::request_load::{COLUMNS, FIRST_NUMBER, Figures, Numbered, RequestLoad, Requests, add_lines};
+use crate::server_process::ListeningServer;
+use crate::sockets::{connect, open_session};
+use crate::support::{RUNS, Table};
 
-/// Connections that are kept alive, each with one poll on its way.
+/// The connections, each with one poll in flight.
 const CONNECTIONS: usize = 64;
-/// Polls of one repetition.
+/// The polls of one repetition.
 const POLLS: usize = 50_000;
-/// Polls before anything is counted.
+/// The polls before the measured ones.
 const WARM_UP: usize = 5_000;
 
-const COLUMNS: &[Column] = &[
-    ("per_second", "requests/s", 0),
-    ("per_second_x", "x bare", 2),
-    ("per_second_x_min", "min", 2),
-    ("per_second_x_max", "max", 2),
-    ("cpu_us", "server CPU µs per request", 1),
-    ("cpu_x", "CPU x bare", 2),
-    ("p50_ms", "p50 ms", 2),
-    ("p99_ms", "p99 ms", 2),
-    ("client_cpu_us", "client CPU µs per request", 1),
-];
-
-/// What one repetition with one server measured.
-struct Figures {
-    per_second: f64,
-    cpu_us: f64,
-    client_cpu_us: f64,
-    p50_ms: f64,
-    p99_ms: f64,
-}
+const ANSWER_START: &[u8] = b"HTTP/1.1 200 OK\r\n";
 
 /// Measures the row; `--sessions` is the number of connections.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
     let connections = options.sessions.unwrap_or(CONNECTIONS);
     let mut table = Table::new("etag", COLUMNS);
-    for era in [Era::Session, Era::Stateless] {
-        let mut pairs = Vec::new();
+    for (revision, name) in [
+        (Revision::R2025_11_25, "session 2025-11-25"),
+        (Revision::R2026_07_28, "stateless 2026-07-28"),
+    ] {
+        let mut runs = Vec::new();
         for _ in 0..RUNS {
-            pairs.push(pair(era, connections).with_context(|| era.name())?);
+            runs.push(measure_both(revision, connections).context(name)?);
         }
-        let label = |name| format!("{name}, {}, {connections}", era.name());
-        table.line(label("tidings"), line(&pairs, |(ours, _)| ours, true));
-        table.line(label("bare axum"), line(&pairs, |(_, bare)| bare, false));
+        let labels = ["tidings", "bare axum"].map(|server| format!("{server}, {name}, {connections}"));
+        add_lines(&mut table, labels, &runs);
     }
     Ok(table)
 }
 
-/// The medians of one side, and how it compares to the other, repetition by repetition.
-fn line(
-    pairs: &[(Figures, Figures)],
-    side: impl Fn(&(Figures, Figures)) -> &Figures,
-    compared: bool,
-) -> Vec<Option<f64>> {
-    let of = |figure: fn(&Figures) -> f64| Some(median(pairs.iter().map(|pair| figure(side(pair)))));
-    let ratios = |figure: fn(&Figures) -> f64| {
-        let ratio = pairs.iter().map(|(ours, bare)| figure(ours) / figure(bare));
-        ratio.collect::<Vec<f64>>()
-    };
-    let per_second = ratios(|run| run.per_second);
-    let compared = |ratio: f64| compared.then_some(ratio);
-    vec![
-        of(|run| run.per_second),
-        compared(median(per_second.iter().copied())),
-        compared(quantile(&mut per_second.clone(), 0.0)),
-        compared(quantile(&mut per_second.clone(), 1.0)),
-        of(|run| run.cpu_us),
-        compared(median(ratios(|run| run.cpu_us))),
-        of(|run| run.p50_ms),
-        of(|run| run.p99_ms),
-        of(|run| run.client_cpu_us),
-    ]
-}
-
 /// Measures the service and then its twin.
-fn pair(era: Era, connections: usize) -> anyhow::Result<(Figures, Figures)> {
-    let server = Server::tidings()?;
+fn measure_both(revision: Revision, connections: usize) -> anyhow::Result<(Figures, Figures)> {
+    let service = ListeningServer::service()?;
+    let target = HttpTarget::mcp(service.address);
     let mut pollers = Vec::new();
     for index in 0..connections {
         let uri = format!("bench://polled/{index:04}");
-        let etag = wire::put(server.address, &uri)?;
-        pollers.push(wire::open(server.address, era, &uri, &etag)?);
+        let etag = put(&target, &uri)?;
+        pollers.push(open_poller(&target, revision, &uri, &etag)?);
     }
-    let first = |numbered: &mut Numbered| numbered.with(FIRST_ID).to_vec();
-    let requests: Vec<_> = pollers
-        .iter_mut()
-        .map(|poller| first(&mut poller.request))
-        .collect();
-    let body = first(&mut pollers[0].expected);
-    let ours = measure(&server, pollers)?;
-    drop(server);
-    let twin = Server::bare(std::str::from_utf8(&body)?)?;
-    let open = |request| wire::open_twin(twin.address, request, &body);
-    let pollers = requests
-        .into_iter()
-        .map(open)
-        .collect::<anyhow::Result<Vec<Poller>>>()?;
+    let mut requests: Vec<Vec<u8>> = Vec::new();
+    for (_, poll) in &mut pollers {
+        requests.push(poll.request.with(FIRST_NUMBER).to_vec());
+    }
+    let body = pollers[0].1.expected.with(FIRST_NUMBER).to_vec();
+    let ours = measure(&service, pollers)?;
+    // Ended before the twin starts, since an idle service still has timers.
+    drop(service);
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["serve-axum", std::str::from_utf8(&body)?]);
+    let twin = ListeningServer::start(command, tempfile::tempdir()?)?;
+    let mut pollers = Vec::new();
+    for request in requests {
+        pollers.push(open_twin_poller(&twin, request, &body)?);
+    }
     Ok((ours, measure(&twin, pollers)?))
 }
 
-fn measure(server: &Server, pollers: Vec<Poller>) -> anyhow::Result<Figures> {
-    let mut load = Load::new(pollers)?;
-    load.run(WARM_UP)?;
-    let cpu = Cpu::read(server.pid(), Threads::All)?;
-    let own = Cpu::read(std::process::id(), Threads::All)?;
-    let mut run = load.run(POLLS)?;
-    let per_poll = |nanoseconds: f64| nanoseconds / 1e3 / POLLS as f64;
-    Ok(Figures {
-        cpu_us: per_poll(cpu.since()?),
-        client_cpu_us: per_poll(own.since()?),
-        per_second: POLLS as f64 / run.elapsed.as_secs_f64(),
-        p50_ms: quantile(&mut run.latencies, 0.5),
-        p99_ms: quantile(&mut run.latencies, 0.99),
-    })
+fn measure(server: &ListeningServer, pollers: Vec<(BlockingConnection, Poll)>) -> anyhow::Result<Figures> {
+    let (connections, polls): (Vec<_>, Vec<_>) = pollers.into_iter().unzip();
+    let mut polls = Polls(polls);
+    let mut load = RequestLoad::new(connections)?;
+    load.run(&mut polls, WARM_UP)?;
+    load.measure(server.pid(), &mut polls, POLLS)
+}
+
+/// The poll that one connection repeats.
+struct Poll {
+    request: Numbered,
+    /// The body of the answer.
+    expected: Numbered,
+    /// The bytes of an answer, head included.
+    answer_bytes: usize,
+}
+
+impl Poll {
+    fn new(request: Vec<u8>, answer: HttpAnswer) -> Poll {
+        Poll {
+            request: Numbered::new(request),
+            answer_bytes: answer.head.bytes() + answer.body.len(),
+            expected: Numbered::new(answer.body),
+        }
+    }
+}
+
+/// The poll of each connection.
+struct Polls(Vec<Poll>);
+
+impl Requests for Polls {
+    fn request(&mut self, connection: usize, number: u64) -> &[u8] {
+        self.0[connection].request.with(number)
+    }
+
+    fn is_complete(&mut self, connection: usize, number: u64, answer: &[u8]) -> anyhow::Result<bool> {
+        let poll = &mut self.0[connection];
+        if answer.len() < poll.answer_bytes {
+            return Ok(false);
+        }
+        // The bytes are compared instead of parsed, so that the client takes little of the machine.
+        let is_expected = answer.len() == poll.answer_bytes
+            && answer.starts_with(ANSWER_START)
+            && answer.ends_with(poll.expected.with(number));
+        ensure!(
+            is_expected,
+            "a poll has another answer than the first one: {}",
+            String::from_utf8_lossy(answer)
+        );
+        Ok(true)
+    }
+}
+
+/// Makes a resource and returns its etag.
+fn put(target: &HttpTarget, uri: &str) -> anyhow::Result<String> {
+    let answer = connect(target.address)?.exchange(&target.put_resource(uri, "one"))?;
+    let etag = answer.head.etag();
+    Ok(etag.context("a PUT was answered without an etag")?.to_owned())
+}
+
+/// Opens a connection that polls `uri` with the etag it has, and checks the first answer.
+fn open_poller(
+    target: &HttpTarget,
+    revision: Revision,
+    uri: &str,
+    etag: &str,
+) -> anyhow::Result<(BlockingConnection, Poll)> {
+    let mut connection = connect(target.address)?;
+    let dialect = match revision.is_stateless() {
+        true => Dialect::new(revision, "bench"),
+        false => open_session(&mut connection, target, revision)?,
+    };
+    let params = json!({
+        "name": "get_resource_etag",
+        "arguments": { "uri": uri, "client_etag": etag },
+    });
+    let request = dialect.request(target, FIRST_NUMBER, "tools/call", params);
+    let answer = connection.exchange(&request)?;
+    let body: Value = serde_json::from_slice(&answer.body)?;
+    let content = &body["result"]["structuredContent"];
+    ensure!(
+        content["etag_encoded"] == etag && content["stale_for_client"] == false && body["id"] == FIRST_NUMBER,
+        "{uri} is at {etag}, and its poll was answered {body}"
+    );
+    Ok((connection, Poll::new(request, answer)))
+}
+
+/// Opens a connection to the twin that sends the same `request`.
+fn open_twin_poller(
+    twin: &ListeningServer,
+    request: Vec<u8>,
+    body: &[u8],
+) -> anyhow::Result<(BlockingConnection, Poll)> {
+    let mut connection = connect(twin.address)?;
+    let answer = connection.exchange(&request)?;
+    ensure!(answer.body == body, "the twin answers another body");
+    let mut poll = Poll::new(request, answer);
+    // The twin answers the same number each time.
+    poll.expected.fix();
+    Ok((connection, poll))
 }

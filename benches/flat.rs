@@ -1,19 +1,20 @@
-//! Row `flat`: what a notice costs when many changes are in flight, beside one change at a time.
+//! Row `flat`: the cost of a notice when many changes are in flight, beside one change at a time.
 //!
-//! Owns: sessions that subscribe to 64 resources each, and rounds in which all 64 are changed at once, each on a
-//! connection of its own, since one connection's requests are served one after the other; a round ends when every
-//! stream has been told of each, so nothing is merged and readers keep up. The twin gets all requests of a round on one
-//! connection and writes their 64 frames to each socket in one call: the most that batching can save.
+//! Each session subscribes to 64 resources. In a round all 64 are changed at once, each on a connection of
+//! its own, since the requests of one connection are answered one after the other; the round ends when every
+//! stream has the notice of each, so that nothing is merged. The twin gets all requests of a round on one
+//! connection and writes their 64 frames to each socket in one call, which is the most that batching can
+//! save.
 
 use crate::Options;
 use crate::sockets::{Case, Era, Kind, Plan, Running, Trial, delivery_bytes, fit, measure};
 use crate::support::{Column, Spread, Table};
 
 const SESSIONS: usize = 1_000;
-/// Resources, and so changes in flight.
+/// The resources, and so the changes in flight.
 const RESOURCES: usize = 64;
-/// Turns of each server in one repetition, each with this many single changes and rounds, after one of both that
-/// warms caches.
+/// The turns of each server in one repetition, and the single changes and the rounds counted in each, after
+/// one of both that warms caches.
 const TURNS: usize = 2;
 const CHANGES: usize = 10;
 const ROUNDS: usize = 3;
@@ -42,7 +43,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
             kind,
             sessions,
             delivery_bytes,
-            publishers: if kind.is_ours() { RESOURCES } else { 1 },
+            publishers: if kind.is_service() { RESOURCES } else { 1 },
             resources: &resources,
             names: &|_| resources.clone(),
             settings: &[],
@@ -56,7 +57,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
         })
     });
     for case in &cases {
-        case.tell(&mut table, sessions, figures(case, &cases));
+        case.add_to(&mut table, sessions, figures(case, &cases));
     }
     Ok(table)
 }
@@ -70,7 +71,7 @@ fn figures(case: &Case<Figures>, all: &[Case<Figures>]) -> Vec<Option<Spread>> {
     ]
 }
 
-/// What one repetition of one server came to, per notice.
+/// The figures of one repetition of one server, per notice.
 struct Figures {
     one_cpu_us: f64,
     cpu_us: f64,
@@ -87,21 +88,23 @@ struct FlatOut {
 
 impl FlatOut {
     fn one_at_a_time(&mut self, count: usize) -> anyhow::Result<f64> {
-        let before = self.running.cpu()?;
+        let cpu = self.running.cpu()?;
         for _ in 0..count {
             self.running.change(&self.resources[0], self.sessions)?;
         }
-        before.since()
+        cpu.since()
     }
 
     fn all_at_once(&mut self, count: usize) -> anyhow::Result<f64> {
-        let before = self.running.cpu()?;
+        let cpu = self.running.cpu()?;
         for _ in 0..count {
-            let publication = |name: &String| self.running.publication(name);
-            let requests: Vec<Vec<u8>> = self.resources.iter().map(publication).collect();
-            self.running.load().flat_out(&requests)?;
+            let mut requests = Vec::new();
+            for name in &self.resources {
+                requests.push(self.running.publication(name));
+            }
+            self.running.load().change_all(&requests)?;
         }
-        before.since()
+        cpu.since()
     }
 }
 

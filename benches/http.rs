@@ -1,10 +1,9 @@
-//! Row `http`: what a delivery costs the service over real sockets, one change at a time, beside its twins.
+//! Row `http`: the cost of a delivery over real sockets, one change at a time, beside twins.
 //!
-//! Owns: the plan of the measurement and its figures. Beside bare sockets and rmcp's own session layer stand two
-//! brokers that people would otherwise put there, nats-server and redis-server, each with its own protocol and
-//! deliveries as long as ours. As many servers as the limit of open files allows are open together and take turns, a
-//! block of changes each, so that what disturbs the machine disturbs all of them. Never: serves or reads anything
-//! itself; that is in [`crate::sockets`].
+//! The twins are bare sockets, rmcp's own session layer, and two brokers that could stand in the service's
+//! place, nats-server and redis-server, each with its own protocol and deliveries of the same length. As many
+//! servers as the limit of open files allows are open together and take turns of a block of changes each, so
+//! that a disturbance of the machine meets all of them.
 
 use std::iter::repeat_n;
 
@@ -12,12 +11,12 @@ use crate::Options;
 use crate::sockets::{Case, Era, FENCE, Kind, Plan, Running, Trial, WATCHED, delivery_bytes, fit, measure};
 use crate::support::{Column, Spread, Table, quantile};
 
-/// The sizes; another one is asked for with `--sessions`.
+/// The numbers of sessions, unless `--sessions` has another one.
 const SESSIONS: [usize; 2] = [1_000, 5_000];
-/// Turns of each server in one repetition, and changes in each that are counted, after one that warms caches.
+/// The turns of each server in one repetition, and the changes counted in each, after one that warms caches.
 const TURNS: usize = 3;
 const CHANGES: usize = 10;
-/// Changes made back to back.
+/// The changes made back to back.
 const BURST: usize = 40;
 
 const KINDS: [Kind; 7] = [
@@ -65,27 +64,31 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
             })
         });
         for case in &cases {
-            case.tell(&mut table, sessions, figures(case, &cases));
+            case.add_to(&mut table, sessions, figures(case, &cases));
         }
     }
     Ok(table)
 }
 
 fn figures(case: &Case<Figures>, all: &[Case<Figures>]) -> Vec<Option<Spread>> {
-    let ours = |twin: Kind| case.kind.is_ours().then_some(twin);
-    // rmcp's own session layer serves the older revisions alone; its listen streams stand beside ours.
-    let (layer, same_era) = match case.kind {
-        Kind::Tidings(era) => (Some(Kind::Rmcp(Era::Sessions)), Some(Kind::Rmcp(era))),
-        _ => (None, None),
+    // Twins are compared with bare sockets only. rmcp's session layer serves the older revisions alone, so
+    // its listen streams are compared with ours.
+    let [rmcp_sessions, rmcp_same_era, nats, redis] = match case.kind {
+        Kind::Tidings(era) => [
+            Some(Kind::Rmcp(Era::Sessions)),
+            Some(Kind::Rmcp(era)),
+            Some(Kind::Nats),
+            Some(Kind::Redis),
+        ],
+        _ => [None; 4],
     };
-    let cpu_us = |figures: &Figures| figures.cpu_us;
     vec![
-        case.spread(cpu_us),
-        case.beside(all, Some(Kind::Bare), cpu_us),
-        case.beside(all, layer, cpu_us),
-        case.beside(all, same_era, cpu_us),
-        case.beside(all, ours(Kind::Nats), cpu_us),
-        case.beside(all, ours(Kind::Redis), cpu_us),
+        case.spread(|figures| figures.cpu_us),
+        case.beside(all, Some(Kind::Bare), |figures| figures.cpu_us),
+        case.beside(all, rmcp_sessions, |figures| figures.cpu_us),
+        case.beside(all, rmcp_same_era, |figures| figures.cpu_us),
+        case.beside(all, nats, |figures| figures.cpu_us),
+        case.beside(all, redis, |figures| figures.cpu_us),
         case.spread(|figures| figures.p50_ms),
         case.spread(|figures| figures.p99_ms),
         case.beside(all, Some(Kind::Bare), |figures| figures.p99_ms),
@@ -97,22 +100,23 @@ fn figures(case: &Case<Figures>, all: &[Case<Figures>]) -> Vec<Option<Spread>> {
     ]
 }
 
-/// What one repetition of one server came to.
+/// The figures of one repetition of one server.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
     /// Server CPU per delivery, one change at a time.
     cpu_us: f64,
-    /// From writing the change to reading the delivery.
+    /// The time from writing the change to reading the delivery.
     p50_ms: f64,
     p99_ms: f64,
-    /// Server CPU per change and session, changes back to back; what was conflated counts as told.
+    /// Server CPU per change and session, changes back to back; a change merged into a later one counts as
+    /// delivered.
     burst_cpu_us: f64,
-    /// Frames written per change and session, changes back to back: below 1 where changes were conflated.
+    /// Frames written per change and session, changes back to back: below 1 where changes were merged.
     burst_frames: f64,
-    /// Growth of the server's memory per session, before the first change and after the last.
+    /// The growth of the server's memory per session, before the first change and after the last.
     idle_kib: f64,
     after_kib: f64,
-    /// Bytes that one stream gets for one change, framing included.
+    /// The bytes of one delivery, framing included.
     frame_bytes: f64,
 }
 
@@ -146,23 +150,26 @@ impl OneByOne {
     /// Changes one at a time, after one that warms caches.
     fn turn(&mut self) -> anyhow::Result<()> {
         self.running.change(WATCHED, self.sessions)?;
-        let (before, bytes_before) = (self.running.cpu()?, self.running.load().bytes());
+        let cpu = self.running.cpu()?;
+        let bytes = self.running.load().bytes();
         for _ in 0..CHANGES {
             self.latencies
                 .extend(self.running.change(WATCHED, self.sessions)?);
         }
-        self.cpu_ns += before.since()?;
-        self.bytes += self.running.load().bytes() - bytes_before;
+        self.cpu_ns += cpu.since()?;
+        self.bytes += self.running.load().bytes() - bytes;
         Ok(())
     }
 
     /// Changes back to back.
     fn burst(&mut self) -> anyhow::Result<()> {
-        let names = repeat_n(WATCHED, BURST).chain([FENCE]);
-        let burst: Vec<Vec<u8>> = names.map(|name| self.running.publication(name)).collect();
-        let before = self.running.cpu()?;
+        let mut burst = Vec::new();
+        for name in repeat_n(WATCHED, BURST).chain([FENCE]) {
+            burst.push(self.running.publication(name));
+        }
+        let cpu = self.running.cpu()?;
         self.burst_frames = self.running.load().burst(&burst)?;
-        self.burst_cpu_ns = before.since()?;
+        self.burst_cpu_ns = cpu.since()?;
         Ok(())
     }
 }
@@ -179,17 +186,17 @@ impl Trial for OneByOne {
     }
 
     fn end(mut self) -> anyhow::Result<Figures> {
-        let told = (self.sessions * TURNS * CHANGES) as f64;
-        let burst_told = (self.sessions * (BURST + 1)) as f64;
+        let deliveries = (self.sessions * TURNS * CHANGES) as f64;
+        let burst_deliveries = (self.sessions * (BURST + 1)) as f64;
         Ok(Figures {
-            cpu_us: self.cpu_ns / 1e3 / told,
+            cpu_us: self.cpu_ns / 1e3 / deliveries,
             p50_ms: quantile(&mut self.latencies, 0.5),
             p99_ms: quantile(&mut self.latencies, 0.99),
-            burst_cpu_us: self.burst_cpu_ns / 1e3 / burst_told,
-            burst_frames: self.burst_frames as f64 / burst_told,
+            burst_cpu_us: self.burst_cpu_ns / 1e3 / burst_deliveries,
+            burst_frames: self.burst_frames as f64 / burst_deliveries,
             idle_kib: self.idle_kib,
             after_kib: self.running.kib_per_session()?,
-            frame_bytes: self.bytes as f64 / told,
+            frame_bytes: self.bytes as f64 / deliveries,
         })
     }
 }

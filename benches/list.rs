@@ -1,9 +1,7 @@
-//! Row `list`: what a page of a list costs, and a change of it, when the list is short and when it is long.
+//! Row `list`: the cost of a page of a list, and of a change of it, for a short and for a long list.
 //!
-//! Owns: the lists and what is asked of them, 64 requests at a time. Its twin is the short list: nothing of what is asked
-//! has to look at the rest of it.
+//! The twin of the long list is the short one: neither operation has to look at the rest of the list.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -14,12 +12,13 @@ use crate::Options;
 use crate::pipeline::pipeline;
 use crate::support::{Column, RUNS, Table, least, median};
 
-/// Resources in the list.
+/// The resources in each list.
 const SIZES: [usize; 2] = [1_000, 10_000];
-/// Resources of a page.
+/// The resources of a page.
 const PAGE: usize = 100;
+/// The pages of one run.
 const PAGES: usize = 20_000;
-/// Resources registered and removed again.
+/// The resources that are registered and removed again in one run.
 const PAIRS: usize = 50_000;
 
 const COLUMNS: &[Column] = &[
@@ -33,25 +32,33 @@ const COLUMNS: &[Column] = &[
     ("pair_x_min", "x the short list", 2),
 ];
 
+/// The CPU of each run, in µs.
+#[derive(Default)]
+struct Runs {
+    pages: Vec<f64>,
+    pairs: Vec<f64>,
+}
+
 /// Measures the row.
 pub(crate) fn run(_: &Options) -> anyhow::Result<Table> {
-    let mut runs = [(); 2].map(|()| (Vec::new(), Vec::new()));
+    let mut runs = [Runs::default(), Runs::default()];
     for _ in 0..RUNS {
-        for (size, (pages, pairs)) in SIZES.into_iter().zip(&mut runs) {
-            let (page, pair) = of_list(size)?;
-            pages.push(page);
-            pairs.push(pair);
+        for (size, runs) in std::iter::zip(SIZES, &mut runs) {
+            measure(size, runs)?;
         }
     }
-    let costs = runs.map(|(pages, pairs)| {
-        let mins = [&pages, &pairs].map(|runs| least(runs.iter().copied()));
-        [median(pages), mins[0], median(pairs), mins[1]]
+    let costs = runs.map(|Runs { pages, pairs }| {
+        let least_page = least(pages.iter().copied());
+        let least_pair = least(pairs.iter().copied());
+        [median(pages), least_page, median(pairs), least_pair]
     });
     let mut table = Table::new("list", COLUMNS);
-    for (size, cost) in SIZES.into_iter().zip(costs) {
-        let figures = cost.into_iter().zip(costs[0]);
-        let figures = figures.flat_map(|(cost, short)| [Some(cost), Some(cost / short)]);
-        table.line(format!("{size} resources"), figures.collect());
+    for (size, cost) in std::iter::zip(SIZES, costs) {
+        let mut figures = Vec::new();
+        for (cost, short) in std::iter::zip(cost, costs[0]) {
+            figures.extend([Some(cost), Some(cost / short)]);
+        }
+        table.add_line(format!("{size} resources"), figures);
     }
     Ok(table)
 }
@@ -60,35 +67,39 @@ fn item(name: &str) -> anyhow::Result<Resource> {
     Ok(Resource::text(format!("bench://item/{name}"), "body")?)
 }
 
-/// CPU of a page in the middle, and of a resource that comes and goes there, in µs.
-fn of_list(size: usize) -> anyhow::Result<(f64, f64)> {
+/// Measures pages in the middle of a list, and resources that are registered and removed there.
+fn measure(size: usize, runs: &mut Runs) -> anyhow::Result<()> {
     let runtime = Builder::new_current_thread().enable_time().build()?;
     runtime.block_on(async {
         let bus = Bus::builder().start()?;
         for number in 0..size {
             bus.register(item(&format!("{number:06}"))?).await?;
         }
-        let middle = format!("{:06}", size / 2);
-        let (bus, middle) = (&bus, Arc::<str>::from(middle));
-        let middle = &middle;
+        let bus = &bus;
+        let middle = &format!("{:06}", size / 2);
         let pages = pipeline(PAGES, |_, _| async move {
-            let page = bus
-                .resources(Some(format!("bench://item/{middle}")), PAGE)
-                .await?;
+            let after = format!("bench://item/{middle}");
+            let page = bus.resources(Some(after), PAGE).await?;
             ensure!(page.items.len() == PAGE, "a page of {}", page.items.len());
             Ok(())
         })
         .await?;
+        // The lane is in the name, so that no two requests in flight use the same resource.
         let pairs = pipeline(PAIRS, |lane, _| async move {
-            let coming = item(&format!("{middle}-{lane}"))?;
-            let uri = coming.uri().clone();
-            let came = bus.register(coming).await?;
-            let went = bus.remove(uri.as_str()).await?;
-            ensure!(came.created && went.changed, "{uri} did not come and go");
+            let resource = item(&format!("{middle}-{lane}"))?;
+            let uri = resource.uri().clone();
+            let registered = bus.register(resource).await?;
+            let removed = bus.remove(uri.as_str()).await?;
+            ensure!(
+                registered.created && removed.changed,
+                "{uri} was not registered and removed"
+            );
             Ok(())
         })
         .await?;
         bus.shutdown(Duration::from_secs(5)).await;
-        Ok((pages.cpu_us, pairs.cpu_us))
+        runs.pages.push(pages.cpu_us);
+        runs.pairs.push(pairs.cpu_us);
+        Ok(())
     })
 }

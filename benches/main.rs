@@ -1,9 +1,8 @@
-//! What each hop costs, with a bare twin beside each figure.
+//! The benches: the cost of each hop, with the cost of a bare twin beside it.
 //!
-//! Owns: the command line and the order of the rows; each row is a module. Never: judges a figure, or reaches beyond
-//! this machine's loopback. `cargo bench` runs every row, `cargo bench -- http --sessions 5000 --json` one of them.
-//! Three of its own twins are servers: this executable starts itself again with `serve-rmcp`, `serve-bare` or
-//! `serve-axum`.
+//! Each row is a module. `cargo bench` runs every row, `cargo bench -- http --sessions 5000 --json` one of
+//! them. All connections stay on the loopback device. Twins that are servers are processes of this
+//! executable, started with `serve-rmcp`, `serve-bare` or `serve-axum`.
 
 #![expect(clippy::print_stdout, reason = "printing figures is what this program is for")]
 
@@ -20,29 +19,32 @@ mod storm;
 mod memory;
 mod pipeline;
 mod sockets;
-mod child;
 mod start;
 mod etag;
+mod resources;
+mod request_load;
+mod server_process;
+mod twin;
 mod support;
 
 use anyhow::{Context, bail};
 
 use crate::support::Table;
 
-/// What the command line asks for.
+/// The options on the command line.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
-    /// The rows to run; none named: all.
+    /// The rows to run; all if empty.
     rows: Vec<String>,
-    /// Subscribers, in place of a row's own number.
+    /// The number of subscribers or connections, in place of a row's own.
     pub(crate) sessions: Option<usize>,
-    /// One JSON object per line instead of tables.
+    /// Print one JSON object per line instead of tables.
     json: bool,
-    /// Whether cargo's benching asked, rather than its testing of all targets.
+    /// True if `cargo bench` runs this program, rather than `cargo test --all-targets`.
     bench: bool,
 }
 
-/// One row: its name, and what measures it.
+/// A row: its name, and the function that measures it.
 type Row = (&'static str, fn(&Options) -> anyhow::Result<Table>);
 
 const ROWS: &[Row] = &[
@@ -59,6 +61,8 @@ const ROWS: &[Row] = &[
     ("storm", storm::run),
     ("start", start::run),
     ("etag", etag::run),
+    ("get", resources::run_get),
+    ("put", resources::run_put),
 ];
 
 fn main() -> anyhow::Result<()> {
@@ -67,9 +71,11 @@ fn main() -> anyhow::Result<()> {
         Some("hold-sessions") => return memory::hold(&arguments[1..]),
         Some("only-publish") => return publish::publish(count(&arguments, 1)?),
         Some("only-tell") => {
-            let (size, rounds) = (count(&arguments, 1)?, count(&arguments, 2)?);
-            let drain_every = (arguments.len() > 3).then(|| count(&arguments, 3)).transpose()?;
-            return outbox::tell(size, rounds, drain_every);
+            let drain_every = match arguments.len() {
+                0..=3 => None,
+                _ => Some(count(&arguments, 3)?),
+            };
+            return outbox::notify(count(&arguments, 1)?, count(&arguments, 2)?, drain_every);
         }
         Some("serve-rmcp") => return sockets::serve_rmcp(),
         Some("serve-bare") => return sockets::serve_bare(&arguments[1..]),
@@ -77,6 +83,7 @@ fn main() -> anyhow::Result<()> {
         _ => {}
     }
     let options = Options::parse(&arguments)?;
+    // `cargo test --all-targets` runs this program too, and expects it to end soon.
     if !options.bench && options.rows.is_empty() {
         println!("nothing measured: run `cargo bench`, or name a row");
         return Ok(());
@@ -91,17 +98,22 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How often to do what is done for those who count instructions.
+/// Returns the number at a place of the arguments.
 fn count(arguments: &[String], place: usize) -> anyhow::Result<usize> {
-    let count = arguments.get(place).and_then(|count| count.parse().ok());
-    count.with_context(|| format!("{} needs a number as word {place}, such as 10", arguments[0]))
+    let count = arguments.get(place).map(|count| count.parse());
+    match count {
+        Some(Ok(count)) => Ok(count),
+        _ => bail!("{} needs a number as word {place}, such as 10", arguments[0]),
+    }
 }
 
 impl Options {
-    /// The sizes of a row: the one asked for, or the row's own.
+    /// Returns the sizes of a row: the one asked for, or the row's own.
     pub(crate) fn sizes(&self, own: &[usize]) -> Vec<usize> {
-        self.sessions
-            .map_or_else(|| own.to_vec(), |sessions| vec![sessions])
+        match self.sessions {
+            Some(sessions) => vec![sessions],
+            None => own.to_vec(),
+        }
     }
 
     fn parse(arguments: &[String]) -> anyhow::Result<Options> {
@@ -113,10 +125,10 @@ impl Options {
                 "--json" => options.json = true,
                 "--sessions" => {
                     let number = rest.next().context("--sessions needs a number, such as 1000")?;
-                    let sessions = number.parse().ok().filter(|sessions| *sessions > 0);
-                    options.sessions = Some(sessions.with_context(|| {
-                        format!("--sessions {number:?} is no number above 0, such as 1000")
-                    })?);
+                    match number.parse() {
+                        Ok(sessions) if sessions > 0 => options.sessions = Some(sessions),
+                        _ => bail!("--sessions {number:?} is no number above 0, such as 1000"),
+                    }
                 }
                 name if ROWS.iter().any(|(row, _)| *row == name) => options.rows.push(name.to_owned()),
                 other => {

@@ -1,9 +1,9 @@
-//! Row `outbox`: what one change costs per subscriber, up to the outbox, without sockets.
+//! Row `outbox`: the cost per subscriber of one change, up to the outbox, without sockets.
 //!
-//! Owns: the fan-out through the bus's public API, and its bare twins, loops over as many subscribers: one locks each and
-//! sets a flag, the other leaves in each what a delivery needs, the newest notice per URI and a wake-up. All hand the
-//! change to a thread of their own and wait for its answer; all are read out between changes by the thread that asked,
-//! which is not counted.
+//! The fan-out goes through the bus's public API. Its bare twins are loops over as many subscribers: one
+//! locks each and sets a flag, the other leaves in each the parts of a delivery, the newest notice per URI
+//! and a wake-up. All of them pass the change to a thread of their own and wait for its answer. The
+//! requesting thread drains all outboxes between changes, and is not counted.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -19,14 +19,14 @@ use tokio::runtime::Runtime;
 use crate::Options;
 use crate::support::{Column, Cpu, RUNS, Table, Threads, least, median};
 
-/// Outboxes marked per run, so that every size takes about as long.
+/// The outboxes marked in one run, so that every size takes about as long.
 const MARKS: usize = 3_000_000;
-/// Outboxes read out per run though nothing was marked. More, because a change that nobody watches is soon made and
-/// the kernel counts CPU in steps of milliseconds.
-const LOOKS: usize = 10_000_000;
+/// The outboxes drained in one run of unwatched changes. More than are marked, because such a change takes
+/// little time and the kernel counts CPU in steps of milliseconds.
+const UNWATCHED_DRAINS: usize = 10_000_000;
 
-/// Resources of [`tell`]; few enough for every outbox to find them as those of most subscribers are found.
-const TELL_MAX: usize = 16;
+/// The resources of [`notify`]: few enough for an outbox to keep them in its small table, as most do.
+const NOTIFY_RESOURCES: usize = 16;
 
 const COLUMNS: &[Column] = &[
     ("wall_ns", "ns per outbox", 1),
@@ -40,212 +40,244 @@ const COLUMNS: &[Column] = &[
     ("cpu_outboxes_x_min", "x bare outboxes", 2),
 ];
 
-/// Measures the row.
-pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
-    let mut table = Table::new("outbox", COLUMNS);
-    let sizes = options.sessions.map_or(vec![1_000, 10_000], |size| vec![size]);
-    for size in sizes {
-        let mut runs: [(&str, Vec<Run>); 4] = LINES.map(|line| (line, Vec::new()));
-        for _ in 0..RUNS {
-            runs[0].1.push(fan_out(&mut OfBus::start(size, 0, 1)?, size)?);
-            runs[1].1.push(fan_out(&mut OfBus::start(size, 0, 0)?, size)?);
-            runs[2].1.push(fan_out(&mut OfLoop::<Flag>::start(size), size)?);
-            runs[3]
-                .1
-                .push(fan_out(&mut OfLoop::<Letters>::start(size), size)?);
-        }
-        let costs = runs.map(|(line, runs)| (line, figures(&runs, size)));
-        let [_, _, (_, flags), (_, letters)] = costs;
-        for (line, cost) in costs {
-            // A difference within the noise may be below zero, and a ratio to it says nothing; neither does one of a
-            // twin.
-            let ratio = |cost: f64, bare: f64| {
-                (line.starts_with("bus") && cost > 0.0 && bare > 0.0).then_some(cost / bare)
-            };
-            let figures = cost.into_iter().zip(flags).zip(letters);
-            let figures = figures
-                .flat_map(|((cost, flags), letters)| [Some(cost), ratio(cost, flags), ratio(cost, letters)]);
-            table.line(format!("{line}, {size}"), figures.collect());
-        }
-    }
-    Ok(table)
-}
-
-const LINES: [&str; 4] = [
+const LABELS: [&str; 4] = [
     "bus, 1 shard",
     "bus, a shard per core",
     "bare flags",
     "bare outboxes",
 ];
 
-/// Per outbox: median wall time, median CPU, least CPU.
+/// Measures the row.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
+    let mut table = Table::new("outbox", COLUMNS);
+    for size in options.sizes(&[1_000, 10_000]) {
+        let mut runs: [Vec<Run>; 4] = Default::default();
+        for _ in 0..RUNS {
+            runs[0].push(measure(&mut BusFanOut::start(size, 0, 1)?, size)?);
+            runs[1].push(measure(&mut BusFanOut::start(size, 0, 0)?, size)?);
+            runs[2].push(measure(&mut LoopFanOut::<Flag>::start(size), size)?);
+            runs[3].push(measure(&mut LoopFanOut::<BareOutbox>::start(size), size)?);
+        }
+        let costs = runs.map(|runs| figures(&runs, size));
+        let [_, _, flags, outboxes] = costs;
+        for (label, cost) in std::iter::zip(LABELS, costs) {
+            let is_twin = label.starts_with("bare");
+            let mut line = Vec::new();
+            for (index, cost) in cost.into_iter().enumerate() {
+                line.extend([
+                    Some(cost),
+                    ratio(is_twin, cost, flags[index]),
+                    ratio(is_twin, cost, outboxes[index]),
+                ]);
+            }
+            table.add_line(format!("{label}, {size}"), line);
+        }
+    }
+    Ok(table)
+}
+
+/// Returns the ratio to a twin; none for a twin itself, and none where the noise of a difference made one
+/// side negative.
+fn ratio(is_twin: bool, cost: f64, twin: f64) -> Option<f64> {
+    match !is_twin && cost > 0.0 && twin > 0.0 {
+        true => Some(cost / twin),
+        false => None,
+    }
+}
+
+/// Returns the median wall time, the median CPU and the least CPU per outbox.
 fn figures(runs: &[Run], size: usize) -> [f64; 3] {
-    let (middle, min) = (beyond(runs, size, median), beyond(runs, size, least));
+    let middle = beyond_unwatched(runs, size, median);
+    let min = beyond_unwatched(runs, size, least);
     [middle.wall, middle.cpu, min.cpu]
 }
 
-/// Nanoseconds: of one change, or per outbox.
+/// The cost of one change, or of one outbox, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cost {
+pub(crate) struct ChangeCost {
     pub(crate) wall: f64,
     pub(crate) cpu: f64,
 }
 
-/// One run: a change that nobody watches, and one that everybody does.
-type Run = (Cost, Cost);
+/// One run.
+struct Run {
+    /// A change without a subscriber.
+    unwatched: ChangeCost,
+    /// A change that every subscriber watches.
+    watched: ChangeCost,
+}
 
-/// Per outbox, what `pick` makes of all runs of a watched change beyond what it makes of the others. Picked first,
-/// subtracted then: a difference of single runs would be mostly their noise.
-fn beyond(runs: &[Run], size: usize, pick: fn(Vec<f64>) -> f64) -> Cost {
-    let cost = |figure: fn(&Cost) -> f64| {
-        let quiet = pick(runs.iter().map(|(quiet, _)| figure(quiet)).collect());
-        let watched = pick(runs.iter().map(|(_, watched)| figure(watched)).collect());
-        (watched - quiet) / size as f64
-    };
-    Cost {
-        wall: cost(|cost| cost.wall),
-        cpu: cost(|cost| cost.cpu),
+/// Returns the cost per outbox: that of a watched change beyond that of an unwatched one.
+///
+/// `pick` chooses among the runs before the subtraction, since a difference of single runs would be mostly
+/// noise.
+fn beyond_unwatched(runs: &[Run], size: usize, pick: fn(Vec<f64>) -> f64) -> ChangeCost {
+    let wall = pick(runs.iter().map(|run| run.watched.wall).collect())
+        - pick(runs.iter().map(|run| run.unwatched.wall).collect());
+    let cpu = pick(runs.iter().map(|run| run.watched.cpu).collect())
+        - pick(runs.iter().map(|run| run.unwatched.cpu).collect());
+    ChangeCost {
+        wall: wall / size as f64,
+        cpu: cpu / size as f64,
     }
 }
 
-/// Something that tells many.
+/// A publisher with many subscribers.
 pub(crate) trait FanOut {
-    /// Makes change number `number`, of the watched thing or of one that nobody watches, and waits for the answer.
+    /// Makes change number `number`, of the watched resource or of one without subscribers, and waits for the
+    /// answer.
     fn publish(&mut self, watched: bool, number: usize) -> anyhow::Result<()>;
-    /// Reads every subscriber out.
+
+    /// Drains every subscriber; returns the number of notices.
     fn drain(&mut self) -> usize;
 }
 
-/// Makes changes that nobody watches, then changes that everybody does.
-fn fan_out(target: &mut impl FanOut, size: usize) -> anyhow::Result<Run> {
-    let quiet = rounds_of(target, false, (LOOKS / size).max(50), 0)?;
-    let watched = rounds_of(target, true, (MARKS / size).max(50), size)?;
-    Ok((quiet, watched))
-}
-
-/// The median wall time and the mean CPU of one change.
-pub(crate) fn rounds_of(
-    target: &mut impl FanOut,
-    watched: bool,
-    rounds: usize,
-    expected: usize,
-) -> anyhow::Result<Cost> {
-    let pid = std::process::id();
-    let mut walls = Vec::with_capacity(rounds);
-    let before = Cpu::read(pid, Threads::Helpers)?;
-    for round in 0..rounds {
-        let started = Instant::now();
-        target.publish(watched, round)?;
-        walls.push(started.elapsed().as_nanos() as f64);
-        let told = target.drain();
-        ensure!(
-            told == expected,
-            "{told} of {expected} subscribers were told of one change"
-        );
-    }
-    Ok(Cost {
-        wall: median(walls),
-        cpu: before.since()? / rounds as f64,
+fn measure(target: &mut impl FanOut, size: usize) -> anyhow::Result<Run> {
+    Ok(Run {
+        unwatched: measure_changes(target, false, (UNWATCHED_DRAINS / size).max(50), 0)?,
+        watched: measure_changes(target, true, (MARKS / size).max(50), size)?,
     })
 }
 
-/// The bus with sessions that watch one resource, and bystanders that watch another.
-pub(crate) struct OfBus {
-    runtime: Runtime,
-    bus: Bus,
-    /// Of those who watch.
-    readers: Vec<OutboxReader>,
-    sessions: Vec<Session>,
-    idle: Vec<OutboxReader>,
-    bystanders: Vec<Session>,
+/// Makes `count` changes, each of which has `expected` notices; returns the median wall time and the mean CPU
+/// of one.
+pub(crate) fn measure_changes(
+    target: &mut impl FanOut,
+    watched: bool,
+    count: usize,
+    expected: usize,
+) -> anyhow::Result<ChangeCost> {
+    let mut walls = Vec::with_capacity(count);
+    let cpu = Cpu::read(std::process::id(), Threads::Helpers)?;
+    for number in 0..count {
+        let started = Instant::now();
+        target.publish(watched, number)?;
+        walls.push(started.elapsed().as_nanos() as f64);
+        check_notified(target.drain(), expected)?;
+    }
+    Ok(ChangeCost {
+        wall: median(walls),
+        cpu: cpu.since()? / count as f64,
+    })
 }
 
-impl OfBus {
-    pub(crate) fn start(size: usize, bystanders: usize, shards: usize) -> anyhow::Result<OfBus> {
+fn check_notified(notified: usize, expected: usize) -> anyhow::Result<()> {
+    ensure!(
+        notified == expected,
+        "{notified} of {expected} subscribers were notified of one change"
+    );
+    Ok(())
+}
+
+/// The bus with sessions that watch one resource, and others that watch another.
+pub(crate) struct BusFanOut {
+    runtime: Runtime,
+    bus: Bus,
+    sessions: Vec<Session>,
+    /// The readers of `sessions`.
+    readers: Vec<OutboxReader>,
+    others: Vec<Session>,
+    /// The readers of `others`, which are open and never drained.
+    idle: Vec<OutboxReader>,
+}
+
+impl BusFanOut {
+    /// Starts a bus with `size` sessions that watch and `others` that do not.
+    pub(crate) fn start(size: usize, others: usize, shards: usize) -> anyhow::Result<BusFanOut> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()?;
         let mut limits = Limits::default();
         limits.shards = shards;
-        // No sign of life may fall into a measurement.
+        // No keep-alive may fall into a measurement.
         limits.keep_alive = Duration::from_secs(3600);
-        limits.sessions_max = limits.sessions_max.max(size + bystanders);
-        let (bus, sessions, bystanders) = runtime.block_on(async {
-            let bus = Bus::builder().limits(limits).start()?;
-            bus.register(Resource::text("bench://watched", "")?).await?;
-            bus.register(Resource::text("bench://quiet", "")?).await?;
-            bus.register(Resource::text("bench://other", "")?).await?;
-            // Spread evenly among the bystanders, as subscribers are.
-            let (mut sessions, mut others) = (Vec::with_capacity(size), Vec::with_capacity(bystanders));
-            for _ in 0..size {
-                sessions.push(subscribed(&bus, "bench://watched").await?);
-                for _ in 0..bystanders / size {
-                    others.push(subscribed(&bus, "bench://other").await?);
-                }
-            }
-            anyhow::Ok((bus, sessions, others))
-        })?;
-        Ok(OfBus {
+        limits.sessions_max = limits.sessions_max.max(size + others);
+        let bus = runtime.block_on(async { Bus::builder().limits(limits).start() })?;
+        let mut fan_out = BusFanOut {
             runtime,
             bus,
-            readers: sessions.iter().map(Session::reader).collect(),
-            sessions,
-            idle: bystanders.iter().map(Session::reader).collect(),
-            bystanders,
-        })
+            sessions: Vec::with_capacity(size),
+            readers: Vec::new(),
+            others: Vec::with_capacity(others),
+            idle: Vec::new(),
+        };
+        fan_out.open_sessions(size, others)?;
+        Ok(fan_out)
+    }
+
+    fn open_sessions(&mut self, size: usize, others: usize) -> anyhow::Result<()> {
+        let bus = &self.bus;
+        self.runtime.block_on(async {
+            for uri in ["bench://watched", "bench://quiet", "bench://other"] {
+                bus.register(Resource::text(uri, "")?).await?;
+            }
+            for _ in 0..size {
+                self.sessions.push(subscribed(bus, &["bench://watched"]).await?);
+                // Spread evenly, as the sessions of a service are.
+                for _ in 0..others / size {
+                    self.others.push(subscribed(bus, &["bench://other"]).await?);
+                }
+            }
+            anyhow::Ok(())
+        })?;
+        self.readers = self.sessions.iter().map(Session::reader).collect();
+        self.idle = self.others.iter().map(Session::reader).collect();
+        Ok(())
     }
 }
 
-/// Tells `size` outboxes of [`TELL_MAX`] resources each, `rounds` times, and drains them after every so many changes, if
-/// ever; for whoever counts what the process does.
-pub(crate) fn tell(size: usize, rounds: usize, drain_every: Option<usize>) -> anyhow::Result<()> {
-    let mut bus = OfBus::start(0, 0, 1)?;
-    let uri = |number: usize| ResourceUri::try_from(format!("bench://{number}"));
-    let uris: Vec<ResourceUri> = (0..TELL_MAX).map(uri).collect::<Result<_, _>>()?;
+/// Notifies `size` outboxes of [`NOTIFY_RESOURCES`] resources each, `rounds` times, and drains them after
+/// every `drain_every` changes, for tools that count the instructions of the process.
+pub(crate) fn notify(size: usize, rounds: usize, drain_every: Option<usize>) -> anyhow::Result<()> {
+    let mut bus = BusFanOut::start(0, 0, 1)?;
+    let uris: Vec<String> = (0..NOTIFY_RESOURCES)
+        .map(|number| format!("bench://{number}"))
+        .collect();
     bus.runtime.block_on(async {
         for uri in &uris {
-            bus.bus.register(Resource::text(uri, "")?).await?;
+            bus.bus.register(Resource::text(uri.as_str(), "")?).await?;
         }
         for _ in 0..size {
-            let options = SessionOptions::new(SubscriberKind::Session, "bench");
-            let session = bus.bus.open(options).await?;
-            session.subscribe(uris.clone()).await?;
-            bus.sessions.push(session);
+            bus.sessions.push(subscribed(&bus.bus, &uris).await?);
         }
         anyhow::Ok(())
     })?;
     bus.readers = bus.sessions.iter().map(Session::reader).collect();
-    for change in 0..rounds * TELL_MAX {
-        let resource = Resource::text(&uris[change % TELL_MAX], format!("change {change}"))?;
-        let told = bus.runtime.block_on(bus.bus.update(resource))?.notified;
-        ensure!(
-            told == size,
-            "{told} of {size} subscribers were told of one change"
-        );
-        if drain_every.is_some_and(|every| (change + 1) % every == 0) {
-            bus.drain();
+    for change in 0..rounds * NOTIFY_RESOURCES {
+        let uri = uris[change % NOTIFY_RESOURCES].as_str();
+        let resource = Resource::text(uri, format!("change {change}"))?;
+        let outcome = bus.runtime.block_on(bus.bus.update(resource))?;
+        check_notified(outcome.notified, size)?;
+        match drain_every {
+            Some(every) if (change + 1) % every == 0 => {
+                bus.drain();
+            }
+            _ => {}
         }
     }
-    // Its end would be counted too, and how far that comes before the process ends is chance.
+    // The shutdown would be counted too, and how far it comes before the process ends is chance.
     std::mem::forget(bus);
     Ok(())
 }
 
-async fn subscribed(bus: &Bus, uri: &str) -> anyhow::Result<Session> {
+async fn subscribed(bus: &Bus, uris: &[impl AsRef<str>]) -> anyhow::Result<Session> {
     let options = SessionOptions::new(SubscriberKind::Session, "bench");
     let session = bus.open(options).await?;
-    for answer in session.subscribe(vec![ResourceUri::try_from(uri)?]).await? {
+    let mut parsed = Vec::new();
+    for uri in uris {
+        parsed.push(ResourceUri::try_from(uri.as_ref())?);
+    }
+    for answer in session.subscribe(parsed).await? {
         answer?;
     }
     Ok(session)
 }
 
-impl FanOut for OfBus {
+impl FanOut for BusFanOut {
     fn publish(&mut self, watched: bool, number: usize) -> anyhow::Result<()> {
-        let uri = if watched {
-            "bench://watched"
-        } else {
-            "bench://quiet"
+        let uri = match watched {
+            true => "bench://watched",
+            false => "bench://quiet",
         };
         let resource = Resource::text(uri, format!("change {number}"))?;
         let outcome = self.runtime.block_on(self.bus.update(resource))?;
@@ -254,48 +286,50 @@ impl FanOut for OfBus {
     }
 
     fn drain(&mut self) -> usize {
-        let mut told = 0;
+        let mut notices = 0;
         let mut cx = Context::from_waker(Waker::noop());
         for reader in &mut self.readers {
-            // Until it is pending: only then does the reader leave its waker, as a stream that waits does.
-            while reader.poll_drain(&mut cx, |_| told += 1).is_ready() {}
+            // Until it is pending: only then does the reader leave its waker, as a waiting stream does.
+            while reader.poll_drain(&mut cx, |_| notices += 1).is_ready() {}
         }
-        told
+        notices
     }
 }
 
-impl Drop for OfBus {
+impl Drop for BusFanOut {
     fn drop(&mut self) {
-        // Shutting down waits for streams that are still open.
+        // A shutdown waits for open streams.
         self.readers.clear();
         self.idle.clear();
         self.sessions.clear();
-        self.bystanders.clear();
+        self.others.clear();
         self.runtime.block_on(self.bus.shutdown(Duration::from_secs(5)));
     }
 }
 
-/// What is told: shared by all who are.
+/// A notice of a twin, shared by all its subscribers.
 #[derive(Debug)]
-struct Letter {
+struct BareNotice {
     uri: Arc<str>,
     version: usize,
 }
 
-/// What a subscriber is to a twin.
-trait Told: Default + Send + Sync + 'static {
-    fn mark(&self, letter: &Arc<Letter>);
-    /// Reads it out, and waits for more; answers how much it was told.
+/// A subscriber of a twin.
+trait BareSubscriber: Default + Send + Sync + 'static {
+    /// Leaves a notice.
+    fn mark(&self, notice: &Arc<BareNotice>);
+
+    /// Takes the notices and leaves a waker where there is one; returns the number of notices.
     fn drain(&self) -> usize;
 }
 
-/// A number and a flag.
+/// A version, and a flag that says that it is new.
 #[derive(Default)]
 struct Flag(Mutex<(usize, bool)>);
 
-impl Told for Flag {
-    fn mark(&self, letter: &Arc<Letter>) {
-        *lock(&self.0) = (letter.version, true);
+impl BareSubscriber for Flag {
+    fn mark(&self, notice: &Arc<BareNotice>) {
+        *lock(&self.0) = (notice.version, true);
     }
 
     fn drain(&self) -> usize {
@@ -303,90 +337,97 @@ impl Told for Flag {
     }
 }
 
-/// The newest letter of each URI, and who is woken for them.
+/// The newest notice of each URI, and the waker of the reader.
 #[derive(Default)]
-struct Letters(Mutex<Held>);
+struct BareOutbox(Mutex<Pending>);
 
 #[derive(Default)]
-struct Held {
-    newest: HashMap<Arc<str>, Arc<Letter>>,
+struct Pending {
+    newest: HashMap<Arc<str>, Arc<BareNotice>>,
     waker: Option<Waker>,
 }
 
-impl Told for Letters {
-    fn mark(&self, letter: &Arc<Letter>) {
-        let mut held = lock(&self.0);
-        held.newest.insert(letter.uri.clone(), letter.clone());
-        if let Some(waker) = held.waker.take() {
+impl BareSubscriber for BareOutbox {
+    fn mark(&self, notice: &Arc<BareNotice>) {
+        let mut pending = lock(&self.0);
+        pending.newest.insert(notice.uri.clone(), notice.clone());
+        if let Some(waker) = pending.waker.take() {
             waker.wake();
         }
     }
 
     fn drain(&self) -> usize {
-        let mut held = lock(&self.0);
-        held.waker = Some(Waker::noop().clone());
-        held.newest.drain().count()
+        let mut pending = lock(&self.0);
+        pending.waker = Some(Waker::noop().clone());
+        pending.newest.drain().count()
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panics with the lock held")
+    mutex.lock().expect("no code panics while it holds the lock")
 }
 
-/// A thread that walks the subscribers.
-struct OfLoop<T> {
-    told: Arc<Vec<Arc<T>>>,
-    asks: Option<SyncSender<(bool, usize)>>,
+/// A twin: a thread that marks its subscribers one after the other.
+struct LoopFanOut<S> {
+    subscribers: Arc<Vec<Arc<S>>>,
+    /// The changes to make; none once the twin ends.
+    changes: Option<SyncSender<(bool, usize)>>,
     answers: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl<T: Told> OfLoop<T> {
-    fn start(size: usize) -> OfLoop<T> {
-        let told: Vec<_> = (0..size).map(|_| Arc::<T>::default()).collect();
-        let told = Arc::new(told);
-        let (asks, asked) = sync_channel::<(bool, usize)>(1);
+impl<S: BareSubscriber> LoopFanOut<S> {
+    fn start(size: usize) -> LoopFanOut<S> {
+        // Each in an allocation of its own, as outboxes are.
+        let subscribers: Vec<Arc<S>> = (0..size).map(|_| Arc::default()).collect();
+        let subscribers = Arc::new(subscribers);
+        let (changes, to_make) = sync_channel::<(bool, usize)>(1);
         let (answer, answers) = sync_channel(1);
-        let walked = told.clone();
-        let walk = move || {
+        let marked = subscribers.clone();
+        let thread = std::thread::spawn(move || {
             let uri: Arc<str> = "bench://watched".into();
-            for (watched, version) in asked {
+            for (watched, version) in to_make {
                 let uri = uri.clone();
-                let letter = Arc::new(Letter { uri, version });
-                for told in walked.iter().filter(|_| watched) {
-                    told.mark(&letter);
+                let notice = Arc::new(BareNotice { uri, version });
+                if watched {
+                    for subscriber in marked.iter() {
+                        subscriber.mark(&notice);
+                    }
                 }
                 if answer.send(()).is_err() {
                     return;
                 }
             }
-        };
-        OfLoop {
-            told,
-            asks: Some(asks),
+        });
+        LoopFanOut {
+            subscribers,
+            changes: Some(changes),
             answers,
-            thread: Some(std::thread::spawn(walk)),
+            thread: Some(thread),
         }
     }
 }
 
-impl<T: Told> FanOut for OfLoop<T> {
+impl<S: BareSubscriber> FanOut for LoopFanOut<S> {
     fn publish(&mut self, watched: bool, number: usize) -> anyhow::Result<()> {
-        let asks = self.asks.as_ref().context("the loop was asked after its end")?;
-        asks.send((watched, number))?;
+        let changes = self.changes.as_ref().context("the loop has ended")?;
+        changes.send((watched, number))?;
         Ok(self.answers.recv()?)
     }
 
     fn drain(&mut self) -> usize {
-        self.told.iter().map(|told| told.drain()).sum()
+        self.subscribers.iter().map(|subscriber| subscriber.drain()).sum()
     }
 }
 
-impl<T> Drop for OfLoop<T> {
+impl<S> Drop for LoopFanOut<S> {
     fn drop(&mut self) {
-        self.asks = None;
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
+        // The thread ends with its channel.
+        self.changes = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            eprintln!("the thread of a twin panicked");
         }
     }
 }

@@ -1,25 +1,25 @@
-//! Row `publish`: what one change costs the bus when nobody listens, with many in flight.
+//! Row `publish`: the cost of a change in the bus that has no subscriber, with many in flight.
 //!
-//! Owns: the changes of many resources in turn, and their bare twin, the same payload through three bare
-//! channels and back. The twin has the threads that a change passes in the bus when it is told: its first two hops
-//! share one, its third has its own. It decides nothing: no lookup, no digest, no version.
+//! The bare twin sends the same payload through three channels and back. It has the threads of a change that
+//! is delivered: its first two hops share one, its third has its own. It makes no lookup, no digest and no
+//! version.
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tidings::{Bus, Limits, Resource};
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Options;
-use crate::pipeline::{Cost, pipeline};
+use crate::pipeline::{RequestCost, pipeline};
 use crate::support::{Column, RUNS, Table, least, median};
 
-/// Changes per run.
+/// The changes of one run.
 const CHANGES: usize = 200_000;
-/// Resources that are changed in turn.
+/// The resources that are changed in turn.
 const RESOURCES: usize = 10_000;
-/// Room of one channel of the twin: as much as the bus lets through its door.
+/// The capacity of each channel of the twin: as much as the bus admits.
 const CHANNEL: usize = 1_024;
 
 const COLUMNS: &[Column] = &[
@@ -35,80 +35,87 @@ const COLUMNS: &[Column] = &[
 
 /// Measures the row.
 pub(crate) fn run(_: &Options) -> anyhow::Result<Table> {
-    let (mut one, mut each, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+    let mut one_shard = Vec::new();
+    let mut shard_per_core = Vec::new();
+    let mut bare = Vec::new();
     for _ in 0..RUNS {
-        one.push(through_bus(1, CHANGES)?);
-        each.push(through_bus(0, CHANGES)?);
+        one_shard.push(through_bus(1, CHANGES)?);
+        shard_per_core.push(through_bus(0, CHANGES)?);
         bare.push(through_channels(CHANGES)?);
     }
-    let middle = |runs: &[Cost], figure: fn(&Cost) -> f64| median(runs.iter().map(figure));
-    let (bare_cpu, bare_own) = (middle(&bare, |run| run.cpu_us), middle(&bare, |run| run.own_us));
+    let bare_cpu = median(bare.iter().map(|run| run.cpu_us));
+    let bare_own = median(bare.iter().map(|run| run.own_us));
     let mut table = Table::new("publish", COLUMNS);
     for (label, runs) in [
-        ("bus, 1 shard", &one),
-        ("bus, a shard per core", &each),
+        ("bus, 1 shard", &one_shard),
+        ("bus, a shard per core", &shard_per_core),
         ("bare channels", &bare),
     ] {
-        // The twin beside itself would be no figure.
-        let ratio = |cost: f64, twin: f64| (label != "bare channels").then_some(cost / twin);
-        let (cpu, own) = (middle(runs, |run| run.cpu_us), middle(runs, |run| run.own_us));
+        let cpu = median(runs.iter().map(|run| run.cpu_us));
+        let own = median(runs.iter().map(|run| run.own_us));
+        // The ratio of the twin to itself would be no figure.
+        let is_twin = label == "bare channels";
         let figures = vec![
-            Some(middle(runs, |run| run.rate)),
+            Some(median(runs.iter().map(|run| run.rate))),
             Some(cpu),
-            ratio(cpu, bare_cpu),
+            (!is_twin).then_some(cpu / bare_cpu),
             Some(1e6 / cpu),
             Some(least(runs.iter().map(|run| run.cpu_us))),
             Some(own),
-            ratio(own, bare_own),
+            (!is_twin).then_some(own / bare_own),
             Some(1e6 / own),
         ];
-        table.line(label, figures);
+        table.add_line(label, figures);
     }
     Ok(table)
 }
 
-/// Makes `changes` changes and nothing else, for whoever counts what the process does.
+/// Makes `changes` changes and no others, for tools that count the instructions of the process.
 pub(crate) fn publish(changes: usize) -> anyhow::Result<()> {
     through_bus(0, changes).map(drop)
 }
 
-fn payload(number: usize) -> anyhow::Result<Resource> {
+/// Returns a resource whose body has this number.
+fn state(number: usize) -> anyhow::Result<Resource> {
     let uri = format!("bench://quiet/{}", number % RESOURCES);
     Ok(Resource::text(uri, format!("change {number}"))?)
 }
 
-/// Other bodies than those registered.
-fn another(number: usize) -> anyhow::Result<Resource> {
-    payload(RESOURCES + number)
+/// Returns the state for a change: its body differs from the one that was registered.
+fn changed_state(number: usize) -> anyhow::Result<Resource> {
+    state(RESOURCES + number)
 }
 
-fn through_bus(shards: usize, changes: usize) -> anyhow::Result<Cost> {
+fn through_bus(shards: usize, changes: usize) -> anyhow::Result<RequestCost> {
     let runtime = Builder::new_current_thread().enable_time().build()?;
     let mut limits = Limits::default();
     limits.shards = shards;
     runtime.block_on(async {
         let bus = Bus::builder().limits(limits).start()?;
         for number in 0..RESOURCES {
-            bus.register(payload(number)?).await?;
+            bus.register(state(number)?).await?;
         }
         let bus = &bus;
         let cost = pipeline(changes, |_, number| async move {
-            bus.update(another(number)?).await?;
+            bus.update(changed_state(number)?).await?;
             Ok(())
         })
         .await?;
         let changed = bus.stats().await?.changes;
         bus.shutdown(Duration::from_secs(5)).await;
-        let due = RESOURCES + changes;
-        anyhow::ensure!(changed == due as u64, "{changed} of {due} changes were changes");
+        let expected = RESOURCES + changes;
+        anyhow::ensure!(
+            changed == expected as u64,
+            "the bus counted {changed} of {expected} changes"
+        );
         Ok(cost)
     })
 }
 
-/// What travels: the payload and the way back.
+/// A message of the twin: the payload, and the channel of its answer.
 type Parcel = (Resource, oneshot::Sender<Resource>);
 
-/// Hands everything on.
+/// Passes every message on.
 async fn hop(mut from: mpsc::Receiver<Parcel>, to: mpsc::Sender<Parcel>) {
     while let Some(parcel) = from.recv().await {
         if to.send(parcel).await.is_err() {
@@ -117,15 +124,17 @@ async fn hop(mut from: mpsc::Receiver<Parcel>, to: mpsc::Sender<Parcel>) {
     }
 }
 
-/// Answers everything.
+/// Answers every message.
 async fn last_hop(mut from: mpsc::Receiver<Parcel>) {
     while let Some((resource, reply)) = from.recv().await {
-        // Whoever asked waits for it, or has failed and says so itself.
-        drop(reply.send(resource));
+        if reply.send(resource).is_err() {
+            // The publisher has failed, and reports the reason itself.
+            return;
+        }
     }
 }
 
-fn through_channels(changes: usize) -> anyhow::Result<Cost> {
+fn through_channels(changes: usize) -> anyhow::Result<RequestCost> {
     let (first, to_first) = mpsc::channel::<Parcel>(CHANNEL);
     let (second, to_second) = mpsc::channel::<Parcel>(CHANNEL);
     let (third, to_third) = mpsc::channel::<Parcel>(CHANNEL);
@@ -140,16 +149,16 @@ fn through_channels(changes: usize) -> anyhow::Result<Cost> {
         std::thread::spawn(move || shard.block_on(last_hop(to_third))),
     ];
     let runtime = Builder::new_current_thread().build()?;
-    let way = &first;
+    let publisher = &first;
     let cost = runtime.block_on(pipeline(changes, |_, number| async move {
         let (reply, answer) = oneshot::channel();
-        way.send((another(number)?, reply))
-            .await
-            .ok()
-            .context("the first hop ended")?;
+        if publisher.send((changed_state(number)?, reply)).await.is_err() {
+            bail!("the first hop ended");
+        }
         answer.await?;
         Ok(())
     }));
+    // The hops end when their channel does.
     drop(first);
     for thread in threads {
         thread.join().ok().context("a hop panicked")?;

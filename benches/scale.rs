@@ -1,8 +1,8 @@
 //! Row `scale`: as many sessions over real sockets as one process may have open.
 //!
-//! Owns: two updates per second in the open model: a change is made when it is due, whatever became of the one
-//! before, and latency counts from then. Where the machine is too busy for two in a second, the service merges some,
-//! and the share that was told of shows it. One server at a time, ours and its twin in turn, since only one fits.
+//! Two changes per second in the open model: each is made when it is due, and its latency counts from then.
+//! Where the machine is too busy for two per second, the service merges some, and the share of notices shows
+//! it. One server is open at a time, since only one fits.
 
 use std::iter::repeat_n;
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
         })
     });
     for case in &cases {
-        case.tell(&mut table, sessions, figures(case, &cases));
+        case.add_to(&mut table, sessions, figures(case, &cases));
     }
     Ok(table)
 }
@@ -81,13 +81,13 @@ fn figures(case: &Case<Figures>, all: &[Case<Figures>]) -> Vec<Option<Spread>> {
     ]
 }
 
-/// What one repetition of one server came to.
+/// The figures of one repetition of one server.
 #[derive(Default)]
 struct Figures {
     p50_ms: f64,
     p99_ms: f64,
     cpu_us: f64,
-    /// The share of what was due that came as a notice of its own.
+    /// The share of changes that came as a notice of their own.
     told: f64,
     idle_kib: f64,
     open_s: f64,
@@ -106,12 +106,15 @@ impl Trial for Paced {
 
     fn step(&mut self, _number: usize) -> anyhow::Result<()> {
         self.running.change(WATCHED, self.sessions)?;
-        let names = repeat_n(WATCHED, CHANGES).chain([FENCE]);
-        let changes: Vec<Vec<u8>> = names.map(|name| self.running.publication(name)).collect();
-        let before = self.running.cpu()?;
+        let mut changes = Vec::new();
+        for name in repeat_n(WATCHED, CHANGES).chain([FENCE]) {
+            changes.push(self.running.publication(name));
+        }
+        let cpu = self.running.cpu()?;
         let mut latencies = self.running.load().paced(&changes, INTERVAL)?;
+        // The fence has no latency, and a notice in each stream.
         let notices = (latencies.len() + self.sessions) as f64;
-        self.figures.cpu_us = before.since()? / 1e3 / notices;
+        self.figures.cpu_us = cpu.since()? / 1e3 / notices;
         self.figures.told = latencies.len() as f64 / (self.sessions * CHANGES) as f64;
         self.figures.p50_ms = quantile(&mut latencies, 0.5);
         self.figures.p99_ms = quantile(&mut latencies, 0.99);

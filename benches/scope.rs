@@ -1,9 +1,9 @@
-//! Row `scope`: whether a change costs by those who watch it, or by all who are there.
+//! Row `scope`: the cost of a change that few sessions watch, among few other sessions and among many.
 //!
-//! Owns: two services, one with few sessions and one with many, in each of which 100 sessions, spread evenly, watch
-//! what is changed and all others something else. Both are open together and take turns, and each repetition has fresh
-//! ones, since one process may cost more than another that does the same. Streams say nothing by themselves meanwhile
-//! (`http.keep_alive` is long), since what idle streams cost by the second is not what a change costs.
+//! One service has few sessions and one has many; in each, 100 sessions, spread evenly, watch the changed
+//! resource, and the others watch another. Both are open together and take turns, and each repetition has
+//! fresh ones, since two processes that do the same may differ in cost. Streams send no keep-alives
+//! meanwhile, which would be counted.
 
 use anyhow::ensure;
 
@@ -13,9 +13,9 @@ use crate::support::{Column, RUNS, Spread, Table, ratios};
 
 const FEW: usize = 1_000;
 const MANY: usize = 18_000;
-/// Sessions that watch what is changed.
+/// The sessions that watch the changed resource.
 const WATCHERS: usize = 100;
-/// Turns of each service in one repetition, and changes in each that are counted, after some that warm caches.
+/// The turns of each service in one repetition, and the changes counted in each, after some that warm caches.
 const TURNS: usize = 10;
 const CHANGES: usize = 20;
 const WARM: usize = 3;
@@ -31,27 +31,26 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
     let many = options.sessions.unwrap_or(MANY);
     ensure!(
         many >= FEW,
-        "--sessions {many} is fewer than the {FEW} they are compared with"
+        "--sessions {many} is less than {FEW}, the number that it is compared with"
     );
     fit(FEW + many)?;
     let mut table = Table::new("scope", COLUMNS);
     for era in Era::ALL {
-        let sizes = [FEW, many];
         let mut cpu_us = [Vec::new(), Vec::new()];
         for _ in 0..RUNS {
             let mut running = [start(era, FEW)?, start(era, many)?];
-            for (cpu, all) in repeat(&mut running)?.into_iter().zip(&mut cpu_us) {
-                all.push(cpu);
+            for (run, runs) in std::iter::zip(repeat(&mut running)?, &mut cpu_us) {
+                runs.push(run);
             }
         }
-        for (size, cpu) in sizes.into_iter().zip(&cpu_us) {
+        for (size, cpu) in std::iter::zip([FEW, many], &cpu_us) {
             let deliveries = cpu.iter().map(|cpu| cpu / WATCHERS as f64);
             let figures = vec![
                 Spread::of(cpu.iter().copied()),
                 Spread::of(deliveries),
                 ratios(cpu, &cpu_us[0]).filter(|_| size > FEW),
             ];
-            table.spreads(
+            table.add_spreads(
                 format!("{}, {WATCHERS} of {size}", Kind::Tidings(era).label()),
                 figures,
             );
@@ -62,35 +61,38 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
 
 fn start(era: Era, sessions: usize) -> anyhow::Result<Running> {
     let every = sessions / WATCHERS;
-    let names = |index: usize| {
-        let watches = index.is_multiple_of(every) && index / every < WATCHERS;
-        vec![(if watches { WATCHED } else { FENCE }).to_owned()]
-    };
     Running::start(&Plan {
         kind: Kind::Tidings(era),
         sessions,
         delivery_bytes: 0,
         publishers: 1,
         resources: &[WATCHED.to_owned(), FENCE.to_owned()],
-        names: &names,
+        names: &|index| {
+            let watches = index.is_multiple_of(every) && index / every < WATCHERS;
+            let name = if watches { WATCHED } else { FENCE };
+            vec![name.to_owned()]
+        },
         settings: &[("TIDINGS_HTTP__KEEP_ALIVE", "5m")],
     })
 }
 
-/// Server CPU per change of each, in microseconds.
+/// Returns the CPU of each server per change, in µs.
 fn repeat(running: &mut [Running; 2]) -> anyhow::Result<[f64; 2]> {
     let mut cpu_us = [0.0; 2];
     for _ in 0..TURNS {
-        for (running, cpu_us) in running.iter_mut().zip(&mut cpu_us) {
+        for (running, cpu_us) in std::iter::zip(running.iter_mut(), &mut cpu_us) {
             change(running, WARM)?;
-            let before = running.cpu()?;
+            let cpu = running.cpu()?;
             change(running, CHANGES)?;
-            *cpu_us += before.since()? / 1e3 / (TURNS * CHANGES) as f64;
+            *cpu_us += cpu.since()? / 1e3 / (TURNS * CHANGES) as f64;
         }
     }
     Ok(cpu_us)
 }
 
 fn change(running: &mut Running, count: usize) -> anyhow::Result<()> {
-    (0..count).try_for_each(|_| running.change(WATCHED, WATCHERS).map(drop))
+    for _ in 0..count {
+        running.change(WATCHED, WATCHERS)?;
+    }
+    Ok(())
 }

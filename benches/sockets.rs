@@ -1,9 +1,8 @@
-//! What the rows over real sockets share: the servers, the way to open thousands of streams on them, and the readers.
+//! The rows over real sockets: their servers, thousands of streams on them, and the readers of the streams.
 //!
-//! Owns: the measured servers as processes of their own ([`server`]), so that the CPU of the readers ([`load`]) is not
-//! counted as theirs; the twins, which are rmcp with its own session layer ([`rmcp_twin`]) and a loop that writes the
-//! same number of bytes to bare sockets ([`bare_twin`]); and the words of each protocol ([`kind`], [`mcp`],
-//! [`broker`]). Never: decides what is measured; that is each row's own plan.
+//! Each server is a process of its own ([`server`]), so that its CPU is counted without that of the readers
+//! ([`load`]). Its twins are rmcp with its own session layer ([`rmcp_twin`]) and a loop that writes as many
+//! bytes to bare sockets ([`bare_twin`]).
 
 mod kind;
 mod client;
@@ -19,9 +18,9 @@ mod bare_twin;
 
 pub(crate) use bare_twin::serve as serve_bare;
 pub(crate) use case::{Case, Trial, measure};
-pub(crate) use client::Client;
+pub(crate) use client::{connect, publish};
 pub(crate) use kind::{Era, FENCE, Kind, WATCHED};
-pub(crate) use mcp::{listen, open_stream, start_session};
+pub(crate) use mcp::{listen, open_session, open_session_stream, subscribe};
 pub(crate) use rmcp_twin::serve as serve_rmcp;
 pub(crate) use running::{Plan, Running, delivery_bytes, fit};
 pub(crate) use server::Server;

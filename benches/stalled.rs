@@ -1,11 +1,12 @@
-//! Row `stalled`: the memory, in the service and in the kernel, that a session can hold which never reads.
+//! Row `stalled`: the memory, in the service and in the kernel, of a session that never reads.
 //!
-//! Owns: 100 sessions that are subscribed to as many resources as a session may be, and whose sockets nobody reads,
-//! with receive buffers as the system makes them. All resources are changed again and again until nothing grows any
-//! more. The history of changes, which the service keeps for others and which is bounded, is filled before.
+//! Each of 100 sessions subscribes to as many resources as a session may, and never reads its socket, whose
+//! receive buffer has the system's default size. All resources are changed until the memory no longer grows.
+//! The history of changes, which the service keeps for other subscribers, is filled before.
 //!
-//! The service's share is the growth of its resident memory; the kernel's is what `ss` says of the service's sockets,
-//! and beside it what the kernel says of all TCP sockets, which counts both ends.
+//! The service's share is the growth of its resident memory. The kernel's share is the memory that `ss` shows
+//! for the service's sockets; the kernel's total of all TCP sockets, which counts both ends, stands beside
+//! it.
 
 use std::fs;
 use std::process::Command;
@@ -15,20 +16,20 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::Options;
-use crate::sockets::{Client, Era, Kind, Server};
+use crate::sockets::{Era, Kind, Server, connect, publish};
 use crate::support::{Column, RUNS, Spread, Table, resident_kib};
 
 const SESSIONS: usize = 100;
-/// Subscriptions of each session: `session.subscriptions_max` as it is by default.
+/// The subscriptions of each session: the default of `session.subscriptions_max`.
 const RESOURCES: usize = 1_000;
-/// Rounds of changes before the first session: more than `events.history_max` holds by default.
+/// The rounds of changes before the first session: more changes than the default of `events.history_max`.
 const HISTORY_ROUNDS: usize = 11;
-/// Rounds until nothing may grow any more, and how many of the last ones have to agree.
+/// The rounds until the memory must be steady, and the steady rounds in a row that prove it.
 const ROUNDS_MAX: usize = 20;
 const ROUNDS_STEADY: usize = 3;
-/// What one session may grow by in a round that counts as steady: pages that come and go.
+/// The growth of one session in a steady round: pages come and go.
 const STEADY_KIB: f64 = 1.0;
-/// What the service has after a round to hand to the kernel what the kernel takes.
+/// The time that the service has after a round to fill the kernel's buffers.
 const SETTLE: Duration = Duration::from_millis(300);
 
 const COLUMNS: &[Column] = &[
@@ -44,36 +45,37 @@ const COLUMNS: &[Column] = &[
 pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
     let sessions = options.sessions.unwrap_or(SESSIONS);
     let mut table = Table::new("stalled", COLUMNS);
-    let mut runs = Era::ALL.map(|_| Vec::new());
+    let mut runs: [Vec<Held>; 2] = Default::default();
     for _ in 0..RUNS {
-        for (era, runs) in Era::ALL.into_iter().zip(&mut runs) {
+        for (era, runs) in std::iter::zip(Era::ALL, &mut runs) {
             runs.push(stall(era, sessions)?);
         }
     }
-    for (era, runs) in Era::ALL.into_iter().zip(&runs) {
-        let spread = |figure: &dyn Fn(&Held) -> Option<f64>| Spread::of(runs.iter().filter_map(figure));
+    for (era, runs) in std::iter::zip(Era::ALL, &runs) {
         let figures = vec![
-            spread(&|run| Some(run.kib())),
-            spread(&|run| Some(run.user)),
-            spread(&|run| run.sender),
-            spread(&|run| run.receiver),
-            spread(&|run| Some(run.both)),
-            spread(&|run| Some(run.rounds as f64)),
+            Spread::of(runs.iter().map(Held::kib)),
+            Spread::of(runs.iter().map(|run| run.user)),
+            Spread::of(runs.iter().flat_map(|run| run.sender)),
+            Spread::of(runs.iter().flat_map(|run| run.receiver)),
+            Spread::of(runs.iter().map(|run| run.both)),
+            Spread::of(runs.iter().map(|run| run.rounds as f64)),
         ];
-        table.spreads(format!("{}, {sessions}", Kind::Tidings(era).label()), figures);
+        table.add_spreads(format!("{}, {sessions}", Kind::Tidings(era).label()), figures);
     }
     if runs.iter().flatten().any(|run| run.sender.is_none()) {
-        table.note("not measured by socket: install iproute2; what is held counts both sockets");
+        table.add_note("not measured by socket: install iproute2; the memory held counts both sockets");
     }
     Ok(table)
 }
 
-/// KiB that are held: in all, or per session.
+/// The memory held, in KiB: in all, or per session.
 #[derive(Debug, Clone, Copy)]
 struct Held {
+    /// By the service.
     user: f64,
-    /// By the service's sockets and by the readers'; none without `ss`.
+    /// By the service's sockets; none without `ss`.
     sender: Option<f64>,
+    /// By the readers' sockets; none without `ss`.
     receiver: Option<f64>,
     /// By all TCP sockets of this machine.
     both: f64,
@@ -82,7 +84,7 @@ struct Held {
 
 impl Held {
     fn now(server: &Server, rounds: usize) -> anyhow::Result<Held> {
-        let port = server.address.port();
+        let port = server.target().address.port();
         Ok(Held {
             user: resident_kib(server.pid())?,
             sender: sockets_kib(&format!("sport = :{port}")),
@@ -92,82 +94,94 @@ impl Held {
         })
     }
 
-    /// What one of `sessions` sessions has grown by since `before`.
+    /// Returns the growth of one of `sessions` sessions since `before`.
     fn growth(self, before: Held, sessions: usize) -> Held {
-        let each = |now: f64, before: f64| (now - before) / sessions as f64;
-        let each_known = |now: Option<f64>, before: Option<f64>| Some(each(now?, before?));
+        let sessions = sessions as f64;
         Held {
-            user: each(self.user, before.user),
-            sender: each_known(self.sender, before.sender),
-            receiver: each_known(self.receiver, before.receiver),
-            both: each(self.both, before.both),
+            user: (self.user - before.user) / sessions,
+            sender: growth_of_known(self.sender, before.sender, sessions),
+            receiver: growth_of_known(self.receiver, before.receiver, sessions),
+            both: (self.both - before.both) / sessions,
             rounds: self.rounds,
         }
     }
 
-    /// In the service and the kernel on its side; where that is not known, on both sides.
+    /// Returns the memory in the service and in the kernel on its side, or on both sides where that is not
+    /// known.
     fn kib(&self) -> f64 {
         self.user + self.sender.unwrap_or(self.both)
     }
+}
+
+fn growth_of_known(now: Option<f64>, before: Option<f64>, sessions: f64) -> Option<f64> {
+    Some((now? - before?) / sessions)
 }
 
 fn stall(era: Era, sessions: usize) -> anyhow::Result<Held> {
     let server = Server::start(Kind::Tidings(era), 0, &[])?;
     let names: Vec<String> = (0..RESOURCES).map(|number| format!("r{number}")).collect();
     server.create(&names)?;
-    let mut publisher = Client::connect(server.address)?;
-    let mut change_all = |round: usize| {
-        let publication = |name: &String| server.publication(name, &format!("state {round}"));
-        publisher.publish(&names.iter().map(publication).collect::<Vec<_>>())
-    };
+    let mut publisher = connect(server.target().address)?;
     for round in 0..HISTORY_ROUNDS {
-        change_all(round)?;
+        publish(&mut publisher, &changes(&server, &names, round))?;
     }
-    let _never_read = server.open_streams(sessions, &|_| names.clone())?;
+    // Kept open, and never read.
+    let _streams = server.open_streams(sessions, &|_| names.clone())?;
     let before = Held::now(&server, 0)?;
-    let (mut last, mut steady) = (before, 0);
+    let mut last = before;
+    let mut steady = 0;
     for round in 1..=ROUNDS_MAX {
-        change_all(HISTORY_ROUNDS + round)?;
+        publish(&mut publisher, &changes(&server, &names, HISTORY_ROUNDS + round))?;
         thread::sleep(SETTLE);
         let now = Held::now(&server, round)?;
-        let is_steady = now.growth(last, sessions).kib() < STEADY_KIB;
-        steady = if is_steady { steady + 1 } else { 0 };
+        match now.growth(last, sessions).kib() < STEADY_KIB {
+            true => steady += 1,
+            false => steady = 0,
+        }
         last = now;
         if steady == ROUNDS_STEADY {
             return Ok(now.growth(before, sessions));
         }
     }
     let grown = last.growth(before, sessions).kib();
-    bail!("after {ROUNDS_MAX} rounds, in which a session has come to hold {grown:.0} KiB, it still grows")
+    bail!("after {ROUNDS_MAX} rounds, in which a session came to hold {grown:.0} KiB, it still grows")
 }
 
-/// The memory of the sockets that pass this filter: what waits to be read and what waits to be sent or confirmed, as
-/// the kernel accounts it, with what is reserved for more. None without `ss`.
+/// Returns the requests that change all resources.
+fn changes(server: &Server, names: &[String], round: usize) -> Vec<Vec<u8>> {
+    let mut requests = Vec::new();
+    for name in names {
+        requests.push(server.publication(name, &format!("state {round}")));
+    }
+    requests
+}
+
+/// Returns the memory of the sockets that pass a filter of `ss`; none without `ss`.
+///
+/// It counts the bytes that wait to be read, sent or confirmed as the kernel accounts them, with the memory
+/// reserved for more.
 fn sockets_kib(filter: &str) -> Option<f64> {
     let output = Command::new("ss").args(["-tmnH", filter]).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
-    let sockets = text.split("skmem:(").skip(1);
-    let bytes = sockets.flat_map(|socket| socket.split(')').next().unwrap_or_default().split(','));
-    let held = bytes.filter_map(|field| {
-        let digits = field.find(|letter: char| letter.is_ascii_digit())?;
-        let (name, number) = field.split_at(digits);
-        let is_held = matches!(name, "r" | "w" | "f" | "o" | "bl");
-        number.parse::<f64>().ok().filter(|_| is_held)
-    });
-    Some(held.sum::<f64>() / 1024.0)
+    let mut bytes = 0.0;
+    for socket in text.split("skmem:(").skip(1) {
+        // Fields such as `r0,rb131072,t0`: a name, and a number.
+        for field in socket.split(')').next().unwrap_or_default().split(',') {
+            let name = field.trim_end_matches(|letter: char| letter.is_ascii_digit());
+            if matches!(name, "r" | "w" | "f" | "o" | "bl") {
+                bytes += field[name.len()..].parse().unwrap_or(0.0);
+            }
+        }
+    }
+    Some(bytes / 1024.0)
 }
 
-/// The memory of all TCP sockets, which the kernel counts in pages.
+/// Returns the memory of all TCP sockets, which the kernel counts in pages.
 fn tcp_kib() -> anyhow::Result<f64> {
     let text = fs::read_to_string("/proc/net/sockstat").context("cannot read /proc/net/sockstat")?;
-    let words: Vec<&str> = text
-        .lines()
-        .find_map(|line| line.strip_prefix("TCP:"))
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
-    let pages = words
-        .windows(2)
-        .find_map(|pair| (pair[0] == "mem").then(|| pair[1].parse::<f64>().ok())?);
+    let line = text.lines().find_map(|line| line.strip_prefix("TCP:"));
+    let mut words = line.unwrap_or_default().split_whitespace();
+    words.find(|word| *word == "mem");
+    let pages = words.next().unwrap_or_default().parse::<f64>();
     Ok(pages.context("/proc/net/sockstat has no memory of TCP")? * 4.0)
 }

@@ -1,34 +1,36 @@
-//! Row `start`: how long the service takes until it says that it is ready, and how large its program is.
+//! Row `start`: the time until the service is ready, and the size of its program.
 //!
-//! Owns: a folder of files, and the children that are started on it, one at a time, each ended before the next. Never:
-//! believes a line: what a ready service lists is counted over its HTTP API. The twin walks the same folder and reads
-//! every file into memory, on one thread of this process, and does nothing with what it read.
+//! The starts come one after the other, each in a process of its own, on a folder of files. When the service
+//! says that it is ready, the resources that it lists are counted over its HTTP API. The twin walks the same
+//! folder and reads every file into memory, on one thread of this process.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::hint::black_box;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::time::TimeValLike;
 use nix::unistd::Pid;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tempfile::TempDir;
+use tidings::wire::http1::HttpTarget;
 
 use crate::Options;
-use crate::child::{Server, program};
+use crate::server_process::{ServerProcess, program, serve_command};
+use crate::sockets::connect;
 use crate::support::{Column, Cpu, RUNS, Table, Threads, least, median};
 
-/// Files in the folder, spread evenly over its folders.
+/// The files, spread evenly over the folders.
 const FILES: usize = 10_000;
 const FOLDERS: usize = 100;
-/// How long the service may take until it is ready, and for each answer.
+/// The limit on the time until the service is ready, and until it has ended.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 const COLUMNS: &[Column] = &[
@@ -41,18 +43,18 @@ const COLUMNS: &[Column] = &[
     ("binary_mb", "MB of program", 2),
 ];
 
-/// What is started.
+/// The program and the folder of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     /// `tidings --version`, until it has ended.
     Version,
     /// The service on a folder without files.
     Empty,
-    /// The service on all files, with versions in memory.
+    /// The service on all files, with its versions in memory.
     Files,
-    /// The same with a store that is made at this start.
+    /// The same with a store that this start creates.
     StoreNew,
-    /// The same with a store that knows all files already.
+    /// The same with a store that has all files already.
     StoreKnown,
     /// The twin.
     Bare,
@@ -67,47 +69,54 @@ const CASES: [Case; 6] = [
     Case::Bare,
 ];
 
-/// What one start took.
+/// The cost of one start.
 #[derive(Debug, Clone, Copy)]
 struct Start {
     wall: Duration,
-    /// CPU of the whole process up to then, kernel included.
+    /// The CPU of the whole process up to then, kernel included.
     cpu: Duration,
-    /// Files that were listed, or read.
+    /// The files that were listed, or read.
     files: usize,
 }
 
 /// Measures the row.
 pub(crate) fn run(_: &Options) -> anyhow::Result<Table> {
     let stage = Stage::new()?;
-    let mut runs: Vec<Vec<Start>> = vec![Vec::new(); CASES.len()];
+    let mut runs: [Vec<Start>; CASES.len()] = Default::default();
     for round in 0..RUNS {
-        for (case, runs) in CASES.iter().zip(&mut runs) {
-            runs.push(stage.start(*case, round)?);
+        for (case, runs) in std::iter::zip(CASES, &mut runs) {
+            runs.push(stage.start(case, round)?);
         }
     }
-    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let walls = |runs: &[Start]| runs.iter().map(|run| ms(run.wall)).collect::<Vec<_>>();
-    let cpu = |runs: &[Start]| median(runs.iter().map(|run| ms(run.cpu)));
-    let bare = runs.last().context("the twin is the last case")?;
-    let (bare_wall, bare_cpu) = (median(walls(bare)), cpu(bare));
+    let [.., bare] = &runs;
+    let bare_wall = median(walls_ms(bare));
+    let bare_cpu = median_cpu_ms(bare);
     let mut table = Table::new("start", COLUMNS);
-    for (case, runs) in CASES.iter().zip(&runs) {
-        let compared = matches!(case, Case::Files | Case::StoreNew | Case::StoreKnown);
+    for (case, runs) in std::iter::zip(CASES, &runs) {
+        let wall = median(walls_ms(runs));
+        let cpu = median_cpu_ms(runs);
+        let is_compared = matches!(case, Case::Files | Case::StoreNew | Case::StoreKnown);
+        let is_version = case == Case::Version;
         let figures = vec![
-            Some(median(walls(runs))),
-            Some(least(walls(runs))),
-            Some(cpu(runs)),
-            compared.then(|| median(walls(runs)) / bare_wall),
-            compared.then(|| cpu(runs) / bare_cpu),
-            runs.first()
-                .map(|run| run.files as f64)
-                .filter(|_| *case != Case::Version),
-            (*case == Case::Version).then_some(stage.program_bytes as f64 / 1e6),
+            Some(wall),
+            Some(least(walls_ms(runs))),
+            Some(cpu),
+            is_compared.then_some(wall / bare_wall),
+            is_compared.then_some(cpu / bare_cpu),
+            (!is_version).then_some(runs[0].files as f64),
+            is_version.then_some(stage.program_bytes as f64 / 1e6),
         ];
-        table.line(case.label(), figures);
+        table.add_line(case.label(), figures);
     }
     Ok(table)
+}
+
+fn walls_ms(runs: &[Start]) -> impl Iterator<Item = f64> {
+    runs.iter().map(|run| run.wall.as_secs_f64() * 1e3)
+}
+
+fn median_cpu_ms(runs: &[Start]) -> f64 {
+    median(runs.iter().map(|run| run.cpu.as_secs_f64() * 1e3))
 }
 
 impl Case {
@@ -131,7 +140,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Makes the files, which also puts them into the kernel's cache.
+    /// Writes the files, which also puts them into the kernel's cache.
     fn new() -> anyhow::Result<Stage> {
         let folder = tempfile::tempdir().context("cannot make a folder for the files")?;
         let program = program();
@@ -178,7 +187,7 @@ impl Stage {
         let wall = begin.elapsed();
         ensure!(
             output.status.success(),
-            "it ended with {} instead of its version",
+            "it ended with {} instead of printing its version",
             output.status
         );
         Ok(Start {
@@ -189,29 +198,19 @@ impl Stage {
     }
 
     fn service(&self, served: &str, store: Option<usize>, expected: usize) -> anyhow::Result<Start> {
-        let log = self.folder.path().join("log");
-        let mut command = Command::new(&self.program);
-        command.arg("serve").arg(self.folder.path().join(served));
-        command.args(["--listen", "127.0.0.1:0"]);
+        let mut command = serve_command(&self.folder.path().join(served));
         if let Some(number) = store {
-            command
-                .arg("--data")
-                .arg(self.folder.path().join(format!("store {number}")));
+            let store = self.folder.path().join(format!("store {number}"));
+            command.arg("--data").arg(store);
         }
-        command.stdin(Stdio::null()).stderr(File::create(&log)?);
         let begin = Instant::now();
-        let mut service = Server::start(&mut command)?;
+        let mut service = ServerProcess::start(command, self.folder.path().join("log"))?;
         let cpu = Cpu::read(service.pid(), Threads::All)?;
-        let Some(address) = service.address(WAIT_MAX) else {
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            anyhow::bail!(
-                "it was not ready in time; it said: {}",
-                said.lines().last().unwrap_or("nothing")
-            );
-        };
+        let address = service.wait_for_address(WAIT_MAX)?;
         let wall = begin.elapsed();
         let cpu = Duration::from_nanos(cpu.since()? as u64);
-        let files = listed(address)?;
+        // The line alone proves nothing: a service that lists less was not ready.
+        let files = count_listed(address)?;
         ensure!(
             files == expected,
             "it listed {files} files of {expected} when it was ready"
@@ -221,32 +220,33 @@ impl Stage {
     }
 }
 
-/// Asks a service to end, so that it leaves its store in order, and waits until it has.
-fn stop(mut service: Server) -> anyhow::Result<()> {
+/// Stops a service with SIGTERM, so that it closes its store, and waits for its end.
+fn stop(mut service: ServerProcess) -> anyhow::Result<()> {
     kill(Pid::from_raw(i32::try_from(service.pid())?), Signal::SIGTERM)?;
     let begin = Instant::now();
     while !service.has_ended()? {
-        ensure!(begin.elapsed() < WAIT_MAX, "it did not end when it was asked to");
+        ensure!(begin.elapsed() < WAIT_MAX, "it did not end on SIGTERM");
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }
 
-/// How many resources the service lists, page by page, each counted once.
-fn listed(address: SocketAddr) -> anyhow::Result<usize> {
+/// Counts the resources that the service lists, page by page, each once.
+fn count_listed(address: SocketAddr) -> anyhow::Result<usize> {
+    let target = HttpTarget::mcp(address);
+    let mut connection = connect(address)?;
     let mut uris = BTreeSet::new();
     let mut after = String::new();
     loop {
-        let page = get(address, &format!("/v1/resources?limit=1000&after={after}"))?;
-        let items = page["items"]
-            .as_array()
-            .context("a page of the list has no items")?;
-        uris.extend(
-            items
-                .iter()
-                .filter_map(|item| item["uri"].as_str())
-                .map(str::to_owned),
-        );
+        let path = format!("/v1/resources?limit=1000&after={after}");
+        let answer = connection.exchange(&target.request_to("GET", &path).finish())?;
+        let status = answer.head.status;
+        ensure!(status == 200, "{path} was answered with HTTP status {status}");
+        let page: Value = serde_json::from_slice(&answer.body)?;
+        let items = page["items"].as_array();
+        for item in items.context("a page of the list has no items")? {
+            uris.extend(item["uri"].as_str().map(str::to_owned));
+        }
         match page["next"].as_str() {
             Some(next) => after = utf8_percent_encode(next, NON_ALPHANUMERIC).to_string(),
             None => return Ok(uris.len()),
@@ -254,33 +254,17 @@ fn listed(address: SocketAddr) -> anyhow::Result<usize> {
     }
 }
 
-fn get(address: SocketAddr, path: &str) -> anyhow::Result<Value> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(WAIT_MAX))?;
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("the answer has no head")?;
-    ensure!(
-        head.starts_with("HTTP/1.1 200"),
-        "{path} was answered with {head}"
-    );
-    Ok(serde_json::from_str(body)?)
-}
-
-/// The twin.
+/// Walks a folder and reads all files: the twin.
 fn bare(root: &Path) -> anyhow::Result<Start> {
     let cpu = Cpu::read(std::process::id(), Threads::All)?;
     let begin = Instant::now();
-    let (mut waiting, mut contents) = (vec![root.to_owned()], Vec::with_capacity(FILES));
-    while let Some(folder) = waiting.pop() {
+    let mut folders = vec![root.to_owned()];
+    let mut contents = Vec::with_capacity(FILES);
+    while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
             if fs::symlink_metadata(&path)?.is_dir() {
-                waiting.push(path);
+                folders.push(path);
             } else {
                 contents.push(fs::read(&path)?);
             }
@@ -294,11 +278,9 @@ fn bare(root: &Path) -> anyhow::Result<Start> {
     })
 }
 
-/// The CPU time of all children that have ended and were waited for.
+/// Returns the CPU time of all children that have ended and were waited for.
 fn cpu_of_ended_children() -> anyhow::Result<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-    let time = |value: nix::sys::time::TimeVal| {
-        Duration::from_secs(value.tv_sec() as u64) + Duration::from_micros(value.tv_usec() as u64)
-    };
-    Ok(time(usage.user_time()) + time(usage.system_time()))
+    let total = usage.user_time() + usage.system_time();
+    Ok(Duration::from_micros(total.num_microseconds() as u64))
 }

@@ -1,10 +1,10 @@
-//! Row `storm`: how fast sessions open when everybody comes at once.
+//! Row `storm`: how fast sessions open when all clients come at once.
 //!
-//! Owns: many clients that begin as soon as the one before them on their thread is done, each on a connection of its
-//! own: `initialize`, `initialized`, a subscription and the stream in one era, one request in the other. Nothing is
-//! changed meanwhile. Server and clients share the machine; what the clients take of it is shown.
+//! Each client opens the next session as soon as it has opened one, each on a connection of its own:
+//! `initialize`, `initialized`, a subscription and the stream in one era, one request in the other. Nothing
+//! is changed meanwhile. Server and clients share the machine, so the CPU of the clients is shown too.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -12,14 +12,18 @@ use std::time::Instant;
 use anyhow::Context;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use tidings::wire::dialect::Revision;
+use tidings::wire::http1::HttpTarget;
 
 use crate::Options;
-use crate::sockets::{Client, Era, Kind, Server, WATCHED, fit, listen, open_stream, start_session};
+use crate::sockets::{
+    Era, Kind, Server, WATCHED, connect, fit, listen, open_session, open_session_stream, subscribe,
+};
 use crate::support::{Column, Cpu, RUNS, Spread, Table, Threads};
 
 const SESSIONS: usize = 10_000;
-/// Sessions that open at the same time, each on a thread.
-const AT_ONCE: usize = 64;
+/// The clients, each on a thread.
+const CLIENTS: usize = 64;
 
 const COLUMNS: &[Column] = &[
     ("sessions_s", "sessions/s", 0),
@@ -35,80 +39,99 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
     let mut table = Table::new("storm", COLUMNS);
     let mut runs = Era::ALL.map(|_| Vec::new());
     for _ in 0..RUNS {
-        for (era, runs) in Era::ALL.into_iter().zip(&mut runs) {
+        for (era, runs) in std::iter::zip(Era::ALL, &mut runs) {
             runs.push(storm(era, sessions)?);
         }
     }
-    for (era, runs) in Era::ALL.into_iter().zip(&runs) {
-        let spread = |figure: fn(&Figures) -> f64| Spread::of(runs.iter().map(figure));
+    for (era, runs) in std::iter::zip(Era::ALL, &runs) {
         let figures = vec![
-            spread(|run| run.sessions_s),
-            spread(|run| run.server_us),
-            spread(|run| run.client_us),
-            spread(|run| run.refused),
+            Spread::of(runs.iter().map(|run| run.sessions_s)),
+            Spread::of(runs.iter().map(|run| run.server_us)),
+            Spread::of(runs.iter().map(|run| run.client_us)),
+            Spread::of(runs.iter().map(|run| run.refused)),
         ];
-        table.spreads(format!("{}, {sessions}", Kind::Tidings(era).label()), figures);
+        table.add_spreads(format!("{}, {sessions}", Kind::Tidings(era).label()), figures);
         if let Some(reason) = runs.iter().find_map(|run| run.reason.as_ref()) {
-            table.note(format!("{}: refused: {reason}", era.name()));
+            table.add_note(format!("{}: refused: {reason}", era.name()));
         }
     }
     Ok(table)
 }
 
-/// What one storm came to.
+/// The figures of one storm.
 struct Figures {
     sessions_s: f64,
     server_us: f64,
     client_us: f64,
     refused: f64,
-    /// Why the first one was refused.
+    /// The error of the first session that could not be opened.
     reason: Option<String>,
 }
 
 fn storm(era: Era, sessions: usize) -> anyhow::Result<Figures> {
     let server = Server::start(Kind::Tidings(era), 0, &[])?;
-    let names = [WATCHED.to_owned()];
-    server.create(&names)?;
-    let (next, address) = (AtomicUsize::new(0), server.address);
-    let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < sessions);
-    let client = || {
-        let all = std::iter::from_fn(take).map(|index| open(era, address, index, &names));
-        all.collect::<Vec<_>>()
-    };
-    let (started, own) = (Instant::now(), own_cpu_us()?);
-    let server_before = Cpu::read(server.pid(), Threads::All)?;
+    server.create(&[WATCHED.to_owned()])?;
+    let target = server.target();
+    let next = AtomicUsize::new(0);
+    let started = Instant::now();
+    let client_cpu_us = own_cpu_us()?;
+    let server_cpu = Cpu::read(server.pid(), Threads::All)?;
+    // The streams are kept until the end, since a stream that closes ends its session.
     let opened: Vec<anyhow::Result<TcpStream>> = thread::scope(|scope| {
-        let clients: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(client)).collect();
-        clients
-            .into_iter()
-            .flat_map(|client| client.join().expect("a client reports what fails"))
-            .collect()
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            clients.push(scope.spawn(|| open_until(era, &target, &next, sessions)));
+        }
+        let mut opened = Vec::with_capacity(sessions);
+        for client in clients {
+            opened.extend(client.join().expect("a client returns its errors"));
+        }
+        opened
     });
-    let each = |total: f64| total / sessions as f64;
-    let failures: Vec<_> = opened.iter().filter_map(|opened| opened.as_ref().err()).collect();
+    let elapsed = started.elapsed();
+    let failures: Vec<_> = opened.iter().flat_map(|opened| opened.as_ref().err()).collect();
     Ok(Figures {
-        sessions_s: (sessions - failures.len()) as f64 / started.elapsed().as_secs_f64(),
-        server_us: each(server_before.since()? / 1e3),
-        client_us: each(own_cpu_us()? - own),
+        sessions_s: (sessions - failures.len()) as f64 / elapsed.as_secs_f64(),
+        server_us: server_cpu.since()? / 1e3 / sessions as f64,
+        client_us: (own_cpu_us()? - client_cpu_us) / sessions as f64,
         refused: failures.len() as f64,
         reason: failures.first().map(|failure| format!("{failure:#}")),
     })
 }
 
+/// Opens one session after the other, until all clients together have opened `sessions`.
+fn open_until(
+    era: Era,
+    target: &HttpTarget,
+    next: &AtomicUsize,
+    sessions: usize,
+) -> Vec<anyhow::Result<TcpStream>> {
+    let mut opened = Vec::new();
+    loop {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        if index >= sessions {
+            return opened;
+        }
+        opened.push(open(era, target, index));
+    }
+}
+
 /// Opens one session with its subscription and its stream, all on one connection.
-fn open(era: Era, address: SocketAddr, index: usize, names: &[String]) -> anyhow::Result<TcpStream> {
-    let mut client = Client::connect(address)?;
+fn open(era: Era, target: &HttpTarget, index: usize) -> anyhow::Result<TcpStream> {
+    let names = [WATCHED.to_owned()];
+    let mut connection = connect(target.address)?;
     match era {
-        Era::Listen => listen(client, index, names),
+        Era::Listen => listen(connection, target, index, &names),
         Era::Sessions => {
-            let headers = start_session(&mut client, names)?;
-            open_stream(client, &headers)
+            let dialect = open_session(&mut connection, target, Revision::R2025_11_25)?;
+            subscribe(&mut connection, target, &dialect, &names)?;
+            open_session_stream(connection, target, &dialect)
         }
     }
 }
 
-/// What this process has used, threads that have ended included.
+/// Returns the CPU that this process has used, threads that have ended included.
 fn own_cpu_us() -> anyhow::Result<f64> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).context("cannot read what this process has used")?;
+    let usage = getrusage(UsageWho::RUSAGE_SELF).context("cannot read the CPU of this process")?;
     Ok((usage.user_time() + usage.system_time()).num_microseconds() as f64)
 }

@@ -1,7 +1,6 @@
-//! What every row needs: medians, the CPU and memory of a process as the kernel counts them, and the table.
+//! Statistics, the CPU and memory of a process as the kernel counts them, and the table of a row.
 //!
-//! Owns: how figures are read and printed. Never: measures anything itself. Reads `/proc`, so the benches run on
-//! Linux.
+//! CPU and memory are read from `/proc`, so the benches run on Linux only.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,39 +9,39 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::{Map, Value, json};
 
-/// How often each figure is measured; the median is reported, and where it says so the least.
+/// The number of repetitions of each measurement. Rows report the median, and where they say so the least.
 pub(crate) const RUNS: usize = 5;
 
-/// The value in the middle; of an even number the upper one, of none NaN.
+/// Returns the value in the middle, the upper one of an even number; NaN for no values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     quantile(&mut values.into_iter().collect::<Vec<f64>>(), 0.5)
 }
 
-/// The least value; of none infinity.
+/// Returns the least value; infinity for no values.
 pub(crate) fn least(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().fold(f64::INFINITY, f64::min)
 }
 
-/// The value below which the share `part` of `values` lies; sorts them.
+/// Returns the value below which the share `part` of `values` lies, and sorts them; NaN for no values.
 pub(crate) fn quantile(values: &mut [f64], part: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let index = (values.len() as f64 * part) as usize;
-    values
-        .get(index.min(values.len().saturating_sub(1)))
-        .copied()
-        .unwrap_or(f64::NAN)
+    match values.get(index.min(values.len().saturating_sub(1))) {
+        Some(value) => *value,
+        None => f64::NAN,
+    }
 }
 
 /// A figure over all repetitions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spread {
     median: f64,
-    /// The least and the greatest; none for a figure that was taken once.
+    /// The least and the greatest value; none for a figure that was measured once.
     range: Option<(f64, f64)>,
 }
 
 impl Spread {
-    /// The spread of these values; none when there are none.
+    /// Returns the spread of these values; none for no values.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         let median = quantile(&mut values, 0.5);
@@ -50,19 +49,29 @@ impl Spread {
         Some(Spread { median, range })
     }
 
+    /// A figure that was measured once.
+    fn single(median: f64) -> Spread {
+        Spread { median, range: None }
+    }
+
     fn text(self, decimals: usize) -> String {
-        let Spread { median, range } = self;
-        let range = range.map(|(least, most)| format!(" ({least:.decimals$}..{most:.decimals$})"));
-        format!("{median:.decimals$}{}", range.unwrap_or_default())
+        let median = self.median;
+        match self.range {
+            Some((least, most)) => format!("{median:.decimals$} ({least:.decimals$}..{most:.decimals$})"),
+            None => format!("{median:.decimals$}"),
+        }
     }
 }
 
-/// The ratios of two servers, repetition by repetition, so that what disturbs one of them disturbs its twin too.
+/// Returns the spread of the ratios of two servers.
+///
+/// The ratio is taken in each repetition, so that a disturbance of the machine is in both of its sides.
 pub(crate) fn ratios(ours: &[f64], theirs: &[f64]) -> Option<Spread> {
-    Spread::of(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs))
+    let pairs = std::iter::zip(ours, theirs);
+    Spread::of(pairs.map(|(ours, theirs)| ours / theirs))
 }
 
-/// Whose CPU is counted.
+/// The threads whose CPU is counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Threads {
     All,
@@ -70,17 +79,17 @@ pub(crate) enum Threads {
     Helpers,
 }
 
-/// The CPU time that each thread of a process had used at some moment, kernel included.
+/// The CPU time that each thread of a process had used at one moment, kernel included.
 pub(crate) struct Cpu {
     pid: u32,
     threads: Threads,
-    /// Nanoseconds by thread id, as its `schedstat` says. A thread that is running is counted up to the kernel's last
-    /// look at it, which may be a few milliseconds ago.
+    /// Nanoseconds by thread id, from `schedstat`. A running thread is counted up to the last tick of the
+    /// kernel, which may be a few milliseconds ago.
     used: HashMap<String, u64>,
 }
 
 impl Cpu {
-    /// What `threads` of process `pid` have used up to now.
+    /// Reads the CPU time that `threads` of the process have used up to now.
     pub(crate) fn read(pid: u32, threads: Threads) -> anyhow::Result<Cpu> {
         let mut used = HashMap::new();
         let tasks = format!("/proc/{pid}/task");
@@ -90,49 +99,55 @@ impl Cpu {
             if name == pid.to_string() && matches!(threads, Threads::Helpers) {
                 continue;
             }
-            // A thread may end between being listed and being read.
+            // A thread may end between the listing and the read.
             let Ok(text) = fs::read_to_string(path.join("schedstat")) else {
                 continue;
             };
-            let spent = text.split_whitespace().next().and_then(|ns| ns.parse().ok());
+            let first = text.split_whitespace().next().unwrap_or_default();
+            let spent = first.parse();
             let spent = spent.with_context(|| format!("cannot read {text:?} of {}", path.display()))?;
             used.insert(name.into_owned(), spent);
         }
         Ok(Cpu { pid, threads, used })
     }
 
-    /// What has been used since then, in nanoseconds. Threads that have ended meanwhile count for nothing: they are
-    /// what an earlier measurement left behind.
+    /// Returns the nanoseconds used since then.
+    ///
+    /// A thread that has ended counts for nothing: it is left over from an earlier measurement.
     pub(crate) fn since(&self) -> anyhow::Result<f64> {
         let now = Cpu::read(self.pid, self.threads)?;
-        let spent = now.used.iter().map(|(thread, used)| {
+        let mut spent = 0;
+        for (thread, used) in &now.used {
             let before = self.used.get(thread).copied().unwrap_or(0);
-            used.saturating_sub(before)
-        });
-        Ok(spent.sum::<u64>() as f64)
+            spent += used.saturating_sub(before);
+        }
+        Ok(spent as f64)
     }
 }
 
-/// The memory that process `pid` holds in RAM, in KiB.
+/// Returns the memory that a process holds in RAM, in KiB.
 pub(crate) fn resident_kib(pid: u32) -> anyhow::Result<f64> {
     field(Path::new(&format!("/proc/{pid}/status")), "VmRSS:")
 }
 
-/// How many files and sockets a process started from here may have open.
+/// Returns the limit on open files and sockets of this process and its children.
 pub(crate) fn open_files_max() -> anyhow::Result<usize> {
-    field(Path::new("/proc/self/limits"), "Max open files").map(|number| number as usize)
+    let limit = field(Path::new("/proc/self/limits"), "Max open files")?;
+    Ok(limit as usize)
 }
 
 fn field(path: &Path, name: &str) -> anyhow::Result<f64> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let word = line.and_then(|line| line.split_whitespace().next());
-    let number = word.map(|word| if word == "unlimited" { "1e9" } else { word });
-    let number = number.and_then(|number| number.parse().ok());
+    let word = line.unwrap_or_default().split_whitespace().next();
+    let number = match word {
+        Some("unlimited") => Ok(1e9),
+        word => word.unwrap_or_default().parse(),
+    };
     number.with_context(|| format!("{} has no number after {name:?}", path.display()))
 }
 
-/// A column: its key in JSON, its heading in text, and how many decimals it shows.
+/// A column: its key in JSON, its heading in text, and the number of decimals.
 pub(crate) type Column = (&'static str, &'static str, usize);
 
 /// The figures of one row of the benches.
@@ -144,7 +159,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty table with these columns, beside the first one, which names the line.
+    /// Returns an empty table with these columns, besides the first one, which names the line.
     pub(crate) fn new(name: &'static str, columns: &'static [Column]) -> Table {
         Table {
             name,
@@ -155,61 +170,74 @@ impl Table {
     }
 
     /// Adds a line; a figure that does not apply is none.
-    pub(crate) fn line(&mut self, label: impl Into<String>, figures: Vec<Option<f64>>) {
-        let once = |median| Spread { median, range: None };
-        let figures = figures.into_iter().map(|figure| figure.map(once));
-        self.spreads(label, figures.collect());
+    pub(crate) fn add_line(&mut self, label: impl Into<String>, figures: Vec<Option<f64>>) {
+        let figures = figures.into_iter().map(|figure| figure.map(Spread::single));
+        self.add_spreads(label, figures.collect());
     }
 
-    /// Adds a line of figures with their spread: in text `median (least..greatest)`, in JSON with `_min` and `_max`
-    /// beside the median.
-    pub(crate) fn spreads(&mut self, label: impl Into<String>, figures: Vec<Option<Spread>>) {
+    /// Adds a line of figures with their spread: in text `median (least..greatest)`, in JSON with `_min` and
+    /// `_max` beside the median.
+    pub(crate) fn add_spreads(&mut self, label: impl Into<String>, figures: Vec<Option<Spread>>) {
         self.lines.push((label.into(), figures));
     }
 
     /// Adds a sentence below the table.
-    pub(crate) fn note(&mut self, note: impl Into<String>) {
+    pub(crate) fn add_note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// The table in Markdown.
+    /// Returns the table in Markdown.
     pub(crate) fn text(&self) -> String {
-        let show = |figure: &Option<Spread>, decimals| {
-            figure.map_or_else(|| "-".to_owned(), |figure| figure.text(decimals))
-        };
-        let heading = self.columns.iter().map(|(_, heading, _)| (*heading).to_owned());
-        let mut lines = vec![std::iter::once(self.name.to_owned()).chain(heading).collect()];
+        let mut lines = vec![self.headings(), vec!["---".to_owned(); self.columns.len() + 1]];
         for (label, figures) in &self.lines {
-            let figures = figures.iter().zip(self.columns);
-            let cells = figures.map(|(figure, (_, _, decimals))| show(figure, *decimals));
-            lines.push(std::iter::once(label.clone()).chain(cells).collect::<Vec<_>>());
+            let mut cells = vec![label.clone()];
+            for (figure, (_, _, decimals)) in std::iter::zip(figures, self.columns) {
+                cells.push(match figure {
+                    Some(figure) => figure.text(*decimals),
+                    None => "-".to_owned(),
+                });
+            }
+            lines.push(cells);
         }
-        lines.insert(1, vec!["---".to_owned(); self.columns.len() + 1]);
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-        let widths: Vec<usize> = (0..=self.columns.len()).filter_map(width).collect();
+        let mut widths = vec![0; self.columns.len() + 1];
+        for cells in &lines {
+            for (width, cell) in std::iter::zip(&mut widths, cells) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
         let mut text = String::from("\n");
-        for line in &lines {
-            let cells = line
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| format!("| {cell:<width$} "));
-            text.extend(cells.chain(["|\n".to_owned()]));
+        for cells in &lines {
+            for (cell, width) in std::iter::zip(cells, &widths) {
+                text += &format!("| {cell:<width$} ");
+            }
+            text += "|\n";
         }
-        self.notes.iter().for_each(|note| text += &format!("\n{note}"));
+        for note in &self.notes {
+            text += &format!("\n{note}");
+        }
         text + "\n"
     }
 
-    /// One JSON object per line and note.
+    fn headings(&self) -> Vec<String> {
+        let mut headings = vec![self.name.to_owned()];
+        headings.extend(self.columns.iter().map(|(_, heading, _)| (*heading).to_owned()));
+        headings
+    }
+
+    /// Returns one JSON object per line and note.
     pub(crate) fn json(&self) -> String {
         let mut text = String::new();
         for (label, figures) in &self.lines {
-            let mut object = Map::from_iter([
-                ("row".to_owned(), Value::from(self.name)),
-                ("what".to_owned(), Value::from(label.as_str())),
-            ]);
-            for (figure, (key, _, _)) in figures.iter().zip(self.columns) {
-                object.insert((*key).to_owned(), json!(figure.map(|figure| figure.median)));
-                if let Some((least, most)) = figure.and_then(|figure| figure.range) {
+            let mut object = Map::new();
+            object.insert("row".to_owned(), Value::from(self.name));
+            object.insert("what".to_owned(), Value::from(label.as_str()));
+            for (figure, (key, _, _)) in std::iter::zip(figures, self.columns) {
+                let Some(Spread { median, range }) = figure else {
+                    object.insert((*key).to_owned(), Value::Null);
+                    continue;
+                };
+                object.insert((*key).to_owned(), json!(median));
+                if let Some((least, most)) = range {
                     object.insert(format!("{key}_min"), json!(least));
                     object.insert(format!("{key}_max"), json!(most));
                 }

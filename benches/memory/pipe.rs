@@ -1,7 +1,6 @@
-//! A connection in memory: two ends, and what one wrote and the other has not read.
+//! A connection in memory.
 //!
-//! Owns: [`Pipe`]. Never: keeps a buffer that is empty, so that what a connection costs is the server's own and not the
-//! pipe's.
+//! It keeps no buffer that is empty, so that the memory of a connection is the server's and not the pipe's.
 
 use std::io;
 use std::pin::Pin;
@@ -10,13 +9,13 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What one direction may hold.
+/// The limit on the bytes that wait in one direction.
 const ROOM: usize = 64 * 1024;
 
-/// One end.
+/// One end of a connection.
 pub(super) struct Pipe {
     shared: Arc<[Mutex<Direction>; 2]>,
-    /// The direction that it writes to; it reads the other.
+    /// The direction that it writes to; it reads the other one.
     side: usize,
 }
 
@@ -30,20 +29,21 @@ struct Direction {
 
 impl Direction {
     fn wake(&mut self) {
-        let wakers = [self.reader.take(), self.writer.take()];
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        for waker in [self.reader.take(), self.writer.take()].into_iter().flatten() {
+            waker.wake();
+        }
     }
 }
 
 impl Pipe {
-    /// Both ends of a new one.
+    /// Returns both ends of a new connection.
     pub(super) fn pair() -> (Pipe, Pipe) {
         let shared = Arc::<[Mutex<Direction>; 2]>::default();
-        let end = |side| Pipe {
+        let near = Pipe {
             shared: shared.clone(),
-            side,
+            side: 0,
         };
-        (end(0), end(1))
+        (near, Pipe { shared, side: 1 })
     }
 
     fn direction(&self, side: usize) -> MutexGuard<'_, Direction> {
@@ -66,9 +66,12 @@ impl AsyncRead for Pipe {
         buffer.put_slice(&direction.bytes[..count]);
         direction.bytes.drain(..count);
         if direction.bytes.is_empty() {
+            // Frees the buffer, which clearing it would not.
             direction.bytes = Vec::new();
         }
-        direction.writer.take().into_iter().for_each(Waker::wake);
+        if let Some(writer) = direction.writer.take() {
+            writer.wake();
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -85,7 +88,9 @@ impl AsyncWrite for Pipe {
             return Poll::Pending;
         }
         direction.bytes.extend_from_slice(&bytes[..count]);
-        direction.reader.take().into_iter().for_each(Waker::wake);
+        if let Some(reader) = direction.reader.take() {
+            reader.wake();
+        }
         Poll::Ready(Ok(count))
     }
 

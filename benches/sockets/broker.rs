@@ -1,38 +1,40 @@
-//! The words of the brokers: NATS and Redis, each by its own protocol on plain TCP.
-//!
-//! Owns: subscribing one connection, and a publication whose delivery is as long as asked, framing included. Never:
-//! reads deliveries; the readers do that for all servers alike.
+//! The protocols of the brokers, NATS and Redis: subscriptions, and publications with deliveries of a given
+//! length.
 
 use std::net::{SocketAddr, TcpStream};
 
-use super::client::Client;
+use super::client::connect_from;
 use super::kind::padded;
 
-/// Subscribes a connection to these subjects; it answers once the server has taken all of them.
+/// Subscribes a connection to these subjects, and returns once the server has taken all of them.
 pub(super) fn nats_stream(address: SocketAddr, index: usize, names: &[String]) -> anyhow::Result<TcpStream> {
-    let mut client = Client::connect_from(address, index)?;
-    client.until(b"\r\n")?;
-    let mut words = "CONNECT {\"verbose\":false,\"pedantic\":false,\"echo\":false}\r\n".to_owned();
-    for (number, name) in names.iter().enumerate() {
-        words += &format!("SUB {name} {}\r\n", number + 1);
+    let mut connection = connect_from(address, index)?;
+    // The server begins with a line about itself.
+    connection.read_until(b"\r\n")?;
+    let mut commands = "CONNECT {\"verbose\":false,\"pedantic\":false,\"echo\":false}\r\n".to_owned();
+    for (index, name) in names.iter().enumerate() {
+        commands += &format!("SUB {name} {}\r\n", index + 1);
     }
-    client.send((words + "PING\r\n").as_bytes())?;
-    client.until(b"PONG\r\n")?;
-    Ok(client.into_socket())
+    // Commands are answered in order, so the answer to a ping follows all subscriptions.
+    connection.send((commands + "PING\r\n").as_bytes())?;
+    connection.read_until(b"PONG\r\n")?;
+    Ok(connection.into_socket())
 }
 
 /// Subscribes a connection to these channels.
 pub(super) fn redis_stream(address: SocketAddr, index: usize, names: &[String]) -> anyhow::Result<TcpStream> {
-    let mut client = Client::connect_from(address, index)?;
-    let mut words = format!("*{}\r\n{}", names.len() + 1, bulk("SUBSCRIBE"));
-    words.extend(names.iter().map(|name| bulk(name)));
-    client.send(words.as_bytes())?;
-    // The last confirmation counts all of them.
-    client.until(format!(":{}\r\n", names.len()).as_bytes())?;
-    Ok(client.into_socket())
+    let mut connection = connect_from(address, index)?;
+    let mut command = format!("*{}\r\n{}", names.len() + 1, bulk("SUBSCRIBE"));
+    for name in names {
+        command += &bulk(name);
+    }
+    connection.send(command.as_bytes())?;
+    // Each confirmation has the number of subscriptions, so the last one has the number of all.
+    connection.read_until(format!(":{}\r\n", names.len()).as_bytes())?;
+    Ok(connection.into_socket())
 }
 
-/// A publication whose delivery to a subscription with a one-digit number has `delivery_bytes` bytes.
+/// Returns a publication whose delivery to a subscription with a one-digit number has `delivery_bytes` bytes.
 pub(super) fn nats_publication(name: &str, state: &str, delivery_bytes: usize) -> Vec<u8> {
     let payload = payload(delivery_bytes, state, |length| {
         format!("MSG {name} 1 {length}\r\n\r\n")
@@ -40,14 +42,16 @@ pub(super) fn nats_publication(name: &str, state: &str, delivery_bytes: usize) -
     format!("PUB {name} {}\r\n{payload}\r\n", payload.len()).into_bytes()
 }
 
-/// A publication whose delivery has `delivery_bytes` bytes.
+/// Returns a publication whose delivery has `delivery_bytes` bytes.
 pub(super) fn redis_publication(name: &str, state: &str, delivery_bytes: usize) -> Vec<u8> {
-    let frame = |length| format!("*3\r\n{}{}${length}\r\n\r\n", bulk("message"), bulk(name));
-    let payload = payload(delivery_bytes, state, frame);
+    let payload = payload(delivery_bytes, state, |length| {
+        format!("*3\r\n{}{}${length}\r\n\r\n", bulk("message"), bulk(name))
+    });
     format!("*3\r\n{}{}{}", bulk("PUBLISH"), bulk(name), bulk(&payload)).into_bytes()
 }
 
-/// `state` with so much behind it that what `frame` puts around a payload of this length comes to `bytes`.
+/// Returns `state`, padded so that it comes to `bytes` together with the text that `frame` puts around a
+/// payload of that length.
 fn payload(bytes: usize, state: &str, frame: impl Fn(usize) -> String) -> String {
     let delivery = padded(bytes, |padding| {
         let length = state.len() + padding.len();

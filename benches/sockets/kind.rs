@@ -1,17 +1,17 @@
-//! Which server, and the texts by which its readers know a notice and its publisher an answer.
-//!
-//! Owns: the names of servers, eras and resources, and the requests that change one. Pure: opens nothing.
+//! The kinds of servers, and the texts by which readers recognize a notice and publishers an answer.
 
 use std::net::SocketAddr;
+
+use tidings::wire::http1::HttpTarget;
 
 use super::broker;
 
 /// The resource that is changed.
 pub(crate) const WATCHED: &str = "watched";
-/// What is changed after a burst: whoever is told of it has been told of all before.
+/// The resource that is changed after a burst: a stream that has its notice has all earlier ones.
 pub(crate) const FENCE: &str = "fence";
 
-/// How a client of MCP subscribes.
+/// The way in which a client of MCP subscribes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Era {
     /// A session with a handshake and a stream of its own, as of 2025-11-25.
@@ -23,7 +23,7 @@ pub(crate) enum Era {
 impl Era {
     pub(crate) const ALL: [Era; 2] = [Era::Sessions, Era::Listen];
 
-    /// What tells lines of the tables apart.
+    /// Returns the name in the labels of lines.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Era::Sessions => "sessions 2025-11-25",
@@ -32,7 +32,7 @@ impl Era {
     }
 }
 
-/// Which server.
+/// The kind of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The service; the one built with the benches, unless `TIDINGS_BIN` names another.
@@ -41,14 +41,14 @@ pub(crate) enum Kind {
     Rmcp(Era),
     /// Bare sockets.
     Bare,
-    /// `nats-server`, by its own protocol.
+    /// `nats-server`, in its own protocol.
     Nats,
-    /// `redis-server`, by its own protocol.
+    /// `redis-server`, in its own protocol.
     Redis,
 }
 
 impl Kind {
-    /// Its line in a table.
+    /// Returns the label of its line in a table.
     pub(crate) fn label(self) -> String {
         match self {
             Kind::Tidings(era) => format!("tidings, {}", era.name()),
@@ -59,12 +59,12 @@ impl Kind {
         }
     }
 
-    /// Whether it is what is measured, rather than a twin.
-    pub(crate) fn is_ours(self) -> bool {
+    /// Returns true for the service, and false for its twins.
+    pub(crate) fn is_service(self) -> bool {
         matches!(self, Kind::Tidings(_))
     }
 
-    /// The request that changes `name` to `state`, where a delivery has `delivery_bytes` bytes.
+    /// Returns the request that changes `name` to `state`, where a delivery has `delivery_bytes` bytes.
     pub(super) fn publication(
         self,
         address: SocketAddr,
@@ -72,30 +72,29 @@ impl Kind {
         state: &str,
         delivery_bytes: usize,
     ) -> Vec<u8> {
-        let start = match self {
-            Kind::Nats => return broker::nats_publication(name, state, delivery_bytes),
-            Kind::Redis => return broker::redis_publication(name, state, delivery_bytes),
-            Kind::Tidings(_) => format!("PUT /v1/resources/bench%3A%2F%2F{name}"),
-            Kind::Rmcp(_) | Kind::Bare => format!("POST /publish/{name}"),
-        };
-        let length = state.len();
-        format!(
-            "{start} HTTP/1.1\r\nHost: {address}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n{state}"
-        )
-        .into_bytes()
+        let target = HttpTarget::mcp(address);
+        match self {
+            Kind::Nats => broker::nats_publication(name, state, delivery_bytes),
+            Kind::Redis => broker::redis_publication(name, state, delivery_bytes),
+            Kind::Tidings(_) => target.put_resource(&uri(name), state),
+            Kind::Rmcp(_) | Kind::Bare => {
+                let request = target.request_to("POST", &format!("/publish/{name}"));
+                request.body("text/plain", state.as_bytes())
+            }
+        }
     }
 
-    /// What every notice has exactly once.
+    /// Returns a text that every notice has exactly once.
     pub(super) fn notice(self) -> &'static str {
         match self {
-            // With the key before it, so that a URI elsewhere in a frame is not a second notice.
+            // With the key before it, so that a URI elsewhere in a frame is not counted as a second notice.
             Kind::Tidings(_) | Kind::Rmcp(_) | Kind::Bare => "\"uri\":\"bench://",
             Kind::Nats => "MSG ",
             Kind::Redis => "message\r\n",
         }
     }
 
-    /// What every notice of the fence has exactly once, and no other.
+    /// Returns a text that every notice of the fence has exactly once, and no other notice.
     pub(super) fn fence(self) -> &'static str {
         match self {
             Kind::Tidings(_) | Kind::Rmcp(_) | Kind::Bare => "\"uri\":\"bench://fence\"",
@@ -104,30 +103,32 @@ impl Kind {
         }
     }
 
-    /// What every answer to a publication has exactly once, and what one has that accepts; none where publications
-    /// are not answered.
+    /// Returns a text that every answer to a publication has exactly once, and one that only a success has;
+    /// none where publications have no answer.
     pub(super) fn answers(self) -> Option<(&'static str, &'static str)> {
         match self {
             Kind::Tidings(_) | Kind::Rmcp(_) | Kind::Bare => Some(("HTTP/1.1 ", "HTTP/1.1 2")),
             Kind::Nats => None,
-            // The number of those told; a refusal begins with a minus.
+            // The answer is the number of receivers; a refusal begins with a minus.
             Kind::Redis => Some((":", ":")),
         }
     }
 }
 
-/// The URI of a resource.
+/// Returns the URI of a resource.
 pub(super) fn uri(name: &str) -> String {
     format!("bench://{name}")
 }
 
-/// What `build` makes of so much padding that it has `bytes` bytes, or of none when it has more anyway.
+/// Returns the bytes that `build` makes, with so much padding that they are `bytes` bytes, or with none if
+/// they are longer anyway.
 pub(super) fn padded(bytes: usize, build: impl Fn(&str) -> Vec<u8>) -> Vec<u8> {
     let all = "x".repeat(bytes);
-    let fitting = |padding: usize| {
-        let around = build(&all[..padding]).len() - padding;
-        bytes.saturating_sub(around)
-    };
+    let mut padding = bytes;
     // Twice, since a length in the text itself has fewer digits with less padding.
-    build(&all[..fitting(fitting(bytes))])
+    for _ in 0..2 {
+        let around = build(&all[..padding]).len() - padding;
+        padding = bytes.saturating_sub(around);
+    }
+    build(&all[..padding])
 }

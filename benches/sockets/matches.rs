@@ -1,16 +1,14 @@
-//! How often a text occurs in what a connection brings, however it is cut into reads.
-//!
-//! Owns: the search, which is shared by all connections, and what one connection has to keep for it. Pure.
+//! Counts how often a text occurs on a connection, across the boundaries of reads.
 
-use memchr::memmem::{self, Finder};
+use memchr::memmem::Finder;
 
-/// A text that is looked for.
+/// A text that is searched for on all connections.
 pub(super) struct Text(Finder<'static>);
 
-/// What has been counted on one connection.
+/// The occurrences on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Matches {
-    /// The end of the last read, in which the text may have begun.
+    /// The end of the last read, if the text may have begun in it.
     tail: Vec<u8>,
     pub(super) count: usize,
 }
@@ -20,7 +18,7 @@ impl Text {
         Text(Finder::new(text).into_owned())
     }
 
-    /// Adds what occurs in `bytes`, or began before them.
+    /// Counts the occurrences in `bytes`, and the one that began in an earlier read.
     pub(super) fn count(&self, matches: &mut Matches, bytes: &[u8]) {
         let joined;
         let mut rest = bytes;
@@ -29,22 +27,17 @@ impl Text {
             rest = &joined;
         }
         let text = self.0.needle();
-        let mut kept = rest;
-        while let Some(at) = self.0.find(kept) {
+        while let Some(start) = self.0.find(rest) {
             matches.count += 1;
-            kept = &kept[at + text.len()..];
+            rest = &rest[start + text.len()..];
         }
-        // The longest end that is a beginning of the text: usually none, so nothing is kept.
-        let longest = kept.len().min(text.len() - 1);
-        let begun = (1..=longest)
-            .rev()
-            .find(|length| kept.ends_with(&text[..*length]));
         matches.tail.clear();
-        matches.tail.extend_from_slice(&text[..begun.unwrap_or(0)]);
+        // Keeps the longest end that is a beginning of the text: usually none, so that nothing is copied.
+        for length in (1..text.len().min(rest.len() + 1)).rev() {
+            if rest.ends_with(&text[..length]) {
+                matches.tail.extend_from_slice(&text[..length]);
+                return;
+            }
+        }
     }
-}
-
-/// Where `part` begins in `text`.
-pub(super) fn position(text: &[u8], part: &[u8]) -> Option<usize> {
-    memmem::find(text, part)
 }

@@ -1,102 +1,96 @@
-//! How clients of MCP subscribe, in both eras.
-//!
-//! Owns: the handshakes, from the first request to the moment at which the stream counts. Works with the service and
-//! with its twin of rmcp alike. Never: reads a notice.
+//! The handshakes by which clients of MCP subscribe, in both eras.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 
-use anyhow::{Context, ensure};
-use serde_json::{Value, json};
+use anyhow::{Context, anyhow, ensure};
+use serde_json::json;
+use tidings::wire::connection::BlockingConnection;
+use tidings::wire::dialect::{ACKNOWLEDGED, Dialect, Revision};
+use tidings::wire::http1::HttpTarget;
+use tidings::wire::jsonrpc::refusal;
 
-use super::client::{AT_ONCE, Client};
+use super::client::AT_ONCE;
 use super::kind::uri;
-use super::matches::position;
 
-const SESSIONS_REVISION: &str = "2025-11-25";
-const LISTEN_REVISION: &str = "2026-07-28";
+/// The name that the benches give themselves towards servers.
+const CLIENT_NAME: &str = "bench";
 
-/// Begins a session and subscribes it to `names`; answers the headers of its further requests.
-pub(crate) fn start_session(client: &mut Client, names: &[String]) -> anyhow::Result<String> {
-    let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-        "protocolVersion": SESSIONS_REVISION, "capabilities": {},
-        "clientInfo": {"name": "bench", "version": "1"},
-    }});
-    client.send(&post(client.address, "", &initialize))?;
-    let answer = client.answer()?;
-    let id = answer
-        .header("mcp-session-id")
-        .context("the answer to initialize names no session")?;
-    let headers = format!("Mcp-Session-Id: {id}\r\nMCP-Protocol-Version: {SESSIONS_REVISION}\r\n");
-    let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-    client.send(&post(client.address, &headers, &initialized))?;
-    client.answer()?;
-    for names in names.chunks(AT_ONCE) {
-        subscribe(client, &headers, names)?;
-    }
-    Ok(headers)
+/// Opens a session of a revision and returns the dialect of its requests.
+pub(crate) fn open_session(
+    connection: &mut BlockingConnection,
+    target: &HttpTarget,
+    revision: Revision,
+) -> anyhow::Result<Dialect> {
+    let mut dialect = Dialect::new(revision, CLIENT_NAME);
+    let answer = connection.exchange(&dialect.initialize(target))?;
+    answer.result().map_err(|reason| anyhow!("{reason}"))?;
+    let session = answer.head.session();
+    let session = session.context("the answer to initialize names no session")?;
+    dialect.session = Some(session.to_owned());
+    let answer = connection.exchange(&dialect.initialized(target))?;
+    ensure!(
+        answer.head.is_success(),
+        "{}",
+        refusal(&answer.head, &answer.body)
+    );
+    Ok(dialect)
 }
 
-fn subscribe(client: &mut Client, headers: &str, names: &[String]) -> anyhow::Result<()> {
-    let requests = names.iter().enumerate().map(|(id, name)| {
-        let subscribe = json!({"jsonrpc": "2.0", "id": id + 1, "method": "resources/subscribe",
-            "params": {"uri": uri(name)}});
-        post(client.address, headers, &subscribe)
-    });
-    let requests: Vec<u8> = requests.flatten().collect();
-    client.send(&requests)?;
-    for _ in names {
-        let body = client.answer()?.body;
-        let refused = position(&body, b"\"error\"").is_some();
-        ensure!(
-            !refused,
-            "a subscription was refused: {}",
-            String::from_utf8_lossy(&body)
-        );
+/// Subscribes a session to these resources.
+pub(crate) fn subscribe(
+    connection: &mut BlockingConnection,
+    target: &HttpTarget,
+    dialect: &Dialect,
+    names: &[String],
+) -> anyhow::Result<()> {
+    let mut id = 0;
+    for names in names.chunks(AT_ONCE) {
+        let mut requests = Vec::new();
+        for name in names {
+            id += 1;
+            let params = json!({ "uri": uri(name) });
+            requests.extend(dialect.request(target, id, "resources/subscribe", params));
+        }
+        connection.send(&requests)?;
+        for name in names {
+            let answer = connection.answer()?.result();
+            answer.map_err(|reason| anyhow!("the subscription to {name} was refused: {reason}"))?;
+        }
     }
     Ok(())
 }
 
-/// Makes a connection the stream of the session with these headers, or of nobody in particular.
-pub(crate) fn open_stream(mut client: Client, headers: &str) -> anyhow::Result<TcpStream> {
-    let address = client.address;
-    let request =
-        format!("GET /mcp HTTP/1.1\r\nHost: {address}\r\nAccept: text/event-stream\r\n{headers}\r\n");
-    client.send(request.as_bytes())?;
-    client.head()?;
-    Ok(client.into_socket())
+/// Makes a connection the stream of a session.
+pub(crate) fn open_session_stream(
+    mut connection: BlockingConnection,
+    target: &HttpTarget,
+    dialect: &Dialect,
+) -> anyhow::Result<TcpStream> {
+    connection.open_stream(&dialect.session_stream(target, None), None)?;
+    Ok(connection.into_socket())
 }
 
-/// Makes a connection a listen stream; it answers once the server has acknowledged it.
-pub(crate) fn listen(mut client: Client, index: usize, names: &[String]) -> anyhow::Result<TcpStream> {
+/// Makes a connection a stream of the bare twin, which has no sessions.
+pub(super) fn open_bare_stream(
+    mut connection: BlockingConnection,
+    target: &HttpTarget,
+) -> anyhow::Result<TcpStream> {
+    connection.open_stream(&target.request("GET").finish(), None)?;
+    Ok(connection.into_socket())
+}
+
+/// Makes a connection a listen stream, and returns once the server has acknowledged it.
+pub(crate) fn listen(
+    mut connection: BlockingConnection,
+    target: &HttpTarget,
+    index: usize,
+    names: &[String],
+) -> anyhow::Result<TcpStream> {
+    let dialect = Dialect::new(Revision::R2026_07_28, CLIENT_NAME);
     let uris: Vec<String> = names.iter().map(|name| uri(name)).collect();
-    // Clients count their requests, so ids are small and shared by many.
-    let listen = json!({"jsonrpc": "2.0", "id": index % 8 + 1, "method": "subscriptions/listen", "params": {
-        "_meta": {
-            "io.modelcontextprotocol/protocolVersion": LISTEN_REVISION,
-            "io.modelcontextprotocol/clientCapabilities": {},
-        },
-        "notifications": {"resourceSubscriptions": uris},
-    }});
-    let headers = format!("MCP-Protocol-Version: {LISTEN_REVISION}\r\nMcp-Method: subscriptions/listen\r\n");
-    client.send(&post(client.address, &headers, &listen))?;
-    client.head()?;
-    // The stream counts from its acknowledgement on, which names the URIs too and ends with an empty line.
-    let acknowledged = b"notifications/subscriptions/acknowledged";
-    loop {
-        let begun = position(&client.buffer, acknowledged);
-        if begun.is_some_and(|at| position(&client.buffer[at..], b"\n\n").is_some()) {
-            return Ok(client.into_socket());
-        }
-        client.more()?;
-    }
-}
-
-fn post(address: SocketAddr, headers: &str, message: &Value) -> Vec<u8> {
-    let body = message.to_string();
-    let length = body.len();
-    format!(
-        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
-         Accept: application/json, text/event-stream\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
-    )
-    .into_bytes()
+    let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
+    // Clients count their requests, so ids are small and the same in many sessions.
+    let request = dialect.listen(target, index as u64 % 8 + 1, &uris);
+    connection.open_stream(&request, Some(ACKNOWLEDGED))?;
+    Ok(connection.into_socket())
 }

@@ -1,7 +1,4 @@
-//! A server with its sessions open and its readers waiting.
-//!
-//! Owns: the order in which that comes about, and the figures that every row takes of it: CPU and memory. Never:
-//! decides how often something is changed.
+//! A server with its streams open and its readers waiting.
 
 use anyhow::ensure;
 
@@ -11,14 +8,13 @@ use super::kind::{Era, Kind, WATCHED};
 use super::load::Load;
 use super::server::Server;
 
-/// Files that neither side of a measurement spends on sessions.
+/// The files that either side of a measurement needs besides its streams.
 const FILES_SPARE: usize = 64;
 
-/// How many servers with `sessions` sessions each may be open at once: the limit of open files of this process, and
-/// of each server, allows no more.
+/// Returns how many servers with `sessions` sessions each may be open at once, within the limit on open files
+/// of this process.
 ///
 /// # Errors
-///
 /// When not even one fits.
 pub(crate) fn fit(sessions: usize) -> anyhow::Result<usize> {
     let files = open_files_max()?;
@@ -31,41 +27,43 @@ pub(crate) fn fit(sessions: usize) -> anyhow::Result<usize> {
     Ok(servers)
 }
 
-/// What to start.
+/// A server to start, and its streams.
 pub(crate) struct Plan<'p> {
     pub(crate) kind: Kind,
     pub(crate) sessions: usize,
-    /// Bytes of one delivery, where they are for the bench to choose.
+    /// The bytes of one delivery, where the bench chooses them.
     pub(crate) delivery_bytes: usize,
-    /// Connections that publish.
+    /// The number of connections that publish.
     pub(crate) publishers: usize,
-    /// Every resource there is.
+    /// All resources.
     pub(crate) resources: &'p [String],
-    /// What the stream with this number subscribes to.
+    /// Returns the resources that the stream with this number subscribes to.
     pub(crate) names: &'p dyn Fn(usize) -> Vec<String>,
     /// Settings of the service, as variables of its environment.
     pub(crate) settings: &'p [(&'p str, &'p str)],
 }
 
-/// A server with its sessions.
+/// A server with its streams.
 pub(crate) struct Running {
     server: Server,
     load: Load,
     sessions: usize,
     empty_kib: f64,
-    /// How many states have been made up.
+    /// The number of states published so far.
     states: u64,
 }
 
 impl Running {
-    /// Starts the server, creates the resources, opens the sessions.
+    /// Starts the server, creates the resources, and opens the streams.
     pub(crate) fn start(plan: &Plan<'_>) -> anyhow::Result<Running> {
         let server = Server::start(plan.kind, plan.delivery_bytes, plan.settings)?;
         server.create(plan.resources)?;
         let empty_kib = resident_kib(server.pid())?;
         let streams = server.open_streams(plan.sessions, plan.names)?;
-        let publishers = (0..plan.publishers).map(|_| server.publisher());
-        let publishers = publishers.collect::<anyhow::Result<_>>()?;
+        let mut publishers = Vec::new();
+        for _ in 0..plan.publishers {
+            publishers.push(server.publisher()?);
+        }
         Ok(Running {
             load: Load::new(plan.kind, publishers, streams)?,
             server,
@@ -75,37 +73,38 @@ impl Running {
         })
     }
 
-    /// Changes `name` once; answers in milliseconds when each of `readers` streams had it.
+    /// Changes `name` once; returns after how many milliseconds each of `readers` streams had the notice.
     pub(crate) fn change(&mut self, name: &str, readers: usize) -> anyhow::Result<Vec<f64>> {
         let publication = self.publication(name);
         self.load.change(&publication, readers)
     }
 
-    /// A request that changes `name` to a state that nothing has had before, since the service tells nobody of what
-    /// has not changed.
+    /// Returns a request that changes `name` to a new state, since the service sends no notice of an equal
+    /// one.
     pub(crate) fn publication(&mut self, name: &str) -> Vec<u8> {
         self.states += 1;
         self.server.publication(name, &format!("state {}", self.states))
     }
 
-    /// The readers.
+    /// Returns the readers.
     pub(crate) fn load(&mut self) -> &mut Load {
         &mut self.load
     }
 
-    /// What the server has used up to now.
+    /// Returns the CPU time that the server has used up to now.
     pub(crate) fn cpu(&self) -> anyhow::Result<Cpu> {
         Cpu::read(self.server.pid(), Threads::All)
     }
 
-    /// By how much the server's memory has grown per session since before the first one.
+    /// Returns the growth of the server's memory per session since before the first one.
     pub(crate) fn kib_per_session(&self) -> anyhow::Result<f64> {
         let kib = resident_kib(self.server.pid())? - self.empty_kib;
         Ok(kib / self.sessions as f64)
     }
 }
 
-/// Bytes that one stream of the service gets for one change, framing included: what the twins write too.
+/// Returns the bytes that one stream of the service gets for one change, framing included; the twins write as
+/// many.
 pub(crate) fn delivery_bytes() -> anyhow::Result<usize> {
     let resources = [WATCHED.to_owned()];
     let mut running = Running::start(&Plan {
@@ -117,6 +116,7 @@ pub(crate) fn delivery_bytes() -> anyhow::Result<usize> {
         names: &|_| resources.to_vec(),
         settings: &[],
     })?;
+    // The first notice may come in one write with the head of the stream.
     running.change(WATCHED, 1)?;
     let before = running.load.bytes();
     running.change(WATCHED, 1)?;

@@ -1,40 +1,33 @@
-//! The measured servers.
-//!
-//! Owns: how each is started, and when it counts as listening; they end with the handle, and the twins by themselves
-//! too, when their standard input closes.
+//! The servers of the rows over real sockets: how each is started, changed and subscribed to.
 
-use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use tempfile::TempDir;
+use tidings::wire::connection::BlockingConnection;
+use tidings::wire::dialect::Revision;
+use tidings::wire::http1::HttpTarget;
 
-use super::client::Client;
+use super::client::{connect, connect_from, publish};
 use super::kind::Kind;
-use super::mcp::{listen, open_stream, start_session};
+use super::mcp::{listen, open_bare_stream, open_session, open_session_stream, subscribe};
 use super::{Era, broker};
-use crate::child::{self, program};
+use crate::server_process::{ListeningServer, START_MAX, ServerProcess, serve_command};
 
-/// How long a server may take until it listens.
-const START_MAX: Duration = Duration::from_secs(20);
-/// How often a server is tried that does not tell when it listens.
+/// The pause between attempts to connect to a server that does not print that it listens.
 const TRY_EVERY: Duration = Duration::from_millis(10);
-/// Where Debian puts servers, which is not on everybody's path.
+/// The folder of servers on Debian, which is not on every user's path.
 const SERVER_FOLDER: &str = "/usr/sbin";
 
 /// A running server.
 pub(crate) struct Server {
-    pub(super) kind: Kind,
-    child: child::Server,
-    /// Where it listens.
-    pub(crate) address: SocketAddr,
-    /// Bytes of one of its deliveries, where they are for the bench to choose.
+    kind: Kind,
+    server: ListeningServer,
+    /// The bytes of one delivery, where the bench chooses them.
     delivery_bytes: usize,
-    /// What it serves and what it says on standard error.
-    _folder: TempDir,
 }
 
 impl Server {
@@ -45,129 +38,138 @@ impl Server {
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Server> {
         let folder = tempfile::tempdir().context("cannot make a folder for the server")?;
-        let log = folder.path().join("log");
         let port = free_port()?;
         let mut command = command(kind, &folder, delivery_bytes, port)?;
         command.envs(settings.iter().copied());
-        command.stdin(Stdio::piped()).stderr(File::create(&log)?);
-        let mut child = child::Server::start(&mut command)?;
+        let mut process = ServerProcess::start(command, folder.path().join("log"))?;
         let address = match kind {
-            Kind::Nats | Kind::Redis => connectable(&mut child, port),
-            Kind::Tidings(_) | Kind::Rmcp(_) | Kind::Bare => child.address(START_MAX),
-        };
-        let Some(address) = address else {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
-            let last = said.lines().last().unwrap_or("nothing");
-            return Err(anyhow!(
-                "the server ended or took too long before it listened; it said: {last}"
-            ));
+            Kind::Nats | Kind::Redis => wait_until_connectable(&mut process, port)?,
+            Kind::Tidings(_) | Kind::Rmcp(_) | Kind::Bare => process.wait_for_address(START_MAX)?,
         };
         Ok(Server {
             kind,
-            child,
-            address,
+            server: ListeningServer::new(process, address, folder),
             delivery_bytes,
-            _folder: folder,
         })
     }
 
-    /// The request that changes `name` to `state`.
+    /// Returns the address and paths of its endpoint.
+    pub(crate) fn target(&self) -> HttpTarget {
+        HttpTarget::mcp(self.server.address)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    /// Returns the request that changes `name` to `state`.
     pub(crate) fn publication(&self, name: &str, state: &str) -> Vec<u8> {
         let bytes = self.delivery_bytes;
-        self.kind.publication(self.address, name, state, bytes)
+        self.kind.publication(self.server.address, name, state, bytes)
     }
 
     /// Gives each of these resources a first state, where the server has to know them.
     pub(crate) fn create(&self, names: &[String]) -> anyhow::Result<()> {
-        if !self.kind.is_ours() {
+        if !self.kind.is_service() {
             return Ok(());
         }
-        let first = |name: &String| self.publication(name, "the first state");
-        let requests: Vec<Vec<u8>> = names.iter().map(first).collect();
-        Client::connect(self.address)?.publish(&requests)
+        let mut requests = Vec::new();
+        for name in names {
+            requests.push(self.publication(name, "the first state"));
+        }
+        publish(&mut connect(self.server.address)?, &requests)
     }
 
-    /// A connection that may publish.
+    /// Opens a connection that may publish.
     pub(super) fn publisher(&self) -> anyhow::Result<TcpStream> {
         match self.kind {
-            Kind::Nats => broker::nats_stream(self.address, 0, &[]),
-            _ => Client::connect(self.address).map(Client::into_socket),
+            Kind::Nats => broker::nats_stream(self.server.address, 0, &[]),
+            _ => Ok(connect(self.server.address)?.into_socket()),
         }
     }
 
-    /// Opens `count` streams, each on a connection of its own; `names` says what each one subscribes to.
+    /// Opens `count` streams, each on a connection of its own; `names` returns the resources of each.
     pub(crate) fn open_streams(
         &self,
         count: usize,
         names: &dyn Fn(usize) -> Vec<String>,
     ) -> anyhow::Result<Vec<TcpStream>> {
         let mut control = None;
-        let open = |index| {
+        let mut streams = Vec::with_capacity(count);
+        for index in 0..count {
             let stream = self.open_stream(&mut control, index, &names(index));
-            stream.with_context(|| format!("stream {index} of {count} could not be opened"))
-        };
-        (0..count).map(open).collect()
+            streams.push(stream.with_context(|| format!("stream {index} of {count} could not be opened"))?);
+        }
+        Ok(streams)
     }
 
-    /// Opens one stream. One connection, `control`, carries the handshakes of all sessions, so that all others are
-    /// streams and nothing else.
+    /// Opens one stream.
+    ///
+    /// One connection, `control`, carries the handshakes of all sessions, so that every other connection is a
+    /// stream and costs no more than that.
     fn open_stream(
         &self,
-        control: &mut Option<Client>,
+        control: &mut Option<BlockingConnection>,
         index: usize,
         names: &[String],
     ) -> anyhow::Result<TcpStream> {
-        let connect = || Client::connect_from(self.address, index);
+        let address = self.server.address;
+        let target = self.target();
         match self.kind {
-            Kind::Nats => broker::nats_stream(self.address, index, names),
-            Kind::Redis => broker::redis_stream(self.address, index, names),
-            Kind::Bare => open_stream(connect()?, ""),
-            Kind::Tidings(Era::Listen) | Kind::Rmcp(Era::Listen) => listen(connect()?, index, names),
+            Kind::Nats => broker::nats_stream(address, index, names),
+            Kind::Redis => broker::redis_stream(address, index, names),
+            Kind::Bare => open_bare_stream(connect_from(address, index)?, &target),
+            Kind::Tidings(Era::Listen) | Kind::Rmcp(Era::Listen) => {
+                listen(connect_from(address, index)?, &target, index, names)
+            }
             Kind::Tidings(Era::Sessions) | Kind::Rmcp(Era::Sessions) => {
                 let control = match control {
                     Some(control) => control,
-                    none => none.insert(Client::connect(self.address)?),
+                    none => none.insert(connect(address)?),
                 };
-                let headers = start_session(control, names)?;
-                open_stream(connect()?, &headers)
+                let dialect = open_session(control, &target, Revision::R2025_11_25)?;
+                subscribe(control, &target, &dialect, names)?;
+                open_session_stream(connect_from(address, index)?, &target, &dialect)
             }
         }
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.pid()
     }
 }
 
 fn command(kind: Kind, folder: &TempDir, delivery_bytes: usize, port: u16) -> anyhow::Result<Command> {
-    let mut command = match kind {
-        Kind::Tidings(_) => Command::new(program()),
-        Kind::Rmcp(_) | Kind::Bare => Command::new(std::env::current_exe()?),
-        Kind::Nats => Command::new(installed("nats-server")?),
-        Kind::Redis => Command::new(installed("redis-server")?),
-    };
     let port = port.to_string();
+    let mut command;
     match kind {
         Kind::Tidings(_) => {
             let served = folder.path().join("served");
             std::fs::create_dir(&served)?;
-            // A connection that publishes waits for its turn longer than others may.
+            command = serve_command(&served);
+            // A connection that publishes waits for its turn longer than the default allows.
             command.env("TIDINGS_HTTP__HEADER_TIMEOUT", "5m");
-            command.arg("serve").arg(served).args(["--listen", "127.0.0.1:0"])
         }
-        Kind::Rmcp(_) => command.arg("serve-rmcp"),
-        Kind::Bare => command.arg("serve-bare").arg(delivery_bytes.to_string()),
-        Kind::Nats => command.args(["--addr", "127.0.0.1", "--port", &port]),
-        Kind::Redis => command
-            .current_dir(folder.path())
-            .args(["--bind", "127.0.0.1", "--port", &port, "--maxclients", "1000000"])
-            // An empty text turns off what it would otherwise write to disk.
-            .args(["--save", "", "--appendonly", "no", "--loglevel", "warning"]),
-    };
+        Kind::Rmcp(_) => {
+            command = Command::new(std::env::current_exe()?);
+            command.arg("serve-rmcp");
+        }
+        Kind::Bare => {
+            command = Command::new(std::env::current_exe()?);
+            command.arg("serve-bare").arg(delivery_bytes.to_string());
+        }
+        Kind::Nats => {
+            command = Command::new(installed("nats-server")?);
+            command.args(["--addr", "127.0.0.1", "--port", &port]);
+        }
+        Kind::Redis => {
+            command = Command::new(installed("redis-server")?);
+            command.current_dir(folder.path());
+            command.args(["--bind", "127.0.0.1", "--port", &port, "--maxclients", "1000000"]);
+            // An empty text turns off the snapshots that it would write to disk.
+            command.args(["--save", "", "--appendonly", "no", "--loglevel", "warning"]);
+        }
+    }
     Ok(command)
 }
 
-/// Where a program is that the system's packages install.
+/// Returns the path of a program that the system's packages install.
 fn installed(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from(SERVER_FOLDER)]);
@@ -176,19 +178,20 @@ fn installed(name: &str) -> anyhow::Result<PathBuf> {
     program.with_context(|| format!("install {name}"))
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// The address of a server that was told its port, once it takes connections.
-fn connectable(child: &mut child::Server, port: u16) -> Option<SocketAddr> {
-    let (address, started) = (SocketAddr::from(([127, 0, 0, 1], port)), Instant::now());
-    while started.elapsed() < START_MAX && matches!(child.has_ended(), Ok(false)) {
+/// Waits until a server that was told its port takes connections, and returns its address.
+fn wait_until_connectable(process: &mut ServerProcess, port: u16) -> anyhow::Result<SocketAddr> {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let started = Instant::now();
+    while started.elapsed() < START_MAX && matches!(process.has_ended(), Ok(false)) {
         if TcpStream::connect(address).is_ok() {
-            return Some(address);
+            return Ok(address);
         }
         std::thread::sleep(TRY_EVERY);
     }
-    None
+    Err(process.not_listening())
 }
