@@ -1,7 +1,7 @@
 //! The sources of changes: each one turns something outside into resources, tools and prompts on the bus.
 //!
-//! A source removes only what it registered itself. It decides which content to offer; the bus decides
-//! whether that is a change.
+//! A source removes only what it registered itself. It offers content; the bus decides whether that is
+//! a change.
 
 pub mod collection;
 pub mod workspace;
@@ -66,6 +66,7 @@ async fn join_blocking<T>(work: JoinHandle<T>) -> Result<T, Closed> {
     match work.await {
         Ok(done) => Ok(done),
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The runtime shuts down, and the bus with it.
         Err(_cancelled) => Err(Closed),
     }
 }

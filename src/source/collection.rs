@@ -121,6 +121,7 @@ impl Collection {
             spec: spec.clone(),
             positions: ItemPositions::default(),
         };
+        // Before anything is registered, so that a start that fails leaves nothing behind.
         refuse_taken_names(&bus, &tools).await?;
         let dirty = DirtySet::new();
         let bytes_max = workspace.collection_bytes_max;
@@ -204,15 +205,16 @@ async fn add_templates(bus: &Bus, spec: &Arc<CollectionSpec>) -> Result<(), Coll
         };
         let collection = spec.name.clone();
         let group = view.name.clone();
-        let read = move |uri: ResourceUri, variables: Variables| {
+        let by = naming::within_sentence(&naming::title_from_name(&view.name));
+        let uri_template = format!("{}://{}/{{value}}", spec.name, view.name);
+        let template = ResourceTemplate::new(&uri_template, move |uri: ResourceUri, variables: Variables| {
             let value = variables.get("value").unwrap_or_default();
             // Values with items are resources of their own and not read here. Another spelling names nothing,
             // so that each value has exactly one URI.
             let is_canonical = naming::value_uri(&collection, &group, value) == Ok(uri);
             async move { Ok(is_canonical.then(|| Body::text("[]"))) }
-        };
-        let by = naming::within_sentence(&naming::title_from_name(&view.name));
-        let template = ResourceTemplate::new(&format!("{}://{}/{{value}}", spec.name, view.name), read)
+        });
+        let template = template
             .expect("names of collections and views are identifiers: the configuration was checked")
             .name(format!("{}_{}", spec.name, view.name))
             .title(format!("{} by {by}", spec.title))

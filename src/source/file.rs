@@ -121,6 +121,7 @@ pub(in crate::source) fn read_stable(mut file: &File, bytes_max: u64) -> io::Res
         if identity.len > bytes_max {
             return Ok(StableRead::TooLarge { len: identity.len });
         }
+        // The size is known, so the buffer never grows, not even for the byte that shows a larger file.
         let mut bytes = Vec::with_capacity(identity.len as usize + 1);
         file.rewind()?;
         // One byte more than expected shows that the file grew.

@@ -66,6 +66,7 @@ impl<K: Ord> DirtySet<K> {
         } else if !batch.keys.contains(&key) {
             batch.all = true;
         }
+        // The task may run at once, on another thread, and would have to wait for the lock.
         drop(batch);
         self.changed.notify_one();
     }
@@ -94,6 +95,7 @@ impl<K: Ord> DirtySet<K> {
         if !can_change_content(event.kind) {
             return;
         }
+        // The event of a rename has both paths.
         for path in &event.paths {
             if let Some(key) = key_of(path) {
                 self.mark(key);
@@ -120,8 +122,8 @@ type KeyOf<K> = dyn Fn(&Path) -> Option<K> + Send + Sync;
 
 /// The system's file watcher, which marks the keys of paths that changed.
 ///
-/// It is started by the first [`watch`](FileWatcher::watch). Where it cannot be had, the rescans of the
-/// source find the changes.
+/// It is started by the first [`watch`](FileWatcher::watch). If the system has none left, the rescans of
+/// the source find the changes.
 pub(in crate::source) struct FileWatcher<K> {
     dirty: Arc<DirtySet<K>>,
     key_of: Arc<KeyOf<K>>,
@@ -157,6 +159,7 @@ impl<K: Ord + Send + 'static> FileWatcher<K> {
         if self.system.is_none() {
             let dirty = self.dirty.clone();
             let key_of = self.key_of.clone();
+            // Following them would watch folders outside of the served one.
             let config = Config::default().with_follow_symlinks(false);
             self.system = Some(RecommendedWatcher::new(
                 move |event| dirty.receive(event, &|path: &Path| key_of(path)),

@@ -138,8 +138,8 @@ impl Workspace {
     ///
     /// Tools and prompts whose names are taken on the bus are left out and reported, even if an earlier
     /// source of the same folder registered them. A resource that others registered under the URI of a file
-    /// is replaced, and removed with the file. When others replace the resource of a file, the tenth rescan
-    /// at the latest restores it.
+    /// is replaced, and removed with the file. The resource of a file that others replace is restored by
+    /// the tenth rescan at the latest.
     ///
     /// # Errors
     /// [`WorkspaceError`] if the folder does not exist, or the bus stopped.

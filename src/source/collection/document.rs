@@ -207,6 +207,7 @@ impl CollectionSpec {
             items,
             texts: Vec::new(),
             views: Views {
+                // Checked before a view is built, so that an invalid document costs little.
                 positions: self.positions(items)?,
                 ..Views::default()
             },
@@ -219,6 +220,8 @@ impl CollectionSpec {
                 ViewRule::Group(field) => builder.add_groups(&view.name, field),
             }
         }
+        // The bus would refuse the view, but then the others of the same document would show a different
+        // state.
         let max = self.body_bytes_max;
         for (uri, view) in &builder.views.views {
             if view.text.len() > max {
@@ -311,6 +314,7 @@ impl ViewBuilder<'_> {
         let label = self.spec.label();
         let mut groups = BTreeMap::<String, Vec<&String>>::new();
         for (item, text) in std::iter::zip(self.items, &self.texts) {
+            // An item without the field is in no group.
             if let Some(value) = field.scalar(item) {
                 groups.entry(value).or_default().push(text);
             }

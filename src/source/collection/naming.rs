@@ -39,6 +39,7 @@ pub(super) fn shorten(value: &str) -> String {
 /// Turns a name for programs into a title: `open_items` becomes `Open items`.
 pub(super) fn title_from_name(name: &str) -> String {
     let mut title = name.replace(['_', '-'], " ");
+    // Names are ASCII identifiers, so the first byte is the first character.
     if let Some(first) = title.get_mut(..1) {
         first.make_ascii_uppercase();
     }

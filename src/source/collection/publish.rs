@@ -14,6 +14,7 @@ pub(super) struct ItemPositions(Arc<RwLock<Arc<HashMap<String, usize>>>>);
 impl ItemPositions {
     /// Returns the position of the item with this id.
     pub(super) fn get(&self, id: &str) -> Option<usize> {
+        // Cloned, so that the lock is not held while a large map is searched or replaced.
         let positions = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
         positions.get(id).copied()
     }
@@ -63,6 +64,7 @@ impl ViewPublisher {
     /// Makes the next document be published in full, which restores views that others changed on the bus.
     pub(super) fn distrust(&mut self) {
         for view in self.published.values_mut() {
+            // No view has an empty text, so each one counts as changed.
             view.text = Arc::from("");
         }
     }

@@ -42,6 +42,7 @@ impl CollectionTask {
     /// Publishes the file as it is, or `empty` while it is not valid.
     pub(super) async fn begin(&mut self, empty: Views) -> Result<(), Closed> {
         self.scan(true).await?;
+        // Clients can subscribe to the list before the file has valid content.
         if self.publisher.views() == 0 {
             self.publish(empty).await?;
         }

@@ -271,6 +271,7 @@ fn page(
     };
     let end = items.len().min(start + limit);
     let mut shown = Vec::new();
+    // Only the items of the page are parsed.
     for item in &items[start..end] {
         shown.push(serde_json::from_str::<Value>(item.get())?);
     }

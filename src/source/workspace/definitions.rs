@@ -140,6 +140,7 @@ impl DefinitionFolders {
                 continue;
             }
             let runnable = executable::check(home, &path.at(home));
+            // A set, since a file without an extension has one name only.
             let mut names = BTreeSet::from([path.name()]);
             if let Some(stem) = Path::new(path.name()).file_stem() {
                 names.extend(stem.to_str());
@@ -218,6 +219,7 @@ impl<T> DefinitionFolder<T> {
             if self.is_definition(&path) {
                 found.incomplete |= !self.update(path, seen, &parse);
             } else {
+                // Any other file is needed by name alone; its executable bit is checked at every scan.
                 self.keep(path, seen, true);
             }
         }

@@ -42,6 +42,7 @@ impl From<std::io::Error> for NotRunnable {
 
 /// Checks that `path` may be run as an executable of the folder `home`.
 pub(super) fn check(home: &Path, path: &Path) -> Result<(), NotRunnable> {
+    // Links are resolved first, since the program that they lead to is the one that runs.
     let real = fs::canonicalize(path)?;
     if !real.starts_with(fs::canonicalize(home)?) {
         return Err(NotRunnable::LeavesFolder);

@@ -14,6 +14,7 @@ pub(super) fn refuse_unknown(object: &Map<String, Value>, known: &[&str]) -> Res
     };
     let mut nearest = None;
     let mut best = SIMILARITY_MIN;
+    // Compared without regard to case, the most frequent slip.
     for name in known {
         let similarity =
             strsim::normalized_damerau_levenshtein(&written.to_lowercase(), &name.to_lowercase());

@@ -126,8 +126,10 @@ impl FileIndex {
                 continue;
             }
             if scan.skipped.contains_key(path) {
+                // It is not missing, so there is no gap to wait for.
                 plan.remove.insert(path.clone());
             } else if scan.unreadable.iter().any(|folder| folder.covers(path)) {
+                // Its state is unknown, so it stays as it is.
                 continue;
             } else if mode.quiet || self.missing.contains(path) {
                 plan.remove.insert(path.clone());

@@ -23,6 +23,7 @@ impl FilePath {
             let Component::Normal(name) = part else {
                 return None;
             };
+            // No file below has a URI, but an event there may concern the folder above.
             let Some(name) = name.to_str() else { break };
             found = found.join(name);
         }

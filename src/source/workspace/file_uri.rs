@@ -18,6 +18,7 @@ pub(super) fn path_of(scheme: &str, uri: &str) -> Option<FilePath> {
     let mut path = FilePath::root();
     for segment in rest.split('/') {
         let name = percent_decode_str(segment).decode_utf8().ok()?;
+        // No file has such a name, and these would lead to other folders.
         if matches!(&*name, "" | "." | "..") || name.contains(['/', '\0']) {
             return None;
         }

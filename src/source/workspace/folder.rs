@@ -123,6 +123,7 @@ impl Walk<'_> {
 
     /// Visits an entry and everything below it.
     fn visit(&mut self, path: FilePath) {
+        // A stack instead of recursion, since nothing limits the depth of a folder.
         let mut waiting = vec![path];
         while let Some(path) = waiting.pop() {
             if self.folder.cancelled.load(Ordering::Relaxed) {
@@ -171,6 +172,7 @@ impl Walk<'_> {
     fn visit_link(&mut self, path: FilePath) {
         let real = match fs::canonicalize(path.at(&self.folder.root)) {
             Ok(real) => real,
+            // The target exists, perhaps, but may not be read.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return self.fail(path, &error),
             Err(_) => return self.skip(path, SkipReason::DanglingLink),
         };
@@ -191,6 +193,7 @@ impl Walk<'_> {
         if metadata.len() > self.folder.file_bytes_max {
             return self.skip(path, SkipReason::TooLarge);
         }
+        // A known file has its place, so that a new one never displaces it.
         if self.file_index.get(&path).is_none() && !self.scan.files.contains_key(&path) {
             if self.room == 0 {
                 let (count, _) = self.scan.over_limit.get_or_insert((0, path));

@@ -35,6 +35,7 @@ impl Problems {
     pub(super) fn replace(&mut self, origin: ProblemOrigin, found: ProblemMap) {
         let before = self.open.remove(&origin).unwrap_or_default();
         for (subject, problem) in &found {
+            // The words of a problem may change from scan to scan while it lasts.
             if before.contains_key(subject) {
                 continue;
             }

@@ -94,7 +94,7 @@ impl Drop for ProcessGroup {
 }
 
 impl Launch {
-    /// Runs the program to its end. When the future is dropped, its processes are killed.
+    /// Runs the program to its end. Dropping the future kills its processes.
     pub(super) async fn run(self) -> Result<ProcessOutput, ProcessError> {
         match tokio::time::timeout(self.timeout, self.run_unlimited()).await {
             Ok(ended) => ended,
@@ -150,6 +150,7 @@ impl Launch {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // A group of its own, so that its descendants can be killed with it.
             .process_group(0)
             .kill_on_drop(true);
         for _ in 0..BUSY_PAUSES_MAX {
@@ -200,6 +201,7 @@ async fn read_tail(pipe: Option<impl AsyncRead + Unpin>, tail: &mut Vec<u8>) -> 
             0 => return Ok(()),
             read => tail.extend_from_slice(&piece[..read]),
         }
+        // The last lines tell the cause; the first ones could be arbitrarily many.
         let excess = tail.len().saturating_sub(STDERR_TAIL);
         tail.drain(..excess);
     }

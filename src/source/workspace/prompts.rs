@@ -183,6 +183,7 @@ impl PromptSpec {
         for (role, template) in &self.messages {
             let text = template.fill(|name| match arguments.get(name)? {
                 Value::String(text) => Some(text.clone()),
+                // Some clients send `null` for an argument that was not given.
                 Value::Null => None,
                 other => Some(other.to_string()),
             });

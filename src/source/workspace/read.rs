@@ -52,8 +52,8 @@ pub(super) struct FileContents {
 }
 
 impl Folder {
-    /// Takes files out of `wanted` and reads them, as many as make a batch. When the source was stopped, it
-    /// drops all that are left.
+    /// Takes files out of `wanted` and reads them, as many as make a batch. Drops all that
+    /// are left if the source was stopped.
     pub(super) fn read_batch(&self, wanted: &mut BTreeMap<FilePath, SeenFile>) -> ReadBatch {
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -63,6 +63,7 @@ impl Folder {
         let location = self.locate();
         while batch.len() < BATCH_FILES && bytes < BATCH_BYTES {
             if self.cancelled.load(Ordering::Relaxed) {
+                // An empty batch ends the loop of the task.
                 wanted.clear();
             }
             let Some((path, seen)) = wanted.pop_first() else {

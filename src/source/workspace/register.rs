@@ -66,6 +66,7 @@ impl Register {
         let home = self.dir.clone();
         let program = self.dir.join("register");
         let path = program.clone();
+        // Checked before every run, since the file may have been exchanged.
         match tokio::task::spawn_blocking(move || executable::check(&home, &path)).await {
             Ok(Ok(())) => {}
             Ok(Err(NotRunnable::Absent)) => return RegisterOutcome::Absent,

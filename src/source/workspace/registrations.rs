@@ -51,6 +51,7 @@ impl Registrations {
 
     /// Replaces the definitions of the folder.
     pub(super) async fn replace_definitions(&mut self, mut definitions: Definitions) -> Result<(), Closed> {
+        // They are kept by origin, so that they end with the next scan.
         let problems = std::mem::take(&mut definitions.problems);
         self.problems.replace(ProblemOrigin::Definitions, problems);
         self.definitions = definitions;
@@ -90,6 +91,7 @@ impl Registrations {
     async fn change_tools(&mut self) -> Result<(), Closed> {
         let mut found = ProblemMap::new();
         let mut wanted = merge("tool", &self.printed.tools, &self.definitions.tools, &mut found);
+        // Asked for new names only; the others are registered by this source.
         for name in new_names(&self.tools, &wanted) {
             if self.bus.tool(&name).await?.is_some() {
                 wanted.remove(&name);

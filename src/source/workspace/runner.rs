@@ -96,13 +96,14 @@ impl Runner {
         answered
     }
 
-    /// Runs a program on the source's own runtime, so that no thread of the bus forks. When the future is
-    /// dropped, its processes are killed.
+    /// Runs a program on the source's own runtime, so that no thread of the bus forks. Dropping the
+    /// future kills its processes.
     async fn run(
         &self,
         spec: Arc<ToolSpec>,
         launch: Launch,
     ) -> Result<Result<ProcessOutput, ProcessError>, String> {
+        // A `JoinSet` aborts its tasks when it is dropped, unlike a `JoinHandle`.
         let mut running = JoinSet::new();
         running.spawn_on(
             async move {

@@ -110,7 +110,7 @@ impl Scanner {
     }
 
     /// Watches a folder that may be new. The watcher does that by itself, but perhaps only after the scan,
-    /// and would then miss what happened in between.
+    /// and would then miss the changes in between.
     fn watch_below(&mut self, path: &FilePath) {
         let path = path.at(&self.folder.root);
         let Ok(metadata) = std::fs::symlink_metadata(&path) else {
@@ -146,6 +146,7 @@ impl Scanner {
         for path in &scan.not_utf8 {
             self.reports.skip(path, SkipReason::NotUtf8, "");
         }
+        // The limit is reported once, and again only after there was room.
         let before = self.over_limit;
         let is_full = scan.scope == ScanScope::All;
         let Some((count, first)) = &scan.over_limit else {

@@ -81,6 +81,7 @@ impl SkipReports {
     /// Logs a skipped file, unless it is skipped for the same reason already. Returns true if it was logged.
     pub(super) fn skip(&mut self, path: &Path, reason: SkipReason, detail: &str) -> bool {
         let before = self.skipped.get(path);
+        // One that is reported already may change its reason.
         let is_full = before.is_none() && self.skipped.len() >= REPORTS_MAX;
         if before == Some(&reason) || is_full {
             return false;

@@ -152,11 +152,15 @@ impl WorkspaceTask {
     pub(super) async fn apply_register(&mut self, outcome: RegisterOutcome) -> Result<(), Closed> {
         let scanner = self.scanner.clone();
         let scheme = self.scheme.clone();
-        let is_file = move |uri: &ResourceUri| match path_of(&scheme, uri.as_str()) {
-            Some(path) => lock(&scanner).file_index.is_served(&path),
-            None => false,
-        };
-        let done = self.registrations.apply_register(outcome, is_file).await;
+        let done = self
+            .registrations
+            .apply_register(outcome, move |uri: &ResourceUri| {
+                match path_of(&scheme, uri.as_str()) {
+                    Some(path) => lock(&scanner).file_index.is_served(&path),
+                    None => false,
+                }
+            })
+            .await;
         self.stats.send_modify(|stats| stats.registers += 1);
         self.update_stats();
         done
@@ -178,6 +182,7 @@ impl WorkspaceTask {
     }
 
     async fn carry_out(&mut self, plan: ScanPlan) -> Result<(), Closed> {
+        // Removed before others are registered, which makes room when the bus is at its limit.
         let mut gone = Vec::new();
         for path in plan.remove {
             if lock(&self.scanner).file_index.forget(&path) {

@@ -38,6 +38,7 @@ impl PromptTemplate {
                 }
                 rest = after;
             } else {
+                // No placeholder begins here, so the braces are text.
                 plain.push_str("{{");
             }
         }
