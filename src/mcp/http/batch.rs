@@ -9,30 +9,22 @@ use serde_json::value::RawValue;
 
 use super::headers;
 use super::peek::Peek;
-use super::reply::{self, Answer};
+use super::reply::{self, Answer, Refusal};
 use crate::metrics::{self, Limit};
 
 /// Splits a batch into its messages.
 ///
 /// # Errors
 /// The refusal of a body that is no array, or one with no message or more than `max`.
-#[expect(
-    clippy::result_large_err,
-    reason = "the refusal is handed on at once, not carried far"
-)]
-pub(super) fn split(body: &[u8], max: usize) -> Result<Vec<Bytes>, Answer> {
-    let messages: Vec<Box<RawValue>> = match serde_json::from_slice(body) {
-        Ok(messages) => messages,
-        Err(error) => return Err(reply::parse_error(&error)),
-    };
+pub(super) fn split(body: &[u8], max: usize) -> Result<Vec<Bytes>, Refusal> {
+    let messages: Vec<Box<RawValue>> =
+        serde_json::from_slice(body).map_err(|error| reply::parse_error(&error))?;
     if messages.len() > max {
         metrics::limit_reached(Limit::Batch);
     }
     if messages.is_empty() || messages.len() > max {
-        return Err(reply::bad_request(
-            None,
-            &format!("a batch has 1 to {max} messages, not {}", messages.len()),
-        ));
+        let text = format!("a batch has 1 to {max} messages, not {}", messages.len());
+        return Err(reply::bad_request(None, &text).into());
     }
     Ok(messages
         .into_iter()

@@ -19,7 +19,7 @@ use super::fast_path::FastPath;
 use super::headers::{self, SESSION_ID};
 use super::outbox_stream::{OpenStream, StreamPermit};
 use super::peers::{PeerPermit, Peers};
-use super::reply::{self, Answer, EndpointBody};
+use super::reply::{self, EndpointBody, Refusal};
 use super::sessions::Sessions;
 use crate::Bus;
 use crate::http::{Access, Principal};
@@ -98,26 +98,23 @@ impl Endpoint {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        if let Some(refusal) = self.state.refusal(&mut request) {
-            return refusal;
+        if let Err(refusal) = self.state.admit(&mut request) {
+            return *refusal;
         }
         let (parts, body) = request.into_parts();
-        match parts.method {
+        let answered = match parts.method {
             Method::POST => {
                 let limit = self.state.server.options.body_bytes_max;
                 match Limited::new(body, limit).collect().await {
                     Ok(body) => self.state.post(parts, body.to_bytes()).await,
-                    Err(error) if error.is::<LengthLimitError>() => {
-                        metrics::limit_reached(Limit::HttpBodyBytes);
-                        reply::too_large(limit)
-                    }
-                    Err(error) => reply::bad_request(None, &format!("the body could not be read: {error}")),
+                    Err(error) => Err(unreadable(&*error, limit)),
                 }
             }
             Method::GET => self.state.get(&parts),
             Method::DELETE => self.state.delete(&parts),
-            _ => reply::method_not_allowed(),
-        }
+            _ => Ok(reply::method_not_allowed()),
+        };
+        reply::answer_or_refusal(answered)
     }
 }
 
@@ -141,12 +138,23 @@ where
     }
 }
 
-/// Configures rmcp's service: no sessions of its own, and no rule of hosts, as [`Access`] has let requests in.
+/// Returns the refusal of a request whose body could not be read.
+fn unreadable(error: &(dyn std::error::Error + Send + Sync + 'static), limit: usize) -> Refusal {
+    if error.is::<LengthLimitError>() {
+        metrics::limit_reached(Limit::HttpBodyBytes);
+        return reply::too_large(limit).into();
+    }
+    reply::bad_request(None, &format!("the body could not be read: {error}")).into()
+}
+
+/// Configures rmcp's service: no sessions of its own, and no rule of hosts, since [`Access`] has one.
 fn rmcp_config(options: &McpOptions) -> StreamableHttpServerConfig {
     let mut config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
         .disable_allowed_origins();
+    // Sessions are kept here, so rmcp takes every request for one without.
     config.legacy_session_mode = false;
+    // rmcp still answers with a stream when a tool sends messages before its answer.
     config.json_response = true;
     config.max_request_body_bytes = options.body_bytes_max;
     config
@@ -169,34 +177,37 @@ fn sweep_sessions(state: &Arc<EndpointState>) {
 }
 
 impl EndpointState {
-    /// Returns the refusal of a request whose host or origin is not let in.
-    pub(super) fn refusal<B>(&self, request: &mut Request<B>) -> Option<Answer> {
-        let problem = self.access.admit(request).err()?;
-        let refusal = problem.respond(request.uri().path());
-        Some(refusal.map(|body| Full::new(body).boxed()))
+    /// Lets a request in by the rule of hosts and origins.
+    ///
+    /// # Errors
+    /// The refusal of a request whose host or origin is not let in.
+    pub(super) fn admit<B>(&self, request: &mut Request<B>) -> Result<(), Refusal> {
+        match self.access.admit(request) {
+            Ok(()) => Ok(()),
+            Err(problem) => {
+                let refusal = problem.respond(request.uri().path());
+                Err(refusal.map(|body| Full::new(body).boxed()).into())
+            }
+        }
     }
 
     /// Returns the session that a request names.
     ///
     /// # Errors
     /// The refusal of a request whose session is missing or has ended.
-    #[expect(
-        clippy::result_large_err,
-        reason = "the refusal is handed on at once, not carried far"
-    )]
     pub(super) fn session(
         &self,
         headers: &HeaderMap,
         id: Option<&RawValue>,
-    ) -> Result<Arc<McpSession>, Answer> {
+    ) -> Result<Arc<McpSession>, Refusal> {
         let Some(key) = headers::text(headers, &SESSION_ID) else {
             let text =
                 "the Mcp-Session-Id header is missing; send initialize first, then repeat its session id";
-            return Err(reply::bad_request(id, text));
+            return Err(reply::bad_request(id, text).into());
         };
         self.sessions.get(key).map_err(|ended| {
             let reason = ended.map(|reason| error::end_reason(reason, &self.server.options));
-            reply::session_not_found(id, reason.as_deref())
+            reply::session_not_found(id, reason.as_deref()).into()
         })
     }
 
@@ -204,47 +215,40 @@ impl EndpointState {
     ///
     /// # Errors
     /// The refusal of a peer that has reached the limit.
-    #[expect(
-        clippy::result_large_err,
-        reason = "the refusal is handed on at once, not carried far"
-    )]
     pub(super) fn peer_permit(
         &self,
         parts: &Parts,
         id: Option<&RawValue>,
-    ) -> Result<Option<PeerPermit>, Answer> {
+    ) -> Result<Option<PeerPermit>, Refusal> {
         let Some(max) = self.server.options.session.per_peer_max else {
             return Ok(None);
         };
-        let Some(peer) = Principal::of(&parts.extensions).and_then(Principal::counted) else {
+        let Some(caller) = Principal::of(&parts.extensions) else {
             return Ok(None);
         };
-        match self.peers.take(peer, max) {
-            Some(permit) => Ok(Some(permit)),
-            None => {
-                metrics::limit_reached(Limit::SessionsOfPeer);
-                Err(reply::too_many_sessions_of_peer(id, max))
-            }
-        }
+        let Some(address) = caller.counted() else {
+            return Ok(None);
+        };
+        let Some(permit) = self.peers.take(address, max) else {
+            metrics::limit_reached(Limit::SessionsOfPeer);
+            return Err(reply::too_many_sessions_of_peer(id, max).into());
+        };
+        Ok(Some(permit))
     }
 
     /// Takes a permit among the open streams, with the parts that every stream has.
     ///
     /// # Errors
     /// The refusal when the limit is reached.
-    #[expect(
-        clippy::result_large_err,
-        reason = "the refusal is handed on at once, not carried far"
-    )]
-    pub(super) fn open_stream(&self, id: Option<&RawValue>) -> Result<OpenStream, Answer> {
+    pub(super) fn open_stream(&self, id: Option<&RawValue>) -> Result<OpenStream, Refusal> {
         let max = self.server.options.session.streams_max;
-        match StreamPermit::take(&self.streams, max) {
-            Some(permit) => Ok(OpenStream {
-                options: self.server.options.clone(),
-                metrics: self.server.metrics.clone(),
-                _permit: permit,
-            }),
-            None => Err(reply::too_many_streams(id, max)),
-        }
+        let Some(permit) = StreamPermit::take(&self.streams, max) else {
+            return Err(reply::too_many_streams(id, max).into());
+        };
+        Ok(OpenStream {
+            options: self.server.options.clone(),
+            metrics: self.server.metrics.clone(),
+            _permit: permit,
+        })
     }
 }

@@ -7,7 +7,7 @@ use ::http::request::Parts;
 use super::endpoint::EndpointState;
 use super::headers::{self, EVENT_STREAM, LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
 use super::outbox_stream::{OutboxStream, StreamOwner, follow_connection};
-use super::reply::{self, Answer};
+use super::reply::{self, Answer, Refusal};
 use crate::Position;
 use crate::mcp::frames::FrameFormat;
 use crate::mcp::revision::Revision;
@@ -19,26 +19,18 @@ const STREAMS_PER_SESSION_MAX: usize = 4;
 
 impl EndpointState {
     /// Opens the stream of a session.
-    pub(super) fn get(&self, parts: &Parts) -> Answer {
-        if let Some(refusal) = refused_version(&parts.headers) {
-            return refusal;
-        }
+    pub(super) fn get(&self, parts: &Parts) -> Result<Answer, Refusal> {
+        check_version(&parts.headers)?;
         let accepts = headers::text(&parts.headers, &ACCEPT).unwrap_or_default();
         if !accepts.contains(EVENT_STREAM) && !accepts.contains("*/*") {
-            return reply::not_acceptable();
+            return Err(reply::not_acceptable().into());
         }
-        let session = match self.session(&parts.headers, None) {
-            Ok(session) => session,
-            Err(refusal) => return refusal,
-        };
+        let session = self.session(&parts.headers, None)?;
         if session.session.readers() >= STREAMS_PER_SESSION_MAX {
             metrics::limit_reached(Limit::StreamsOfSession);
-            return reply::too_many_streams_of_session(STREAMS_PER_SESSION_MAX);
+            return Err(reply::too_many_streams_of_session(STREAMS_PER_SESSION_MAX).into());
         }
-        let open = match self.open_stream(None) {
-            Ok(open) => open,
-            Err(refusal) => return refusal,
-        };
+        let open = self.open_stream(None)?;
         let reader = session.session.reader();
         if let Some(position) = headers::text(&parts.headers, &LAST_EVENT_ID) {
             // An id that the server never sent proves nothing, so everything is sent again.
@@ -50,33 +42,30 @@ impl EndpointState {
         let first_frame = format.first_frame(reader.position());
         let owner = StreamOwner::Session(session);
         let stream = OutboxStream::new(reader, format, first_frame, owner, open);
-        reply::events(stream, parts.extensions.get())
+        Ok(reply::events(stream, parts.extensions.get()))
     }
 
     /// Ends a session.
-    pub(super) fn delete(&self, parts: &Parts) -> Answer {
-        if let Some(refusal) = refused_version(&parts.headers) {
-            return refusal;
+    pub(super) fn delete(&self, parts: &Parts) -> Result<Answer, Refusal> {
+        check_version(&parts.headers)?;
+        self.session(&parts.headers, None)?.session.end();
+        // Removed at once, so that the next request learns the reason without waiting for a sweep.
+        if let Some(key) = headers::text(&parts.headers, &SESSION_ID) {
+            self.sessions.remove(key);
         }
-        match self.session(&parts.headers, None) {
-            Ok(session) => {
-                session.session.end();
-                // Removed at once, so that the next request is told the reason without waiting for a sweep.
-                if let Some(key) = headers::text(&parts.headers, &SESSION_ID) {
-                    self.sessions.remove(key);
-                }
-                reply::no_content()
-            }
-            Err(refusal) => refusal,
-        }
+        Ok(reply::no_content())
     }
 }
 
-/// Returns the answer to a GET or DELETE whose revision has neither, or is unknown.
-fn refused_version(headers: &HeaderMap) -> Option<Answer> {
-    let version = headers.get(&PROTOCOL_VERSION)?.to_str().unwrap_or_default();
+/// Refuses a GET or DELETE whose revision has neither, or is unknown.
+fn check_version(headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(version) = headers.get(&PROTOCOL_VERSION) else {
+        return Ok(());
+    };
+    let version = version.to_str().unwrap_or_default();
     match Revision::parse(version.trim()) {
-        Some(revision) => revision.is_stateless().then(reply::post_only),
-        None => Some(reply::unknown_version(version)),
+        Some(revision) if revision.is_stateless() => Err(reply::post_only().into()),
+        Some(_) => Ok(()),
+        None => Err(reply::unknown_version(version).into()),
     }
 }

@@ -17,7 +17,7 @@ use super::endpoint::EndpointState;
 use super::headers::{EVENT_STREAM, MCP_METHOD, PROTOCOL_VERSION, is_plain_post, sole};
 use super::outbox_stream::{OutboxStream, StreamOwner, follow_connection};
 use super::plain::{PlainMeta, is_plain_id};
-use super::reply::{self, Answer};
+use super::reply::{self, Answer, Refusal};
 use crate::mcp::frames::FrameFormat;
 use crate::mcp::listen::{AcceptedListen, ListenCheck};
 use crate::mcp::revision::Revision;
@@ -58,40 +58,31 @@ impl EndpointState {
         id: &RawValue,
         params: Option<&RawValue>,
         body: &Bytes,
-    ) -> Answer {
+    ) -> Result<Answer, Refusal> {
         let plain = plain_filter(&parts.headers, body);
         let is_plain = plain.is_some();
         let Some(requested) = plain.or_else(|| any_filter(params)) else {
             let text =
                 "subscriptions/listen needs params.notifications, an object of the notifications to send";
-            return reply::invalid_params(Some(id), text);
+            return Err(reply::invalid_params(Some(id), text).into());
         };
         // Both permits come before the subscriptions: a refused request must not reach the bus.
-        let open = match self.open_stream(Some(id)) {
-            Ok(open) => open,
-            Err(refusal) => return refusal,
-        };
-        let permit = match self.peer_permit(&parts, Some(id)) {
-            Ok(permit) => permit,
-            Err(refusal) => return refusal,
-        };
+        let open = self.open_stream(Some(id))?;
+        let permit = self.peer_permit(&parts, Some(id))?;
         // rmcp judges every request that is not plain, so one place alone refuses headers and fields.
-        if !is_plain && let Some(refusal) = self.refusal_of_listen(&parts, body).await {
-            return refusal;
+        if !is_plain {
+            self.check_listen(&parts, body).await?;
         }
         let accepted = AcceptedListen::open(&self.server, requested, SessionLifetime::Limited).await;
-        let accepted = match accepted {
-            Ok(accepted) => accepted,
-            Err(refusal) => return reply::refused_stream(id, &refusal),
-        };
+        let accepted = accepted.map_err(|refusal| reply::refused_stream(id, &refusal))?;
         let is_empty = accepted.is_empty();
         let AcceptedListen { session, filter, .. } = accepted;
         let Some((first, last)) = first_and_last(id, filter, self.server.server_info()) else {
-            return reply::internal_error("the acknowledgement could not be made");
+            return Err(reply::internal_error("the acknowledgement could not be made").into());
         };
         if is_empty {
             // Nothing could ever be sent, so the stream would only hold a permit.
-            return reply::finished(&first, &last);
+            return Ok(reply::finished(&first, &last));
         }
         let reader = session.reader();
         follow_connection(&reader, &parts);
@@ -104,11 +95,14 @@ impl EndpointState {
         // used.
         let format = FrameFormat::Listen(id.to_owned());
         let stream = OutboxStream::new(reader, format, first, owner, open);
-        reply::events(stream, parts.extensions.get())
+        Ok(reply::events(stream, parts.extensions.get()))
     }
 
-    /// Returns rmcp's refusal of a listen request, if it refuses it.
-    async fn refusal_of_listen(&self, parts: &Parts, body: &Bytes) -> Option<Answer> {
+    /// Lets rmcp judge a listen request.
+    ///
+    /// # Errors
+    /// rmcp's refusal.
+    async fn check_listen(&self, parts: &Parts, body: &Bytes) -> Result<(), Refusal> {
         let mut parts = parts.clone();
         parts.extensions.clear();
         parts.extensions.insert(ListenCheck);
@@ -117,8 +111,11 @@ impl EndpointState {
             Some(media_type) => media_type.as_bytes().starts_with(EVENT_STREAM.as_bytes()),
             None => false,
         };
-        // Dropping an acknowledgement ends rmcp's part of the request.
-        (answer.status() != StatusCode::OK || !is_stream).then_some(answer)
+        if answer.status() != StatusCode::OK || !is_stream {
+            return Err(answer.into());
+        }
+        // Dropping the acknowledgement ends rmcp's part of the request.
+        Ok(())
     }
 }
 

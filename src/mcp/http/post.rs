@@ -11,16 +11,16 @@ use super::batch;
 use super::endpoint::EndpointState;
 use super::headers::{self, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
 use super::peek::Peek;
-use super::reply::{self, Answer};
+use super::reply::{self, Answer, Refusal, answer_or_refusal};
 use crate::mcp::session::{McpSession, SessionSlot};
 
 impl EndpointState {
-    pub(super) async fn post(&self, parts: Parts, body: Bytes) -> Answer {
+    pub(super) async fn post(&self, parts: Parts, body: Bytes) -> Result<Answer, Refusal> {
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             return Box::pin(self.batch(parts, &body)).await;
         }
         if let Some(answer) = self.fast_path.answer(&parts.headers, &body).await {
-            return answer;
+            return Ok(answer);
         }
         // Boxed: rmcp's part is kilobytes of state, which every request would carry along however it is
         // answered.
@@ -28,22 +28,16 @@ impl EndpointState {
     }
 
     /// Answers a POST of several messages: an array of the answers to its requests, or 202 when it has none.
-    pub(super) async fn batch(&self, parts: Parts, body: &Bytes) -> Answer {
-        let session = match self.session(&parts.headers, None) {
-            Ok(session) => session,
-            Err(refusal) => return refusal,
-        };
+    pub(super) async fn batch(&self, parts: Parts, body: &Bytes) -> Result<Answer, Refusal> {
+        let session = self.session(&parts.headers, None)?;
         if !session.revision.rules().allows_batches {
             let text = format!(
                 "revision {} has no batches; send one message per request",
                 session.revision.as_str()
             );
-            return reply::bad_request(None, &text);
+            return Err(reply::bad_request(None, &text).into());
         }
-        let messages = match batch::split(body, self.server.options.batch_max) {
-            Ok(messages) => messages,
-            Err(refusal) => return refusal,
-        };
+        let messages = batch::split(body, self.server.options.batch_max)?;
         let mut answers = Vec::new();
         for message in messages {
             let answer = match Peek::of(&message) {
@@ -51,19 +45,17 @@ impl EndpointState {
                 Ok(peek) if peek.is_initialize() => {
                     reply::bad_request(peek.id(), "initialize cannot be in a batch")
                 }
-                _ => self.message(parts.clone(), message.clone()).await,
+                // A refused message is answered in its place; the others are answered all the same.
+                _ => answer_or_refusal(self.message(parts.clone(), message.clone()).await),
             };
             answers.extend(batch::response_in(answer).await);
         }
-        batch::join(&answers)
+        Ok(batch::join(&answers))
     }
 
     /// Answers a POST of one message.
-    pub(super) async fn message(&self, mut parts: Parts, body: Bytes) -> Answer {
-        let peek = match Peek::of(&body) {
-            Ok(peek) => peek,
-            Err(error) => return reply::parse_error(&error),
-        };
+    pub(super) async fn message(&self, mut parts: Parts, body: Bytes) -> Result<Answer, Refusal> {
+        let peek = Peek::of(&body).map_err(|error| reply::parse_error(&error))?;
         if peek.is_initialize() {
             return self.initialize(parts, &peek, body.clone()).await;
         }
@@ -79,15 +71,12 @@ impl EndpointState {
                 // the official TypeScript client does not send it with its cancellations.
                 parts.headers.insert(MCP_METHOD, method);
             }
-            return self.forward(parts, body.clone()).await;
+            return Ok(self.forward(parts, body.clone()).await);
         }
-        let session = match self.session(&parts.headers, peek.id()) {
-            Ok(session) => session,
-            Err(refusal) => return refusal,
-        };
+        let session = self.session(&parts.headers, peek.id())?;
         // Noted before the message is handled: an idle session must not end while its request is on the way.
         session.session.active();
-        self.session_message(session, parts, &peek, body.clone()).await
+        Ok(self.session_message(session, parts, &peek, body.clone()).await)
     }
 
     /// Answers a message of a session.
@@ -126,25 +115,25 @@ impl EndpointState {
             .await
     }
 
-    async fn initialize(&self, mut parts: Parts, peek: &Peek<'_>, body: Bytes) -> Answer {
-        let permit = match self.peer_permit(&parts, peek.id()) {
-            Ok(permit) => permit,
-            Err(refusal) => return refusal,
-        };
+    async fn initialize(&self, mut parts: Parts, peek: &Peek<'_>, body: Bytes) -> Result<Answer, Refusal> {
+        let permit = self.peer_permit(&parts, peek.id())?;
         // The handler is made anew for each request, so it leaves the session in a slot beside the request.
         let slot: SessionSlot = Arc::new(OnceLock::new());
         parts.extensions.insert(slot.clone());
         parts.headers.remove(SESSION_ID);
         let mut answer = self.forward(parts, body).await;
         let Some(session) = slot.get() else {
-            return reply::unavailable_if_full(answer).await;
+            return Ok(reply::unavailable_if_full(answer).await);
         };
         match self.sessions.insert(session.clone(), permit) {
             Ok(key) => {
                 answer.headers_mut().insert(SESSION_ID, key);
-                answer
+                Ok(answer)
             }
-            Err(error) => reply::internal_error(&format!("no session id could be made: {error}")),
+            Err(error) => {
+                let text = format!("no session id could be made: {error}");
+                Err(reply::internal_error(&text).into())
+            }
         }
     }
 }

@@ -21,6 +21,17 @@ pub type EndpointBody = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
 pub(super) type Answer = Response<EndpointBody>;
 
+/// An answer that refuses a request. Boxed, so that the usual way does not carry room for it.
+pub(super) type Refusal = Box<Answer>;
+
+/// Returns the answer of a request, which may be its refusal.
+pub(super) fn answer_or_refusal(answered: Result<Answer, Refusal>) -> Answer {
+    match answered {
+        Ok(answer) => answer,
+        Err(refusal) => *refusal,
+    }
+}
+
 /// The seconds after which a client may try again when the server is full.
 const RETRY_AFTER: &str = "5";
 

@@ -130,15 +130,15 @@ impl PollBench {
     async fn slow(&self, request: &RawRequest) -> SeenAnswer {
         let state = &self.endpoint.state;
         let mut head = request.head();
-        if let Some(refusal) = state.refusal(&mut head) {
-            return seen(refusal).await;
+        if let Err(refusal) = state.admit(&mut head) {
+            return seen(*refusal).await;
         }
         let (parts, ()) = head.into_parts();
         let body = Bytes::from(request.body.clone());
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-            return seen(state.batch(parts, &body).await).await;
+            return seen(reply::answer_or_refusal(state.batch(parts, &body).await)).await;
         }
-        seen(state.message(parts, body).await).await
+        seen(reply::answer_or_refusal(state.message(parts, body).await)).await
     }
 
     async fn is_fast(&self, request: &RawRequest) -> bool {
