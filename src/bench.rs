@@ -8,11 +8,7 @@
 
 mod settings;
 mod target;
-mod response;
-mod events;
 mod notice;
-mod rpc;
-mod request;
 mod control;
 mod load;
 mod engine;
@@ -37,6 +33,8 @@ pub use report::{
 pub use search::{Goal, TRIALS_MAX, duration};
 pub use settings::{DURATION_MAX, Era, Publish, RESOURCES_MAX, SESSIONS_MAX, Settings, Uris};
 
+use crate::wire::dialect::Dialect;
+use crate::wire::http1::{HttpTarget, resource_path};
 use child::Server;
 use control::Control;
 use engine::Engine;
@@ -46,10 +44,10 @@ use load::session::Book;
 use load::stats::Kind;
 use notice::version;
 use report::Run;
-use request::{plain, resource_path};
 use search::Search;
-use target::Target;
 
+/// The name that the clients of the test give.
+const CLIENT_NAME: &str = "tidings-bench";
 /// However a search goes, no trial begins after this long.
 const SEARCH_MAX: Duration = Duration::from_secs(1800);
 
@@ -66,6 +64,12 @@ pub enum BenchError {
     /// The server did not do what it was asked to, or not all sessions could be opened.
     #[error("{0}")]
     Failed(String),
+}
+
+impl From<std::io::Error> for BenchError {
+    fn from(error: std::io::Error) -> BenchError {
+        BenchError::Failed(error.to_string())
+    }
 }
 
 /// How far a run is.
@@ -107,14 +111,14 @@ fn measure(settings: &Settings, outside: &mut Observer<'_>) -> Result<Run, Bench
         Some(server) => settings.url.replace("{port}", &server.port.to_string()),
         None => settings.url.clone(),
     };
-    let target = Target::resolve(&url, settings.allow_remote)?;
+    let target = target::resolve(&url, settings.allow_remote)?;
     let mut control = Control::new(&target);
     let prepared = Prepared::new(settings, &mut control)?;
     let pid = server.as_ref().map(Server::pid).or(settings.pid);
     let mut farewells = Vec::new();
     let measured = prepared.measure(settings, &mut control, (&target, pid), outside, &mut farewells);
     if let Some(Way::Api(_)) = prepared.way(settings) {
-        let removal = |uri: &String| plain(&target, "DELETE", &resource_path(uri));
+        let removal = |uri: &String| target.request_to("DELETE", &resource_path(uri)).finish();
         farewells.extend(prepared.uris.iter().map(removal));
     }
     // A server that ends with the run needs no cleaning up.
@@ -131,7 +135,7 @@ struct Prepared {
     uris: Vec<String>,
     /// The version of each resource, where updates go through the HTTP API.
     versions: Option<Vec<u64>>,
-    dialect: request::Dialect,
+    dialect: Dialect,
 }
 
 impl Prepared {
@@ -148,7 +152,7 @@ impl Prepared {
         let speaks = matches!(settings.publish, Publish::Tool { .. }) || settings.uris == Uris::Listed;
         let dialect = match speaks {
             true => control.introduce(settings.revision_of(1))?,
-            false => request::Dialect::new(settings.revision_of(1)),
+            false => Dialect::new(settings.revision_of(1), CLIENT_NAME),
         };
         let uris = match &settings.uris {
             Uris::Pattern(pattern) => (0..settings.resources)
@@ -195,7 +199,7 @@ impl Prepared {
         &self,
         settings: &Settings,
         control: &mut Control<'_>,
-        (target, pid): (&Target, Option<u32>),
+        (target, pid): (&HttpTarget, Option<u32>),
         outside: &mut Observer<'_>,
         farewells: &mut Vec<Vec<u8>>,
     ) -> Result<Run, BenchError> {

@@ -1,181 +1,144 @@
-//! Requests before and after the measurement, one at a time.
-//!
-//! Owns one blocking connection with a limit on every wait. It is never used while anything is measured.
+//! Requests before and after the measurement, one at a time on a connection that blocks.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bench::BenchError;
-use crate::bench::request::{Dialect, plain, put, resource_path};
-use crate::bench::response::{Head, Response};
-use crate::bench::rpc;
-use crate::bench::target::Target;
-use crate::mcp::Revision;
+use crate::bench::{BenchError, CLIENT_NAME};
+use crate::wire::connection::{BlockingConnection, HttpAnswer};
+use crate::wire::dialect::{Dialect, Revision};
+use crate::wire::http1::HttpTarget;
+use crate::wire::jsonrpc::refusal;
 
-/// How long a server may take for one answer.
+/// The time within which a server must accept a connection and give one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// How many pages of resources are looked through.
+/// Pages of the list of resources that are read at most.
 const PAGES_MAX: usize = 1_000;
-/// How many requests of a cleaning-up are on their way together.
-const TOGETHER: usize = 64;
+/// Requests of a clean-up that are sent together.
+const CLEAN_UP_BATCH: usize = 64;
 
+/// A client of the server under test that measures nothing.
 pub(crate) struct Control<'s> {
-    target: &'s Target,
-    socket: Option<TcpStream>,
-    /// Read and not used yet.
-    rest: Vec<u8>,
+    target: &'s HttpTarget,
+    connection: Option<BlockingConnection>,
 }
 
 impl<'s> Control<'s> {
-    pub(crate) fn new(target: &'s Target) -> Control<'s> {
+    pub(crate) fn new(target: &'s HttpTarget) -> Control<'s> {
         Control {
             target,
-            socket: None,
-            rest: Vec::new(),
+            connection: None,
         }
     }
 
-    /// Sends a request and waits for its answer; on a connection that was kept, a second time when the server had
-    /// closed it meanwhile.
-    pub(crate) fn ask(&mut self, request: &[u8]) -> Result<(Head, Vec<u8>), BenchError> {
-        let kept = self.socket.is_some();
+    /// Sends a request and waits for its answer.
+    ///
+    /// A connection that was kept may have been closed by the server meanwhile, so the request is then sent a second
+    /// time on a new one.
+    pub(crate) fn ask(&mut self, request: &[u8]) -> Result<HttpAnswer, BenchError> {
+        let was_kept = self.connection.is_some();
         match self.ask_once(request) {
-            Err(BenchError::Failed(_)) if kept => self.ask_once(request),
+            Err(BenchError::Failed(_)) if was_kept => self.ask_once(request),
             other => other,
         }
     }
 
-    fn ask_once(&mut self, request: &[u8]) -> Result<(Head, Vec<u8>), BenchError> {
-        let asked = self.send(request).and_then(|()| self.answer());
-        if !matches!(&asked, Ok((head, _)) if !head.closes) {
-            self.close();
+    fn ask_once(&mut self, request: &[u8]) -> Result<HttpAnswer, BenchError> {
+        let answer = self.connection()?.exchange(request).map_err(BenchError::from);
+        let is_kept = match &answer {
+            Ok(answer) => !answer.head.closes,
+            Err(_) => false,
+        };
+        if !is_kept {
+            self.connection = None;
         }
-        asked
+        answer
     }
 
-    fn close(&mut self) {
-        self.socket = None;
-        self.rest.clear();
-    }
-
-    fn send(&mut self, request: &[u8]) -> Result<(), BenchError> {
-        let address = self.target.address;
-        let socket = match &mut self.socket {
-            Some(socket) => socket,
-            none => {
-                let unreachable = |error| BenchError::Unreachable(format!("cannot reach {address}: {error}"));
-                let socket = TcpStream::connect_timeout(&address, CONNECT_MAX).map_err(unreachable)?;
-                socket.set_nodelay(true).map_err(|error| failed(&error))?;
-                socket
-                    .set_read_timeout(Some(ANSWER_MAX))
-                    .map_err(|error| failed(&error))?;
-                socket
-                    .set_write_timeout(Some(ANSWER_MAX))
-                    .map_err(|error| failed(&error))?;
-                none.insert(socket)
+    fn connection(&mut self) -> Result<&mut BlockingConnection, BenchError> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let address = self.target.address;
+                BlockingConnection::open(address, None, ANSWER_MAX)
+                    .map_err(|error| BenchError::Unreachable(format!("cannot reach {address}: {error}")))?
             }
         };
-        socket.write_all(request).map_err(|error| failed(&error))
+        Ok(self.connection.insert(connection))
     }
 
-    fn answer(&mut self) -> Result<(Head, Vec<u8>), BenchError> {
-        let (mut response, mut body, mut buffer) = (Response::default(), Vec::new(), vec![0; 64 * 1024]);
-        let socket = self.socket.as_mut().expect("a request was sent on it");
-        loop {
-            let used = response
-                .read(&self.rest, |part| body.extend_from_slice(part))
-                .map_err(|error| BenchError::Failed(error.to_string()))?;
-            self.rest.drain(..used);
-            if response.is_done() {
-                break;
-            }
-            match socket.read(&mut buffer) {
-                Ok(0) if response.ends_with_connection() => break,
-                Ok(0) => {
-                    let reason = "the server closed the connection before it answered";
-                    return Err(BenchError::Failed(reason.to_owned()));
-                }
-                Ok(count) => self.rest.extend_from_slice(&buffer[..count]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => {
-                    let reason = format!("no answer within {ANSWER_MAX:?}: {error}");
-                    return Err(BenchError::Failed(reason));
-                }
-            }
-        }
-        let head = response.head().cloned();
-        Ok((head.expect("a body follows a head"), body))
-    }
-
-    /// Whether the HTTP API of Tidings is there.
+    /// Reports whether the server has the HTTP API of Tidings.
     pub(crate) fn has_api(&mut self) -> Result<bool, BenchError> {
-        let (ready, _) = self.ask(&plain(self.target, "GET", "/readyz"))?;
-        let (list, body) = self.ask(&plain(self.target, "GET", "/v1/resources?limit=1"))?;
-        let listed: Value = serde_json::from_slice(&body).unwrap_or_default();
-        Ok(matches!(ready.status, 200 | 503) && list.status == 200 && listed["items"].is_array())
+        let ready = self.ask(&self.target.request_to("GET", "/readyz").finish())?;
+        let list = self.ask(&self.target.request_to("GET", "/v1/resources?limit=1").finish())?;
+        let listed: Value = serde_json::from_slice(&list.body).unwrap_or_default();
+        Ok(matches!(ready.head.status, 200 | 503) && list.head.status == 200 && listed["items"].is_array())
     }
 
-    /// Creates or replaces a resource through the HTTP API; answers its etag.
-    pub(crate) fn create(&mut self, uri: &str, body: &str) -> Result<String, BenchError> {
-        let (head, body) = self.ask(&put(self.target, &resource_path(uri), body))?;
-        let refused = || BenchError::Failed(format!("cannot create {uri}: {}", rpc::refusal(&head, &body)));
-        match &head.etag {
-            Some(etag) if rpc::is_success(&head) => Ok(etag.clone()),
-            _ => Err(refused()),
-        }
-    }
-
-    /// Sends requests whose answers are of no interest, many at a time; what fails is left as it is.
-    pub(crate) fn clean_up(&mut self, requests: &[Vec<u8>]) {
-        for requests in requests.chunks(TOGETHER) {
-            let sent = self.send(&requests.concat());
-            let answered = sent.and_then(|()| requests.iter().try_for_each(|_| self.answer().map(drop)));
-            if answered.is_err() {
-                self.close();
+    /// Creates or replaces a resource through the HTTP API and returns its etag.
+    pub(crate) fn create(&mut self, uri: &str, text: &str) -> Result<String, BenchError> {
+        let answer = self.ask(&self.target.put_resource(uri, text))?;
+        match answer.head.etag() {
+            Some(etag) if answer.head.is_success() => Ok(etag.to_owned()),
+            _ => {
+                let refusal = refusal(&answer.head, &answer.body);
+                Err(BenchError::Failed(format!("cannot create {uri}: {refusal}")))
             }
         }
     }
 
-    /// Makes itself known to the server, where the revision wants it.
+    /// Sends requests whose answers decide nothing, many at a time. After a failure the next batch gets a new
+    /// connection.
+    pub(crate) fn clean_up(&mut self, requests: &[Vec<u8>]) {
+        for batch in requests.chunks(CLEAN_UP_BATCH) {
+            if self.exchange_all(batch).is_err() {
+                self.connection = None;
+            }
+        }
+    }
+
+    fn exchange_all(&mut self, requests: &[Vec<u8>]) -> Result<(), BenchError> {
+        let connection = self.connection()?;
+        connection.send(&requests.concat()).map_err(BenchError::from)?;
+        for _ in requests {
+            connection.answer().map_err(BenchError::from)?;
+        }
+        Ok(())
+    }
+
+    /// Opens a session, where the revision has sessions.
     pub(crate) fn introduce(&mut self, revision: Revision) -> Result<Dialect, BenchError> {
-        let mut dialect = Dialect::new(revision);
+        let mut dialect = Dialect::new(revision, CLIENT_NAME);
         if revision.is_stateless() {
             return Ok(dialect);
         }
-        let (head, body) = self.ask(&dialect.initialize(self.target))?;
-        rpc::result(&head, &body)
+        let answer = self.ask(&dialect.initialize(self.target))?;
+        answer
+            .result()
             .map_err(|reason| BenchError::Failed(format!("initialize was refused: {reason}")))?;
-        dialect.session = head.session;
+        dialect.session = answer.head.session().map(str::to_owned);
         self.ask(&dialect.initialized(self.target))?;
         Ok(dialect)
     }
 
-    /// The URIs of the server's resources, `max` at most, in its order.
+    /// Returns the URIs of the server's resources, `max` at most, in the server's order.
     pub(crate) fn listed(&mut self, dialect: &Dialect, max: usize) -> Result<Vec<String>, BenchError> {
-        let (mut uris, mut cursor) = (Vec::new(), Value::Null);
+        let mut uris = Vec::new();
+        let mut cursor = Value::Null;
         for page in 0..PAGES_MAX {
             let params = match &cursor {
                 Value::Null => json!({}),
                 cursor => json!({ "cursor": cursor }),
             };
-            let request = dialect.request(self.target, page as u64 + 1, "resources/list", params, None);
-            let (head, body) = self.ask(&request)?;
-            let result = rpc::result(&head, &body)
+            let request = dialect.request(self.target, page as u64 + 1, "resources/list", params);
+            let mut result = self
+                .ask(&request)?
+                .result()
                 .map_err(|reason| BenchError::Failed(format!("resources/list was refused: {reason}")))?;
-            let items = result["resources"]
-                .as_array()
-                .map(Vec::as_slice)
-                .unwrap_or_default();
-            uris.extend(
-                items
-                    .iter()
-                    .filter_map(|item| item["uri"].as_str().map(str::to_owned)),
-            );
-            cursor = result["nextCursor"].clone();
+            for item in result["resources"].as_array().into_iter().flatten() {
+                uris.extend(item["uri"].as_str().map(str::to_owned));
+            }
+            cursor = result["nextCursor"].take();
             if cursor.is_null() || uris.len() >= max {
                 break;
             }
@@ -183,8 +146,4 @@ impl<'s> Control<'s> {
         uris.truncate(max);
         Ok(uris)
     }
-}
-
-fn failed(error: &io::Error) -> BenchError {
-    BenchError::Failed(error.to_string())
 }

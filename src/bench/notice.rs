@@ -47,7 +47,7 @@ struct Params<'b> {
 
 #[derive(Deserialize)]
 struct Meta<'b> {
-    // The key of `crate::mcp::ETAG_META_KEY`; a test compares them.
+    // The key of `crate::wire::protocol::ETAG_META_KEY`; a test compares them.
     #[serde(borrow, default, rename = "io.github.tidings/etag")]
     etag: Option<Cow<'b, str>>,
 }
@@ -94,7 +94,7 @@ pub(crate) fn version(etag: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::ETAG_META_KEY;
+    use crate::wire::protocol::ETAG_META_KEY;
     use serde_json::json;
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::ResourceUri;
 use crate::bench::BenchError;
 use crate::bench::load::schedule::Pace;
-use crate::mcp::Revision;
+use crate::wire::protocol::Revision;
 
 /// Sessions of all kinds together.
 pub const SESSIONS_MAX: usize = 60_000;

@@ -8,67 +8,56 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use http::Uri;
 
 use crate::bench::BenchError;
+use crate::wire::http1::HttpTarget;
 
 /// Sessions that leave from one source address: fewer than the kernel has ports for it.
 const SESSIONS_PER_SOURCE: usize = 20_000;
 
-/// The server's address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) address: SocketAddr,
-    /// What goes into the `Host` header.
-    pub(crate) authority: String,
-    /// The path of the MCP endpoint.
-    pub(crate) path: String,
+/// Resolves the server's name. Refuses an address beyond this machine unless `allow_remote`.
+pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, BenchError> {
+    let wrong = |reason: &str| BenchError::Arguments(format!("cannot load {url:?}: {reason}"));
+    let parsed: Uri = url
+        .parse()
+        .map_err(|_| wrong("it is no address such as http://127.0.0.1:8808/mcp"))?;
+    if parsed.scheme_str() != Some("http") {
+        return Err(wrong("use an http address: the load test speaks no TLS"));
+    }
+    let authority = parsed.authority().ok_or_else(|| wrong("it names no host"))?;
+    let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
+    let resolved = (host.trim_matches(['[', ']']), port).to_socket_addrs();
+    let resolved: Vec<SocketAddr> = resolved
+        .map_err(|error| BenchError::Unreachable(format!("cannot resolve {host}: {error}")))?
+        .collect();
+    let near = |address: &&SocketAddr| address.ip().is_loopback();
+    // Of several, one of IPv4 is taken first: there are more source addresses for it.
+    let nearest = resolved.iter().filter(near).min_by_key(|one| one.is_ipv6());
+    let address = match (nearest, allow_remote) {
+        (Some(address), _) => address,
+        (None, true) => resolved.first().ok_or_else(|| wrong("its name has no address"))?,
+        (None, false) => {
+            return Err(wrong(
+                "it is not on this machine; this is a load generator, so say --allow-remote if the server is \
+                     yours to load",
+            ));
+        }
+    };
+    let path = parsed.path_and_query().map_or("/", |path| path.as_str());
+    Ok(HttpTarget {
+        address: *address,
+        authority: authority.as_str().to_owned(),
+        path: path.to_owned(),
+    })
 }
 
-impl Target {
-    /// Resolves the server's name. Refuses an address beyond this machine unless `allow_remote`.
-    pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<Target, BenchError> {
-        let wrong = |reason: &str| BenchError::Arguments(format!("cannot load {url:?}: {reason}"));
-        let parsed: Uri = url
-            .parse()
-            .map_err(|_| wrong("it is no address such as http://127.0.0.1:8808/mcp"))?;
-        if parsed.scheme_str() != Some("http") {
-            return Err(wrong("use an http address: the load test speaks no TLS"));
+/// The source address of session `index`, where the default one might run out of ports.
+pub(crate) fn source(target: &HttpTarget, index: usize) -> Option<SocketAddr> {
+    let nth = index / SESSIONS_PER_SOURCE;
+    match target.address.ip() {
+        IpAddr::V4(address) if address.is_loopback() && nth > 0 => {
+            let source = Ipv4Addr::new(127, 0, 0, u8::try_from(nth + 1).unwrap_or(u8::MAX));
+            Some(SocketAddr::new(source.into(), 0))
         }
-        let authority = parsed.authority().ok_or_else(|| wrong("it names no host"))?;
-        let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
-        let resolved = (host.trim_matches(['[', ']']), port).to_socket_addrs();
-        let resolved: Vec<SocketAddr> = resolved
-            .map_err(|error| BenchError::Unreachable(format!("cannot resolve {host}: {error}")))?
-            .collect();
-        let near = |address: &&SocketAddr| address.ip().is_loopback();
-        // Of several, one of IPv4 is taken first: there are more source addresses for it.
-        let nearest = resolved.iter().filter(near).min_by_key(|one| one.is_ipv6());
-        let address = match (nearest, allow_remote) {
-            (Some(address), _) => address,
-            (None, true) => resolved.first().ok_or_else(|| wrong("its name has no address"))?,
-            (None, false) => {
-                return Err(wrong(
-                    "it is not on this machine; this is a load generator, so say --allow-remote if the server is \
-                     yours to load",
-                ));
-            }
-        };
-        let path = parsed.path_and_query().map_or("/", |path| path.as_str());
-        Ok(Target {
-            address: *address,
-            authority: authority.as_str().to_owned(),
-            path: path.to_owned(),
-        })
-    }
-
-    /// The source address of session `index`, where the default one might run out of ports.
-    pub(crate) fn source(&self, index: usize) -> Option<SocketAddr> {
-        let nth = index / SESSIONS_PER_SOURCE;
-        match self.address.ip() {
-            IpAddr::V4(address) if address.is_loopback() && nth > 0 => {
-                let source = Ipv4Addr::new(127, 0, 0, u8::try_from(nth + 1).unwrap_or(u8::MAX));
-                Some(SocketAddr::new(source.into(), 0))
-            }
-            _ => None,
-        }
+        _ => None,
     }
 }
 
@@ -78,26 +67,26 @@ mod tests {
 
     #[test]
     fn a_loopback_address_is_taken_apart() {
-        let target = Target::resolve("http://127.0.0.1:8808/mcp?x=1", false).unwrap();
+        let target = resolve("http://127.0.0.1:8808/mcp?x=1", false).unwrap();
         assert_eq!(target.address, "127.0.0.1:8808".parse().unwrap());
         assert_eq!(
             (target.authority.as_str(), target.path.as_str()),
             ("127.0.0.1:8808", "/mcp?x=1")
         );
         assert_eq!(
-            Target::resolve("http://[::1]:9/", false).unwrap().address,
+            resolve("http://[::1]:9/", false).unwrap().address,
             "[::1]:9".parse().unwrap()
         );
     }
 
     #[test]
     fn other_machines_need_a_word() {
-        let error = Target::resolve("http://192.0.2.1:80/mcp", false).unwrap_err();
+        let error = resolve("http://192.0.2.1:80/mcp", false).unwrap_err();
         assert!(error.to_string().contains("--allow-remote"), "{error}");
-        assert!(Target::resolve("http://192.0.2.1:80/mcp", true).is_ok());
+        assert!(resolve("http://192.0.2.1:80/mcp", true).is_ok());
         for url in ["", "127.0.0.1:1", "https://127.0.0.1/mcp", "ftp://127.0.0.1/"] {
             assert!(
-                matches!(Target::resolve(url, true), Err(BenchError::Arguments(_))),
+                matches!(resolve(url, true), Err(BenchError::Arguments(_))),
                 "{url}"
             );
         }
@@ -105,11 +94,11 @@ mod tests {
 
     #[test]
     fn many_sessions_leave_from_several_addresses() {
-        let target = Target::resolve("http://127.0.0.1:1/", false).unwrap();
-        assert_eq!(target.source(19_999), None);
-        assert_eq!(target.source(20_000), Some("127.0.0.2:0".parse().unwrap()));
-        assert_eq!(target.source(59_999), Some("127.0.0.3:0".parse().unwrap()));
-        let target = Target::resolve("http://[::1]:1/", false).unwrap();
-        assert_eq!(target.source(59_999), None);
+        let target = resolve("http://127.0.0.1:1/", false).unwrap();
+        assert_eq!(source(&target, 19_999), None);
+        assert_eq!(source(&target, 20_000), Some("127.0.0.2:0".parse().unwrap()));
+        assert_eq!(source(&target, 59_999), Some("127.0.0.3:0".parse().unwrap()));
+        let target = resolve("http://[::1]:1/", false).unwrap();
+        assert_eq!(source(&target, 59_999), None);
     }
 }

@@ -17,7 +17,7 @@ use super::{CliError, Exit, block_on, signal, usage};
 use crate::bench::{
     self, BenchError, Era, Goal, Observer, Pace, Progress, Publish, Report, Settings, Trial, Uris,
 };
-use crate::mcp::Revision;
+use crate::wire::protocol::Revision;
 use bar::Bar;
 
 /// The arguments of `tidings bench`.

@@ -10,8 +10,7 @@ use std::time::Duration;
 use mio::{Registry, Token};
 
 use crate::bench::load::schedule::nanos;
-use crate::bench::response::{Head, Response};
-use crate::bench::target::Target;
+use crate::wire::http1::{HttpTarget, ResponseHead, ResponseReader};
 use crate::wire::nonblocking::{NonblockingConnection, ReadOutcome};
 
 /// A connection that was idle for so long is not trusted any more: many servers close it after a few seconds.
@@ -22,7 +21,7 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 pub(crate) struct Pipeline<T> {
     token: Token,
     conn: Option<NonblockingConnection>,
-    response: Response,
+    response: ResponseReader,
     body: Vec<u8>,
     waiting: VecDeque<T>,
     used_at: u64,
@@ -33,7 +32,7 @@ impl<T> Pipeline<T> {
         Pipeline {
             token,
             conn: None,
-            response: Response::default(),
+            response: ResponseReader::default(),
             body: Vec::new(),
             waiting: VecDeque::new(),
             used_at: 0,
@@ -48,7 +47,7 @@ impl<T> Pipeline<T> {
     /// Sends a request; its answer will come with `what`.
     pub(crate) fn send(
         &mut self,
-        target: &Target,
+        target: &HttpTarget,
         registry: &Registry,
         request: &[u8],
         what: T,
@@ -75,7 +74,7 @@ impl<T> Pipeline<T> {
     pub(crate) fn turn(
         &mut self,
         buffer: &mut [u8],
-        mut answered: impl FnMut(T, &Head, &[u8]),
+        mut answered: impl FnMut(T, &ResponseHead, &[u8]),
     ) -> Result<(), String> {
         let Some(conn) = &mut self.conn else { return Ok(()) };
         conn.flush().map_err(|error| error.to_string())?;
@@ -126,7 +125,7 @@ impl<T> Pipeline<T> {
 
     fn close(&mut self) {
         self.conn = None;
-        self.response = Response::default();
+        self.response = ResponseReader::default();
         self.body.clear();
     }
 }

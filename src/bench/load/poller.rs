@@ -12,8 +12,8 @@ use crate::bench::load::session::Book;
 use crate::bench::load::stats::Kind;
 use crate::bench::load::updates::Watch;
 use crate::bench::notice::version;
-use crate::bench::request::Dialect;
-use crate::bench::rpc;
+use crate::wire::dialect::Dialect;
+use crate::wire::jsonrpc::tool_result;
 
 const TOOL: &str = "get_resource_etag";
 
@@ -62,7 +62,7 @@ impl Poller {
         let params = json!({ "name": TOOL, "arguments": arguments });
         let request = self
             .dialect
-            .request(&book.target, self.asked, "tools/call", params, Some(TOOL));
+            .request(&book.target, self.asked, "tools/call", params);
         self.pipeline.send(&book.target, registry, &request, (), now)
     }
 
@@ -71,7 +71,7 @@ impl Poller {
         let (held, mut refused) = (&mut self.held, None);
         let (watch, resource) = (&mut self.watch, self.resource);
         self.pipeline.turn(buffer, |(), head, body| {
-            let etag = match rpc::tool_result(head, body) {
+            let etag = match tool_result(head, body) {
                 Ok(result) => etag(&result),
                 Err(reason) => {
                     refused = Some(format!("{TOOL} was refused: {reason}"));

@@ -14,10 +14,10 @@ use crate::bench::load::schedule::{Due, Pace};
 use crate::bench::load::session::Book;
 use crate::bench::load::stats::histogram;
 use crate::bench::notice::version;
-use crate::bench::request::{Dialect, put, resource_path};
-use crate::bench::response::Head;
-use crate::bench::rpc;
 use crate::bench::settings::call_arguments;
+use crate::wire::dialect::Dialect;
+use crate::wire::http1::{ResponseHead, resource_path};
+use crate::wire::jsonrpc::{refusal, tool_result};
 
 /// Answers that may be due on one connection.
 const WAITING_MAX: usize = 512;
@@ -44,11 +44,11 @@ impl Way {
 
     fn request(&self, book: &Book, due: Due) -> Vec<u8> {
         match self {
-            Way::Api(paths) => put(
-                &book.target,
-                &paths[due.resource],
-                &format!("update {}", due.number),
-            ),
+            Way::Api(paths) => {
+                let text = format!("update {}", due.number);
+                let request = book.target.request_to("PUT", &paths[due.resource]);
+                request.body("text/plain", text.as_bytes())
+            }
             Way::Tool {
                 dialect,
                 name,
@@ -57,7 +57,7 @@ impl Way {
                 let arguments = call_arguments(arguments, &book.uris[due.resource], due.number);
                 let arguments = arguments.expect("the settings were validated");
                 let params = serde_json::json!({ "name": name, "arguments": arguments });
-                dialect.request(&book.target, due.number + 1, "tools/call", params, Some(name))
+                dialect.request(&book.target, due.number + 1, "tools/call", params)
             }
         }
     }
@@ -164,11 +164,11 @@ impl Publisher {
 }
 
 impl Log {
-    fn note(&mut self, sent: &Sent, head: &Head, body: &[u8], is_tool: bool, now: u64) {
+    fn note(&mut self, sent: &Sent, head: &ResponseHead, body: &[u8], is_tool: bool, now: u64) {
         self.answer.saturating_record(now.saturating_sub(sent.at) / 1_000);
         let refused = match is_tool {
-            true => rpc::tool_result(head, body).err(),
-            false => (!rpc::is_success(head)).then(|| rpc::refusal(head, body)),
+            true => tool_result(head, body).err(),
+            false => (!head.is_success()).then(|| refusal(head, body)),
         };
         if let Some(reason) = refused {
             self.refused += 1;
@@ -176,7 +176,7 @@ impl Log {
             return;
         }
         self.answered += 1;
-        if sent.version.is_some() && head.etag.as_deref().and_then(version) != sent.version {
+        if sent.version.is_some() && head.etag().and_then(version) != sent.version {
             self.foreign += 1;
         }
     }

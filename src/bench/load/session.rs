@@ -9,17 +9,16 @@ use std::io;
 use mio::{Registry, Token};
 use serde_json::json;
 
-use crate::bench::events::Events;
-
+use crate::bench::CLIENT_NAME;
 use crate::bench::load::stats::{Kind, Stats};
 use crate::bench::load::updates::{Updates, Watch};
 use crate::bench::notice::Notice;
-use crate::bench::request::Dialect;
-use crate::bench::response::Response;
-use crate::bench::rpc;
-use crate::bench::target::Target;
-use crate::mcp::Revision;
+use crate::bench::target::source;
+use crate::wire::dialect::{Dialect, Revision};
+use crate::wire::http1::{HttpTarget, ResponseReader};
+use crate::wire::jsonrpc;
 use crate::wire::nonblocking::{NonblockingConnection, ReadOutcome};
+use crate::wire::sse::EventReader;
 
 /// So much of a refused stream's body is kept to quote it.
 const QUOTE_BYTES: usize = 1024;
@@ -30,7 +29,7 @@ const SMALL_RECEIVE_BYTES: usize = 4096;
 /// What all sessions share.
 #[derive(Debug)]
 pub(crate) struct Book {
-    pub(crate) target: Target,
+    pub(crate) target: HttpTarget,
     pub(crate) uris: Vec<String>,
     pub(crate) numbers: HashMap<String, usize>,
     pub(crate) updates: Updates,
@@ -38,7 +37,7 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    pub(crate) fn new(target: Target, uris: Vec<String>) -> Book {
+    pub(crate) fn new(target: HttpTarget, uris: Vec<String>) -> Book {
         Book {
             numbers: uris.iter().cloned().zip(0..).collect(),
             updates: Updates::new(uris.len()),
@@ -69,8 +68,8 @@ pub(crate) struct Session {
     watches: Vec<Watch>,
     step: Step,
     conn: NonblockingConnection,
-    response: Response,
-    events: Events,
+    response: ResponseReader,
+    events: EventReader,
     body: Vec<u8>,
     retried: bool,
 }
@@ -87,7 +86,7 @@ impl Session {
         let mut session = Session {
             kind,
             index,
-            dialect: Dialect::new(revision),
+            dialect: Dialect::new(revision, CLIENT_NAME),
             first: index * subscribe % book.uris.len(),
             watches: vec![Watch::default(); subscribe],
             step: match revision.is_stateless() {
@@ -95,8 +94,8 @@ impl Session {
                 false => Step::Initialize,
             },
             conn: connect(book, index, kind)?,
-            response: Response::default(),
-            events: Events::default(),
+            response: ResponseReader::default(),
+            events: EventReader::default(),
             body: Vec::new(),
             retried: false,
         };
@@ -110,7 +109,7 @@ impl Session {
     }
 
     /// The request that ends the session, where it is one.
-    pub(crate) fn farewell(&self, target: &Target) -> Option<Vec<u8>> {
+    pub(crate) fn farewell(&self, target: &HttpTarget) -> Option<Vec<u8>> {
         self.dialect.delete(target)
     }
 
@@ -212,16 +211,19 @@ impl Session {
         let head = response.head().ok_or("an answer without a head")?;
         self.step = match self.step {
             Step::Initialize => {
-                rpc::result(head, &body).map_err(|reason| format!("initialize was refused: {reason}"))?;
-                self.dialect.session = head.session.clone();
+                jsonrpc::result(head, &body).map_err(|reason| format!("initialize was refused: {reason}"))?;
+                self.dialect.session = head.session().map(str::to_owned);
                 Step::Initialized
             }
-            Step::Initialized if rpc::is_success(head) => Step::Subscribe(0),
+            Step::Initialized if head.is_success() => Step::Subscribe(0),
             Step::Initialized => {
-                return Err(format!("initialized was refused: {}", rpc::refusal(head, &body)));
+                return Err(format!(
+                    "initialized was refused: {}",
+                    jsonrpc::refusal(head, &body)
+                ));
             }
             Step::Subscribe(nth) => {
-                rpc::result(head, &body)
+                jsonrpc::result(head, &body)
                     .map_err(|reason| format!("resources/subscribe was refused: {reason}"))?;
                 match nth + 1 < self.watches.len() {
                     true => Step::Subscribe(nth + 1),
@@ -253,7 +255,9 @@ impl Session {
             if !live && body.len() < QUOTE_BYTES {
                 body.extend_from_slice(part);
             }
-            let heard = events.read(part, |event| match Notice::read(event) {
+            let heard = events.read(part, |event| match Notice::read(event.data) {
+                // Comments, and the event that primes a stream.
+                Notice::Other if event.data.is_empty() => {}
                 Notice::Updated { uri, version } => match book.numbers.get(uri.as_ref()) {
                     Some(number) => {
                         let nth = (number + book.uris.len() - first) % book.uris.len();
@@ -293,7 +297,7 @@ impl Session {
         };
         if head.status != 200 || !head.is_stream {
             // All of the refusal, or as much as came with the head.
-            let reason = rpc::refusal(head, &self.body);
+            let reason = jsonrpc::refusal(head, &self.body);
             return Err(format!("the stream was refused: {reason}"));
         }
         if self.dialect.revision.is_stateless() {
@@ -327,7 +331,7 @@ impl Session {
     }
 
     fn reconnect(&mut self, book: &Book, registry: &Registry) -> Result<(), String> {
-        self.response = Response::default();
+        self.response = ResponseReader::default();
         self.body.clear();
         let opened = connect(book, self.index, self.kind).and_then(|conn| {
             self.conn = conn;
@@ -347,7 +351,7 @@ impl Session {
                 let params = json!({ "uri": uri(nth) });
                 let id = nth as u64 + 1;
                 self.dialect
-                    .request(&book.target, id, "resources/subscribe", params, None)
+                    .request(&book.target, id, "resources/subscribe", params)
             }
             Step::Stream => {
                 let uris: Vec<&str> = (0..self.watches.len()).map(uri).collect();
@@ -361,5 +365,5 @@ impl Session {
 
 fn connect(book: &Book, index: usize, kind: Kind) -> io::Result<NonblockingConnection> {
     let small = matches!(kind, Kind::Slow | Kind::Stalled).then_some(SMALL_RECEIVE_BYTES);
-    NonblockingConnection::open(book.target.address, book.target.source(index), small)
+    NonblockingConnection::open(book.target.address, source(&book.target, index), small)
 }
