@@ -23,9 +23,9 @@ pub use lists::Page;
 pub use resources::Snapshot;
 pub use shutdown::{DrainReport, Stats};
 
+use crate::messages::RegistryRequest;
 use crate::metrics::Metrics;
 use crate::model::{Closed, Limits};
-use crate::registry::Registry;
 use crate::runtime::{Admission, Reply, Tracer, mailbox};
 use crate::session::EndedSubscribers;
 use crate::sink::Attachments;
@@ -92,20 +92,13 @@ impl Bus {
         }
     }
 
-    fn to_registry<M>(&self, message: M)
+    async fn ask<T, M>(&self, request: impl FnOnce(Reply<T>) -> M) -> Result<T, Closed>
     where
-        M: Message<Result = ()> + Send + 'static,
-        Registry: Handler<M>,
+        RegistryRequest: From<M>,
     {
-        mailbox::send(&self.inner.actors.registry, message, &self.inner.metrics);
-    }
-
-    async fn ask<T, M>(&self, message: impl FnOnce(Reply<T>) -> M) -> Result<T, Closed>
-    where
-        M: Message<Result = ()> + Send + 'static,
-        Registry: Handler<M>,
-    {
-        self.ask_at(&self.inner.actors.registry, message).await
+        let (reply, answer) = self.inner.admission.enter().await?.reply();
+        self.inner.actors.registry.push(request(reply).into());
+        answer.await.map_err(|_dropped| Closed)
     }
 
     async fn ask_at<A, T, M>(&self, to: &Addr<A>, message: impl FnOnce(Reply<T>) -> M) -> Result<T, Closed>

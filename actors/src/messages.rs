@@ -1,8 +1,7 @@
-//! The protocol between the actors, on one page, grouped by receiver.
+//! The messages between the actors, grouped by receiver.
 //!
-//! Owns: the messages. Never: behaviour. Every request walks one way, Registry → Etag → Publisher, and the last actor
-//! that adds to it answers the ticket it carries. Requests of subscribers walk the same way, so a subscription and a
-//! change are in the same order everywhere. Commands are imperatives; facts are in the past tense.
+//! Every request walks one way, Registry → Etag → Publisher, and carries the [`Reply`] that the last actor with
+//! something to add sends. Requests of subscribers walk the same way, so subscriptions and changes share one order.
 
 mod completion;
 mod decision;
@@ -14,8 +13,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::model::{
     Change, Condition, DeliveryStatus, EndReason, Etag, Filter, ListChange, ListHash, ListKind, ListOutcome,
-    Notice, Outcome, Position, Prompt, PublishError, Resource, ResourceTemplate, ResourceUri, SubscribeError,
-    SubscriberId, SubscriberInfo, SubscriberPage, Tool,
+    Notice, Outcome, Position, Prompt, PublishError, Resource, ResourceTemplate, ResourceUri, StoreError,
+    SubscribeError, SubscriberId, SubscriberInfo, SubscriberPage, Tool,
 };
 use crate::outbox::Outbox;
 use crate::runtime::Reply;
@@ -29,7 +28,28 @@ macro_rules! messages {
 
 // ── Registry ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/// From the bus: make this change. Goes on as [`Stamp`].
+/// A request in the inbox of the Registry, which handles them in the order in which they were pushed.
+pub(crate) enum RegistryRequest {
+    Publish(Publish),
+    PublishList(PublishList),
+    Lookup(Lookup),
+    Route(Route),
+    AttachQueue(AttachQueue),
+}
+
+macro_rules! registry_requests {
+    ($($name:ident),* $(,)?) => {
+        $(impl From<$name> for RegistryRequest {
+            fn from(request: $name) -> RegistryRequest {
+                RegistryRequest::$name(request)
+            }
+        })*
+    };
+}
+
+registry_requests!(Publish, PublishList, Lookup, Route, AttachQueue);
+
+/// A change to a resource, from the bus.
 pub(crate) struct Publish {
     pub(crate) change: Change,
     pub(crate) condition: Condition,
@@ -38,34 +58,22 @@ pub(crate) struct Publish {
     pub(crate) reply: Reply<Result<Outcome, PublishError>>,
 }
 
-/// From the bus: make this change to a list. Goes on as [`StampList`].
+/// A change to a list, from the bus.
 pub(crate) struct PublishList {
     pub(crate) change: ListChange,
     pub(crate) now: u64,
     pub(crate) reply: Reply<Result<ListOutcome, PublishError>>,
 }
 
-/// From the bus: what does `uri` stand for, and at which version? Goes on as [`StampRead`].
-pub(crate) struct Read {
-    pub(crate) uri: ResourceUri,
-    pub(crate) reply: Reply<Option<(Found, Etag)>>,
-}
-
-/// From the bus: which versions do these have? Goes on as [`StampEtags`].
-pub(crate) struct GetEtags {
-    pub(crate) uris: Vec<ResourceUri>,
-    pub(crate) reply: Reply<Vec<Option<Etag>>>,
-}
-
-/// From the bus: the resources after `after`. Goes on as [`StampPage`].
-pub(crate) struct PageResources {
-    pub(crate) after: Option<String>,
-    pub(crate) limit: usize,
-    pub(crate) reply: Reply<Vec<(Arc<Resource>, Etag)>>,
-}
-
-/// From the bus: the items of a list that has no versions. Answered by the Registry.
+/// A question of the bus about registered items.
 pub(crate) enum Lookup {
+    /// Finds each URI with its etag, all at one point in the order of changes.
+    Resources(Vec<ResourceUri>, Reply<Vec<Option<(Found, Etag)>>>),
+    ResourcePage {
+        after: Option<String>,
+        limit: usize,
+        reply: Reply<Vec<(Arc<Resource>, Etag)>>,
+    },
     Tools {
         after: Option<String>,
         limit: usize,
@@ -79,137 +87,138 @@ pub(crate) enum Lookup {
     Templates(Reply<Vec<Arc<ResourceTemplate>>>),
     Tool(String, Reply<Option<Arc<Tool>>>),
     Prompt(String, Reply<Option<Arc<Prompt>>>),
-    /// May a client subscribe to it?
+    /// Checks that a client may subscribe to the URI.
     Subscribable(ResourceUri, Reply<Result<(), SubscribeError>>),
     Counts(Reply<[usize; 4]>),
 }
 
-/// From a session: subscribe to these. Goes on as [`StampSubscribe`].
-pub(crate) struct Subscribe {
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) uris: Vec<ResourceUri>,
-    /// How many subscriptions the subscriber may have.
-    pub(crate) max: usize,
-    /// Whether it may subscribe to what clients may not.
-    pub(crate) trusted: bool,
-    pub(crate) reply: Reply<Vec<Result<Etag, SubscribeError>>>,
-}
-
-/// From a session: tell this subscriber when one of these lists changes. Goes on as [`StampWatchLists`].
-pub(crate) struct WatchLists {
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) kinds: Vec<ListKind>,
-    /// Whether it counts as told of nothing yet, so that every list that is not empty is due at once.
-    pub(crate) announce: bool,
-    pub(crate) reply: Reply<()>,
-}
-
-// ── Registry and Etag, unchanged on its way to the Publisher ────────────────────────────────────────────────────
-
-/// From a session to its shard: what needs no decision, only its place in the order.
+/// A request of one subscriber, from its session and on to its shard, in one order with all changes.
 pub(crate) struct Route {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) request: SubscriberRequest,
 }
 
 pub(crate) enum SubscriberRequest {
-    /// This subscriber is there. Depends on no record, so it does not wait for the store.
+    /// Adds the subscriber to its shard. Depends on no record, so it does not wait for the store.
     Attach(Reply<()>),
-    /// Tell it about every resource that the filter wants, of which this many may wait.
+    /// Subscribes to each URI. The Registry turns it into [`EtagRequest::Subscribe`].
+    Subscribe {
+        uris: Vec<ResourceUri>,
+        /// The most subscriptions the subscriber may have.
+        max: usize,
+        /// Permits URIs that clients may not subscribe to.
+        trusted: bool,
+        reply: Reply<Vec<Result<Etag, SubscribeError>>>,
+    },
+    /// Notifies of changes of these lists. The Registry turns it into [`EtagRequest::WatchLists`].
+    WatchLists {
+        kinds: Vec<ListKind>,
+        /// Makes every list that is not empty due at once.
+        announce: bool,
+        reply: Reply<()>,
+    },
+    /// Notifies of every resource that the filter accepts; at most this many wait at once.
     Watch(Arc<Filter>, usize, Reply<()>),
-    /// End this subscription; answers whether there was one.
+    /// Ends a subscription; the reply is true if there was one.
     Unsubscribe(ResourceUri, Reply<bool>),
-    /// Its stream is carried by another shard from now on, the one its outbox names when this arrives. The Etag actor
-    /// turns it into Release and Adopt.
+    /// Moves the subscriber to the shard that its outbox names by then. The Etag actor turns it into `HandOver` and
+    /// `TakeOver`.
     Move,
-    /// From the Etag actor: another shard tells it from now on.
+    /// Tells the old shard that another one serves the subscriber from here on.
     HandOver,
-    /// From the Etag actor: you tell it from now on, with the subscriptions it has.
+    /// Tells the new shard that it serves the subscriber, with its subscriptions, from here on.
     TakeOver,
-    /// It is gone, and with this its place among the sessions the bus allows.
+    /// Removes the subscriber and returns its place among the sessions the bus allows.
     Detach(Option<OwnedSemaphorePermit>),
 }
 
-// ── Etag ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-/// From the Registry: this was decided. Goes on as [`FanOut`] when anybody is to be told.
-pub(crate) struct Stamp {
-    pub(crate) decision: crate::messages::decision::Decision,
-    pub(crate) now: u64,
-    pub(crate) reply: Reply<Result<Outcome, PublishError>>,
-}
-
-/// From the Registry: this list has this hash now. Goes on as [`FanOut`].
-pub(crate) struct StampList {
-    pub(crate) list: (ListKind, ListHash),
-    pub(crate) reply: Reply<Result<ListOutcome, PublishError>>,
-}
-
-/// From the Registry: add the version and answer.
-pub(crate) struct StampRead {
-    pub(crate) uri: ResourceUri,
-    pub(crate) found: Option<Found>,
-    pub(crate) reply: Reply<Option<(Found, Etag)>>,
-}
-
-/// From the Registry: add the versions and answer.
-pub(crate) struct StampEtags {
-    pub(crate) uris: Vec<(ResourceUri, Known)>,
-    pub(crate) reply: Reply<Vec<Option<Etag>>>,
-}
-
-/// From the Registry: add the versions and answer.
-pub(crate) struct StampPage {
-    pub(crate) resources: Vec<Arc<Resource>>,
-    pub(crate) reply: Reply<Vec<(Arc<Resource>, Etag)>>,
-}
-
-/// From the Registry: these may be subscribed to. Goes on as [`AddSubscriptions`].
-pub(crate) struct StampSubscribe {
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) verdicts: Vec<Result<(ResourceUri, Known), SubscribeError>>,
-    pub(crate) max: usize,
-    pub(crate) reply: Reply<Vec<Result<Etag, SubscribeError>>>,
-}
-
-/// From the Registry: the lists stand at these hashes. Goes on as [`AddListWatches`].
-pub(crate) struct StampWatchLists {
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) lists: Vec<(ListKind, ListHash)>,
-    pub(crate) announce: bool,
-    pub(crate) reply: Reply<()>,
-}
-
-/// From the bus by way of the Registry: this queue takes every notice from here on. Goes on as [`AddQueue`].
+/// Adds a queue that takes every notice from here on; from the bus, through the Registry.
 pub(crate) struct AttachQueue {
     pub(crate) state: Arc<AttachmentState>,
     pub(crate) reply: Reply<Position>,
 }
 
-/// From the store's thread: the batch in flight is durable, or the store failed.
-pub(crate) struct BatchStored(pub(crate) Result<(), crate::model::StoreError>);
+// ── Etag ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Everything the Registry decided in one turn, in order.
+pub(crate) struct EtagBatch(pub(crate) Vec<EtagRequest>);
+
+pub(crate) enum EtagRequest {
+    /// Gives a decided change its version.
+    Change {
+        decision: Decision,
+        now: u64,
+        reply: Reply<Result<Outcome, PublishError>>,
+    },
+    /// Places a changed list in the order of the bus.
+    List {
+        list: (ListKind, ListHash),
+        reply: Reply<Result<ListOutcome, PublishError>>,
+    },
+    /// Adds the etags to the found resources and replies.
+    Resources {
+        found: Vec<(ResourceUri, Option<Found>)>,
+        reply: Reply<Vec<Option<(Found, Etag)>>>,
+    },
+    /// Adds the etags to a page and replies.
+    ResourcePage {
+        resources: Vec<Arc<Resource>>,
+        reply: Reply<Vec<(Arc<Resource>, Etag)>>,
+    },
+    /// Begins the subscriptions that the Registry accepted.
+    Subscribe {
+        outbox: Arc<Outbox>,
+        accepted: Vec<Result<(ResourceUri, Known), SubscribeError>>,
+        max: usize,
+        reply: Reply<Vec<Result<Etag, SubscribeError>>>,
+    },
+    /// Begins to watch lists that have these hashes now.
+    WatchLists {
+        outbox: Arc<Outbox>,
+        lists: Vec<(ListKind, ListHash)>,
+        announce: bool,
+        reply: Reply<()>,
+    },
+    AttachQueue(AttachQueue),
+    Route(Route),
+}
+
+/// The batch in flight is durable, or the store failed; from the store's thread.
+pub(crate) struct BatchStored(pub(crate) Result<(), StoreError>);
 
 // ── Publisher ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-/// From the Etag actor to every shard in which somebody may want it: tell your share of the subscribers.
+/// Everything the Etag actor released in one turn that concerns one shard, in order.
+pub(crate) struct ShardBatch(pub(crate) Vec<ShardRequest>);
+
+pub(crate) enum ShardRequest {
+    FanOut(FanOut),
+    AddSubscriptions(AddSubscriptions),
+    AddListWatches(AddListWatches),
+    /// Adds a queue that takes the notices after this position.
+    AddQueue(AttachQueue, Position),
+    Route(Route),
+}
+
+/// Notifies the subscribers of one shard.
 #[derive(Clone)]
 pub(crate) struct FanOut {
     pub(crate) notice: Option<Arc<Notice>>,
     pub(crate) list: Option<(ListKind, ListHash, Position)>,
-    /// Answers the caller when the last shard is done.
+    /// Answers the publisher when the last shard drops it.
     pub(crate) completion: Arc<Completion>,
 }
 
-/// From the Etag actor: these subscriptions begin here, at these versions.
+/// Begins subscriptions at these etags.
 pub(crate) struct AddSubscriptions {
     pub(crate) outbox: Arc<Outbox>,
-    pub(crate) verdicts: Vec<Result<(ResourceUri, Etag), SubscribeError>>,
+    pub(crate) accepted: Vec<Result<(ResourceUri, Etag), SubscribeError>>,
     pub(crate) at: Position,
     pub(crate) max: usize,
     pub(crate) reply: Reply<Vec<Result<Etag, SubscribeError>>>,
 }
 
-/// From the Etag actor: this subscriber watches these lists from here on.
+/// Begins to watch lists.
 pub(crate) struct AddListWatches {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) lists: Vec<(ListKind, ListHash)>,
@@ -218,96 +227,59 @@ pub(crate) struct AddListWatches {
     pub(crate) reply: Reply<()>,
 }
 
-/// From the bus: who is there (with a URI: who is subscribed to it), and how do the `limit` slowest of them stand?
+/// Lists the `limit` slowest subscribers of a shard, or those of one URI; from the bus.
 pub(crate) struct ListSubscribers {
     pub(crate) uri: Option<ResourceUri>,
     pub(crate) limit: usize,
     pub(crate) reply: Reply<SubscriberPage>,
 }
 
-/// From the Etag actor: this queue takes every notice its filter wants, from the one after `at` on.
-pub(crate) struct AddQueue {
-    pub(crate) state: Arc<AttachmentState>,
-    pub(crate) at: Position,
-    pub(crate) reply: Reply<Position>,
-}
-
-/// From the bus: what about the subscriber of this name? Answers none when it is not among yours.
+/// Asks one shard about one subscriber; from the bus. The reply is none when another shard has it.
 pub(crate) struct QuerySubscriber {
     pub(crate) id: SubscriberId,
     pub(crate) question: SubscriberQuery,
 }
 
 pub(crate) enum SubscriberQuery {
-    /// How does it stand?
+    /// Returns its state.
     Info(Reply<Option<SubscriberInfo>>),
-    /// What of this resource was it told?
+    /// Returns its delivery status for this resource.
     Explain(ResourceUri, Reply<Option<DeliveryStatus>>),
-    /// End it, for this reason.
+    /// Ends it for this reason.
     Evict(EndReason, Reply<Option<()>>),
 }
 
-/// From the bus: how many readers are open?
+/// Counts the open readers of a shard; from the bus.
 pub(crate) struct CountReaders(pub(crate) Reply<usize>);
 
-/// From the bus: the end; hand out what is pending, then say so.
+/// Ends every subscriber of a shard once it has drained its outbox; from the bus.
 pub(crate) struct EndAll(pub(crate) EndReason);
 
-// ── Session ─────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── Session, all but the last from its handle ───────────────────────────────────────────────────────────────────
 
-/// From the session's handle: subscribe to these. Goes on as [`Subscribe`].
+/// Subscribes to each URI.
 pub(crate) struct SubscribeUris(
     pub(crate) Vec<ResourceUri>,
     pub(crate) Reply<Vec<Result<Etag, SubscribeError>>>,
 );
 
-/// From the session's handle. Goes on as [`SubscriberRequest::Unsubscribe`].
+/// Ends a subscription.
 pub(crate) struct UnsubscribeUri(pub(crate) ResourceUri, pub(crate) Reply<bool>);
 
-/// From the session's handle: the client can be told things from now on. Goes on as [`WatchLists`].
+/// The client accepts notifications from here on.
 pub(crate) struct ClientReady(pub(crate) Reply<()>);
 
-/// From the session's handle. Goes on as [`SubscriberRequest::Watch`].
+/// Watches every resource that the filter accepts.
 pub(crate) struct WatchFiltered(pub(crate) Arc<Filter>, pub(crate) usize, pub(crate) Reply<()>);
 
-/// From the session's handle: its stream is carried by another shard.
+/// Another shard carries the stream from here on.
 pub(crate) struct StreamMoved;
 
-/// From the session's handle, its being dropped, or its outbox that was evicted.
+/// Ends the session; from its handle, the drop of the handle, or its evicted outbox.
 pub(crate) struct EndSession(pub(crate) EndReason);
 
-messages!(
-    Publish,
-    PublishList,
-    Read,
-    GetEtags,
-    PageResources,
-    Lookup,
-    Subscribe,
-    WatchLists,
-    Route
-);
-messages!(
-    Stamp,
-    StampList,
-    StampRead,
-    StampEtags,
-    StampPage,
-    StampSubscribe,
-    StampWatchLists,
-    AttachQueue,
-    BatchStored
-);
-messages!(
-    FanOut,
-    AddSubscriptions,
-    AddListWatches,
-    AddQueue,
-    ListSubscribers,
-    QuerySubscriber,
-    CountReaders,
-    EndAll
-);
+messages!(EtagBatch, BatchStored);
+messages!(ShardBatch, ListSubscribers, QuerySubscriber, CountReaders, EndAll);
 messages!(
     SubscribeUris,
     UnsubscribeUri,

@@ -4,6 +4,7 @@
 //! Nothing here imports a module outside this one, so every other module may use it without making a circle.
 
 mod uri;
+mod uri_map;
 mod uri_template;
 mod etag;
 mod position;
@@ -53,4 +54,5 @@ pub use template::{ListTemplate, ReadTemplate, ResourceTemplate};
 pub use tool::{Block, CallTool, Tool, ToolOutput, WithContext};
 pub use trace::{SkipReason, SubscriberRef, Trace, TraceStep, TraceSubject};
 pub use uri::{InvalidUri, ResourceUri};
+pub(crate) use uri_map::{UriHashState, UriMap};
 pub use uri_template::{InvalidUriTemplate, UriTemplate, Variables};

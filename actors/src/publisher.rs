@@ -16,11 +16,13 @@ use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler};
 
-use crate::messages::{AddListWatches, AddQueue, AddSubscriptions, EndAll, FanOut, Route, SubscriberRequest};
+use crate::messages::{
+    AddListWatches, AddSubscriptions, EndAll, FanOut, Route, ShardBatch, ShardRequest, SubscriberRequest,
+};
 use crate::metrics::{Limit, Metrics};
 use crate::model::{
-    EndReason, Etag, Limits, ListHash, MonotonicMillis, NoticeKind, ResourceUri, SkipReason, SubscribeError,
-    SubscriberId, TraceStep,
+    EndReason, Etag, Filter, Limits, ListHash, MonotonicMillis, Notice, NoticeKind, ResourceUri, SkipReason,
+    SubscribeError, SubscriberId, TraceStep,
 };
 use crate::outbox::{MarkResult, Outbox};
 use crate::runtime::{CoreGuard, Tracer, current_shard};
@@ -276,38 +278,39 @@ impl Drop for Publisher {
     }
 }
 
-impl Handler<FanOut> for Publisher {
+impl Handler<ShardBatch> for Publisher {
     type Result = ();
 
-    fn handle(&mut self, fan: FanOut, _: &mut Context<Self>) {
-        let mut count = MarkCounts::default();
-        let now = MonotonicMillis::now();
-        if let Some(notice) = &fan.notice {
-            let subscribers = self.table.subscribers(&notice.uri);
-            let apart = (subscribers.len() >= APART_MIN)
-                .then(|| Arc::new(notice.copy_for_shard(self.table.shared(&notice.uri))));
-            let notice = apart.as_ref().unwrap_or(notice);
-            for (outbox, slot) in subscribers {
-                let marked = outbox.mark(slot, notice, now);
-                count.add(marked);
-                if notice.traced {
-                    self.tracer.trace_notice(notice, marked_step(outbox, marked));
+    fn handle(&mut self, ShardBatch(requests): ShardBatch, _: &mut Context<Self>) {
+        for request in requests {
+            match request {
+                ShardRequest::FanOut(fan_out) => self.fan_out(&fan_out),
+                ShardRequest::AddSubscriptions(subscriptions) => self.add_subscriptions(subscriptions),
+                ShardRequest::AddListWatches(watches) => self.add_list_watches(watches),
+                ShardRequest::AddQueue(attach, at) => {
+                    self.queues.push(attach.state);
+                    attach.reply.answer(at);
                 }
-            }
-            for outbox in self.watching.iter().filter_map(|member| self.table.get(*member)) {
-                let marked = outbox.mark_filtered(notice, now);
-                count.add(marked);
-                if notice.traced {
-                    self.tracer.trace_notice(notice, marked_step(outbox, marked));
-                }
+                ShardRequest::Route(route) => self.serve(route),
             }
         }
+    }
+}
+
+impl Publisher {
+    /// Marks the outboxes that want what changed.
+    fn fan_out(&self, fan_out: &FanOut) {
+        let mut count = MarkCounts::default();
+        let now = MonotonicMillis::now();
+        if let Some(notice) = &fan_out.notice {
+            self.mark_notice(notice, now, &mut count);
+        }
         let notified = count.notified();
-        if let Some((kind, hash, position)) = fan.list {
-            for outbox in self.lists[kind.index()]
-                .iter()
-                .filter_map(|member| self.table.get(*member))
-            {
+        if let Some((kind, hash, position)) = fan_out.list {
+            for member in &self.lists[kind.index()] {
+                let Some(outbox) = self.table.get(*member) else {
+                    continue;
+                };
                 let marked = outbox.mark_list(kind, hash, position, now);
                 count.add_list(marked);
                 self.tracer
@@ -316,11 +319,144 @@ impl Handler<FanOut> for Publisher {
             let unasked = self.members.len() - self.lists[kind.index()].len();
             self.metrics.lists_unasked.add(unasked);
         }
-        fan.completion.add(notified, count.notified() - notified);
+        fan_out.completion.add(notified, count.notified() - notified);
         count.report(&self.metrics);
         if !self.queues.is_empty() {
-            self.offer(&fan);
+            self.offer(fan_out);
         }
+    }
+
+    fn mark_notice(&self, notice: &Arc<Notice>, now: MonotonicMillis, count: &mut MarkCounts) {
+        let subscribers = self.table.subscribers(&notice.uri);
+        let mut copy = None;
+        if subscribers.len() >= APART_MIN {
+            copy = Some(Arc::new(notice.copy_for_shard(self.table.shared(&notice.uri))));
+        }
+        let notice = copy.as_ref().unwrap_or(notice);
+        for (outbox, slot) in subscribers {
+            let marked = outbox.mark(slot, notice, now);
+            self.count_mark(outbox, notice, marked, count);
+        }
+        for member in &self.watching {
+            if let Some(outbox) = self.table.get(*member) {
+                let marked = outbox.mark_filtered(notice, now);
+                self.count_mark(outbox, notice, marked, count);
+            }
+        }
+    }
+
+    fn count_mark(&self, outbox: &Outbox, notice: &Notice, marked: MarkResult, count: &mut MarkCounts) {
+        count.add(marked);
+        if notice.traced {
+            self.tracer.trace_notice(notice, marked_step(outbox, marked));
+        }
+    }
+
+    fn add_subscriptions(&mut self, subscriptions: AddSubscriptions) {
+        let AddSubscriptions {
+            outbox,
+            accepted,
+            at,
+            max,
+            reply,
+        } = subscriptions;
+        outbox.set_epoch(at.epoch);
+        let mut answers = Vec::with_capacity(accepted.len());
+        for result in accepted {
+            let answer = match result {
+                Ok((uri, etag)) => self.enlist(&outbox, &uri, etag, at.offset, max),
+                Err(error) => Err(error),
+            };
+            self.metrics.subscriptions_denied.add(u64::from(answer.is_err()));
+            if let Err(SubscribeError::TooMany(_)) = &answer {
+                self.metrics.count_limit(Limit::Subscriptions);
+            }
+            answers.push(answer);
+        }
+        outbox.end_request();
+        reply.answer(answers);
+    }
+
+    fn add_list_watches(&mut self, watches: AddListWatches) {
+        let AddListWatches {
+            outbox,
+            lists,
+            announce,
+            at,
+            reply,
+        } = watches;
+        outbox.set_epoch(at.epoch);
+        if let Some(member) = self.member(&outbox) {
+            let mut count = MarkCounts::default();
+            for (kind, hash) in lists {
+                let notified = if announce { ListHash::EMPTY } else { hash };
+                outbox.with(|set| set.watch_list(kind, notified, at.offset));
+                self.lists[kind.index()].insert(member);
+                count.add_list(outbox.mark_list(kind, hash, at, MonotonicMillis::now()));
+            }
+            count.report(&self.metrics);
+        }
+        outbox.end_request();
+        reply.answer(());
+    }
+
+    /// Does one request of a subscriber.
+    fn serve(&mut self, Route { outbox, request }: Route) {
+        match request {
+            SubscriberRequest::Attach(reply) => {
+                self.attach(&outbox);
+                reply.answer(());
+            }
+            SubscriberRequest::Watch(filter, max, reply) => {
+                self.watch_filtered(&outbox, filter, max);
+                outbox.end_request();
+                reply.answer(());
+            }
+            SubscriberRequest::Unsubscribe(uri, reply) => {
+                let subscribed = self.unsubscribe(&outbox, &uri);
+                outbox.end_request();
+                reply.answer(subscribed);
+            }
+            SubscriberRequest::TakeOver => self.adopt(&outbox),
+            SubscriberRequest::HandOver => self.detach(&outbox),
+            SubscriberRequest::Detach(place) => {
+                outbox.trace_dropped(outbox.ended().unwrap_or(EndReason::Closed));
+                let left = outbox.with(|set| set.subscriptions());
+                self.metrics.subscriptions.change(left, 0);
+                self.detach(&outbox);
+                drop(place);
+            }
+            SubscriberRequest::Subscribe { .. }
+            | SubscriberRequest::WatchLists { .. }
+            | SubscriberRequest::Move => {
+                debug_assert!(false, "an actor before this one turns it into another request");
+            }
+        }
+    }
+
+    fn watch_filtered(&mut self, outbox: &Outbox, filter: Arc<Filter>, max: usize) {
+        if let Some(member) = self.member(outbox) {
+            outbox.with(|set| set.set_filter(filter, max));
+            if self.watching.insert(member) {
+                return;
+            }
+        }
+        // The Etag actor counted a subscriber that is not new here.
+        self.interest.lower_everything(self.shard);
+    }
+
+    /// Returns true if there was such a subscription.
+    fn unsubscribe(&mut self, outbox: &Outbox, uri: &ResourceUri) -> bool {
+        let Some(slot) = outbox.with(|set| set.unsubscribe(uri)) else {
+            return false;
+        };
+        if let Some(member) = self.member(outbox) {
+            if let Some(uri) = self.table.unsubscribe(member, slot) {
+                self.interest.lower(self.shard, &uri);
+            }
+            self.metrics.subscriptions.change(1, 0);
+        }
+        true
     }
 }
 
@@ -344,113 +480,6 @@ fn marked_step(outbox: &Outbox, marked: MarkResult) -> TraceStep {
             subscriber,
             reason: SkipReason::Ended(end),
         },
-    }
-}
-
-impl Handler<AddQueue> for Publisher {
-    type Result = ();
-
-    fn handle(&mut self, AddQueue { state, at, reply }: AddQueue, _: &mut Context<Self>) {
-        self.queues.push(state);
-        reply.answer(at);
-    }
-}
-
-impl Handler<AddSubscriptions> for Publisher {
-    type Result = ();
-
-    fn handle(&mut self, enlist: AddSubscriptions, _: &mut Context<Self>) {
-        let AddSubscriptions {
-            outbox,
-            verdicts,
-            at,
-            max,
-            reply,
-        } = enlist;
-        outbox.set_epoch(at.epoch);
-        let mut answers = Vec::with_capacity(verdicts.len());
-        for verdict in verdicts {
-            let answer = verdict.and_then(|(uri, etag)| self.enlist(&outbox, &uri, etag, at.offset, max));
-            self.metrics.subscriptions_denied.add(u64::from(answer.is_err()));
-            if let Err(SubscribeError::TooMany(_)) = &answer {
-                self.metrics.count_limit(Limit::Subscriptions);
-            }
-            answers.push(answer);
-        }
-        outbox.end_request();
-        reply.answer(answers);
-    }
-}
-
-impl Handler<AddListWatches> for Publisher {
-    type Result = ();
-
-    fn handle(&mut self, enlist: AddListWatches, _: &mut Context<Self>) {
-        let AddListWatches {
-            outbox,
-            lists,
-            announce,
-            at,
-            reply,
-        } = enlist;
-        outbox.set_epoch(at.epoch);
-        if let Some(member) = self.member(&outbox) {
-            let mut count = MarkCounts::default();
-            for (kind, hash) in lists {
-                let notified = if announce { ListHash::EMPTY } else { hash };
-                outbox.with(|set| set.watch_list(kind, notified, at.offset));
-                self.lists[kind.index()].insert(member);
-                count.add_list(outbox.mark_list(kind, hash, at, MonotonicMillis::now()));
-            }
-            count.report(&self.metrics);
-        }
-        outbox.end_request();
-        reply.answer(());
-    }
-}
-
-impl Handler<Route> for Publisher {
-    type Result = ();
-
-    fn handle(&mut self, Route { outbox, request }: Route, _: &mut Context<Self>) {
-        match request {
-            SubscriberRequest::Attach(reply) => {
-                self.attach(&outbox);
-                reply.answer(());
-            }
-            SubscriberRequest::Watch(filter, max, reply) => {
-                let member = self.member(&outbox);
-                if member.is_some() {
-                    outbox.with(|set| set.set_filter(filter, max));
-                }
-                if !member.is_some_and(|member| self.watching.insert(member)) {
-                    self.interest.lower_everything(self.shard);
-                }
-                outbox.end_request();
-                reply.answer(());
-            }
-            SubscriberRequest::Unsubscribe(uri, reply) => {
-                let slot = outbox.with(|set| set.unsubscribe(&uri));
-                if let Some((member, slot)) = self.member(&outbox).zip(slot) {
-                    if let Some(uri) = self.table.unsubscribe(member, slot) {
-                        self.interest.lower(self.shard, &uri);
-                    }
-                    self.metrics.subscriptions.change(1, 0);
-                }
-                outbox.end_request();
-                reply.answer(slot.is_some());
-            }
-            SubscriberRequest::TakeOver => self.adopt(&outbox),
-            SubscriberRequest::HandOver => self.detach(&outbox),
-            SubscriberRequest::Detach(place) => {
-                outbox.trace_dropped(outbox.ended().unwrap_or(EndReason::Closed));
-                let left = outbox.with(|set| set.subscriptions());
-                self.metrics.subscriptions.change(left, 0);
-                self.detach(&outbox);
-                drop(place);
-            }
-            SubscriberRequest::Move => debug_assert!(false, "the Etag actor resolves moves"),
-        }
     }
 }
 

@@ -1,77 +1,153 @@
-//! The Registry actor: what exists, and whether a change is one. First on the way of every request.
+//! The Registry actor: decides what exists and whether a request changes anything.
 //!
-//! Owns: the [`Catalog`]. Never: knows versions or subscribers, waits, or asks an actor further down the way.
-//! Receives from the bus and from sessions; sends to the Etag actor.
+//! It is the first actor of every request. It takes all that waits in its inbox at once and sends what it decided to
+//! the Etag actor as one message, so that a busy bus pays for few messages and few wake-ups.
 
 mod catalog;
 
 use std::sync::Arc;
 
-use actix::{Actor, Addr, Context, Handler};
+use actix::{Actor, Context, Handler, Recipient};
 
 use crate::messages::{
-    AttachQueue, Effect, GetEtags, Known, Lookup, PageResources, Publish, PublishList, Read, Route, Stamp,
-    StampEtags, StampList, StampPage, StampRead, StampSubscribe, StampWatchLists, Subscribe, WatchLists,
+    Effect, EtagBatch, EtagRequest, Known, Lookup, Publish, PublishList, RegistryRequest, Route,
+    SubscriberRequest,
 };
 use crate::metrics::Metrics;
-use crate::model::ListOutcome;
-use crate::runtime::{CoreGuard, mailbox};
-use crate::versions::{EtagActor, EtagIndex};
+use crate::model::{ListKind, ListOutcome, ResourceUri, SubscribeError};
+use crate::outbox::Outbox;
+use crate::runtime::{CoreGuard, Inbox, InboxReady, Reply, mailbox};
+use crate::versions::EtagIndex;
 pub(crate) use catalog::Catalog;
 
-/// What exists.
+/// From so many decided requests on a batch is sent without another look at the inbox.
+const BATCH_MAX: usize = 256;
+
+/// The Registry actor.
 pub(crate) struct Registry {
-    /// All the truth this actor has.
-    pub(crate) catalog: Catalog,
-    /// Where changes of tools show.
-    pub(crate) etag_index: Arc<EtagIndex>,
-    /// Next on the way.
-    pub(crate) etag: Addr<EtagActor>,
-    pub(crate) metrics: Arc<Metrics>,
-    /// Makes this actor's death the bus's.
-    pub(crate) _guard: CoreGuard,
+    /// Stops the bus when this actor dies. The first field, so that a caller whose reply is dropped with the inbox
+    /// finds the bus stopped.
+    _guard: CoreGuard,
+    inbox: Inbox<RegistryRequest>,
+    catalog: Catalog,
+    etag_index: Arc<EtagIndex>,
+    etag: Recipient<EtagBatch>,
+    /// Requests decided in this turn.
+    decided: Vec<EtagRequest>,
+    metrics: Arc<Metrics>,
 }
 
 impl Actor for Registry {
     type Context = Context<Self>;
 }
 
-impl Registry {
-    fn known(&self, uri: &crate::model::ResourceUri) -> Known {
-        self.catalog
-            .find(uri)
-            .map_or(Known::Nothing, |found| found.known())
-    }
-}
-
-impl Handler<Publish> for Registry {
+impl Handler<InboxReady> for Registry {
     type Result = ();
 
-    fn handle(&mut self, publish: Publish, _: &mut Context<Self>) {
-        match self.catalog.apply(publish.change, publish.condition) {
-            Ok(decision) => {
-                if decision.created || decision.effect == Effect::Removed {
-                    self.metrics.set_registered(self.catalog.counts());
-                }
-                let stamp = Stamp {
-                    decision,
-                    now: publish.now,
-                    reply: publish.reply,
-                };
-                mailbox::send(&self.etag, stamp, &self.metrics);
-            }
-            Err(error) => {
-                self.metrics.count_refusal(&error);
-                publish.reply.answer(Err(error));
-            }
+    fn handle(&mut self, InboxReady: InboxReady, _: &mut Context<Self>) {
+        // What comes while a batch is decided joins it: publishers that are answered together ask together.
+        while self.decide_waiting() && self.decided.len() < BATCH_MAX {}
+        if !self.decided.is_empty() {
+            let decided = std::mem::take(&mut self.decided);
+            mailbox::send_to(&self.etag, EtagBatch(decided), &self.metrics);
         }
     }
 }
 
-impl Handler<PublishList> for Registry {
-    type Result = ();
+impl Registry {
+    pub(crate) fn new(
+        inbox: Inbox<RegistryRequest>,
+        catalog: Catalog,
+        etag_index: Arc<EtagIndex>,
+        etag: Recipient<EtagBatch>,
+        (metrics, guard): (Arc<Metrics>, CoreGuard),
+    ) -> Registry {
+        Registry {
+            _guard: guard,
+            inbox,
+            catalog,
+            etag_index,
+            etag,
+            decided: Vec::new(),
+            metrics,
+        }
+    }
 
-    fn handle(&mut self, publish: PublishList, _: &mut Context<Self>) {
+    /// Decides what waits in the inbox. Returns false if nothing did.
+    fn decide_waiting(&mut self) -> bool {
+        let mut requests = self.inbox.take();
+        let any = !requests.is_empty();
+        for request in requests.drain(..) {
+            self.decide(request);
+        }
+        self.inbox.put_back(requests);
+        any
+    }
+
+    fn decide(&mut self, request: RegistryRequest) {
+        match request {
+            RegistryRequest::Publish(publish) => self.publish(publish),
+            RegistryRequest::PublishList(publish) => self.publish_list(publish),
+            RegistryRequest::Lookup(lookup) => self.look_up(lookup),
+            RegistryRequest::Route(route) => self.route(route),
+            RegistryRequest::AttachQueue(attach) => self.decided.push(EtagRequest::AttachQueue(attach)),
+        }
+    }
+
+    fn subscribe(
+        &self,
+        uris: Vec<ResourceUri>,
+        trusted: bool,
+    ) -> Vec<Result<(ResourceUri, Known), SubscribeError>> {
+        let mut accepted = Vec::with_capacity(uris.len());
+        for uri in uris {
+            accepted.push(match self.catalog.subscribable(&uri, trusted) {
+                Ok(Some(since)) => Ok((uri, Known::Member(since))),
+                Ok(None) => Ok((uri, Known::Registered)),
+                Err(error) => Err(error),
+            });
+        }
+        accepted
+    }
+
+    fn watch_lists(
+        &self,
+        outbox: Arc<Outbox>,
+        kinds: &[ListKind],
+        announce: bool,
+        reply: Reply<()>,
+    ) -> EtagRequest {
+        let hashes = self.catalog.hashes();
+        EtagRequest::WatchLists {
+            outbox,
+            lists: kinds.iter().map(|kind| (*kind, hashes[kind.index()])).collect(),
+            announce,
+            reply,
+        }
+    }
+
+    fn publish(&mut self, publish: Publish) {
+        let Publish {
+            change,
+            condition,
+            now,
+            reply,
+        } = publish;
+        match self.catalog.apply(change, condition) {
+            Ok(decision) => {
+                if decision.created || decision.effect == Effect::Removed {
+                    self.metrics.set_registered(self.catalog.counts());
+                }
+                self.decided.push(EtagRequest::Change { decision, now, reply });
+            }
+            Err(error) => {
+                self.metrics.count_refusal(&error);
+                reply.answer(Err(error));
+            }
+        }
+    }
+
+    fn publish_list(&mut self, publish: PublishList) {
         let reply = publish.reply;
         let of_tools = publish.change.is_of_tools();
         let applied = self.catalog.apply_list(publish.change, publish.now);
@@ -81,7 +157,7 @@ impl Handler<PublishList> for Registry {
         }
         self.metrics.set_registered(self.catalog.counts());
         match applied {
-            Ok(Some(list)) => mailbox::send(&self.etag, StampList { list, reply }, &self.metrics),
+            Ok(Some(list)) => self.decided.push(EtagRequest::List { list, reply }),
             Ok(None) => {
                 self.metrics.unchanged.add(1);
                 reply.answer(Ok(ListOutcome {
@@ -95,52 +171,22 @@ impl Handler<PublishList> for Registry {
             }
         }
     }
-}
 
-impl Handler<Read> for Registry {
-    type Result = ();
-
-    fn handle(&mut self, Read { uri, reply }: Read, _: &mut Context<Self>) {
-        let found = self.catalog.find(&uri);
-        mailbox::send(&self.etag, StampRead { uri, found, reply }, &self.metrics);
-    }
-}
-
-impl Handler<GetEtags> for Registry {
-    type Result = ();
-
-    fn handle(&mut self, GetEtags { uris, reply }: GetEtags, _: &mut Context<Self>) {
-        let known = |uri: crate::model::ResourceUri| {
-            let known = self.known(&uri);
-            (uri, known)
-        };
-        let uris = uris.into_iter().map(known).collect();
-        mailbox::send(&self.etag, StampEtags { uris, reply }, &self.metrics);
-    }
-}
-
-impl Handler<PageResources> for Registry {
-    type Result = ();
-
-    fn handle(&mut self, page: PageResources, _: &mut Context<Self>) {
-        let resources = self.catalog.resources_after(page.after.as_deref(), page.limit);
-        mailbox::send(
-            &self.etag,
-            StampPage {
-                resources,
-                reply: page.reply,
-            },
-            &self.metrics,
-        );
-    }
-}
-
-impl Handler<Lookup> for Registry {
-    type Result = ();
-
-    fn handle(&mut self, find: Lookup, _: &mut Context<Self>) {
+    fn look_up(&mut self, lookup: Lookup) {
         let catalog = &self.catalog;
-        match find {
+        match lookup {
+            Lookup::Resources(uris, reply) => {
+                let found = uris.into_iter().map(|uri| {
+                    let found = catalog.find(&uri);
+                    (uri, found)
+                });
+                let found = found.collect();
+                self.decided.push(EtagRequest::Resources { found, reply });
+            }
+            Lookup::ResourcePage { after, limit, reply } => {
+                let resources = catalog.resources_after(after.as_deref(), limit);
+                self.decided.push(EtagRequest::ResourcePage { resources, reply });
+            }
             Lookup::Tools { after, limit, reply } => {
                 reply.answer(catalog.tools_after(after.as_deref(), limit));
             }
@@ -154,74 +200,30 @@ impl Handler<Lookup> for Registry {
             Lookup::Counts(reply) => reply.answer(catalog.counts()),
         }
     }
-}
 
-impl Handler<Subscribe> for Registry {
-    type Result = ();
-
-    fn handle(&mut self, subscribe: Subscribe, _: &mut Context<Self>) {
-        let verdict = |uri: crate::model::ResourceUri| {
-            let since = self.catalog.subscribable(&uri, subscribe.trusted)?;
-            Ok((uri, since.map_or(Known::Registered, Known::Member)))
-        };
-        let verdicts = subscribe.uris.into_iter().map(verdict).collect();
-        let Subscribe {
-            outbox, max, reply, ..
-        } = subscribe;
-        mailbox::send(
-            &self.etag,
-            StampSubscribe {
-                outbox,
-                verdicts,
+    fn route(&mut self, Route { outbox, request }: Route) {
+        let request = match request {
+            SubscriberRequest::Subscribe {
+                uris,
                 max,
+                trusted,
                 reply,
-            },
-            &self.metrics,
-        );
-    }
-}
-
-impl Handler<WatchLists> for Registry {
-    type Result = ();
-
-    fn handle(&mut self, watch: WatchLists, _: &mut Context<Self>) {
-        let hashes = self.catalog.hashes();
-        let lists = watch
-            .kinds
-            .into_iter()
-            .map(|kind| (kind, hashes[kind.index()]))
-            .collect();
-        let WatchLists {
-            outbox,
-            announce,
-            reply,
-            ..
-        } = watch;
-        mailbox::send(
-            &self.etag,
-            StampWatchLists {
-                outbox,
-                lists,
+            } => {
+                let accepted = self.subscribe(uris, trusted);
+                EtagRequest::Subscribe {
+                    outbox,
+                    accepted,
+                    max,
+                    reply,
+                }
+            }
+            SubscriberRequest::WatchLists {
+                kinds,
                 announce,
                 reply,
-            },
-            &self.metrics,
-        );
-    }
-}
-
-impl Handler<AttachQueue> for Registry {
-    type Result = ();
-
-    fn handle(&mut self, attach: AttachQueue, _: &mut Context<Self>) {
-        mailbox::send(&self.etag, attach, &self.metrics);
-    }
-}
-
-impl Handler<Route> for Registry {
-    type Result = ();
-
-    fn handle(&mut self, route: Route, _: &mut Context<Self>) {
-        mailbox::send(&self.etag, route, &self.metrics);
+            } => self.watch_lists(outbox, &kinds, announce, reply),
+            request => EtagRequest::Route(Route { outbox, request }),
+        };
+        self.decided.push(request);
     }
 }

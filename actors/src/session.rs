@@ -14,16 +14,15 @@ use actix::{Actor, ActorContext, Addr, Context, Handler};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::messages::{
-    ClientReady, EndSession, Route, StreamMoved, Subscribe, SubscribeUris, SubscriberRequest, UnsubscribeUri,
-    WatchFiltered, WatchLists,
+    ClientReady, EndSession, RegistryRequest, Route, StreamMoved, SubscribeUris, SubscriberRequest,
+    UnsubscribeUri, WatchFiltered,
 };
 use crate::metrics::Metrics;
 use crate::model::{
     Closed, EndReason, Etag, Filter, ResourceUri, SessionOptions, SubscribeError, SubscriberId,
 };
 use crate::outbox::{Outbox, OutboxReader};
-use crate::registry::Registry;
-use crate::runtime::{Admission, BusState, Reply, current_shard, mailbox};
+use crate::runtime::{Admission, BusState, InboxSender, Reply, current_shard, mailbox};
 use crate::sink::HeldSession;
 pub(crate) use ended::EndedSubscribers;
 
@@ -35,7 +34,7 @@ pub(crate) struct SessionActor {
     /// What it has not been told.
     pub(crate) outbox: Arc<Outbox>,
     /// First on the way of its requests.
-    pub(crate) registry: Addr<Registry>,
+    pub(crate) registry: InboxSender<RegistryRequest>,
     /// Tells its opener that it is attached.
     pub(crate) attach: Option<Reply<()>>,
     /// Its limits and lists.
@@ -52,14 +51,9 @@ pub(crate) struct SessionActor {
 
 impl SessionActor {
     fn route(&self, request: SubscriberRequest) {
-        mailbox::send(
-            &self.registry,
-            Route {
-                outbox: self.outbox.clone(),
-                request,
-            },
-            &self.metrics,
-        );
+        let outbox = self.outbox.clone();
+        self.registry
+            .push(RegistryRequest::Route(Route { outbox, request }));
     }
 }
 
@@ -93,23 +87,12 @@ impl Handler<SubscribeUris> for SessionActor {
     type Result = ();
 
     fn handle(&mut self, SubscribeUris(uris, reply): SubscribeUris, _: &mut Context<Self>) {
-        let SessionOptions {
-            subscriptions_max: max,
-            trusted,
-            ..
-        } = self.options;
-        let outbox = self.outbox.clone();
-        mailbox::send(
-            &self.registry,
-            Subscribe {
-                outbox,
-                uris,
-                max,
-                trusted,
-                reply,
-            },
-            &self.metrics,
-        );
+        self.route(SubscriberRequest::Subscribe {
+            uris,
+            max: self.options.subscriptions_max,
+            trusted: self.options.trusted,
+            reply,
+        });
     }
 }
 
@@ -125,18 +108,11 @@ impl Handler<ClientReady> for SessionActor {
     type Result = ();
 
     fn handle(&mut self, ClientReady(reply): ClientReady, _: &mut Context<Self>) {
-        let (outbox, announce) = (self.outbox.clone(), self.options.announce);
-        let kinds = self.options.lists.clone();
-        mailbox::send(
-            &self.registry,
-            WatchLists {
-                outbox,
-                kinds,
-                announce,
-                reply,
-            },
-            &self.metrics,
-        );
+        self.route(SubscriberRequest::WatchLists {
+            kinds: self.options.lists.clone(),
+            announce: self.options.announce,
+            reply,
+        });
     }
 }
 

@@ -1,29 +1,30 @@
-//! The Etag actor: which version each URI has, and the one order of all notices. Second on the way.
+//! The Etag actor: decides the version of each URI and the one order of all notices.
 //!
-//! Owns: the [`Ledger`] and its store, and what the [`EtagIndex`] shows of them. Never: knows bodies or who is subscribed, and never waits: with a store, what
-//! depends on a record is held back until the store's thread reports it durable, in the order in which it came.
-//! Receives from the Registry and the store's thread; sends to every Publisher shard.
+//! It handles what the Registry decided in batches. With a store, whatever depends on a record waits until the store's
+//! thread reports it durable, in the order in which it came; without one, it is released at the end of its batch.
 
 mod ledger;
 mod etag_index;
+mod release;
 mod store;
 mod fan_out;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
 use crate::messages::{
-    AddListWatches, AddQueue, AddSubscriptions, AttachQueue, BatchStored, Decision, Effect, Finish, Known,
-    Route, Stamp, StampEtags, StampList, StampPage, StampRead, StampSubscribe, StampWatchLists,
-    SubscriberRequest,
+    AddListWatches, AddSubscriptions, BatchStored, Decision, Effect, EtagBatch, EtagRequest, Finish, Found,
+    Known, Route, SubscriberRequest,
 };
 use crate::metrics::Limit;
 use crate::model::{
-    Cause, Etag, ListKind, ListOutcome, NoticeKind, Outcome, Position, ResourceUri, TraceStep,
+    Cause, Etag, ListHash, ListKind, ListOutcome, NoticeKind, Outcome, Position, PublishError, Resource,
+    ResourceUri, SubscribeError, TraceStep,
 };
-use crate::runtime::{CoreGuard, Tracer};
+use crate::outbox::Outbox;
+use crate::runtime::{CoreGuard, Reply, Tracer};
 
 pub(crate) use etag_index::EtagIndex;
 pub(crate) use fan_out::Shards;
@@ -33,30 +34,27 @@ pub(crate) use store::StoreThread;
 pub use store::{Record, Store};
 
 use fan_out::StampedChange;
+use release::{Release, ReleasedChange};
 
-/// How long a move waits for what its subscriber has asked for.
+/// The pause before a move is tried again.
 const MOVE_AGAIN: Duration = Duration::from_millis(1);
 
-/// What is done once the ledger's records so far are durable.
-type HeldBack = Box<dyn FnOnce(&Shards) + Send>;
-
-/// Which version each URI has.
+/// The Etag actor.
 pub(crate) struct EtagActor {
-    /// All the truth this actor has.
-    pub(crate) ledger: Ledger,
-    /// Where registered resources show their etags to those who read without asking.
-    pub(crate) etag_index: Arc<EtagIndex>,
-    /// Next on the way.
-    pub(crate) shards: Shards,
-    /// Where records become durable; without one they need not.
-    pub(crate) store: Option<StoreThread>,
-    /// What waits for the batch that the store is writing; none when it writes none.
-    pub(crate) in_flight: Option<Vec<HeldBack>>,
-    /// What came since, for the next batch.
-    pub(crate) waiting: Vec<(Option<Record>, HeldBack)>,
-    pub(crate) tracer: Arc<Tracer>,
-    /// Makes this actor's death the bus's.
-    pub(crate) guard: CoreGuard,
+    ledger: Ledger,
+    etag_index: Arc<EtagIndex>,
+    shards: Shards,
+    /// Without a store, records need not become durable.
+    store: Option<StoreThread>,
+    /// Waits for the batch that the store writes now; none when it writes none.
+    in_flight: Option<Vec<Release>>,
+    /// Waits for `records`.
+    waiting: Vec<Release>,
+    /// The next batch for the store.
+    records: Vec<Record>,
+    tracer: Arc<Tracer>,
+    /// Stops the bus when this actor dies.
+    guard: CoreGuard,
 }
 
 impl Actor for EtagActor {
@@ -64,115 +62,127 @@ impl Actor for EtagActor {
 }
 
 impl EtagActor {
-    /// Does `release` when `record` and everything before it is durable.
-    fn after(&mut self, record: Option<Record>, release: impl FnOnce(&Shards) + Send + 'static) {
-        if self.store.is_none() || (self.in_flight.is_none() && record.is_none()) {
-            return release(&self.shards);
+    pub(crate) fn new(
+        ledger: Ledger,
+        etag_index: Arc<EtagIndex>,
+        shards: Shards,
+        store: Option<StoreThread>,
+        guard: CoreGuard,
+    ) -> EtagActor {
+        EtagActor {
+            ledger,
+            etag_index,
+            tracer: shards.tracer.clone(),
+            shards,
+            store,
+            in_flight: None,
+            waiting: Vec::new(),
+            records: Vec::new(),
+            guard,
         }
-        self.waiting.push((record, Box::new(release)));
+    }
+
+    fn handle_request(&mut self, request: EtagRequest, ctx: &mut Context<Self>) {
+        match request {
+            EtagRequest::Change { decision, now, reply } => self.change(decision, now, reply),
+            EtagRequest::List { list, reply } => self.change_list(list, reply),
+            EtagRequest::Resources { found, reply } => self.find(found, reply),
+            EtagRequest::ResourcePage { resources, reply } => self.page(resources, reply),
+            EtagRequest::Subscribe {
+                outbox,
+                accepted,
+                max,
+                reply,
+            } => {
+                self.subscribe(outbox, accepted, max, reply);
+            }
+            EtagRequest::WatchLists {
+                outbox,
+                lists,
+                announce,
+                reply,
+            } => {
+                outbox.begin_request();
+                let at = self.ledger.position();
+                let watches = AddListWatches {
+                    outbox,
+                    lists,
+                    announce,
+                    at,
+                    reply,
+                };
+                self.waiting.push(Release::WatchLists(watches));
+            }
+            EtagRequest::AttachQueue(attach) => {
+                let at = self.ledger.position();
+                self.waiting.push(Release::AttachQueue(attach, at));
+            }
+            EtagRequest::Route(route) => self.route(route, ctx),
+        }
+    }
+
+    /// Releases what waits, now or when the store has written the records that it depends on.
+    fn settle(&mut self) {
         if self.in_flight.is_none() {
-            self.write_batch();
+            if self.records.is_empty() {
+                let mut waiting = std::mem::take(&mut self.waiting);
+                self.release(&mut waiting);
+                // Keeps the room for the next batch.
+                self.waiting = waiting;
+            } else {
+                self.write_batch();
+            }
         }
+        self.shards.flush();
     }
 
     fn write_batch(&mut self) {
-        let waiting = std::mem::take(&mut self.waiting);
-        let (records, releases): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
-        let records: Vec<Record> = records.into_iter().flatten().collect();
-        if records.is_empty() {
-            releases.into_iter().for_each(|release| release(&self.shards));
-        } else if self.store.as_ref().is_some_and(|store| store.append(records)) {
-            self.in_flight = Some(releases);
-        } else {
-            self.guard.fail("the store's thread ended");
+        let records = std::mem::take(&mut self.records);
+        match &self.store {
+            Some(store) if store.append(records) => self.in_flight = Some(std::mem::take(&mut self.waiting)),
+            _ => self.guard.fail("the store's thread ended"),
         }
     }
 
-    fn etag_of(&self, uri: &ResourceUri, known: Known) -> Option<Etag> {
-        let line = self.ledger.line(uri).map(|line| line.etag);
-        match known {
-            Known::Nothing => None,
-            Known::Registered => Some(line.unwrap_or(Etag::UNKNOWN)),
-            Known::Member(since) => Some(line.unwrap_or_else(|| self.ledger.untouched(since))),
+    fn release(&mut self, releases: &mut Vec<Release>) {
+        for release in releases.drain(..) {
+            release.run(&mut self.shards, &self.etag_index);
         }
     }
 
-    /// Stamps what the Registry decided. Answers the etag, and why subscribers are told, if they are.
+    fn etag_of(&self, uri: &ResourceUri, known: Known) -> Etag {
+        match (self.ledger.line(uri), known) {
+            (Some(line), _) => line.etag,
+            (None, Known::Registered) => Etag::UNKNOWN,
+            (None, Known::Member(since)) => self.ledger.untouched(since),
+        }
+    }
+
+    /// Gives a decided change its version. Returns the etag, and the cause to notify subscribers of, if any.
     fn stamp(&mut self, decision: &Decision, now: u64) -> (Etag, Option<Cause>) {
         let uri = &decision.uri;
-        match decision.effect {
-            Effect::Unchanged => (
-                self.etag_of(uri, Known::Registered).unwrap_or(Etag::UNKNOWN),
-                None,
-            ),
-            Effect::Stored(digest) => {
-                let stamped = self.ledger.stamp(uri, digest, now);
-                (stamped.etag, stamped.changed.then_some(Cause::Updated))
+        let stamped = match decision.effect {
+            Effect::Unchanged => return (self.etag_of(uri, Known::Registered), None),
+            Effect::Member(since) => {
+                return (self.ledger.touch_member(uri, now, since), Some(Cause::Updated));
             }
-            Effect::Joined(digest) => {
-                let stamped = self.ledger.stamp_member(uri, digest, now);
-                (stamped.etag, stamped.changed.then_some(Cause::Updated))
-            }
-            Effect::Member(since) => (self.ledger.touch_member(uri, now, since), Some(Cause::Updated)),
-            Effect::Removed => (self.ledger.remove(uri, now), Some(Cause::Removed)),
-        }
-    }
-}
-
-impl EtagActor {
-    /// Gives a stamped change the next place in the order of the bus.
-    fn place(&mut self, uri: ResourceUri, etag: Etag, cause: Cause, at: Instant) -> StampedChange {
-        match cause {
-            Cause::Updated => self.shards.metrics.updated.add(1),
-            Cause::Removed => self.shards.metrics.removed.add(1),
-        }
-        let position = self.ledger.advance();
-        let traced = self.tracer.wants(&uri, position);
-        let stamped = StampedChange {
-            uri,
-            etag,
-            cause,
-            position,
-            at,
-            traced,
+            Effect::Removed => return (self.ledger.remove(uri, now), Some(Cause::Removed)),
+            Effect::Stored(digest) => self.ledger.stamp(uri, digest, now),
+            Effect::Joined(digest) => self.ledger.stamp_member(uri, digest, now),
         };
-        if traced {
-            self.tracer
-                .trace_notice(&stamped.notice(), TraceStep::Changed(cause.into()));
-        }
-        stamped
+        (stamped.etag, stamped.changed.then_some(Cause::Updated))
     }
 
-    /// What a store has to know of the newest change, which is at `etag`; none without a store.
-    fn record(&self, uri: &ResourceUri, etag: Etag) -> Option<Record> {
-        self.store.as_ref()?;
-        // With no room for removed URIs the ledger has forgotten it by now; a store still holds the line before.
-        let forgotten = Line {
-            etag,
-            digest: None,
-            live: false,
-        };
-        let line = self.ledger.line(uri).copied().unwrap_or(forgotten);
-        Some(Record {
-            offset: self.ledger.position().offset,
-            floor: self.ledger.floor(),
-            line: Some((uri.clone(), line)),
-        })
-    }
-}
-
-/// Tells the tracer, if anybody traces, that a list changed.
-fn trace_list(tracer: &Tracer, kind: ListKind, position: Position) {
-    let changed = || TraceStep::Changed(NoticeKind::List(kind));
-    tracer.trace_list(kind, Some(position), changed);
-}
-
-impl Handler<Stamp> for EtagActor {
-    type Result = ();
-
-    fn handle(&mut self, Stamp { decision, now, reply }: Stamp, _: &mut Context<Self>) {
+    fn change(&mut self, decision: Decision, now: u64, reply: Reply<Result<Outcome, PublishError>>) {
         let forgotten = self.ledger.forgotten();
         let (etag, cause) = self.stamp(&decision, now);
+        let forgotten = self.ledger.forgotten() - forgotten;
+        if forgotten > 0 {
+            self.shards
+                .metrics
+                .limit_counter(Limit::Removed)
+                .increment(forgotten);
+        }
         let changed = cause.is_some() || decision.list.is_some();
         let outcome = Outcome {
             etag,
@@ -180,213 +190,170 @@ impl Handler<Stamp> for EtagActor {
             created: decision.created,
             notified: 0,
         };
-        let etag_index = self.etag_index.clone();
-        let shown = decision.shown(etag);
-        let show = move || {
-            if let Some((uri, etag)) = shown {
-                etag_index.show(&uri, etag);
-            }
-        };
-        let metrics = &self.shards.metrics;
-        if self.ledger.forgotten() > forgotten {
-            let forgotten = self.ledger.forgotten() - forgotten;
-            metrics.limit_counter(Limit::Removed).increment(forgotten);
-        }
-        if !changed {
-            metrics.unchanged.add(1);
+        if changed {
+            self.shards.metrics.changes.add(1);
+        } else {
+            self.shards.metrics.unchanged.add(1);
             self.tracer.trace_unchanged(&decision.uri, etag);
-            return self.after(None, move |_| {
-                show();
-                reply.answer(Ok(outcome));
-            });
         }
-        metrics.changes.add(1);
-        let at = reply.at();
-        let stamped = cause.map(|cause| self.place(decision.uri.clone(), etag, cause, at));
-        let list = decision.list.map(|(kind, hash)| {
-            self.shards.metrics.count_list_change(kind);
-            let position = self.ledger.advance();
-            trace_list(&self.tracer, kind, position);
-            (kind, hash, position)
-        });
-        let record = self.record(&decision.uri, etag);
-        let tracer = self.tracer.clone();
-        self.after(record, move |shards| {
-            // Before anybody is told: whoever was told and asks the board must not find the version before.
-            show();
-            let finish = Finish::Change(reply, outcome);
-            match (stamped, list) {
-                (stamped, Some(list)) => shards.tell_list(stamped, list, finish, &tracer),
-                (Some(stamped), None) => shards.tell(stamped, finish, &tracer),
-                (None, None) => finish.answer(0, 0, &shards.metrics),
-            }
-        });
+        let stamped = cause.map(|cause| self.place(&decision.uri, etag, cause, &reply));
+        let list = decision
+            .list
+            .map(|(kind, hash)| (kind, hash, self.place_list(kind)));
+        if changed {
+            self.record_change(&decision.uri, etag);
+        }
+        self.waiting.push(Release::Change(ReleasedChange {
+            shown: decision.into_shown(etag),
+            stamped,
+            list,
+            finish: Finish::Change(reply, outcome),
+        }));
     }
-}
 
-impl Handler<StampList> for EtagActor {
-    type Result = ();
+    /// Gives a stamped change the next place in the order of the bus.
+    fn place<T>(&mut self, uri: &ResourceUri, etag: Etag, cause: Cause, reply: &Reply<T>) -> StampedChange {
+        match cause {
+            Cause::Updated => self.shards.metrics.updated.add(1),
+            Cause::Removed => self.shards.metrics.removed.add(1),
+        }
+        let position = self.ledger.advance();
+        let stamped = StampedChange {
+            uri: uri.clone(),
+            etag,
+            cause,
+            position,
+            at: reply.at(),
+            traced: self.tracer.wants(uri, position),
+        };
+        if stamped.traced {
+            self.tracer
+                .trace_notice(&stamped.notice(), TraceStep::Changed(cause.into()));
+        }
+        stamped
+    }
 
-    fn handle(
-        &mut self,
-        StampList {
-            list: (kind, hash),
-            reply,
-        }: StampList,
-        _: &mut Context<Self>,
-    ) {
-        self.shards.metrics.changes_of_lists.add(1);
+    /// Gives a changed list the next place in the order of the bus.
+    fn place_list(&mut self, kind: ListKind) -> Position {
         self.shards.metrics.count_list_change(kind);
         let position = self.ledger.advance();
-        trace_list(&self.tracer, kind, position);
-        let tracer = self.tracer.clone();
-        self.after(
-            Some(Record {
-                offset: position.offset,
-                floor: self.ledger.floor(),
-                line: None,
-            }),
-            move |shards| {
-                let outcome = ListOutcome {
-                    changed: true,
-                    notified: 0,
-                };
-                let finish = Finish::List(reply, outcome);
-                shards.tell_list(None, (kind, hash, position), finish, &tracer);
+        self.tracer.trace_list(kind, Some(position), || {
+            TraceStep::Changed(NoticeKind::List(kind))
+        });
+        position
+    }
+
+    /// Queues the record of the newest change for the store.
+    fn record_change(&mut self, uri: &ResourceUri, etag: Etag) {
+        if self.store.is_none() {
+            return;
+        }
+        let line = match self.ledger.line(uri) {
+            Some(line) => *line,
+            // The ledger had no room for one more removed URI; the store still has the line from before.
+            None => Line {
+                etag,
+                digest: None,
+                live: false,
             },
-        );
-    }
-}
-
-impl Handler<StampRead> for EtagActor {
-    type Result = ();
-
-    fn handle(&mut self, StampRead { uri, found, reply }: StampRead, _: &mut Context<Self>) {
-        let answer = found.and_then(|found| {
-            let etag = self.etag_of(&uri, found.known())?;
-            Some((found, etag))
-        });
-        self.after(None, move |_| reply.answer(answer));
-    }
-}
-
-impl Handler<StampEtags> for EtagActor {
-    type Result = ();
-
-    fn handle(&mut self, StampEtags { uris, reply }: StampEtags, _: &mut Context<Self>) {
-        let etags = uris
-            .iter()
-            .map(|(uri, known)| self.etag_of(uri, *known))
-            .collect();
-        self.after(None, move |_| reply.answer(etags));
-    }
-}
-
-impl Handler<StampPage> for EtagActor {
-    type Result = ();
-
-    fn handle(&mut self, StampPage { resources, reply }: StampPage, _: &mut Context<Self>) {
-        let with_etag = |resource: Arc<crate::model::Resource>| {
-            let etag = self
-                .etag_of(resource.uri(), Known::Registered)
-                .unwrap_or(Etag::UNKNOWN);
-            (resource, etag)
         };
-        let page = resources.into_iter().map(with_etag).collect();
-        self.after(None, move |_| reply.answer(page));
+        self.record(Some((uri.clone(), line)));
     }
-}
 
-impl Handler<StampSubscribe> for EtagActor {
-    type Result = ();
+    fn record(&mut self, line: Option<(ResourceUri, Line)>) {
+        if self.store.is_some() {
+            self.records.push(Record {
+                offset: self.ledger.position().offset,
+                floor: self.ledger.floor(),
+                line,
+            });
+        }
+    }
 
-    fn handle(&mut self, subscribe: StampSubscribe, _: &mut Context<Self>) {
-        let stamp = |(uri, known): (ResourceUri, Known)| {
-            let etag = self.etag_of(&uri, known).unwrap_or(Etag::UNKNOWN);
-            (uri, etag)
+    fn change_list(
+        &mut self,
+        (kind, hash): (ListKind, ListHash),
+        reply: Reply<Result<ListOutcome, PublishError>>,
+    ) {
+        self.shards.metrics.changes_of_lists.add(1);
+        let position = self.place_list(kind);
+        self.record(None);
+        let outcome = ListOutcome {
+            changed: true,
+            notified: 0,
         };
-        let verdicts: Vec<Result<(ResourceUri, Etag), _>> = subscribe
-            .verdicts
-            .into_iter()
-            .map(|verdict| verdict.map(stamp))
-            .collect();
-        let StampSubscribe {
-            outbox, max, reply, ..
-        } = subscribe;
-        let at = self.ledger.position();
+        self.waiting.push(Release::Change(ReleasedChange {
+            shown: None,
+            stamped: None,
+            list: Some((kind, hash, position)),
+            finish: Finish::List(reply, outcome),
+        }));
+    }
+
+    fn find(&mut self, found: Vec<(ResourceUri, Option<Found>)>, reply: Reply<Vec<Option<(Found, Etag)>>>) {
+        let mut etags = Vec::with_capacity(found.len());
+        for (uri, found) in found {
+            etags.push(match found {
+                Some(found) => {
+                    let etag = self.etag_of(&uri, found.known());
+                    Some((found, etag))
+                }
+                None => None,
+            });
+        }
+        self.waiting.push(Release::Resources(reply, etags));
+    }
+
+    fn page(&mut self, resources: Vec<Arc<Resource>>, reply: Reply<Vec<(Arc<Resource>, Etag)>>) {
+        let mut page = Vec::with_capacity(resources.len());
+        for resource in resources {
+            let etag = self.etag_of(resource.uri(), Known::Registered);
+            page.push((resource, etag));
+        }
+        self.waiting.push(Release::Page(reply, page));
+    }
+
+    fn subscribe(
+        &mut self,
+        outbox: Arc<Outbox>,
+        accepted: Vec<Result<(ResourceUri, Known), SubscribeError>>,
+        max: usize,
+        reply: Reply<Vec<Result<Etag, SubscribeError>>>,
+    ) {
+        let mut stamped = Vec::with_capacity(accepted.len());
+        for result in accepted {
+            stamped.push(match result {
+                Ok((uri, known)) => {
+                    let etag = self.etag_of(&uri, known);
+                    Ok((uri, etag))
+                }
+                Err(error) => Err(error),
+            });
+        }
         outbox.begin_request();
-        self.after(None, move |shards| {
-            for (uri, _) in verdicts.iter().flatten() {
-                shards.will_want(&outbox, uri);
-            }
-            shards.send(
-                outbox.shard(),
-                AddSubscriptions {
-                    outbox,
-                    verdicts,
-                    at,
-                    max,
-                    reply,
-                },
-            );
-        });
-    }
-}
-
-impl Handler<StampWatchLists> for EtagActor {
-    type Result = ();
-
-    fn handle(&mut self, watch: StampWatchLists, _: &mut Context<Self>) {
-        let StampWatchLists {
+        self.waiting.push(Release::Subscribe(AddSubscriptions {
             outbox,
-            lists,
-            announce,
+            accepted: stamped,
+            at: self.ledger.position(),
+            max,
             reply,
-        } = watch;
-        let at = self.ledger.position();
-        outbox.begin_request();
-        self.after(None, move |shards| {
-            shards.send(
-                outbox.shard(),
-                AddListWatches {
-                    outbox,
-                    lists,
-                    announce,
-                    at,
-                    reply,
-                },
-            );
-        });
+        }));
     }
-}
 
-impl Handler<AttachQueue> for EtagActor {
-    type Result = ();
-
-    fn handle(&mut self, AttachQueue { state, reply }: AttachQueue, _: &mut Context<Self>) {
-        let at = self.ledger.position();
-        // One shard offers to the queues, so that they are in the order of the bus.
-        self.after(None, move |shards| {
-            shards.will_want_everything(0);
-            shards.send(0, AddQueue { state, at, reply });
-        });
-    }
-}
-
-impl Handler<Route> for EtagActor {
-    type Result = ();
-
-    fn handle(&mut self, Route { outbox, request }: Route, ctx: &mut Context<Self>) {
-        match request {
+    fn route(&mut self, route: Route, ctx: &mut Context<Self>) {
+        let outbox = &route.outbox;
+        match &route.request {
             SubscriberRequest::Attach(_) => {
-                return self.shards.send(outbox.shard(), Route { outbox, request });
+                // Ahead of all that waits for the store: it depends on no record.
+                return self.shards.attach(route);
             }
-            // It went while its move waited.
+            // The subscriber ended while its move waited.
             SubscriberRequest::Move if outbox.is_closed() => return,
             SubscriberRequest::Move if outbox.has_open_requests() => {
-                // The shard that it leaves has not done all it was asked to; the other could not take that over.
+                // The old shard still has requests to do, which the new one could not take over.
                 ctx.run_later(MOVE_AGAIN, |etag, ctx| {
-                    etag.handle(Route { outbox, request }, ctx);
+                    etag.route(route, ctx);
+                    etag.settle();
                 });
                 return;
             }
@@ -394,37 +361,18 @@ impl Handler<Route> for EtagActor {
             SubscriberRequest::Detach(_) => outbox.mark_closed(),
             _ => {}
         }
-        self.after(None, move |shards| match request {
-            SubscriberRequest::Move => {
-                let (from, to) = (outbox.shard(), outbox.end_move());
-                if from != to && to < shards.addrs.len() {
-                    // Both at this one point of the order: every notice is marked by exactly one of the two.
-                    shards.send(
-                        from,
-                        Route {
-                            outbox: outbox.clone(),
-                            request: SubscriberRequest::HandOver,
-                        },
-                    );
-                    outbox.set_shard(to);
-                    // Its subscriptions are not known here; `to` counts them when it has them.
-                    shards.will_want_everything(to);
-                    shards.send(
-                        to,
-                        Route {
-                            outbox,
-                            request: SubscriberRequest::TakeOver,
-                        },
-                    );
-                }
-            }
-            request => {
-                if matches!(request, SubscriberRequest::Watch(..)) {
-                    shards.will_want_everything(outbox.shard());
-                }
-                shards.send(outbox.shard(), Route { outbox, request });
-            }
-        });
+        self.waiting.push(Release::Route(route));
+    }
+}
+
+impl Handler<EtagBatch> for EtagActor {
+    type Result = ();
+
+    fn handle(&mut self, EtagBatch(requests): EtagBatch, ctx: &mut Context<Self>) {
+        for request in requests {
+            self.handle_request(request, ctx);
+        }
+        self.settle();
     }
 }
 
@@ -433,14 +381,13 @@ impl Handler<BatchStored> for EtagActor {
 
     fn handle(&mut self, BatchStored(result): BatchStored, ctx: &mut Context<Self>) {
         if let Err(error) = result {
-            // Nobody may be told of a version that a restart could take back. Whoever waits is answered when the
-            // tickets go with this actor.
+            // No subscriber may learn of a version that a restart could take back. Publishers that wait are answered
+            // when their replies are dropped with this actor.
             self.guard.fail(&error.to_string());
             return ctx.stop();
         }
-        for release in self.in_flight.take().unwrap_or_default() {
-            release(&self.shards);
-        }
-        self.write_batch();
+        let mut stored = self.in_flight.take().unwrap_or_default();
+        self.release(&mut stored);
+        self.settle();
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Bus;
-use crate::messages::{Lookup, PageResources, PublishList};
+use crate::messages::{Lookup, PublishList};
 use crate::model::{
     Closed, Descriptor, Digest, Etag, ListChange, ListKind, ListOutcome, Prompt, PublishError, Resource,
     ResourceTemplate, Tool, run_callback,
@@ -30,7 +30,7 @@ impl Bus {
     ) -> Result<Page<(Arc<Resource>, Etag)>, Closed> {
         let limit = limit.max(1);
         let found = self
-            .ask(|reply| PageResources {
+            .ask(|reply| Lookup::ResourcePage {
                 after,
                 limit: limit + 1,
                 reply,

@@ -1,7 +1,7 @@
 //! Changing and reading resources. Callbacks that fetch bodies run here, on the caller's task.
 
 use super::Bus;
-use crate::messages::{Found, GetEtags, Publish, Read};
+use crate::messages::{Found, Lookup, Publish, RegistryRequest};
 use crate::model::{
     Body, Change, Closed, Condition, Content, Descriptor, Etag, InvalidUri, Outcome, PublishError, ReadError,
     Resource, ResourceUri, run_callback,
@@ -52,12 +52,14 @@ impl Bus {
     ) -> Result<Outcome, PublishError> {
         let (reply, answer) = permit.reply();
         let now = (self.inner.clock)();
-        self.to_registry(Publish {
+        let publish = Publish {
             change,
             condition,
             now,
             reply,
-        });
+        };
+        let registry = &self.inner.actors.registry;
+        registry.push_batched(RegistryRequest::Publish(publish)).await;
         answer.await.map_err(|_dropped| Closed)?
     }
 
@@ -158,11 +160,9 @@ impl Bus {
     }
 
     async fn find(&self, uri: &ResourceUri) -> Result<Option<(Found, Etag)>, Closed> {
-        self.ask(|reply| Read {
-            uri: uri.clone(),
-            reply,
-        })
-        .await
+        let uris = vec![uri.clone()];
+        let found = self.ask(|reply| Lookup::Resources(uris, reply)).await?;
+        Ok(found.into_iter().next().flatten())
     }
 
     /// The etag of a resource; version 0 when the URI is unknown.
@@ -184,7 +184,9 @@ impl Bus {
     /// # Errors
     /// [`Closed`].
     pub async fn etags(&self, uris: Vec<ResourceUri>) -> Result<Vec<Option<Etag>>, Closed> {
-        self.ask(|reply| GetEtags { uris, reply }).await
+        let found = self.ask(|reply| Lookup::Resources(uris, reply)).await?;
+        let etags = found.into_iter().map(|found| found.map(|(_, etag)| etag));
+        Ok(etags.collect())
     }
 
     /// The etag of a registered resource, as far as publishers have been answered and subscribers may have been told,

@@ -11,12 +11,14 @@ use std::time::Duration;
 use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
 use tokio::sync::watch;
 
-use crate::messages::{BatchStored, EndAll};
+use crate::messages::{BatchStored, EndAll, RegistryRequest};
 use crate::metrics::Metrics;
 use crate::model::{EndReason, Limits, StartError};
 use crate::publisher::{Interest, Publisher, PublisherParts};
 use crate::registry::{Catalog, Registry};
-use crate::runtime::{Admission, BusState, CoreGuard, Shard, Tracer, enter_shard, mailbox};
+use crate::runtime::{
+    Admission, BusState, CoreGuard, Inbox, InboxSender, Shard, Tracer, enter_shard, mailbox,
+};
 use crate::sink::Attachments;
 use crate::versions::{Checkpoint, EtagActor, EtagIndex, Ledger, Shards, Store, StoreThread};
 
@@ -25,7 +27,7 @@ const EXPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The running actors.
 pub(crate) struct Actors {
-    pub(crate) registry: Addr<Registry>,
+    pub(crate) registry: InboxSender<RegistryRequest>,
     pub(crate) publishers: Vec<Addr<Publisher>>,
     pub(crate) shards: Vec<Shard>,
     pub(crate) life: watch::Sender<BusState>,
@@ -121,76 +123,30 @@ impl Drop for Actors {
 }
 
 /// Starts every actor, bottom up. Runs inside the actor system.
-fn spawn_all(parts: CoreParts) -> Result<Actors, StartError> {
-    let (limits, metrics, admission) = (
-        parts.limits.clone(),
-        parts.metrics.clone(),
-        parts.admission.clone(),
-    );
+fn spawn_all(mut parts: CoreParts) -> Result<Actors, StartError> {
     let (life, _) = watch::channel(BusState::Running);
-    // Every request has a permit, and a session has at most its attachment, a few moves and its end in flight.
-    let mailbox = limits.in_flight_max + 4 * limits.sessions_max + 64;
-    let guard = |actor| CoreGuard {
-        actor,
-        life: life.clone(),
-        admission: admission.clone(),
+    let store = parts.store.take();
+    let mut starter = Starter {
+        // Every request has a permit, and a session has at most its attachment, a few moves and its end in flight.
+        mailbox: parts.limits.in_flight_max + 4 * parts.limits.sessions_max + 64,
+        parts,
+        life,
+        threads: Threads::default(),
     };
-
-    let shared = PublisherParts {
-        limits: parts.limits.clone(),
-        metrics: parts.metrics.clone(),
-        tracer: parts.tracer.clone(),
-        attachments: parts.attachments,
-    };
-    let interest = Arc::new(Interest::new(limits.shard_count()));
-    let mut threads = Threads::default();
-    let mut publishers = Vec::new();
-    let mut shards = Vec::new();
-    for index in 0..limits.shard_count() {
-        let arbiter = threads.arbiter()?;
-        arbiter.spawn_fn(move || enter_shard(index));
-        let publisher = Publisher::new(index, interest.clone(), &shared, guard("publisher"));
-        publishers.push(start(&arbiter, mailbox, publisher)?);
-        shards.push(Shard { arbiter });
-    }
-
-    let core = threads.arbiter()?;
-    let (tell_store, etag_addr) = std::sync::mpsc::sync_channel::<Addr<EtagActor>>(1);
-    let store = parts
-        .store
-        .map(|store| store_thread(store, etag_addr, metrics.clone()))
-        .transpose()?;
-    let (store, store_ends) = store.unzip();
-    threads.store = store_ends;
-    let ledger = Ledger::new(parts.checkpoint, limits.removed_max);
-    let shard_addrs = Shards {
-        addrs: publishers.clone(),
-        interest,
-        metrics: metrics.clone(),
-    };
-    let etag = EtagActor {
-        ledger,
-        etag_index: parts.etag_index.clone(),
-        shards: shard_addrs,
-        store,
-        in_flight: None,
-        waiting: Vec::new(),
-        tracer: parts.tracer,
-        guard: guard("etag"),
-    };
-    let etag = start(&core, mailbox, etag)?;
-    drop(tell_store.send(etag.clone()));
-
-    let registry = Registry {
-        catalog: Catalog::new(limits),
-        etag_index: parts.etag_index,
-        etag,
-        metrics: metrics.clone(),
-        _guard: guard("registry"),
-    };
-    let registry = start(&core, mailbox, registry)?;
-    actix::spawn(export_metrics(metrics.clone(), admission));
-    actix::spawn(watch_for_death(life.subscribe(), publishers.clone(), metrics));
+    let interest = Arc::new(Interest::new(starter.parts.limits.shard_count()));
+    let (publishers, shards) = starter.publishers(&interest)?;
+    let core = starter.threads.arbiter()?;
+    let etag = starter.etag(&core, &publishers, interest, store)?;
+    let registry = starter.registry(&core, etag)?;
+    let Starter {
+        parts, life, threads, ..
+    } = starter;
+    actix::spawn(export_metrics(parts.metrics.clone(), parts.admission));
+    actix::spawn(watch_for_death(
+        life.subscribe(),
+        publishers.clone(),
+        parts.metrics,
+    ));
     Ok(Actors {
         registry,
         publishers,
@@ -199,6 +155,91 @@ fn spawn_all(parts: CoreParts) -> Result<Actors, StartError> {
         system: System::current(),
         threads: Mutex::new(threads),
     })
+}
+
+/// The parts that actors are made of while they start.
+struct Starter {
+    parts: CoreParts,
+    life: watch::Sender<BusState>,
+    threads: Threads,
+    /// The capacity of a core actor's mailbox.
+    mailbox: usize,
+}
+
+impl Starter {
+    fn guard(&self, actor: &'static str) -> CoreGuard {
+        CoreGuard {
+            actor,
+            life: self.life.clone(),
+            admission: self.parts.admission.clone(),
+        }
+    }
+
+    fn publishers(&mut self, interest: &Arc<Interest>) -> io::Result<(Vec<Addr<Publisher>>, Vec<Shard>)> {
+        let shared = PublisherParts {
+            limits: self.parts.limits.clone(),
+            metrics: self.parts.metrics.clone(),
+            tracer: self.parts.tracer.clone(),
+            attachments: self.parts.attachments.clone(),
+        };
+        let mut publishers = Vec::new();
+        let mut shards = Vec::new();
+        for index in 0..self.parts.limits.shard_count() {
+            let arbiter = self.threads.arbiter()?;
+            arbiter.spawn_fn(move || enter_shard(index));
+            let publisher = Publisher::new(index, interest.clone(), &shared, self.guard("publisher"));
+            publishers.push(start(&arbiter, self.mailbox, publisher)?);
+            shards.push(Shard { arbiter });
+        }
+        Ok((publishers, shards))
+    }
+
+    fn registry(
+        &self,
+        core: &ArbiterHandle,
+        etag: Addr<EtagActor>,
+    ) -> io::Result<InboxSender<RegistryRequest>> {
+        let CoreParts { limits, metrics, .. } = &self.parts;
+        let (inbox, sender) = Inbox::new(self.mailbox, metrics.clone());
+        let registry = Registry::new(
+            inbox,
+            Catalog::new(limits.clone()),
+            self.parts.etag_index.clone(),
+            etag.recipient(),
+            (metrics.clone(), self.guard("registry")),
+        );
+        Ok(sender(start(core, self.mailbox, registry)?.recipient()))
+    }
+
+    fn etag(
+        &mut self,
+        core: &ArbiterHandle,
+        publishers: &[Addr<Publisher>],
+        interest: Arc<Interest>,
+        store: Option<Box<dyn Store>>,
+    ) -> io::Result<Addr<EtagActor>> {
+        let (tell_store, etag_addr) = std::sync::mpsc::sync_channel(1);
+        let mut store_thread = None;
+        if let Some(store) = store {
+            let (handle, ends) = start_store(store, etag_addr, self.parts.metrics.clone())?;
+            store_thread = Some(handle);
+            self.threads.store = Some(ends);
+        }
+        let shards = Shards::new(
+            publishers.iter().map(|addr| addr.clone().recipient()).collect(),
+            interest,
+            self.parts.tracer.clone(),
+            self.parts.metrics.clone(),
+        );
+        let checkpoint = std::mem::take(&mut self.parts.checkpoint);
+        let ledger = Ledger::new(checkpoint, self.parts.limits.removed_max);
+        let index = self.parts.etag_index.clone();
+        let etag = EtagActor::new(ledger, index, shards, store_thread, self.guard("etag"));
+        let etag = start(core, self.mailbox, etag)?;
+        // Without a store nothing listens at the other end.
+        drop(tell_store.send(etag.clone()));
+        Ok(etag)
+    }
 }
 
 impl Threads {
@@ -256,7 +297,7 @@ where
 
 /// The store's thread, which reports each batch to the Etag actor. The actor starts after the thread, so its address
 /// comes through a channel.
-fn store_thread(
+fn start_store(
     store: Box<dyn Store>,
     etag: std::sync::mpsc::Receiver<Addr<EtagActor>>,
     metrics: Arc<Metrics>,

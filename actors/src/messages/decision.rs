@@ -30,13 +30,12 @@ pub(crate) struct Decision {
 }
 
 impl Decision {
-    /// What the board shows of the resource from now on, now that it is at `etag`, unless it shows that already: only
-    /// what is registered has a place there.
-    pub(crate) fn shown(&self, etag: Etag) -> Option<(ResourceUri, Option<Etag>)> {
+    /// The new entry of the etag index, which has registered resources alone; none if it stays as it is.
+    pub(crate) fn into_shown(self, etag: Etag) -> Option<(ResourceUri, Option<Etag>)> {
         match self.effect {
             Effect::Unchanged | Effect::Member(_) => None,
-            Effect::Stored(_) | Effect::Joined(_) => Some((self.uri.clone(), Some(etag))),
-            Effect::Removed => Some((self.uri.clone(), None)),
+            Effect::Stored(_) | Effect::Joined(_) => Some((self.uri, Some(etag))),
+            Effect::Removed => Some((self.uri, None)),
         }
     }
 }
@@ -44,7 +43,6 @@ impl Decision {
 /// What the Registry knows of a URI, for the Etag actor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Known {
-    Nothing,
     Registered,
     /// A member of a template that was registered at this time.
     Member(u64),

@@ -3,11 +3,9 @@
 //! Owns: the two directions URI → subscribers and subscriber → URIs, kept in step. Never: knows outboxes, actors or
 //! what a subscriber is. Telling, adding and removing one subscription are O(1) per subscription concerned.
 
-use std::collections::HashMap;
-
 use slab::Slab;
 
-use crate::model::ResourceUri;
+use crate::model::{ResourceUri, UriMap};
 use crate::outbox::SlotId;
 
 /// A subscriber's place in the table, until it is removed.
@@ -29,14 +27,14 @@ struct Row<T> {
 /// Who wants which URI.
 #[derive(Debug)]
 pub(crate) struct SubscriptionTable<T> {
-    columns: HashMap<ResourceUri, Vec<Cell>>,
+    columns: UriMap<Vec<Cell>>,
     rows: Slab<Row<T>>,
 }
 
 impl<T> Default for SubscriptionTable<T> {
     fn default() -> Self {
         SubscriptionTable {
-            columns: HashMap::new(),
+            columns: UriMap::default(),
             rows: Slab::new(),
         }
     }

@@ -3,14 +3,14 @@
 //! Owns: resources with their bodies and digests, templates, tools, prompts, and the three list hashes, kept
 //! incrementally. Never: knows versions, subscribers, actors or clocks; times are handed in.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::messages::{Decision, Effect, Found};
 use crate::model::{
     Change, Condition, Content, Digest, Limits, ListChange, ListHash, ListKind, Prompt, PublishError,
-    Resource, ResourceTemplate, ResourceUri, SubscribeError, Tool, Variables,
+    Resource, ResourceTemplate, ResourceUri, SubscribeError, Tool, UriMap, Variables,
 };
 
 struct ResourceEntry {
@@ -32,7 +32,7 @@ struct Family {
 
 /// What exists.
 pub(crate) struct Catalog {
-    resources: HashMap<ResourceUri, ResourceEntry>,
+    resources: UriMap<ResourceEntry>,
     /// Those of them that are listed, in order.
     listed: BTreeSet<ResourceUri>,
     templates: BTreeMap<String, Family>,
@@ -48,7 +48,7 @@ pub(crate) struct Catalog {
 impl Catalog {
     pub(crate) fn new(limits: Arc<Limits>) -> Catalog {
         Catalog {
-            resources: HashMap::new(),
+            resources: UriMap::default(),
             listed: BTreeSet::new(),
             templates: BTreeMap::new(),
             tools: BTreeMap::new(),

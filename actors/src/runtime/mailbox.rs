@@ -2,14 +2,14 @@
 
 use actix::dev::{MessageResponse, ToEnvelope};
 use actix::prelude::SendError;
-use actix::{Actor, Addr, Handler, Message};
+use actix::{Actor, Addr, Handler, Message, Recipient};
 use tokio::sync::watch;
 
 use super::admission::Admission;
 use crate::metrics::Metrics;
 use crate::model::EndReason;
 
-/// Sends `message` without waiting. This is the only way in which actors send.
+/// Sends `message` without waiting.
 pub(crate) fn send<A, M>(to: &Addr<A>, message: M, metrics: &Metrics)
 where
     A: Actor + Handler<M>,
@@ -20,6 +20,17 @@ where
     // Every message has a permit of admission or is one of a few per session, and mailboxes hold more than
     // both together, so a full mailbox is a bug. A closed one belongs to an actor that died: its `CoreGuard`
     // stops the bus, and dropping the message here tells its caller.
+    if let Err(SendError::Full(_)) = to.try_send(message) {
+        metrics.mailbox_refused.add(1);
+        debug_assert!(false, "a mailbox behind admission was full");
+    }
+}
+
+/// Sends `message` like [`send`], to an actor known only by this message.
+pub(crate) fn send_to<M>(to: &Recipient<M>, message: M, metrics: &Metrics)
+where
+    M: Message<Result = ()> + Send + 'static,
+{
     if let Err(SendError::Full(_)) = to.try_send(message) {
         metrics.mailbox_refused.add(1);
         debug_assert!(false, "a mailbox behind admission was full");

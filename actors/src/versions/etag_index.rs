@@ -8,13 +8,11 @@
 //! An entry takes 32 bytes beside the text of its URI, which it shares with the ledger; with the spare room of a hash
 //! map 38 to 76. There is one per registered resource, so at most `resources_max`.
 
-use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use xxhash_rust::xxh3::xxh3_64;
-
-use crate::model::{Etag, ResourceUri};
+use crate::model::{Etag, ResourceUri, UriHashState, UriMap};
 
 /// Parts of the map, each with a lock of its own, so that those who read seldom meet the one who writes.
 const PARTS: usize = 16;
@@ -22,14 +20,16 @@ const PARTS: usize = 16;
 /// The etags that may be shown.
 #[derive(Debug, Default)]
 pub(crate) struct EtagIndex {
-    parts: [RwLock<HashMap<ResourceUri, Etag>>; PARTS],
+    parts: [RwLock<UriMap<Etag>>; PARTS],
+    /// Chooses the part of a URI.
+    hash: UriHashState,
     /// How often the tools changed.
     tool_changes: AtomicU64,
 }
 
 impl EtagIndex {
-    fn part(&self, uri: &str) -> &RwLock<HashMap<ResourceUri, Etag>> {
-        &self.parts[xxh3_64(uri.as_bytes()) as usize % PARTS]
+    fn part(&self, uri: &str) -> &RwLock<UriMap<Etag>> {
+        &self.parts[self.hash.hash_one(uri) as usize % PARTS]
     }
 
     /// From now on `uri` shows this etag; with none it shows nothing.

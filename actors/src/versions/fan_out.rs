@@ -1,29 +1,31 @@
 //! The way from the Etag actor to the Publisher shards.
 //!
-//! Owns: their addresses. Never: decides who is told; an outbox knows its shard, and a change goes to every shard in
-//! which somebody may want it. Whatever can make a shard want more is counted here before it is passed on.
+//! A change goes to every shard in which a subscriber may want it; whatever can make a shard want more is counted here
+//! before it is passed on. Each shard gets the requests of one turn as one message.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use actix::{Addr, Handler};
+use actix::Recipient;
 
-use crate::messages::{Completion, FanOut, Finish};
+use crate::messages::{
+    AddSubscriptions, Completion, FanOut, Finish, Route, ShardBatch, ShardRequest, SubscriberRequest,
+};
 use crate::metrics::Metrics;
 use crate::model::{Cause, Etag, ListHash, ListKind, Notice, Position, ResourceUri, TraceStep};
 use crate::outbox::Outbox;
-use crate::publisher::{Interest, Publisher};
+use crate::publisher::Interest;
 use crate::runtime::{Tracer, mailbox};
 
-/// A change of a resource that has its place in the order of the bus. It becomes a notice when somebody wants it.
+/// A change of a resource in its place in the order of the bus. It becomes a notice when a subscriber wants it.
 pub(super) struct StampedChange {
     pub(super) uri: ResourceUri,
     pub(super) etag: Etag,
     pub(super) cause: Cause,
     pub(super) position: Position,
-    /// When it passed the door.
+    /// When the request was admitted.
     pub(super) at: Instant,
-    /// Whether somebody wants to know what becomes of it.
+    /// True if a tracer follows the notice.
     pub(super) traced: bool,
 }
 
@@ -35,58 +37,85 @@ impl StampedChange {
     }
 }
 
+/// One shard, and what is sent to it at the end of the turn.
+struct ShardLine {
+    addr: Recipient<ShardBatch>,
+    batch: Vec<ShardRequest>,
+}
+
 /// The publisher shards, as the Etag actor sends to them.
 pub(crate) struct Shards {
-    pub(crate) addrs: Vec<Addr<Publisher>>,
-    /// What they care about.
-    pub(crate) interest: Arc<Interest>,
-    pub(crate) metrics: Arc<Metrics>,
+    lines: Vec<ShardLine>,
+    interest: Arc<Interest>,
+    pub(super) tracer: Arc<Tracer>,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 impl Shards {
-    /// Has everybody told of what was stamped who wants it, and then whoever made the change answered.
-    pub(super) fn tell(&self, stamped: StampedChange, finish: Finish, tracer: &Arc<Tracer>) {
-        let group = self.interest.group(&stamped.uri);
-        let wanting = |shard: &usize| self.interest.wants(*shard, group);
-        let mut shards = (0..self.addrs.len()).filter(wanting).peekable();
-        if shards.peek().is_none() {
-            if stamped.traced {
-                tracer.trace_notice(&stamped.notice(), TraceStep::Fanned { notified: 0 });
-            }
-            return finish.answer(0, 0, &self.metrics);
-        }
-        let fan = self.fan(Some(stamped), None, finish, tracer);
-        for shard in shards {
-            self.send(shard, fan.clone());
+    pub(crate) fn new(
+        addrs: Vec<Recipient<ShardBatch>>,
+        interest: Arc<Interest>,
+        tracer: Arc<Tracer>,
+        metrics: Arc<Metrics>,
+    ) -> Shards {
+        let lines = addrs.into_iter().map(|addr| ShardLine {
+            addr,
+            batch: Vec::new(),
+        });
+        Shards {
+            lines: lines.collect(),
+            interest,
+            tracer,
+            metrics,
         }
     }
 
-    /// The same when a list has another hash now, by itself or with the change of a resource. Every shard counts those
-    /// whom it does not tell of a list, so it goes to all.
-    pub(super) fn tell_list(
-        &self,
+    /// Notifies every shard with a matching subscription; the last of them answers the publisher.
+    pub(super) fn notify(&mut self, stamped: StampedChange, finish: Finish) {
+        let group = self.interest.group(&stamped.uri);
+        let Some(first) = (0..self.lines.len()).find(|shard| self.interest.wants(*shard, group)) else {
+            if stamped.traced {
+                self.tracer
+                    .trace_notice(&stamped.notice(), TraceStep::Fanned { notified: 0 });
+            }
+            return finish.answer(0, 0, &self.metrics);
+        };
+        let fan_out = self.fan_out(Some(stamped), None, finish);
+        for shard in first..self.lines.len() {
+            if self.interest.wants(shard, group) {
+                self.send(shard, ShardRequest::FanOut(fan_out.clone()));
+            }
+        }
+    }
+
+    /// Notifies all shards of a list's new hash, alone or with the change of a resource. It goes to all because every
+    /// shard counts the subscribers that it does not notify of a list.
+    pub(super) fn notify_list(
+        &mut self,
         stamped: Option<StampedChange>,
         list: (ListKind, ListHash, Position),
         finish: Finish,
-        tracer: &Arc<Tracer>,
     ) {
-        let fan = self.fan(stamped, Some(list), finish, tracer);
-        for shard in 0..self.addrs.len() {
-            self.send(shard, fan.clone());
+        let fan_out = self.fan_out(stamped, Some(list), finish);
+        for shard in 0..self.lines.len() {
+            self.send(shard, ShardRequest::FanOut(fan_out.clone()));
         }
     }
 
-    fn fan(
+    fn fan_out(
         &self,
         stamped: Option<StampedChange>,
         list: Option<(ListKind, ListHash, Position)>,
         finish: Finish,
-        tracer: &Arc<Tracer>,
     ) -> FanOut {
-        let notice = stamped.map(|stamped| Arc::new(stamped.notice()));
         let mut completion = Completion::new(finish, self.metrics.clone());
-        if let Some(notice) = notice.as_ref().filter(|notice| notice.traced) {
-            completion = completion.traced(notice, tracer);
+        let mut notice = None;
+        if let Some(stamped) = stamped {
+            let shared = Arc::new(stamped.notice());
+            if shared.traced {
+                completion = completion.traced(&shared, &self.tracer);
+            }
+            notice = Some(shared);
         }
         FanOut {
             notice,
@@ -95,23 +124,60 @@ impl Shards {
         }
     }
 
-    /// Counts a subscription to `uri` that is sent to the shard of `outbox` next.
-    pub(super) fn will_want(&self, outbox: &Outbox, uri: &ResourceUri) {
-        self.interest.raise(outbox.shard(), uri);
+    /// Passes new subscriptions on to the shard of their outbox.
+    pub(super) fn subscribe(&mut self, subscriptions: AddSubscriptions) {
+        let shard = subscriptions.outbox.shard();
+        for (uri, _) in subscriptions.accepted.iter().flatten() {
+            self.interest.raise(shard, uri);
+        }
+        self.send(shard, ShardRequest::AddSubscriptions(subscriptions));
     }
 
-    /// Counts somebody who wants more than can be counted by URI and is sent to `shard` next.
-    pub(super) fn will_want_everything(&self, shard: usize) {
+    /// Passes a new subscriber on to its shard at once.
+    pub(super) fn attach(&mut self, route: Route) {
+        let shard = route.outbox.shard();
+        self.send(shard, ShardRequest::Route(route));
+    }
+
+    /// Moves a subscriber to the shard that its outbox asks for.
+    pub(super) fn move_subscriber(&mut self, outbox: &Arc<Outbox>) {
+        let from = outbox.shard();
+        let to = outbox.end_move();
+        if from == to || to >= self.lines.len() {
+            return;
+        }
+        // Both at this one point of the order, so that exactly one of the two shards marks each notice.
+        self.route(from, outbox, SubscriberRequest::HandOver);
+        outbox.set_shard(to);
+        // The new shard counts the subscriptions one by one when it has them.
+        self.expect_everything(to);
+        self.route(to, outbox, SubscriberRequest::TakeOver);
+    }
+
+    fn route(&mut self, shard: usize, outbox: &Arc<Outbox>, request: SubscriberRequest) {
+        let outbox = outbox.clone();
+        self.send(shard, ShardRequest::Route(Route { outbox, request }));
+    }
+
+    /// Counts a subscriber that wants more than single URIs and goes to `shard` next.
+    pub(super) fn expect_everything(&self, shard: usize) {
         self.interest.raise_everything(shard);
     }
 
-    pub(super) fn send<M>(&self, shard: usize, message: M)
-    where
-        Publisher: Handler<M>,
-        M: actix::Message<Result = ()> + Send + 'static,
-    {
-        if let Some(addr) = self.addrs.get(shard) {
-            mailbox::send(addr, message, &self.metrics);
+    /// Queues a request for `shard` until the end of the turn.
+    pub(super) fn send(&mut self, shard: usize, request: ShardRequest) {
+        if let Some(line) = self.lines.get_mut(shard) {
+            line.batch.push(request);
+        }
+    }
+
+    /// Sends each shard what was queued for it.
+    pub(super) fn flush(&mut self) {
+        for line in &mut self.lines {
+            if !line.batch.is_empty() {
+                let batch = std::mem::take(&mut line.batch);
+                mailbox::send_to(&line.addr, ShardBatch(batch), &self.metrics);
+            }
         }
     }
 }

@@ -6,9 +6,9 @@
 //! Versions never go backward. A removed URI keeps its version; when more removed URIs are kept than allowed, the
 //! oldest are forgotten and their highest version becomes the *floor* that every new URI starts above.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
-use crate::model::{Digest, Etag, Position, ResourceUri};
+use crate::model::{Digest, Etag, Position, ResourceUri, UriHashState, UriMap};
 
 /// What the ledger knows of one URI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Checkpoint {
 /// URI → etag.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    lines: HashMap<ResourceUri, Line>,
+    lines: UriMap<Line>,
     /// Removed URIs, oldest first; may name URIs that came back since.
     removed: VecDeque<ResourceUri>,
     removed_len: usize,
@@ -52,7 +52,7 @@ impl Ledger {
     /// A ledger that goes on where `checkpoint` ended and keeps at most `removed_max` removed URIs.
     pub(crate) fn new(checkpoint: Checkpoint, removed_max: usize) -> Ledger {
         let mut ledger = Ledger {
-            lines: HashMap::with_capacity(checkpoint.lines.len()),
+            lines: UriMap::with_capacity_and_hasher(checkpoint.lines.len(), UriHashState::default()),
             removed: VecDeque::new(),
             removed_len: 0,
             removed_max,
@@ -223,6 +223,7 @@ pub(crate) struct StampResult {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::HashMap;
 
     fn uri(name: u8) -> ResourceUri {
         ResourceUri::new(&format!("demo://{name}")).unwrap()
