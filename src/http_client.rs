@@ -1,15 +1,13 @@
-//! How HTTP clients of ours are built: with TLS where the address asks for it and the feature `tls` is on.
+//! The HTTP client of every part that sends requests, with TLS if the feature `tls` is on.
 //!
-//! Owns: which schemes are spoken, the choice of the cryptography (ring) and where trusted certificates come from
-//! (the system's store, or `SSL_CERT_FILE`). Never: sends anything. Called by the watching client, the check,
-//! `tidings publish` and webhooks.
+//! The cryptography is that of ring, and trusted certificates are the system's, or those of `SSL_CERT_FILE`.
 
 use reqwest::ClientBuilder;
 
-/// Asks whether a client of ours can speak `scheme`, the part of an address before its colon.
+/// Checks that this build can send requests to addresses with this scheme.
 ///
 /// # Errors
-/// What to use instead.
+/// The remedy.
 pub(crate) fn accept(scheme: &str) -> Result<(), &'static str> {
     match scheme {
         "http" => Ok(()),
@@ -21,35 +19,34 @@ pub(crate) fn accept(scheme: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A client's builder for `url`, which is one whose scheme was accepted.
+/// Returns a builder of clients for `url`, whose scheme was accepted.
 #[cfg(not(feature = "tls"))]
 pub(crate) fn builder(_: &str) -> ClientBuilder {
     reqwest::Client::builder()
 }
 
-/// A client's builder for `url`, which is one whose scheme was accepted. Only one that starts with `https` has the
-/// certificates of the system read, which takes time, and fails where there are none.
+/// Returns a builder of clients for `url`, whose scheme was accepted.
 #[cfg(feature = "tls")]
 pub(crate) fn builder(url: &str) -> ClientBuilder {
     use rustls::crypto::ring;
     use std::sync::Arc;
 
     let builder = reqwest::Client::builder();
-    let secure = url
-        .get(..6)
-        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
-    if secure {
-        // Fails where the embedder has chosen one already, which is as good.
-        ring::default_provider().install_default().unwrap_or_default();
+    if url.to_ascii_lowercase().starts_with("https:") {
+        // An embedder may have installed a provider already; that one is used then.
+        if ring::default_provider().install_default().is_err() {
+            tracing::debug!("the process has a TLS provider already");
+        }
         return builder.https_only(true);
     }
+    // A client without TLS must not read the system's certificates: that takes time, and fails if there are none.
     let provider = Arc::new(ring::default_provider());
-    let nobody = rustls::ClientConfig::builder_with_provider(provider)
+    let without_roots = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("ring has the default versions of TLS")
         .with_root_certificates(rustls::RootCertStore::empty())
         .with_no_client_auth();
-    builder.tls_backend_preconfigured(nobody)
+    builder.tls_backend_preconfigured(without_roots)
 }
 
 #[cfg(test)]
@@ -57,11 +54,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn https_needs_its_feature_and_says_so() {
+    fn https_requires_the_tls_feature() {
         assert_eq!(accept("http"), Ok(()));
         assert!(accept("ftp").is_err());
         let https = accept("https");
         assert_eq!(https.is_ok(), cfg!(feature = "tls"), "{https:?}");
-        assert!(https.err().is_none_or(|text| text.contains("\"tls\"")));
+        if let Err(text) = https {
+            assert!(text.contains("\"tls\""), "{text}");
+        }
     }
 }

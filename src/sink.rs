@@ -1,9 +1,7 @@
-//! Where notices go besides MCP sessions: files, a debug log, signed webhooks, server-sent events, a WebSocket.
+//! Sinks: subscribers that write notices to files, to a debug log, or to webhooks.
 //!
-//! Owns: the subscribers that come with Tidings, each an implementation of [`Subscriber`](tidings_actors::attach::Subscriber),
-//! to be attached with [`Bus::attach`](tidings_actors::Bus::attach) from code, and by [`Sinks`] as the configuration
-//! says. Never: is waited for by anybody; each runs on a thread of its own behind a bounded queue.
-//! Receives deliveries from the bus; writes to files, standard error and HTTP receivers.
+//! Attach one from code with [`Bus::attach`](tidings_actors::Bus::attach), or let [`Sinks`] attach those of the
+//! configuration. Each runs on a thread of its own behind a bounded queue, so a slow sink delays nothing else.
 //!
 //! ```
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,11 +1,7 @@
-//! The durable store: versions that outlive the process.
+//! The durable store: versions that outlive the process, in a redb database.
 //!
-//! Owns: the file `tidings.redb` in the data directory, and what its bytes mean. Never: decides a version (the
-//! ledger does), or keeps a body. Receives batches of records on the store's thread of the bus and makes each durable
-//! before it returns; hands everything back at the next start.
-//!
-//! Three tables: `meta` (format, epoch, offset, floor), `lines` (URI → line), and `removed` (offset and URI of every
-//! line that is not live, so that the oldest are found when there are more than allowed).
+//! There are three tables: `meta` (format, epoch, offset, floor), `lines` (URI → line), and `removed` (offset and URI of
+//! each line that is not live, by which the oldest are found).
 
 mod error;
 mod line;
@@ -22,7 +18,7 @@ use line::StoredLine;
 /// The name of the file in the data directory.
 pub const STORE_FILE: &str = "tidings.redb";
 
-/// The newest layout of the tables that this version reads and writes.
+/// The layout of the tables. A file with a newer one is refused.
 const FORMAT: u64 = 1;
 
 const CACHE_BYTES: usize = 16 << 20;
@@ -31,7 +27,7 @@ const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const LINES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("lines");
 const REMOVED: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("removed");
 
-/// Keeps the ledger in a file. One process at a time.
+/// A store in the file [`STORE_FILE`]. One process at a time can open it.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -47,35 +43,37 @@ pub struct RedbStore {
 }
 
 impl RedbStore {
-    /// Opens the store in the folder `dir`, making both when they are missing, and checks the whole file.
+    /// Opens the store in the folder `dir`, creates both if necessary, and checks the whole file.
     ///
-    /// It keeps at most `removed_max` removed URIs (give it the [`Limits::removed_max`](tidings_actors::Limits) of the
-    /// bus); the oldest beyond are folded into the floor that every later registration starts above.
+    /// It keeps at most `removed_max` removed URIs; pass the [`Limits::removed_max`](tidings_actors::Limits) of the bus.
+    /// The oldest beyond that are folded into the floor, above which every later registration starts.
     ///
     /// # Errors
-    /// [`StoreError`], naming the file and the remedy, when the file is in use by another process, is damaged or none
-    /// of ours, was written by a newer version, or cannot be read or written.
+    /// [`StoreError`], naming the file and the remedy, if the file is in use by another process, is damaged, was not
+    /// written by this program, was written by a newer version, or cannot be read or written.
     pub fn open(dir: &Path, removed_max: usize) -> Result<RedbStore, StoreError> {
         let file = dir.join(STORE_FILE);
-        let failed = |fault: Fault| fault.of(&file);
-        std::fs::create_dir_all(dir).map_err(|error| failed(error.into()))?;
+        RedbStore::try_open(dir, &file, removed_max).map_err(|fault| fault.of(&file))
+    }
+
+    fn try_open(dir: &Path, file: &Path, removed_max: usize) -> Result<RedbStore, Fault> {
+        std::fs::create_dir_all(dir)?;
         let database = Builder::new()
             .set_cache_size(CACHE_BYTES)
-            // A file that was altered from outside is reported then, rather than met halfway.
+            // Damage is then reported at the start, rather than in the middle of a run.
             .set_check_integrity_on_open(true)
-            .create(&file)
-            .map_err(|error| failed(error.into()))?;
+            .create(file)?;
         let store = RedbStore {
             database,
-            file: file.clone(),
+            file: file.to_owned(),
             removed_max: removed_max as u64,
         };
-        store.prepare().map_err(failed)?;
-        sync_folder(dir).map_err(|error| failed(error.into()))?;
+        store.prepare()?;
+        sync_folder(dir)?;
         Ok(store)
     }
 
-    /// Checks the format, or makes the tables of a new file.
+    /// Checks the format, or creates the tables of a new file.
     fn prepare(&self) -> Result<(), Fault> {
         self.write(|tables| {
             let format = tables.number("format")?;
@@ -86,6 +84,7 @@ impl RedbStore {
         })
     }
 
+    /// Runs `work` in one transaction, which is durable when this returns.
     fn write<T>(&self, work: impl FnOnce(&mut Tables<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
@@ -95,6 +94,7 @@ impl RedbStore {
             removed: transaction.open_table(REMOVED)?,
         };
         let done = work(&mut tables)?;
+        // The tables borrow the transaction.
         drop(tables);
         transaction.commit()?;
         Ok(done)
@@ -139,7 +139,10 @@ struct Tables<'t> {
 
 impl Tables<'_> {
     fn number(&self, name: &str) -> Result<u64, Fault> {
-        Ok(self.meta.get(name)?.map_or(0, |value| value.value()))
+        match self.meta.get(name)? {
+            Some(value) => Ok(value.value()),
+            None => Ok(0),
+        }
     }
 
     fn set(&mut self, name: &str, value: u64) -> Result<(), Fault> {
@@ -152,7 +155,7 @@ impl Tables<'_> {
         self.set(name, held.max(value))
     }
 
-    /// Milliseconds since 1970 tell this history from any other.
+    /// Sets the epoch, which tells this history from any other, to the milliseconds since 1970.
     fn begin_history(&mut self) -> Result<u64, Fault> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch = u64::try_from(now.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -175,7 +178,9 @@ impl Tables<'_> {
             Some(bytes) => Some(StoredLine::decode(bytes.value())?),
             None => None,
         };
-        if let Some(before) = before.filter(|before| !before.line.live) {
+        if let Some(before) = before
+            && !before.line.live
+        {
             self.removed.remove((before.offset, uri))?;
         }
         if !line.live {
@@ -184,7 +189,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// Folds the oldest lines that are not live into the floor, until at most `max` are left.
+    /// Folds the oldest removed lines into the floor until at most `max` are left.
     fn prune(&mut self, max: u64) -> Result<(), Fault> {
         let mut floor = 0;
         while self.removed.len()? > max {
@@ -201,7 +206,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// Every line, oldest first, which is the order in which the ledger forgets.
+    /// Returns all lines, oldest first: the ledger forgets in this order.
     fn all_lines(&self) -> Result<Vec<(ResourceUri, tidings_actors::Line)>, Fault> {
         let mut found = Vec::new();
         for entry in self.lines.iter()? {
@@ -210,20 +215,18 @@ impl Tables<'_> {
             found.push((uri, StoredLine::decode(bytes.value())?));
         }
         found.sort_unstable_by_key(|(_, stored)| stored.offset);
-        Ok(found
-            .into_iter()
-            .map(|(uri, stored)| (uri, stored.line))
-            .collect())
+        let lines = found.into_iter().map(|(uri, stored)| (uri, stored.line));
+        Ok(lines.collect())
     }
 }
 
-/// Makes the name of a new file durable, not only its bytes.
+/// Makes the name of a new file durable; fsync of the file covers only its contents.
 #[cfg(unix)]
 fn sync_folder(dir: &Path) -> std::io::Result<()> {
     std::fs::File::open(dir)?.sync_all()
 }
 
-/// Elsewhere folders cannot be opened, and need not be.
+/// Other systems cannot open folders, and record the name with the file.
 #[cfg(not(unix))]
 fn sync_folder(_: &Path) -> std::io::Result<()> {
     Ok(())

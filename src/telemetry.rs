@@ -1,22 +1,21 @@
-//! Where log events go: standard error, as lines for people or as JSON objects for programs.
+//! Logging: events go to standard error, as text or as JSON objects.
 //!
-//! Receives the `[log]` section of the configuration and installs the one subscriber of the process. It never writes
-//! to standard output, which belongs to results and to MCP messages, and decides nothing about what is logged.
+//! Standard output is never used: it carries results and, under `--stdio`, MCP messages.
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{fmt, registry};
 
 use crate::config::{LogConfig, LogFormat};
 
-/// Why no log was installed.
+/// The error of [`install`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TelemetryError {
-    /// The filter directives cannot be read.
+    /// The filter directives are malformed.
     #[error(
         "invalid value {level:?} for \"log.level\": {reason}; \
          expected a level such as info, or directives such as info,tidings=debug"
@@ -24,18 +23,18 @@ pub enum TelemetryError {
     Level {
         /// The directives as given.
         level: String,
-        /// What is wrong with them.
+        /// The reason.
         reason: String,
     },
-    /// The process has a log already.
+    /// The process has a logger already.
     #[error("logging is installed already; install it once per process")]
     Installed,
 }
 
-/// Installs the log of this process on standard error; colours only where that is a terminal.
+/// Installs the logger of this process on standard error, with colours if that is a terminal.
 ///
 /// # Errors
-/// [`TelemetryError`], and nothing is installed.
+/// [`TelemetryError`]; nothing is installed then.
 pub fn install(config: &LogConfig) -> Result<(), TelemetryError> {
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let subscriber = subscriber(config, ansi, std::io::stderr)?;
@@ -44,7 +43,7 @@ pub fn install(config: &LogConfig) -> Result<(), TelemetryError> {
 
 type Boxed = Box<dyn tracing::Subscriber + Send + Sync>;
 
-/// A subscriber as `config` says that writes to `writer`.
+/// Returns a subscriber that writes to `writer`.
 fn subscriber<W>(config: &LogConfig, ansi: bool, writer: W) -> Result<Boxed, TelemetryError>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
@@ -57,29 +56,32 @@ where
     })
 }
 
-/// Levels by module: the plain filter, since the one that also looks into spans brings an engine for regular
-/// expressions along.
+/// Parses filter directives.
 fn filter(level: &str) -> Result<Targets, TelemetryError> {
-    let error = |reason: String| TelemetryError::Level {
-        level: level.to_owned(),
-        reason,
-    };
-    // A single word that is no level would be taken for the name of a module, and silence everything.
     for word in level.split(',').map(str::trim) {
-        let plain = !word.contains(['=', '[', ':', '_', '-']);
-        if word.is_empty() || plain && word.parse::<tracing_subscriber::filter::LevelFilter>().is_err() {
-            return Err(error(format!("{word:?} is no level")));
+        // `Targets` takes a single word that is no level for the name of a module, which would silence everything.
+        let is_module = word.contains(['=', '[', ':', '_', '-']);
+        if word.is_empty() || !is_module && word.parse::<LevelFilter>().is_err() {
+            return Err(invalid_level(level, format!("{word:?} is no level")));
         }
     }
-    // rmcp tells of every request and of every mistake of a client; whoever wants that says rmcp=info.
+    // At info, rmcp logs every request and every mistake of a client.
     let quiet = if level.contains("rmcp") {
         level.to_owned()
     } else {
         format!("{level},rmcp=error")
     };
+    // Not `EnvFilter`: it also filters by span, for which it compiles a regular expression engine.
     quiet
         .parse()
-        .map_err(|source: ParseError| error(source.to_string()))
+        .map_err(|source: ParseError| invalid_level(level, source.to_string()))
+}
+
+fn invalid_level(level: &str, reason: String) -> TelemetryError {
+    TelemetryError::Level {
+        level: level.to_owned(),
+        reason,
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_one_line_without_escapes_unless_wanted() {
+    fn text_is_one_line_with_colours_on_request() {
         let text = logged("info", LogFormat::Text, false);
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_one_object_per_event() {
+    fn json_is_an_object_per_event() {
         let text = logged("debug", LogFormat::Json, false);
         let events: Vec<serde_json::Value> = text
             .lines()
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn directives_are_checked() {
+    fn directives_are_validated() {
         for level in [
             "info",
             "off",

@@ -1,22 +1,20 @@
-//! The debug log: what became of each notice, for whom, by which road, and why not.
+//! A sink that writes the trace of each notice: every step from the change to the subscribers, with the reasons.
 //!
-//! Owns: the words and the JSON of a step. Never: decides what is traced; the bus does, by the filter and the sample it
-//! was attached with. Receives traces from the bus; writes standard error or an [`AppendFile`].
+//! The bus decides which notices are traced, by the filter and the sample rate that the sink was attached with.
 
 use std::io::{self, Write};
 use std::time::SystemTime;
 
 use serde::Serialize;
 use tidings_actors::attach::{AttachOptions, Delivery, Subscriber, SubscriberError};
-use tidings_actors::trace::{SkipReason, SubscriberRef, Trace, TraceStep, TraceSubject};
+use tidings_actors::trace::{SkipReason, Trace, TraceStep, TraceSubject};
 
 use super::append_file::{AppendFile, FileOptions};
-use super::json_lines::failed;
 use super::record::{GAP, line};
 use crate::config::LogFormat;
 use crate::timestamp;
 
-/// Where a debug log goes.
+/// The destination of a debug log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DebugLogTarget {
     /// Standard error.
@@ -25,17 +23,17 @@ pub enum DebugLogTarget {
     File(FileOptions),
 }
 
-/// What a debug log looks like.
+/// The options of a debug log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DebugLogOptions {
-    /// One line of text, or one JSON object, per step.
+    /// A line of text, or a JSON object, per step.
     pub format: LogFormat,
-    /// Where they go.
+    /// The destination.
     pub target: DebugLogTarget,
 }
 
 impl DebugLogOptions {
-    /// How it is attached: it is handed what becomes of every `sample`-th notice.
+    /// Returns the options to attach a debug log with. It traces every `sample`-th notice.
     pub fn attach(name: impl Into<std::sync::Arc<str>>, sample: u64) -> AttachOptions {
         let mut options = AttachOptions::new(name);
         options.trace = Some(sample.max(1));
@@ -43,36 +41,35 @@ impl DebugLogOptions {
     }
 }
 
-/// Writes what becomes of notices. To be attached with [`DebugLogOptions::attach`].
+/// A sink that writes traces. Attach it with the options of [`DebugLogOptions::attach`].
 #[derive(Debug)]
 pub struct DebugLog {
     format: LogFormat,
-    out: Out,
-    held: Option<Vec<u8>>,
+    output: Output,
+    /// The line that could not be written; the bus hands its delivery over again.
+    unwritten: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
-enum Out {
+enum Output {
     Stderr,
     File(AppendFile),
 }
 
 impl DebugLog {
-    /// Opens what it writes to.
+    /// Opens the destination.
     ///
     /// # Errors
-    /// [`SubscriberError::Again`] when the file cannot be opened, so that the bus tries again.
+    /// [`SubscriberError::Again`] if the file cannot be opened, so that the bus tries again.
     pub fn open(options: &DebugLogOptions) -> Result<DebugLog, SubscriberError> {
-        let out = match &options.target {
-            DebugLogTarget::Stderr => Out::Stderr,
-            DebugLogTarget::File(file) => Out::File(
-                AppendFile::open(file.clone()).map_err(|error| failed(&file.path, "opened", &error))?,
-            ),
+        let output = match &options.target {
+            DebugLogTarget::Stderr => Output::Stderr,
+            DebugLogTarget::File(file) => Output::File(AppendFile::open(file.clone())?),
         };
         Ok(DebugLog {
             format: options.format,
-            out,
-            held: None,
+            output,
+            unwritten: None,
         })
     }
 
@@ -85,53 +82,49 @@ impl DebugLog {
     }
 }
 
-impl Out {
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+impl Output {
+    fn write(&mut self, line: &[u8]) -> Result<(), SubscriberError> {
         match self {
-            Out::Stderr => io::stderr().lock().write_all(line),
-            Out::File(file) => file.append(line),
+            Output::File(file) => Ok(file.append(line)?),
+            Output::Stderr => match io::stderr().lock().write_all(line) {
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    let reason = format!("standard error cannot be written: {error}");
+                    Err(SubscriberError::Again(reason))
+                }
+            },
         }
-    }
-
-    fn failed(&self, error: &io::Error) -> SubscriberError {
-        match self {
-            Out::Stderr => SubscriberError::Again(format!("standard error cannot be written: {error}")),
-            Out::File(file) => failed(file.path(), "written", error),
-        }
-    }
-
-    fn sync(&mut self, all: bool) -> Result<(), SubscriberError> {
-        let synced = match self {
-            Out::Stderr => Ok(()),
-            Out::File(file) if all => file.sync(),
-            Out::File(file) => file.sync_if_due(),
-        };
-        synced.map_err(|error| self.failed(&error))
     }
 }
 
 impl Subscriber for DebugLog {
     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError> {
-        let Some(line) = self.held.take().or_else(|| self.line(delivery)) else {
+        let Some(line) = self.unwritten.take().or_else(|| self.line(delivery)) else {
             return Ok(());
         };
-        if let Err(error) = self.out.write(&line) {
-            self.held = Some(line);
-            return Err(self.out.failed(&error));
+        let written = self.output.write(&line);
+        if written.is_err() {
+            self.unwritten = Some(line);
         }
-        Ok(())
+        written
     }
 
     fn idle(&mut self) -> Result<(), SubscriberError> {
-        self.out.sync(false)
+        match &mut self.output {
+            Output::Stderr => Ok(()),
+            Output::File(file) => Ok(file.sync_if_due()?),
+        }
     }
 
     fn close(&mut self) -> Result<(), SubscriberError> {
-        self.out.sync(true)
+        match &mut self.output {
+            Output::Stderr => Ok(()),
+            Output::File(file) => Ok(file.sync()?),
+        }
     }
 }
 
-/// One line of the log.
+/// One line of the log. The order of the fields is that in JSON output.
 #[derive(Debug, Default, Serialize)]
 struct Entry<'a> {
     time: String,
@@ -152,10 +145,10 @@ struct Entry<'a> {
     subscriber_kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     label: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    told: Option<usize>,
+    #[serde(rename = "why", skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(rename = "told", skip_serializing_if = "Option::is_none")]
+    notified: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     after_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -169,7 +162,7 @@ impl<'a> Entry<'a> {
             ..Entry::default()
         };
         match delivery {
-            Delivery::Trace(trace) => Some(entry.trace(trace)),
+            Delivery::Trace(trace) => Some(entry.with_trace(trace)),
             Delivery::Gap(gap) => Some(Entry {
                 step: GAP,
                 lost: Some(gap.lost),
@@ -179,7 +172,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    fn trace(mut self, trace: &'a Trace) -> Entry<'a> {
+    fn with_trace(mut self, trace: &'a Trace) -> Entry<'a> {
         self.step = trace.step.name();
         self.position = trace.position.map(|position| position.to_string());
         match &trace.subject {
@@ -189,14 +182,16 @@ impl<'a> Entry<'a> {
             }
             TraceSubject::List(kind) => self.list = Some(kind.name()),
         }
-        if let Some(who) = trace.step.subscriber() {
-            self.who(who);
+        if let Some(subscriber) = trace.step.subscriber() {
+            self.subscriber = Some(subscriber.id.to_string());
+            self.subscriber_kind = Some(subscriber.kind.name());
+            self.label = Some(&subscriber.label);
         }
         match &trace.step {
             TraceStep::Changed(kind) => self.kind = Some(kind.name()),
-            TraceStep::Fanned { notified } => self.told = Some(*notified),
-            TraceStep::Skipped { reason, .. } => self.why = Some(skipped(*reason)),
-            TraceStep::Dropped { reason, .. } => self.why = Some(reason.name()),
+            TraceStep::Fanned { notified } => self.notified = Some(*notified),
+            TraceStep::Skipped { reason, .. } => self.reason = Some(skip_reason(*reason)),
+            TraceStep::Dropped { reason, .. } => self.reason = Some(reason.name()),
             TraceStep::HandedOut { after, .. } => {
                 self.after_us = after.map(|after| u64::try_from(after.as_micros()).unwrap_or(u64::MAX));
             }
@@ -205,13 +200,7 @@ impl<'a> Entry<'a> {
         self
     }
 
-    fn who(&mut self, who: &'a SubscriberRef) {
-        self.subscriber = Some(who.id.to_string());
-        self.subscriber_kind = Some(who.kind.name());
-        self.label = Some(&who.label);
-    }
-
-    /// The line for people: when, what, which version, where in the order, what happened, to whom.
+    /// Formats the line for people: time, subject, version, position, step, subscriber, details.
     fn text(&self) -> String {
         let Entry { time, step, .. } = self;
         if let Some(lost) = self.lost {
@@ -233,18 +222,18 @@ impl<'a> Entry<'a> {
         if let Some(after) = self.after_us {
             text.push_str(&format!(" after {:.3} ms", after as f64 / 1000.0));
         }
-        if let Some(told) = self.told {
-            text.push_str(&format!(" out to {told}"));
+        if let Some(notified) = self.notified {
+            text.push_str(&format!(" out to {notified}"));
         }
-        for word in [self.kind, self.why].into_iter().flatten() {
+        for word in [self.kind, self.reason].into_iter().flatten() {
             text.push_str(&format!(", {}", word.replace('_', " ")));
         }
         text
     }
 }
 
-fn skipped(why: SkipReason) -> &'static str {
-    match why {
+fn skip_reason(reason: SkipReason) -> &'static str {
+    match reason {
         SkipReason::Ended(reason) => reason.name(),
         SkipReason::Known => "known",
         _ => "other",
@@ -264,31 +253,30 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_a_sentence_and_an_object() {
+    fn step_has_a_text_and_a_json_form() {
         let etag = Etag {
             version: 2,
             updated_at: 9,
         };
-        let trace = |step| {
-            Delivery::Trace(Arc::new(Trace {
-                subject: TraceSubject::Resource(ResourceUri::new("demo://a").unwrap(), etag),
-                position: Some(Position { epoch: 1, offset: 4 }),
-                step,
-            }))
+        let mut trace = Trace {
+            subject: TraceSubject::Resource(ResourceUri::new("demo://a").unwrap(), etag),
+            position: Some(Position { epoch: 1, offset: 4 }),
+            step: TraceStep::Changed(NoticeKind::Removed),
         };
-        let (text, json) = entries(&trace(TraceStep::Changed(NoticeKind::Removed)));
+        let (text, json) = entries(&Delivery::Trace(Arc::new(trace.clone())));
         assert_eq!(text, "T demo://a v2-9 1-4: changed, removed");
         assert_eq!(
             json,
             r#"{"time":"T","step":"changed","uri":"demo://a","etag":"v2-9","position":"1-4","kind":"removed"}"#
         );
-        let (text, json) = entries(&trace(TraceStep::Fanned { notified: 3 }));
+        trace.step = TraceStep::Fanned { notified: 3 };
+        let (text, json) = entries(&Delivery::Trace(Arc::new(trace)));
         assert_eq!(text, "T demo://a v2-9 1-4: fanned out to 3");
         assert!(json.ends_with(r#""position":"1-4","told":3}"#), "{json}");
     }
 
     #[test]
-    fn lists_and_gaps_have_words_too() {
+    fn lists_and_gaps_have_a_text() {
         let unchanged = Delivery::Trace(Arc::new(Trace {
             subject: TraceSubject::List(ListKind::Tools),
             position: None,

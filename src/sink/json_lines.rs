@@ -1,9 +1,6 @@
-//! A JSON-lines file that every notice is written to: one object per line.
-//!
-//! Owns: the numbering of the lines, which goes on from the last line of the file. Never: drops a line that could not
-//! be written; the bus keeps it and hands it over again. Receives deliveries from the bus; writes an [`AppendFile`].
+//! A sink that writes each notice as a JSON object on a line of a file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -12,23 +9,23 @@ use tidings_actors::attach::{Delivery, Subscriber, SubscriberError};
 use super::append_file::{AppendFile, FileOptions, Fsync};
 use super::record::Record;
 
-/// A journal: a [`FileOptions`] under the name that says what it is for.
+/// The options of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonLinesOptions {
-    /// The file, its rotation, and when it is brought to the disk.
+    /// The file, its rotation and its fsync policy.
     pub file: FileOptions,
 }
 
 impl JsonLinesOptions {
-    /// The file at `path`, with the defaults.
+    /// Returns the defaults for the file at `path`.
     pub fn new(path: impl Into<PathBuf>) -> JsonLinesOptions {
         JsonLinesOptions {
             file: FileOptions::new(path),
         }
     }
 
-    /// How often [`Subscriber::idle`] must be called for lines to reach the disk in time, for
-    /// [`AttachOptions::idle_every`](tidings_actors::attach::AttachOptions::idle_every).
+    /// Returns the value for [`AttachOptions::idle_every`](tidings_actors::attach::AttachOptions::idle_every) with which
+    /// lines are flushed in time although no further line comes.
     pub fn idle_every(&self) -> Duration {
         let most = Duration::from_secs(1);
         match self.file.fsync {
@@ -38,46 +35,47 @@ impl JsonLinesOptions {
     }
 }
 
-/// Writes each delivery to a file.
+/// A sink that writes each delivery to a file.
 #[derive(Debug)]
 pub struct JsonLines {
     file: AppendFile,
+    /// The number of the last line.
     seq: u64,
-    /// The line that is handed over again.
-    held: Option<Vec<u8>>,
+    /// The line that could not be written; the bus hands its delivery over again.
+    unwritten: Option<Vec<u8>>,
 }
 
-/// What is read back of a line.
+/// The part of a line that is read back.
 #[derive(Deserialize)]
 struct Numbered {
     seq: u64,
 }
 
 impl JsonLines {
-    /// Opens the file. A line that a crash left half written is cut off; the numbers go on from the last line.
+    /// Opens the file. A line that a crash left half written is removed, and numbering continues from the last line.
     ///
     /// # Errors
-    /// [`SubscriberError::Again`] when the file cannot be opened, so that the bus tries again.
+    /// [`SubscriberError::Again`] if the file cannot be opened, so that the bus tries again.
     pub fn open(options: &JsonLinesOptions) -> Result<JsonLines, SubscriberError> {
-        let path = &options.file.path;
-        let file = AppendFile::open(options.file.clone()).map_err(|error| failed(path, "opened", &error))?;
-        let last = file.last_line().map_err(|error| failed(path, "read", &error))?;
-        let last = last.and_then(|line| serde_json::from_slice::<Numbered>(&line).ok());
+        let file = AppendFile::open(options.file.clone())?;
+        let last = file.last_line()?.unwrap_or_default();
+        let seq = match serde_json::from_slice::<Numbered>(&last) {
+            Ok(line) => line.seq,
+            // The file is new, or was written by another program.
+            Err(_) => 0,
+        };
         Ok(JsonLines {
             file,
-            seq: last.map_or(0, |line| line.seq),
-            held: None,
+            seq,
+            unwritten: None,
         })
     }
 }
 
-pub(super) fn failed(path: &Path, what: &str, error: &std::io::Error) -> SubscriberError {
-    SubscriberError::Again(format!("{} cannot be {what}: {error}", path.display()))
-}
-
 impl Subscriber for JsonLines {
     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError> {
-        let line = match self.held.take() {
+        // A line is formatted once: its time is that of the change, not that of the last attempt.
+        let line = match self.unwritten.take() {
             Some(line) => line,
             None => match Record::of(delivery, self.seq + 1) {
                 Some(record) => record.line(),
@@ -85,21 +83,18 @@ impl Subscriber for JsonLines {
             },
         };
         if let Err(error) = self.file.append(&line) {
-            // Its time is that of the change, not that of the last try.
-            self.held = Some(line);
-            return Err(failed(self.file.path(), "written", &error));
+            self.unwritten = Some(line);
+            return Err(error.into());
         }
         self.seq += 1;
         Ok(())
     }
 
     fn idle(&mut self) -> Result<(), SubscriberError> {
-        let synced = self.file.sync_if_due();
-        synced.map_err(|error| failed(self.file.path(), "brought to the disk", &error))
+        Ok(self.file.sync_if_due()?)
     }
 
     fn close(&mut self) -> Result<(), SubscriberError> {
-        let synced = self.file.sync();
-        synced.map_err(|error| failed(self.file.path(), "brought to the disk", &error))
+        Ok(self.file.sync()?)
     }
 }

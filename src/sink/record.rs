@@ -1,28 +1,24 @@
-//! A delivery as a JSON object: the line of a journal, and the data of a webhook.
-//!
-//! Owns: the names of the fields and their order; `time` comes first, by which a torn line is known as one of ours.
-//! Never: writes anything. Pure, but for the clock that turns the bus's time into the calendar's.
+//! A delivery as a JSON object: a line of a journal, and the data of a webhook.
 
 use std::time::SystemTime;
 
 use serde::Serialize;
-use tidings_actors::NoticeKind;
 use tidings_actors::attach::Delivery;
 
 use crate::timestamp;
 
-/// How every line of ours begins.
-pub(super) const BEGINS: &[u8] = b"{\"time\":\"";
+/// The beginning of every line: `time` is the first field, so a torn line is recognized as one of ours.
+pub(super) const LINE_START: &[u8] = b"{\"time\":\"";
 
-/// The kind of a record that stands for what is missing.
+/// The kind of a record that stands for lost deliveries.
 pub(super) const GAP: &str = "gap";
 
-/// A delivery in words.
+/// A delivery as a JSON object. The order of the fields is that in the output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Record {
-    /// When the change passed the door; for a list or a gap, when it was handed over.
+    /// The time at which the change was admitted; for a list or a gap, the time of the delivery.
     pub(super) time: String,
-    /// Counts the records of one sink.
+    /// The number of the record, counted per sink.
     pub(super) seq: u64,
     /// The name of the kind, or `gap`.
     pub(super) kind: &'static str,
@@ -32,19 +28,22 @@ pub(super) struct Record {
     pub(super) etag: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) position: Option<String>,
-    /// How many deliveries are missing here.
+    /// The number of deliveries that were lost before this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<u64>,
 }
 
 impl Record {
-    /// The record of `delivery`; none for a trace.
+    /// Returns the record of `delivery`, or `None` for a trace.
     pub(super) fn of(delivery: &Delivery, seq: u64) -> Option<Record> {
         let now = SystemTime::now();
         let mut record = Record {
             time: String::new(),
             seq,
-            kind: delivery.kind().map_or(GAP, NoticeKind::name),
+            kind: match delivery.kind() {
+                Some(kind) => kind.name(),
+                None => GAP,
+            },
             uri: None,
             etag: None,
             position: None,
@@ -53,6 +52,7 @@ impl Record {
         let mut at = now;
         match delivery {
             Delivery::Notice(notice) => {
+                // The bus keeps monotonic times, so the calendar time is that of now less the age.
                 at = now.checked_sub(notice.at.elapsed()).unwrap_or(now);
                 record.uri = Some(notice.uri.to_string());
                 record.etag = Some(notice.etag.to_string());
@@ -66,15 +66,15 @@ impl Record {
         Some(record)
     }
 
-    /// The record with its line feed.
+    /// Returns the record as a line.
     pub(super) fn line(&self) -> Vec<u8> {
         line(self)
     }
 }
 
-/// `value` as a line of JSON, with its line feed.
+/// Returns `value` as a line of JSON, with its line feed.
 pub(super) fn line(value: &impl Serialize) -> Vec<u8> {
-    let mut line = serde_json::to_vec(value).expect("records hold texts and numbers alone");
+    let mut line = serde_json::to_vec(value).expect("records hold only texts and numbers");
     line.push(b'\n');
     line
 }
@@ -94,14 +94,14 @@ mod tests {
 
     fn text(delivery: &Delivery) -> String {
         let line = Record::of(delivery, 3).unwrap().line();
-        assert!(line.starts_with(BEGINS) && line.ends_with(b"}\n"));
+        assert!(line.starts_with(LINE_START) && line.ends_with(b"}\n"));
         let text = String::from_utf8(line).unwrap();
-        // What differs from run to run is the time, which has a fixed length.
+        // The time differs from run to run but has a fixed length.
         format!("{}…{}", &text[..9], &text[33..].trim_end())
     }
 
     #[test]
-    fn each_delivery_has_its_fields_in_their_order() {
+    fn deliveries_have_their_fields_in_order() {
         let uri = ResourceUri::new("demo://a").unwrap();
         let etag = Etag {
             version: 2,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_that_of_the_change() {
+    fn time_is_that_of_the_change() {
         let uri = ResourceUri::new("demo://a").unwrap();
         let Some(at) = Instant::now().checked_sub(Duration::from_secs(60)) else {
             return;

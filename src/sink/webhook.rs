@@ -1,9 +1,7 @@
-//! A webhook: each notice as one POST request, signed as Standard Webhooks says.
+//! A sink that sends each notice as a POST request, signed as Standard Webhooks requires.
 //!
-//! Owns: the message, how often it is tried, and the dead letters. Never: makes anybody wait but itself. A failure is
-//! told to the bus, which keeps the notice and hands it over again when the pause is over; so a receiver that is down
-//! shows as a failing subscriber, and what comes meanwhile waits in its queue.
-//! Receives deliveries from the bus; sends requests, and writes what it gave up to a file.
+//! A failed request is reported to the bus, which keeps the notice and hands it over again after a pause. A receiver that
+//! is down thus shows as a failing subscriber, and later notices wait in its queue.
 
 mod address;
 mod secret;
@@ -20,36 +18,35 @@ use tidings_actors::attach::{Delivery, Subscriber, SubscriberError};
 use crate::http_client;
 
 use super::append_file::{AppendFile, FileOptions};
-use super::json_lines::failed;
 use super::record::{GAP, Record, line};
 
 use retry::{AttemptOutcome, RetryPolicy};
 pub use secret::{InvalidSecret, Secret, SecretSource};
 use sender::Sender;
 
-/// Where a webhook goes, and how hard it tries.
+/// The options of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookOptions {
-    /// Where to: http or https.
+    /// The address of the receiver: http or https.
     pub url: String,
-    /// What requests are signed with.
+    /// The source of the secrets that requests are signed with.
     pub secret: SecretSource,
-    /// Time of one request, from the look-up of the name to the end of the answer (default 10 s).
+    /// Timeout of one request, from the name look-up to the end of the answer (default 10 s).
     pub timeout: Duration,
-    /// Requests for one notice (default 10); then it is given up.
+    /// Number of requests for one notice, after which it is given up (default 10).
     pub attempts: usize,
-    /// Time for all of them (default 15 min); then it is given up.
+    /// Total time for one notice, after which it is given up (default 15 min).
     pub retry_for: Duration,
-    /// Longest pause between two of them (default 1 min).
+    /// Longest pause between two requests (default 1 min).
     pub backoff_max: Duration,
-    /// Where notices go that were given up; without it they are only counted.
+    /// The file for notices that were given up; `None` only counts them.
     pub dead_letters: Option<FileOptions>,
-    /// Whether it may go to a loopback, private, link-local or otherwise special address (default: no).
+    /// Allows loopback, private, link-local and other special addresses (default false).
     pub allow_private: bool,
 }
 
 impl WebhookOptions {
-    /// A webhook to `url`, with the defaults.
+    /// Returns the defaults for a webhook to `url`.
     pub fn new(url: impl Into<String>, secret: SecretSource) -> WebhookOptions {
         WebhookOptions {
             url: url.into(),
@@ -63,19 +60,25 @@ impl WebhookOptions {
         }
     }
 
-    /// Checks what can be checked without a connection.
+    /// Checks the options as far as that is possible without a connection.
     ///
     /// # Errors
-    /// An address that is none or may not be reached, and a secret that cannot be read; never with the secret in it.
+    /// A message about an invalid or forbidden address, or an unreadable secret. It never contains the secret.
     pub fn check(&self) -> Result<(), String> {
         self.target()?;
-        self.secret.read().map(drop).map_err(|error| error.to_string())
+        match self.secret.read() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
+    /// Returns the address of the receiver, if it may be used.
     fn target(&self) -> Result<Url, String> {
         let url = Url::parse(&self.url).map_err(|error| format!("the webhook's address is none: {error}"))?;
-        http_client::accept(url.scheme())
-            .map_err(|reason| format!("webhooks cannot be sent to {} addresses; {reason}", url.scheme()))?;
+        if let Err(reason) = http_client::accept(url.scheme()) {
+            let scheme = url.scheme();
+            return Err(format!("webhooks cannot be sent to {scheme} addresses; {reason}"));
+        }
         if !self.allow_private && address::names_private(&url) {
             let host = url.host_str().unwrap_or_default();
             return Err(format!(
@@ -86,31 +89,34 @@ impl WebhookOptions {
     }
 }
 
-/// Sends each delivery to a receiver.
+/// A sink that sends each delivery to a receiver.
 #[derive(Debug)]
 pub struct Webhook {
     secret: SecretSource,
     retry: RetryPolicy,
     sender: Sender,
     dead_letters: Option<AppendFile>,
-    /// What ids of this life begin with.
-    life: u64,
+    /// A random number in every message id, so that ids differ from those before a restart.
+    run_id: u64,
+    /// The number of the last message.
     seq: u64,
-    /// The message that is handed over again.
-    held: Option<Message>,
-    /// Losses that the receiver could not be told of.
-    owed: u64,
-    /// Why nothing is delivered: the receiver wants nothing more, or the last notice was given up.
-    trouble: Option<Trouble>,
+    /// The message that was not delivered; the bus hands its delivery over again.
+    undelivered: Option<Message>,
+    /// Lost notices that the receiver could not be told of yet.
+    unreported: u64,
+    /// The reason that the sink counts as failing, until a message is delivered.
+    fault: Option<Fault>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Trouble {
+enum Fault {
+    /// The receiver wants no further messages.
     Gone,
+    /// The last message was given up, for this reason.
     GivenUp(String),
 }
 
-/// A message, the same for every request.
+/// A message, which is the same in every request for it.
 #[derive(Debug)]
 struct Message {
     id: String,
@@ -120,7 +126,7 @@ struct Message {
     since: Instant,
 }
 
-/// The body, in the shape that Standard Webhooks recommends.
+/// The body, in the form that Standard Webhooks recommends.
 #[derive(Serialize)]
 struct Body<'a> {
     r#type: &'static str,
@@ -128,7 +134,7 @@ struct Body<'a> {
     data: &'a Record,
 }
 
-/// A line of the dead letters.
+/// A line of the dead-letter file.
 #[derive(Serialize)]
 struct DeadLetter<'a> {
     #[serde(flatten)]
@@ -139,17 +145,17 @@ struct DeadLetter<'a> {
 }
 
 impl Webhook {
-    /// Reads the secret, opens the dead letters and gets ready to send.
+    /// Reads the secret and opens the dead-letter file. No connection is made yet.
     ///
     /// # Errors
-    /// [`SubscriberError::Again`] when something of that fails, so that the bus tries again.
+    /// [`SubscriberError::Again`] if one of them fails, so that the bus tries again.
     pub fn open(options: &WebhookOptions) -> Result<Webhook, SubscriberError> {
         options.check().map_err(SubscriberError::Again)?;
         let url = options.target().map_err(SubscriberError::Again)?;
-        let open = |file: &FileOptions| {
-            AppendFile::open(file.clone()).map_err(|error| failed(&file.path, "opened", &error))
+        let dead_letters = match &options.dead_letters {
+            Some(file) => Some(AppendFile::open(file.clone())?),
+            None => None,
         };
-        let dead_letters = options.dead_letters.as_ref().map(open).transpose()?;
         Ok(Webhook {
             secret: options.secret.clone(),
             retry: RetryPolicy {
@@ -159,85 +165,95 @@ impl Webhook {
             },
             sender: Sender::new(options, url).map_err(SubscriberError::Again)?,
             dead_letters,
-            life: random()?,
+            run_id: random()?,
             seq: 0,
-            held: None,
-            owed: 0,
-            trouble: None,
+            undelivered: None,
+            unreported: 0,
+            fault: None,
         })
     }
 
+    /// Returns the message of `delivery`: the undelivered one if there is one, since the bus hands over the same delivery
+    /// until it succeeds.
     fn message(&mut self, delivery: &Delivery) -> Option<Message> {
-        if let Some(message) = self.held.take() {
+        if let Some(message) = self.undelivered.take() {
             return Some(message);
         }
         let mut record = Record::of(delivery, self.seq + 1)?;
         self.seq += 1;
         if let Some(lost) = &mut record.lost {
-            *lost += std::mem::take(&mut self.owed);
+            *lost += std::mem::take(&mut self.unreported);
         }
         let body = Body {
-            r#type: delivery.kind().map_or(GAP, type_name),
+            r#type: match delivery.kind() {
+                Some(kind) => type_name(kind),
+                None => GAP,
+            },
             timestamp: &record.time,
             data: &record,
         };
         Some(Message {
-            id: format!("msg_{:016x}_{}", self.life, record.seq),
-            body: serde_json::to_string(&body).expect("records hold texts and numbers alone"),
+            id: format!("msg_{:016x}_{}", self.run_id, record.seq),
+            body: serde_json::to_string(&body).expect("records hold only texts and numbers"),
             record,
             attempts: 0,
             since: Instant::now(),
         })
     }
 
+    /// Sends `message` once.
     fn send(&mut self, mut message: Message) -> Result<(), SubscriberError> {
-        let verdict = match self.secret.read() {
+        // Read before each request, so that a secret can be changed while the service runs.
+        let outcome = match self.secret.read() {
             Ok(secrets) => self.sender.send(&message.id, &message.body, &secrets).judge(),
             Err(error) => AttemptOutcome::Failed(error.to_string(), None),
         };
         message.attempts += 1;
-        match verdict {
+        match outcome {
             AttemptOutcome::Delivered => {
-                self.trouble = None;
+                self.fault = None;
                 Ok(())
             }
             AttemptOutcome::Gone => {
                 tracing::warn!(
                     "a webhook's receiver answered 410; nothing more is sent to it until it is attached anew"
                 );
-                self.trouble = Some(Trouble::Gone);
-                self.refuse()
+                self.fault = Some(Fault::Gone);
+                self.health()
             }
-            AttemptOutcome::Failed(reason, asked) => self.failed(message, reason, asked),
+            AttemptOutcome::Failed(reason, requested) => self.failed(message, reason, requested),
         }
     }
 
+    /// Keeps a message for another attempt, or gives it up.
     fn failed(
         &mut self,
         message: Message,
         reason: String,
-        asked: Option<Duration>,
+        requested: Option<Duration>,
     ) -> Result<(), SubscriberError> {
         if let Some(lost) = message.record.lost {
-            // A receiver that is down is not told twice that it was down.
-            self.owed += lost;
+            // A gap is not retried, or it would hold up the notices behind it. The next gap carries its number.
+            self.unreported += lost;
             return Ok(());
         }
         let random = (random()? >> 32) as u32;
         let attempts = message.attempts;
-        let pause = self.retry.pause(attempts, message.since.elapsed(), asked, random);
+        let pause = self
+            .retry
+            .pause(attempts, message.since.elapsed(), requested, random);
         if let Some(after) = pause {
-            self.held = Some(message);
+            self.undelivered = Some(message);
             return Err(SubscriberError::Later { after, reason });
         }
         self.bury(message, &reason)?;
-        self.trouble = Some(Trouble::GivenUp(format!(
+        self.fault = Some(Fault::GivenUp(format!(
             "{reason}; given up after {attempts} requests"
         )));
-        self.refuse()
+        self.health()
     }
 
-    /// Writes a message that was given up to the dead letters. Where that fails, it is kept.
+    /// Writes a message that was given up to the dead-letter file. If that fails, the message is kept.
     fn bury(&mut self, message: Message, error: &str) -> Result<(), SubscriberError> {
         let Some(file) = &mut self.dead_letters else {
             return Ok(());
@@ -248,30 +264,29 @@ impl Webhook {
             attempts: message.attempts,
             error,
         });
-        match file.append(&letter) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                self.held = Some(message);
-                Err(failed(file.path(), "written", &error))
-            }
+        let written = file.append(&letter);
+        if written.is_err() {
+            self.undelivered = Some(message);
         }
+        Ok(written?)
     }
 
-    fn refuse(&self) -> Result<(), SubscriberError> {
-        match &self.trouble {
+    /// Returns the current fault as an error, which shows the sink as failing.
+    fn health(&self) -> Result<(), SubscriberError> {
+        match &self.fault {
             None => Ok(()),
-            Some(Trouble::Gone) => Err(SubscriberError::Refused(
+            Some(Fault::Gone) => Err(SubscriberError::Refused(
                 "the receiver answered 410, so nothing more is sent to it".to_owned(),
             )),
-            Some(Trouble::GivenUp(reason)) => Err(SubscriberError::Refused(reason.clone())),
+            Some(Fault::GivenUp(reason)) => Err(SubscriberError::Refused(reason.clone())),
         }
     }
 }
 
 impl Subscriber for Webhook {
     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError> {
-        if self.trouble == Some(Trouble::Gone) {
-            return self.refuse();
+        if self.fault == Some(Fault::Gone) {
+            return self.health();
         }
         match self.message(delivery) {
             Some(message) => self.send(message),
@@ -280,27 +295,22 @@ impl Subscriber for Webhook {
     }
 
     fn idle(&mut self) -> Result<(), SubscriberError> {
-        if let Some(file) = &mut self.dead_letters
-            && let Err(error) = file.sync_if_due()
-        {
-            return Err(failed(file.path(), "brought to the disk", &error));
+        if let Some(file) = &mut self.dead_letters {
+            file.sync_if_due()?;
         }
-        // As long as nothing was delivered since, it is not well.
-        self.refuse()
+        // The sink stays failing until a message is delivered, even if no further notice comes.
+        self.health()
     }
 
     fn close(&mut self) -> Result<(), SubscriberError> {
         match &mut self.dead_letters {
-            Some(file) => {
-                let synced = file.sync();
-                synced.map_err(|error| failed(file.path(), "brought to the disk", &error))
-            }
+            Some(file) => Ok(file.sync()?),
             None => Ok(()),
         }
     }
 }
 
-/// What happened, as the `type` of a message has it.
+/// Returns the `type` of the message about a notice of this kind.
 fn type_name(kind: NoticeKind) -> &'static str {
     use tidings_actors::ListKind;
     match kind {
@@ -327,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_checked_before_anything_is_sent() {
+    fn check_rejects_bad_and_private_addresses() {
         for (url, word) in [
             ("http://127.0.0.1:1/", "127.0.0.1 is no public address"),
             ("http://[::1]/", "[::1] is no public address"),
@@ -347,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_leads_inside_gets_no_request() {
+    fn name_of_a_private_address_gets_no_request() {
         let options = WebhookOptions {
             attempts: 1,
             ..options("http://localhost:9/")

@@ -1,25 +1,23 @@
-//! What can be wrong with the store's file, said so that an operator knows what to do.
-//!
-//! Owns: the texts, and which error of the database is which fault. Never: repairs anything.
+//! The faults of a store's file, with messages that name the remedy.
 
 use std::path::{Path, PathBuf};
 
 use tidings_actors::StoreError;
 
-/// What is wrong.
+/// A fault of the store.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Another process has it.
+    /// Another process uses the file.
     InUse,
-    /// It is not what this program wrote.
+    /// The file was not written by this program, or was altered.
     Damaged(String),
-    /// A later version wrote it, in this format.
+    /// A newer version wrote the file, in this format.
     Newer(u64),
-    /// The file system refuses.
+    /// The file system refuses an operation.
     Refused(String),
 }
 
-/// What is wrong with which file.
+/// A fault and the file that has it.
 #[derive(Debug, thiserror::Error)]
 enum FileFault {
     #[error("{0} is in use by another process; stop that one or give this one another data directory")]
@@ -29,7 +27,8 @@ enum FileFault {
     )]
     Damaged(PathBuf, String),
     #[error(
-        "{0} has format {1}, which is newer than this version knows; run the version that wrote it, or move the file away to begin anew"
+        "{0} has format {1}, which is newer than this version knows; run the version that wrote it, or move the file \
+         away to begin anew"
     )]
     Newer(PathBuf, u64),
     #[error("{0} cannot be used: {1}; check that its folder exists, may be written and has room")]
@@ -37,7 +36,7 @@ enum FileFault {
 }
 
 impl Fault {
-    /// The error, naming `file`.
+    /// Returns the error, which names `file`.
     pub(super) fn of(self, file: &Path) -> StoreError {
         let file = file.to_owned();
         StoreError(Box::new(match self {
@@ -53,6 +52,7 @@ impl From<std::io::Error> for Fault {
     fn from(error: std::io::Error) -> Fault {
         use std::io::ErrorKind::{InvalidData, UnexpectedEof};
         match error.kind() {
+            // redb reports a file that is too short or has no header this way.
             InvalidData | UnexpectedEof => Fault::Damaged(error.to_string()),
             _ => Fault::Refused(error.to_string()),
         }

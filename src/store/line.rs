@@ -1,9 +1,7 @@
-//! The bytes of one line of the ledger.
+//! The encoding of one line of the ledger, which every later version must be able to read.
 //!
-//! Owns: their layout, which must be read by every later version. Never: reads or writes a file.
-//!
-//! One byte of format (1), one of flags (1: live, 2: has a digest), then version, time and offset as 8 bytes each
-//! and, if it has one, the digest as 16; all little-endian.
+//! One byte of format (1), one of flags (1: live, 2: has a digest), then version, time and offset as 8 bytes each, and
+//! the digest, if there is one, as 16 bytes; all little-endian.
 
 use tidings_actors::{Digest, Etag, Line};
 
@@ -13,7 +11,7 @@ const FORMAT: u8 = 1;
 const LIVE: u8 = 1;
 const DIGEST: u8 = 2;
 
-/// A line, and the offset at which it was written.
+/// A line and the offset at which it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StoredLine {
     pub(super) line: Line,
@@ -35,15 +33,17 @@ impl StoredLine {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<StoredLine, Fault> {
-        match bytes.first() {
-            Some(&format) if format > FORMAT => return Err(Fault::Newer(format.into())),
-            _ => {}
+        // First, so that an operator is told to use the newer version rather than that the file is damaged.
+        if let Some(&format) = bytes.first()
+            && format > FORMAT
+        {
+            return Err(Fault::Newer(format.into()));
         }
-        read(bytes).ok_or_else(|| Fault::Damaged(format!("a line of {} bytes makes no sense", bytes.len())))
+        parse(bytes).ok_or_else(|| Fault::Damaged(format!("a line of {} bytes makes no sense", bytes.len())))
     }
 }
 
-fn read(bytes: &[u8]) -> Option<StoredLine> {
+fn parse(bytes: &[u8]) -> Option<StoredLine> {
     let [FORMAT, flags, rest @ ..] = bytes else {
         return None;
     };
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_the_one_in_files() {
+    fn encoding_is_fixed() {
         let bytes = stored(3, None, true).encode();
         let expected = [
             1, 1, 3, 0, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_told_from_damage() {
+    fn newer_format_is_not_damage() {
         let mut bytes = stored(3, None, true).encode();
         bytes[0] = 2;
         assert!(matches!(StoredLine::decode(&bytes), Err(Fault::Newer(2))));
@@ -112,13 +112,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_and_value_are_one(version: u64, digest: Option<u128>, live: bool) {
+        fn encoded_lines_decode_to_themselves(version: u64, digest: Option<u128>, live: bool) {
             let stored = stored(version, digest, live);
             prop_assert_eq!(StoredLine::decode(&stored.encode()).unwrap(), stored);
         }
 
         #[test]
-        fn what_can_be_read_was_written(bytes in prop::collection::vec(0..4u8, 0..44)) {
+        fn decoded_bytes_encode_to_themselves(bytes in prop::collection::vec(0..4u8, 0..44)) {
             if let Ok(stored) = StoredLine::decode(&bytes) {
                 prop_assert_eq!(stored.encode(), bytes);
             }

@@ -1,15 +1,14 @@
-//! Which addresses a webhook may go to.
+//! The check that a webhook goes to a public address.
 //!
-//! Owns: the ranges that the internet does not route, and a resolver that leaves their addresses out. A connection is
-//! made to an address that this resolver answered, never to one that was looked up for the check alone, so a name that
-//! answers differently the second time gains nothing. Never: connects.
+//! The resolver itself leaves out addresses that are not public, so the address that is checked is the one that is
+//! connected to. A name that resolves differently the second time gains nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-/// Networks of IPv4 that are not the public internet: address and prefix length.
+/// IPv4 networks outside the public internet, as address and prefix length (RFC 6890).
 const SPECIAL_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
@@ -28,16 +27,16 @@ const SPECIAL_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// Networks of IPv6 within the routed range that are not the public internet.
+/// IPv6 networks within 2000::/3 that are outside the public internet.
 const SPECIAL_V6: &[(Ipv6Addr, u32)] = &[
-    // Teredo and other protocol assignments; documentation; 6to4, whatever it carries.
+    // Teredo and other protocol assignments; documentation; 6to4, whose IPv4 part may be private; documentation.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
 ];
 
-/// Whether the internet routes `address`.
+/// Returns true if the public internet routes `address`.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -46,11 +45,10 @@ pub(super) fn is_public(address: IpAddr) -> bool {
 }
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
-    let within = |(network, length): &(Ipv4Addr, u32)| {
+    !SPECIAL_V4.iter().any(|(network, length)| {
         let differ = network.to_bits() ^ address.to_bits();
         differ >> (32 - length) == 0
-    };
-    !SPECIAL_V4.iter().any(within)
+    })
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
@@ -58,29 +56,32 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         return is_public_v4(inner);
     }
     let segments = address.segments();
-    // The well-known prefix of NAT64 leads to the IPv4 address at its end.
+    // The well-known prefix of NAT64 (RFC 6052): the last 32 bits are the IPv4 address that is reached.
     if segments[..6] == [0x64, 0xff9b, 0, 0, 0, 0] {
         return is_public_v4(Ipv4Addr::from_bits(address.to_bits() as u32));
     }
-    let within = |(network, length): &(Ipv6Addr, u32)| {
-        let differ = network.to_bits() ^ address.to_bits();
-        differ >> (128 - length) == 0
-    };
-    // 2000::/3 is all that has been given out for the internet; loopback, private, link-local, multicast and
-    // IPv4-compatible addresses lie outside of it.
-    segments[0] & 0xe000 == 0x2000 && !SPECIAL_V6.iter().any(within)
+    // Only 2000::/3 is allocated for the internet; loopback, private, link-local, multicast and IPv4-compatible
+    // addresses are all outside.
+    let allocated = segments[0] & 0xe000 == 0x2000;
+    allocated
+        && !SPECIAL_V6.iter().any(|(network, length)| {
+            let differ = network.to_bits() ^ address.to_bits();
+            differ >> (128 - length) == 0
+        })
 }
 
-/// Whether `url` names an address, instead of a host, that the internet does not route.
+/// Returns true if the host of `url` is an IP address that is not public. Host names are checked by [`PublicOnly`].
 pub(super) fn names_private(url: &Url) -> bool {
-    // Text such as 127.1 or 0x7f000001 is an address by now, by the rules for URLs.
+    // The URL parser has turned forms such as 127.1 or 0x7f000001 into dotted addresses.
     let host = url.host_str().unwrap_or_default();
-    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let address: Result<IpAddr, _> = bare.unwrap_or(host).parse();
-    address.is_ok_and(|address| !is_public(address))
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse() {
+        Ok(address) => !is_public(address),
+        Err(_) => false,
+    }
 }
 
-/// The resolver of the system, without the addresses that are not public.
+/// The resolver of the operating system, without addresses that are not public.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PublicOnly;
 
@@ -107,7 +108,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_the_internet_does_not_route_is_known() {
+    fn special_addresses_are_not_public() {
         for special in [
             "127.0.0.1",
             "127.255.255.255",
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_disguise_is_seen() {
+    fn disguised_private_addresses_are_found() {
         for (url, private) in [
             ("http://127.0.0.1/", true),
             ("http://127.1/", true),
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_leads_inside_is_not_resolved() {
+    async fn name_of_a_private_address_is_not_resolved() {
         let refused = PublicOnly
             .resolve("localhost".parse().unwrap())
             .await
@@ -191,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mapped_address_is_what_it_maps(bits: u32) {
+        fn mapped_address_counts_as_its_ipv4(bits: u32) {
             let address = Ipv4Addr::from_bits(bits);
             prop_assert_eq!(is_public(address.to_ipv6_mapped().into()), is_public(address.into()));
         }

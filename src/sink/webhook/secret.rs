@@ -1,7 +1,4 @@
-//! The secrets that a webhook is signed with.
-//!
-//! Owns: where they come from, what they may be, and the signature. Never: shows one, in an error, a log or a debug
-//! print. Asked by the sender before each request, so that a secret can be changed without a restart.
+//! The secrets that a webhook signs with, and the signature. No error, log line or debug output shows a secret.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,21 +6,22 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// How a secret begins in the notation of Standard Webhooks.
+/// The prefix of a secret in the notation of Standard Webhooks.
 const PREFIX: &str = "whsec_";
 
-/// How many secrets may sign at once.
+/// The number of secrets that may sign at the same time.
 const SECRETS_MAX: usize = 4;
 
-/// Where the secrets are: in each case one or several, with blanks or line feeds between them. Several sign at once,
-/// so that a receiver can go from one to the next.
+/// The source of one or more secrets, separated by white space.
+///
+/// Each of several secrets signs every message, so that a receiver can change from one to the next.
 #[derive(Clone, PartialEq, Eq)]
 pub enum SecretSource {
-    /// In this file, which is read before each request.
+    /// A file, which is read before each request.
     File(PathBuf),
-    /// In this environment variable.
+    /// An environment variable.
     Variable(String),
-    /// Here.
+    /// The text itself.
     Text(String),
 }
 
@@ -47,7 +45,7 @@ impl fmt::Display for SecretSource {
     }
 }
 
-/// Why there is no secret to sign with. The text never has a part of one.
+/// The error of a secret that is missing or malformed. The message never contains a part of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no webhook secret in {source_name}: {reason}")]
 pub struct InvalidSecret {
@@ -55,7 +53,7 @@ pub struct InvalidSecret {
     reason: String,
 }
 
-/// A key.
+/// A secret key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
@@ -66,44 +64,50 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Reads `whsec_` and base64 of 24 to 64 bytes; the beginning may be left out.
+    /// Parses `whsec_` and the base64 of 24 to 64 bytes; the prefix is optional.
     fn parse(text: &str) -> Option<Secret> {
         let key = STANDARD.decode(text.strip_prefix(PREFIX).unwrap_or(text)).ok()?;
         (24..=64).contains(&key.len()).then_some(Secret(key))
     }
 
-    /// The signature of a message, as the header has it: `v1,` and base64.
+    /// Returns the signature of a message as the header carries it: `v1,` and base64.
     pub fn sign(&self, id: &str, timestamp: i64, body: &str) -> String {
-        standardwebhooks::Webhook::from_bytes(self.0.clone())
-            .and_then(|webhook| webhook.sign(id, timestamp, body.as_bytes()))
-            .expect("any bytes are a key, and the body is text")
+        let webhook = standardwebhooks::Webhook::from_bytes(self.0.clone()).expect("any bytes are a key");
+        webhook
+            .sign(id, timestamp, body.as_bytes())
+            .expect("the body is text")
     }
 }
 
 impl SecretSource {
-    /// The secrets that are there now.
+    /// Reads the secrets.
     ///
     /// # Errors
-    /// [`InvalidSecret`] when there is none, or one that is none.
+    /// [`InvalidSecret`] if there is none, too many, or a malformed one.
     pub fn read(&self) -> Result<Vec<Secret>, InvalidSecret> {
-        let refuse = |reason: String| InvalidSecret {
-            source_name: self.to_string(),
-            reason,
-        };
         let text = match self {
             SecretSource::File(path) => {
-                std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?
+                std::fs::read_to_string(path).map_err(|error| self.invalid(error.to_string()))?
             }
-            SecretSource::Variable(name) => std::env::var(name).map_err(|error| refuse(error.to_string()))?,
+            SecretSource::Variable(name) => {
+                std::env::var(name).map_err(|error| self.invalid(error.to_string()))?
+            }
             SecretSource::Text(text) => text.clone(),
         };
         let secrets: Option<Vec<_>> = text.split_whitespace().map(Secret::parse).collect();
         match secrets {
             Some(secrets) if (1..=SECRETS_MAX).contains(&secrets.len()) => Ok(secrets),
-            _ => Err(refuse(format!(
+            _ => Err(self.invalid(format!(
                 "expected 1 to {SECRETS_MAX} times {PREFIX} and base64 of 24 to 64 bytes; \
                  printf 'whsec_%s\\n' \"$(openssl rand -base64 32)\" makes one"
             ))),
+        }
+    }
+
+    fn invalid(&self, reason: String) -> InvalidSecret {
+        InvalidSecret {
+            source_name: self.to_string(),
+            reason,
         }
     }
 }
@@ -112,11 +116,11 @@ impl SecretSource {
 mod tests {
     use super::*;
 
-    /// The secret and the signature of the specification's own example.
+    /// The secret of the example in the specification.
     const KNOWN: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
     #[test]
-    fn a_message_is_signed_as_the_specification_says() {
+    fn signature_follows_the_specification() {
         let secrets = SecretSource::Text(KNOWN.to_owned()).read().unwrap();
         let webhook = standardwebhooks::Webhook::new(KNOWN).unwrap();
         let expected = webhook.sign("msg_1", 1_674_087_231, b"{}").unwrap();
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn several_secrets_are_read_and_a_wrong_one_is_never_shown() {
+    fn several_secrets_are_read_and_none_is_shown() {
         let two = SecretSource::Text(format!("{KNOWN}\n{KNOWN}\n"));
         assert_eq!(two.read().unwrap().len(), 2);
         for wrong in ["", "whsec_AAAA", "whsec_hunter2hunter2!", &format!("{KNOWN} x")] {
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_not_there_is_named_by_its_place() {
+    fn missing_secret_is_named_by_its_source() {
         let file = SecretSource::File("/nonexistent/secret".into());
         let error = file.read().unwrap_err().to_string();
         assert!(

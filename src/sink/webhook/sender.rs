@@ -1,7 +1,4 @@
-//! One signed request, from the look-up of the name to the end of the answer.
-//!
-//! Owns: the HTTP client and the small runtime that drives it on the sink's own thread. Never: retries, follows a
-//! redirect, goes through a proxy, or keeps what a receiver answers beyond the status. Called by the webhook.
+//! One signed request: it follows no redirect, uses no proxy, and keeps only the status of the answer.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,18 +12,17 @@ use super::retry::Answer;
 use super::{Secret, WebhookOptions};
 use crate::http_client;
 
-/// Who we say we are.
 const USER_AGENT: &str = concat!("tidings/", env!("CARGO_PKG_VERSION"));
 
-/// An answer is read up to this many bytes, so that its connection can be used again.
+/// The part of an answer that is read so that its connection can be used again.
 const ANSWER_MAX: usize = 16 << 10;
 
-/// Sends requests to one receiver.
+/// Sends requests to one receiver, on the sink's own thread.
 #[derive(Debug)]
 pub(super) struct Sender {
     url: Url,
     client: Client,
-    /// Taken only by the destructor.
+    /// `None` only while the sender is dropped.
     runtime: Option<Runtime>,
 }
 
@@ -55,7 +51,7 @@ impl Sender {
         })
     }
 
-    /// Sends `body` once, signed with each of `secrets`.
+    /// Sends `body` once, signed with each of `secrets`, and blocks until the answer or the timeout.
     pub(super) fn send(&self, id: &str, body: &str, secrets: &[Secret]) -> Answer {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let timestamp = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -71,11 +67,11 @@ impl Sender {
             .header(HEADER_WEBHOOK_TIMESTAMP, timestamp)
             .header(HEADER_WEBHOOK_SIGNATURE, signatures.join(" "))
             .body(body.to_owned());
-        let runtime = self.runtime.as_ref().expect("it is taken at the end alone");
+        let runtime = self.runtime.as_ref().expect("it is taken only on drop");
         runtime.block_on(async {
             match request.send().await {
                 Ok(response) => {
-                    let answer = Answer::Status(response.status().as_u16(), asked(response.headers()));
+                    let answer = Answer::Status(response.status().as_u16(), retry_after(response.headers()));
                     drain(response).await;
                     answer
                 }
@@ -87,19 +83,20 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        // A look-up of a name that hangs must not keep the thread from ending.
+        // Dropping a runtime waits for its blocking tasks, and a name look-up may hang for minutes.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// How long the receiver asks us to wait, where it says so in seconds.
-fn asked(headers: &HeaderMap) -> Option<Duration> {
+/// Returns the value of `Retry-After` if it is a number of seconds; dates are not supported.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     text.trim().parse().ok().map(Duration::from_secs)
 }
 
+/// Reads the body, so that the connection can be used again.
 async fn drain(mut response: Response) {
     let mut read = 0;
     while let Ok(Some(chunk)) = response.chunk().await {
@@ -110,11 +107,12 @@ async fn drain(mut response: Response) {
     }
 }
 
-/// The innermost cause, without the address: it may carry a secret of the receiver.
+/// Returns the innermost cause, without the URL, which may contain a token of the receiver.
 fn reason(error: reqwest::Error) -> String {
-    let what = if error.is_timeout() {
+    if error.is_timeout() {
         return "the receiver did not answer in time".to_owned();
-    } else if error.is_connect() {
+    }
+    let summary = if error.is_connect() {
         "no connection to the receiver"
     } else {
         "the request failed"
@@ -124,5 +122,5 @@ fn reason(error: reqwest::Error) -> String {
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    format!("{what}: {cause}")
+    format!("{summary}: {cause}")
 }
