@@ -1,8 +1,8 @@
-//! `tidings demo`: two ways to follow one resource, told on a bus of their own.
+//! `tidings demo`: two ways to follow a resource, shown on a bus of its own.
 //!
-//! Owns the stories' script: a publisher registers `demo://story` and updates it twice; a subscriber that came after
-//! the registration is pushed v2 and v3, while a poller that asks for itself sees v1, v2 and v3. The steps wait for
-//! each other's messages, never for time, so the output is always the same.
+//! A publisher registers `demo://story` and updates it twice. A subscriber that came after the registration is sent v2 and
+//! v3; a client that polls sees v1, v2 and v3. The two sides wait for each other's messages and never for time, so the
+//! output is always the same.
 
 use std::io::Write;
 use std::time::Duration;
@@ -17,34 +17,34 @@ use crate::{
 
 const STORY: &str = "demo://story";
 
-/// How often the publisher writes: a registration and two updates.
+/// The bodies that the publisher writes: one registration and two updates.
 const CHAPTERS: [&str; 3] = [
     "Once upon a time,",
     "somebody changed something,",
     "and every client was told.",
 ];
 
-/// Which story is told.
+/// The way to follow the resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
 pub(super) enum Story {
-    /// A subscriber is told of what changes after it subscribed: v2 and v3
+    /// A subscriber is sent the changes after its subscription: v2 and v3
     Push,
-    /// A poller compares its etag: v1, v2 and v3
+    /// A client polls and compares its etag: v1, v2 and v3
     Poll,
 }
 
 impl Story {
     pub(super) fn run(self) -> Result<(), CliError> {
-        block_on(self.tell(Bus::builder(), &mut std::io::stdout()))
+        block_on(self.follow(Bus::builder(), &mut std::io::stdout()))
     }
 
-    /// Tells the story on a bus of `builder`'s and writes what its audience logs to `out`.
-    async fn tell(self, builder: Builder, out: &mut impl Write) -> Result<(), CliError> {
+    /// Runs the demo on a bus of `builder` and writes its log to `out`.
+    async fn follow(self, builder: Builder, out: &mut impl Write) -> Result<(), CliError> {
         let bus = builder.start().map_err(CliError::failed)?;
-        // One step in flight at most: the publisher writes when it is asked, and says when it has written.
+        // At most one step is in flight: the publisher writes on request and confirms each write.
         let (ask, asked) = channel(1);
         let (written, mut writes) = channel(1);
-        let audience = async {
+        let client = async {
             let turns = Turns {
                 ask,
                 writes: &mut writes,
@@ -54,25 +54,25 @@ impl Story {
                 Story::Poll => poll(&bus, turns, out).await,
             }
         };
-        let told = tokio::try_join!(publish(&bus, asked, written), audience);
+        let ended = tokio::try_join!(publish(&bus, asked, written), client);
         let last = bus.etag(STORY).await.map_err(CliError::failed);
         bus.shutdown(Duration::from_secs(5)).await;
-        told?;
+        ended?;
         writeln!(out, "final: {STORY} {}", last?)?;
         Ok(())
     }
 }
 
-/// The audience's side of the conversation with the publisher.
+/// The client's side of the conversation with the publisher.
 struct Turns<'w> {
     ask: Sender<()>,
     writes: &'w mut Receiver<()>,
 }
 
 impl Turns<'_> {
-    /// Has the publisher write its next chapter; answers whether it had one.
+    /// Lets the publisher write its next chapter. Returns false after the last one.
     async fn next(&mut self) -> bool {
-        // The publisher hangs up after its last chapter.
+        // The publisher drops its channels after its last chapter.
         self.ask.send(()).await.is_ok() && self.writes.recv().await.is_some()
     }
 }
@@ -95,7 +95,7 @@ async fn publish(bus: &Bus, mut asked: Receiver<()>, written: Sender<()>) -> Res
     Ok(())
 }
 
-/// Subscribes after the registration and logs what it is told.
+/// Subscribes after the registration and logs the notices.
 async fn push(bus: &Bus, mut turns: Turns<'_>, out: &mut impl Write) -> Result<(), CliError> {
     turns.next().await;
     let (session, mut reader) = subscribe(bus).await?;
@@ -128,7 +128,7 @@ async fn subscribe(bus: &Bus) -> Result<(Session, OutboxReader), CliError> {
     Ok((session, reader))
 }
 
-/// Asks after every write whether the etag it holds is stale, and logs when it is.
+/// Compares the etag after every write and logs a new one.
 async fn poll(bus: &Bus, mut turns: Turns<'_>, out: &mut impl Write) -> Result<(), CliError> {
     let mut held: Option<String> = None;
     while turns.next().await {
@@ -150,23 +150,23 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Every change is stamped a second after the one before.
-    async fn told(story: Story) -> String {
+    /// Returns the log of a demo in which each change is a second after the last.
+    async fn log_of(story: Story) -> String {
         let now = AtomicU64::new(1_764_000_000);
         let builder = Bus::builder().clock(move || now.fetch_add(1, Ordering::Relaxed));
         let mut out = Vec::new();
-        let telling = story.tell(builder, &mut out);
-        tokio::time::timeout(Duration::from_secs(10), telling)
+        let following = story.follow(builder, &mut out);
+        tokio::time::timeout(Duration::from_secs(10), following)
             .await
-            .expect("the story ends")
+            .expect("the demo ends")
             .unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[tokio::test]
-    async fn push_logs_what_came_after_it_subscribed() {
+    async fn push_logs_changes_after_the_subscription() {
         assert_eq!(
-            told(Story::Push).await,
+            log_of(Story::Push).await,
             "push: demo://story changed: v2-1764000001\n\
              push: demo://story changed: v3-1764000002\n\
              final: demo://story v3-1764000002\n"
@@ -176,7 +176,7 @@ mod tests {
     #[tokio::test]
     async fn poll_logs_every_version() {
         assert_eq!(
-            told(Story::Poll).await,
+            log_of(Story::Poll).await,
             "poll: demo://story changed: v1-1764000000\n\
              poll: demo://story changed: v2-1764000001\n\
              poll: demo://story changed: v3-1764000002\n\

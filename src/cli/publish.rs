@@ -1,7 +1,4 @@
 //! `tidings publish`: one write to the HTTP API of a running service.
-//!
-//! Owns the request (its address, headers and body) and the words in which the answer is printed. It never decides
-//! whether anything changed: the service says so in its headers.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,13 +11,13 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use serde::Deserialize;
 
 use super::{CliError, block_on, usage};
-use crate::uri_encoding::EXCEPT_UNRESERVED;
+use crate::http::api::path_of;
 use crate::{ResourceUri, http_client};
 
-/// Where a service listens unless told otherwise.
+/// The default address of a service.
 const URL_DEFAULT: &str = "http://127.0.0.1:8808";
 
-/// What a header cannot carry, and the percent sign that stands for it.
+/// The bytes that a header cannot carry, and the percent sign that encodes them.
 const HEADER: &AsciiSet = &CONTROLS.add(b'%');
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -61,9 +58,12 @@ impl Publish {
         Ok(())
     }
 
-    /// The file, unless standard input is meant.
+    /// Returns the file, or `None` for standard input.
     fn file(&self) -> Option<&Path> {
-        self.file.as_deref().filter(|path| path.as_os_str() != "-")
+        match &self.file {
+            Some(path) if path.as_os_str() != "-" => Some(path),
+            _ => None,
+        }
     }
 
     fn body(&self) -> Result<Vec<u8>, CliError> {
@@ -79,27 +79,27 @@ impl Publish {
         }
     }
 
-    /// Sends it and answers the line to print.
+    /// Sends `body` and returns the line to print.
     async fn send(&self, body: Vec<u8>) -> Result<String, CliError> {
         let client = http_client::builder(self.url.as_str())
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT)
             .build();
         let request = self.request(&client.map_err(CliError::failed)?, body);
-        let answer = request.send().await.map_err(|error| self.unsent(&error))?;
-        let (status, headers) = (answer.status(), answer.headers().clone());
+        let answer = request.send().await.map_err(|error| self.no_answer(&error))?;
+        let status = answer.status();
         if status.is_success() {
-            return Ok(outcome(self.uri.as_str(), status, &headers));
+            return Ok(describe_outcome(self.uri.as_str(), status, answer.headers()));
         }
         let text = answer.text().await.unwrap_or_default();
-        Err(CliError::Failed(problem(status, &text)))
+        Err(CliError::Failed(describe_problem(status, &text)))
     }
 
     fn request(&self, client: &Client, body: Vec<u8>) -> RequestBuilder {
         let method = if self.create { Method::POST } else { Method::PUT };
         let media_type = match &self.media_type {
             Some(given) => given.clone(),
-            None => guess(self.file(), &body).to_owned(),
+            None => guess_media_type(self.file(), &body).to_owned(),
         };
         let mut request = client
             .request(method, self.address())
@@ -114,16 +114,16 @@ impl Publish {
         request
     }
 
-    /// Where the resource lives in the HTTP API.
+    /// Returns the address of the resource in the HTTP API.
     fn address(&self) -> String {
+        // The service may be mounted below a path of its own.
         let base = self.url.as_str().trim_end_matches('/');
-        let segment = utf8_percent_encode(self.uri.as_str(), EXCEPT_UNRESERVED);
-        format!("{base}/v1/resources/{segment}")
+        format!("{base}{}", path_of(&self.uri))
     }
 
-    fn unsent(&self, error: &reqwest::Error) -> CliError {
-        let (refused, cause) = (error.is_connect(), root(error));
-        if !refused {
+    fn no_answer(&self, error: &reqwest::Error) -> CliError {
+        let cause = innermost(error);
+        if !error.is_connect() {
             return CliError::Failed(format!("{} did not answer: {cause}", self.url));
         }
         CliError::Unavailable(format!(
@@ -134,8 +134,8 @@ impl Publish {
     }
 }
 
-/// The innermost cause, which is the one that says something.
-fn root(error: &dyn std::error::Error) -> String {
+/// Returns the innermost cause; reqwest's outer errors only say that sending failed.
+fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;
@@ -143,16 +143,20 @@ fn root(error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-/// A media type by the file's name, else by whether the body is text.
-fn guess(file: Option<&Path>, body: &[u8]) -> &'static str {
-    let by_name = file.and_then(|path| mime_guess::from_path(path).first_raw());
-    by_name.unwrap_or(match std::str::from_utf8(body) {
+/// Guesses the media type by the file's name, or else by whether the body is text.
+fn guess_media_type(file: Option<&Path>, body: &[u8]) -> &'static str {
+    if let Some(path) = file
+        && let Some(by_name) = mime_guess::from_path(path).first_raw()
+    {
+        return by_name;
+    }
+    match std::str::from_utf8(body) {
         Ok(_) => "text/plain",
         Err(_) => "application/octet-stream",
-    })
+    }
 }
 
-/// An etag as `If-Match` wants it, however it was copied.
+/// Quotes an etag for `If-Match`, unless it is quoted already: users copy etags from JSON and from headers.
 fn quoted(etag: &str) -> String {
     match etag {
         "*" => etag.to_owned(),
@@ -161,36 +165,45 @@ fn quoted(etag: &str) -> String {
     }
 }
 
-/// What became of the write, as one line.
-fn outcome(uri: &str, status: StatusCode, headers: &HeaderMap) -> String {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let etag = text(ETAG.as_str()).map_or("-", |etag| etag.trim_start_matches("W/").trim_matches('"'));
-    let told = text("Tidings-Told").unwrap_or("0");
+/// Describes a successful write on one line.
+fn describe_outcome(uri: &str, status: StatusCode, headers: &HeaderMap) -> String {
+    let etag = match text_of(headers, ETAG.as_str()) {
+        Some(etag) => etag.trim_start_matches("W/").trim_matches('"'),
+        None => "-",
+    };
+    let notified = text_of(headers, "Tidings-Told").unwrap_or("0");
     if status == StatusCode::CREATED {
-        return format!("{uri} {etag} created, {told} told");
+        return format!("{uri} {etag} created, {notified} told");
     }
-    match text("Tidings-Changed") {
+    match text_of(headers, "Tidings-Changed") {
         Some("false") => format!("{uri} {etag} unchanged"),
-        _ => format!("{uri} {etag} changed, {told} told"),
+        _ => format!("{uri} {etag} changed, {notified} told"),
     }
 }
 
-/// A problem of RFC 9457; what it leaves out is said by the status.
-#[derive(Deserialize)]
-struct Problem {
+fn text_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// The problem details of RFC 9457, every member of which is optional.
+#[derive(Default, Deserialize)]
+struct ProblemDetails {
     title: Option<String>,
     detail: Option<String>,
 }
 
-/// Why the service refused, as it says itself where it does.
-fn problem(status: StatusCode, body: &str) -> String {
-    let Problem { title, detail } = serde_json::from_str(body).unwrap_or(Problem {
-        title: None,
-        detail: None,
-    });
-    let reason = || status.canonical_reason().unwrap_or("unknown status").to_owned();
-    let title = title.unwrap_or_else(|| format!("{} {}", status.as_u16(), reason()));
-    match detail {
+/// Describes a refusal in the service's own words, or else by its status.
+fn describe_problem(status: StatusCode, body: &str) -> String {
+    // A proxy in front of the service may answer with HTML.
+    let problem: ProblemDetails = serde_json::from_str(body).unwrap_or_default();
+    let title = match problem.title {
+        Some(title) => title,
+        None => {
+            let reason = status.canonical_reason().unwrap_or("unknown status");
+            format!("{} {reason}", status.as_u16())
+        }
+    };
+    match problem.detail {
         Some(detail) => format!("{title}: {detail}"),
         None => title,
     }
@@ -216,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_uri_is_one_segment_below_the_service() {
+    fn uri_is_one_segment_below_the_service() {
         for (url, expected) in [
             (
                 "http://h:1",
@@ -234,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn media_types_are_guessed() {
+    fn media_type_is_guessed_by_name_then_content() {
         for (file, body, expected) in [
             (Some("a.md"), &b"\xff"[..], "text/markdown"),
             (Some("a.json"), b"{}", "application/json"),
@@ -243,12 +256,12 @@ mod tests {
             (None, b"\xff\xfe", "application/octet-stream"),
             (None, b"", "text/plain"),
         ] {
-            assert_eq!(guess(file.map(Path::new), body), expected, "{file:?}");
+            assert_eq!(guess_media_type(file.map(Path::new), body), expected, "{file:?}");
         }
     }
 
     #[test]
-    fn etags_are_quoted_once() {
+    fn etag_is_quoted_once() {
         for (given, expected) in [
             ("v1-2", "\"v1-2\""),
             ("\"v1-2\"", "\"v1-2\""),
@@ -261,56 +274,49 @@ mod tests {
 
     #[test]
     fn outcomes_are_one_line() {
-        let line = |status, pairs: &[(&'static str, &'static str)]| {
-            let headers = pairs.iter().map(|(name, value)| {
-                (
-                    name.parse::<reqwest::header::HeaderName>().unwrap(),
-                    value.parse().unwrap(),
-                )
-            });
-            outcome("demo://a", status, &headers.collect())
-        };
-        let etag = ("ETag", "\"v3-1764000000\"");
-        assert_eq!(
-            line(
+        for (status, changed, notified, expected) in [
+            (
                 StatusCode::OK,
-                &[etag, ("Tidings-Changed", "true"), ("Tidings-Told", "2")]
+                "true",
+                "2",
+                "demo://a v3-1764000000 changed, 2 told",
             ),
-            "demo://a v3-1764000000 changed, 2 told"
-        );
-        assert_eq!(
-            line(
-                StatusCode::OK,
-                &[etag, ("Tidings-Changed", "false"), ("Tidings-Told", "0")]
-            ),
-            "demo://a v3-1764000000 unchanged"
-        );
-        assert_eq!(
-            line(
+            (StatusCode::OK, "false", "0", "demo://a v3-1764000000 unchanged"),
+            (
                 StatusCode::CREATED,
-                &[etag, ("Tidings-Changed", "true"), ("Tidings-Told", "1")]
+                "true",
+                "1",
+                "demo://a v3-1764000000 created, 1 told",
             ),
-            "demo://a v3-1764000000 created, 1 told"
-        );
-        assert_eq!(line(StatusCode::NO_CONTENT, &[]), "demo://a - changed, 0 told");
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ETAG, "\"v3-1764000000\"".parse().unwrap());
+            headers.insert("tidings-changed", changed.parse().unwrap());
+            headers.insert("tidings-told", notified.parse().unwrap());
+            assert_eq!(describe_outcome("demo://a", status, &headers), expected);
+        }
+        let bare = describe_outcome("demo://a", StatusCode::NO_CONTENT, &HeaderMap::new());
+        assert_eq!(bare, "demo://a - changed, 0 told");
     }
 
     #[test]
-    fn refusals_are_the_services_own_words() {
-        let problem = |body| problem(StatusCode::PRECONDITION_FAILED, body);
-        assert_eq!(
-            problem(
-                r#"{"type":"about:blank","title":"Changed meanwhile","detail":"demo://a is at v4-7","status":412}"#
+    fn refusal_is_in_the_words_of_the_service() {
+        for (body, expected) in [
+            (
+                r#"{"type":"about:blank","title":"Changed meanwhile","detail":"demo://a is at v4-7","status":412}"#,
+                "Changed meanwhile: demo://a is at v4-7",
             ),
-            "Changed meanwhile: demo://a is at v4-7"
-        );
-        assert_eq!(problem("<html>"), "412 Precondition Failed");
-        assert_eq!(problem(r#"{"detail":"no"}"#), "412 Precondition Failed: no");
+            ("<html>", "412 Precondition Failed"),
+            (r#"{"detail":"no"}"#, "412 Precondition Failed: no"),
+        ] {
+            let text = describe_problem(StatusCode::PRECONDITION_FAILED, body);
+            assert_eq!(text, expected);
+        }
     }
 
     type Seen = (reqwest::Method, Uri, Headers, Bytes);
 
-    /// A service that answers every request with `answer` and remembers the last one.
+    /// Starts a service that answers every request with `answer` and keeps the last request.
     async fn service(
         answer: impl Fn() -> Response + Clone + Send + Sync + 'static,
     ) -> (String, Arc<Mutex<Option<Seen>>>) {
@@ -328,7 +334,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_carries_what_was_said() {
+    async fn write_carries_the_given_options() {
         let (url, seen) = service(|| {
             let headers = [
                 ("ETag", "\"v2-5\""),
@@ -369,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_fails_and_an_absent_service_is_unavailable() {
+    async fn absent_service_is_unavailable_and_refusal_fails() {
         let (url, _seen) = service(|| {
             let body = r#"{"title":"Conflict","detail":"demo://a exists"}"#;
             (
@@ -405,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn only_http_is_spoken() {
+    fn other_schemes_are_misuse() {
         let error = parse(&["demo://a", "--url", "ftp://h"]).run().unwrap_err();
         assert_eq!(error.exit(), Exit::Usage);
     }

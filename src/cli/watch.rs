@@ -1,8 +1,6 @@
-//! `tidings watch`: prints every change of some resources of any MCP server, one line each.
+//! `tidings watch`: prints a line for each change of some resources of any MCP server.
 //!
-//! Owns the two forms of its command line and the lines themselves. Changes go to standard output, word about the
-//! connection to standard error. It never speaks to a server itself; [`crate::client`] does. What is run per change is
-//! run by `exec`.
+//! Changes go to standard output, and messages about the connection to standard error.
 
 mod exec;
 
@@ -25,8 +23,7 @@ use exec::Exec;
 const USAGE: &str =
     "tidings watch [OPTIONS] TARGET URI...\n       tidings watch [OPTIONS] URI... -- COMMAND [ARG]...";
 
-/// What is logged unless `TIDINGS_LOG` says otherwise: what the protocol library has to say about a lost connection
-/// is said by us.
+/// The default log filter. Without rmcp, whose errors about a lost connection repeat our own message.
 const LOG_DEFAULT: &str = "warn,rmcp=off";
 
 /// The arguments of `tidings watch`.
@@ -51,7 +48,7 @@ pub(super) struct Watch {
     /// Command to run after each change with `sh -c`, one at a time; it finds TIDINGS_URI, TIDINGS_ETAG and TIDINGS_ROAD
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
-    /// What is logged: a level, or directives such as info,tidings=debug
+    /// Log filter: a level, or directives such as info,tidings=debug
     #[arg(long, env = "TIDINGS_LOG", default_value = LOG_DEFAULT, value_name = "LEVEL", hide_env_values = true)]
     log: String,
 }
@@ -98,7 +95,7 @@ impl From<StrategyName> for WatchStrategy {
 
 impl Watch {
     pub(super) fn run(&self) -> Result<(), CliError> {
-        let (target, uris) = self.plan()?;
+        let (target, uris) = self.target_and_uris()?;
         telemetry::install(&LogConfig {
             level: self.log.clone(),
             format: LogFormat::Text,
@@ -106,26 +103,27 @@ impl Watch {
         block_on(self.watch(target, uris))
     }
 
-    /// Whom to ask, and for what.
-    fn plan(&self) -> Result<(Target, Vec<String>), CliError> {
-        let misuse = |message: &str| usage("watch", message);
-        let (target, uris) = if self.command.is_empty() {
-            let (target, uris) = self.words.split_first().expect("clap requires one word at least");
-            (Target::http(target), uris)
+    /// Reads the server and the resources from the two forms of the command line.
+    fn target_and_uris(&self) -> Result<(Target, Vec<String>), CliError> {
+        let mut uris = self.words.clone();
+        let target = if self.command.is_empty() {
+            // clap requires one word at least.
+            Target::http(&uris.remove(0))
         } else {
-            (Target::command(self.command.clone()), self.words.as_slice())
+            Target::command(self.command.clone())
         };
-        let target = target.map_err(|error| misuse(&error.to_string()))?;
+        let target = target.map_err(|error| usage("watch", &error.to_string()))?;
         if uris.is_empty() {
-            return Err(misuse("name the resources to watch after the server's address"));
+            let message = "name the resources to watch after the server's address";
+            return Err(usage("watch", message));
         }
-        for uri in uris {
-            ResourceUri::new(uri).map_err(|error| misuse(&error.to_string()))?;
+        for uri in &uris {
+            ResourceUri::new(uri).map_err(|error| usage("watch", &error.to_string()))?;
         }
-        Ok((target, uris.to_vec()))
+        Ok((target, uris))
     }
 
-    /// Watches until interrupted.
+    /// Watches until an interrupt.
     async fn watch(&self, target: Target, uris: Vec<String>) -> Result<(), CliError> {
         let interrupted = signal::interrupted();
         tokio::pin!(interrupted);
@@ -152,6 +150,7 @@ impl Watch {
         }
     }
 
+    /// Subscribes, prints the current versions, and then prints every event.
     async fn follow(
         &self,
         name: &str,
@@ -160,8 +159,8 @@ impl Watch {
         uris: Vec<String>,
     ) -> Result<(), CliError> {
         let etags = watcher.subscribe_resources(uris.clone()).await?;
-        say(&listening(name, watcher.revision(), watcher.strategy()))?;
-        for (uri, etag) in uris.iter().zip(&etags) {
+        print_status(&listening(name, watcher.revision(), watcher.strategy()))?;
+        for (uri, etag) in std::iter::zip(&uris, &etags) {
             let strategy = watcher.strategy_of(uri).unwrap_or(watcher.strategy());
             self.print(uri, etag.as_deref(), strategy, true)?;
         }
@@ -170,22 +169,23 @@ impl Watch {
                 event = watcher.next_event() => match event {
                     None => return Err(CliError::failed("the watcher ended")),
                     Some(WatchEvent::Changed(changed)) => self.changed(exec, &changed)?,
-                    Some(other) => say(&word(name, &other))?,
+                    Some(other) => print_status(&describe(name, &other))?,
                 },
                 ended = exec.ended() => {
                     let (uri, status) = ended?;
                     if !status.success() {
-                        say(&format!("the command for {uri} ended with {status}"))?;
+                        print_status(&format!("the command for {uri} ended with {status}"))?;
                     }
                 }
             }
         }
     }
 
+    /// Prints a change and runs the command for it.
     fn changed(&self, exec: &mut Exec, changed: &ResourceChanged) -> Result<(), CliError> {
         self.print(&changed.uri, changed.etag.as_deref(), changed.strategy, false)?;
-        let cannot = |error| CliError::failed(format!("cannot run the command of --exec: {error}"));
-        exec.push(changed).map_err(cannot)
+        exec.push(changed)
+            .map_err(|error| CliError::failed(format!("cannot run the command of --exec: {error}")))
     }
 
     fn print(
@@ -217,7 +217,7 @@ struct Line<'a> {
     #[serde(rename = "road")]
     strategy: &'static str,
     at: &'a str,
-    /// Whether it is where watching began, not a change.
+    /// True for the version at which watching began, which is not a change.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     current: bool,
 }
@@ -237,8 +237,8 @@ fn listening(name: &str, revision: &str, strategy: WatchStrategy) -> String {
     format!("listening to {name} on {revision} by {}", strategy.method())
 }
 
-/// Word about the connection.
-fn word(name: &str, event: &WatchEvent) -> String {
+/// Describes an event that is not a change.
+fn describe(name: &str, event: &WatchEvent) -> String {
     match event {
         WatchEvent::Lost { reason, retry_in } => {
             format!(
@@ -253,8 +253,12 @@ fn word(name: &str, event: &WatchEvent) -> String {
             to,
             reason,
         } => {
-            let what = uri.as_deref().unwrap_or(name);
-            format!("{what} goes from {} to {}: {reason}", from.method(), to.method())
+            let subject = uri.as_deref().unwrap_or(name);
+            format!(
+                "{subject} goes from {} to {}: {reason}",
+                from.method(),
+                to.method()
+            )
         }
         WatchEvent::Missing { uri, reason } => {
             format!("{uri} is missing: {reason}; asking again from time to time")
@@ -263,7 +267,8 @@ fn word(name: &str, event: &WatchEvent) -> String {
     }
 }
 
-fn say(line: &str) -> Result<(), CliError> {
+/// Prints a line on standard error, away from the changes.
+fn print_status(line: &str) -> Result<(), CliError> {
     Ok(writeln!(std::io::stderr(), "{line}")?)
 }
 
@@ -289,18 +294,24 @@ mod tests {
     use clap::Parser;
     use std::time::Duration;
 
-    fn plan(line: &str) -> Result<(Target, Vec<String>), CliError> {
+    fn target_and_uris(line: &str) -> Result<(Target, Vec<String>), CliError> {
         let words = ["tidings", "watch"].into_iter().chain(line.split_whitespace());
         match Cli::try_parse_from(words).map_err(CliError::Usage)?.command {
-            Command::Watch(watch) => watch.plan(),
+            Command::Watch(watch) => watch.target_and_uris(),
             other => panic!("{other:?}"),
         }
     }
 
+    fn http(url: &str) -> Target {
+        Target::Http(url.to_owned())
+    }
+
+    fn program(words: &[&str]) -> Target {
+        Target::Command(words.iter().map(OsString::from).collect())
+    }
+
     #[test]
-    fn both_forms_are_understood() {
-        let http = |url: &str| Target::Http(url.to_owned());
-        let program = |words: &[&str]| Target::Command(words.iter().map(OsString::from).collect());
+    fn both_command_line_forms_parse() {
         for (line, target, uris) in [
             ("http://h/mcp demo://a", http("http://h/mcp"), &["demo://a"][..]),
             (
@@ -325,14 +336,14 @@ mod tests {
                 &["http://h/page"],
             ),
         ] {
-            let planned = plan(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let planned = target_and_uris(line).unwrap_or_else(|error| panic!("{line}: {error}"));
             assert_eq!(planned.0, target, "{line}");
             assert_eq!(planned.1, uris, "{line}");
         }
     }
 
     #[test]
-    fn misuse_names_what_is_wrong() {
+    fn misuse_names_the_mistake() {
         for (line, expected) in [
             ("http://h/mcp", "name the resources to watch"),
             (
@@ -342,21 +353,24 @@ mod tests {
             ("http://h/mcp nonsense", "invalid resource URI \"nonsense\""),
             ("-- server", "TARGET|URI"),
         ] {
-            let error = plan(line).expect_err(line);
+            let error = target_and_uris(line).expect_err(line);
             assert_eq!(error.exit(), Exit::Usage, "{line}");
             assert!(error.to_string().contains(expected), "{line}: {error}");
         }
     }
 
-    #[test]
-    fn lines_are_as_promised() {
-        let line = |etag, current| Line {
+    fn line(etag: Option<&str>, current: bool) -> Line<'_> {
+        Line {
             uri: "demo://a",
             etag,
             strategy: WatchStrategy::Listen.name(),
             at: "2026-11-21T10:00:00Z",
             current,
-        };
+        }
+    }
+
+    #[test]
+    fn lines_have_the_documented_form() {
         assert_eq!(
             line(Some("v3-1764000000"), false).text(),
             "2026-11-21T10:00:00Z demo://a v3-1764000000"
@@ -377,13 +391,13 @@ mod tests {
     }
 
     #[test]
-    fn word_about_the_connection_names_road_and_reason() {
+    fn connection_events_name_method_and_reason() {
         let restored = WatchEvent::Restored {
             revision: "2025-11-25".to_owned(),
             strategy: WatchStrategy::Subscribe,
         };
         assert_eq!(
-            word("http://h/mcp", &restored),
+            describe("http://h/mcp", &restored),
             "listening to http://h/mcp on 2025-11-25 by resources/subscribe"
         );
         let lost = WatchEvent::Lost {
@@ -391,28 +405,31 @@ mod tests {
             retry_in: Duration::from_millis(840),
         };
         assert_eq!(
-            word("h", &lost),
+            describe("h", &lost),
             "lost h: the stream broke off; trying again in 0.8 s"
         );
     }
 
-    #[test]
-    fn word_about_a_step_names_both_roads_and_the_reason() {
-        let stepped = |uri: Option<&str>| WatchEvent::SteppedDown {
+    fn stepped(uri: Option<&str>) -> WatchEvent {
+        WatchEvent::SteppedDown {
             uri: uri.map(str::to_owned),
             from: WatchStrategy::Listen,
             to: WatchStrategy::EtagTool,
             reason: "it keeps silent".to_owned(),
-        };
-        assert_eq!(
-            word("http://h/mcp", &stepped(None)),
-            "http://h/mcp goes from subscriptions/listen to get_resource_etag: it keeps silent"
-        );
-        assert!(word("h", &stepped(Some("demo://a"))).starts_with("demo://a goes from "));
+        }
     }
 
     #[test]
-    fn every_road_has_one_name() {
+    fn step_down_names_both_methods_and_the_reason() {
+        assert_eq!(
+            describe("http://h/mcp", &stepped(None)),
+            "http://h/mcp goes from subscriptions/listen to get_resource_etag: it keeps silent"
+        );
+        assert!(describe("h", &stepped(Some("demo://a"))).starts_with("demo://a goes from "));
+    }
+
+    #[test]
+    fn every_strategy_has_one_name() {
         for strategy in WatchStrategy::ALL {
             let name = StrategyName::from_str(strategy.name(), false).unwrap();
             assert_eq!(WatchStrategy::from(name), strategy);
@@ -420,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn only_absence_is_unavailability() {
+    fn only_an_absent_server_is_unavailable() {
         let unreachable = ConnectError::Unreachable {
             target: "h".to_owned(),
             reason: "refused".to_owned(),
