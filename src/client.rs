@@ -1,10 +1,11 @@
 //! A client that watches resources of any MCP server, of any revision.
 //!
-//! A [`Watcher`] uses the best [`WatchStrategy`] that the server offers, reconnects after a loss, and then reports the
-//! changes it missed. No type of the protocol library is part of this interface.
+//! A [`Watcher`] uses the best [`WatchStrategy`] that the server offers, reconnects after a loss, and then
+//! reports the changes it missed. No type of the protocol library is part of this interface.
 //
-// Behind a watcher, a task outlives connections and a link is one connection. Between each two of them a queue holds the
-// newest value per resource, so a slow reader costs one entry per resource and loses no resource.
+// Behind a watcher, a task outlives connections and a link is one connection. Between each two of them a
+// queue holds the newest value per resource, so a slow reader costs one entry per resource and loses no
+// resource.
 
 pub(crate) mod backoff;
 mod error;
@@ -46,14 +47,16 @@ pub struct ResourceChanged {
     pub strategy: WatchStrategy,
 }
 
-/// An event of a watcher. Of several unread events of one kind about one resource, only the newest is returned.
+/// An event of a watcher. Of several unread events of one kind about one resource, only the newest is
+/// returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatchEvent {
     /// A resource changed. Each version is reported at most once.
     ///
-    /// Versions are told apart by etag, or by a digest of the contents if the server gives none. If one connection gives
-    /// etags and the next does not, the two cannot be compared, and an unchanged resource may be reported.
+    /// Versions are told apart by etag, or by a digest of the contents if the server gives none. If one
+    /// connection gives etags and the next does not, the two cannot be compared, and an unchanged resource
+    /// may be reported.
     Changed(ResourceChanged),
     /// The connection is lost, and another attempt follows.
     Lost {
@@ -80,7 +83,8 @@ pub enum WatchEvent {
         /// The fault of the first strategy.
         reason: String,
     },
-    /// A watched resource is gone, or may no longer be watched. It stays subscribed and is retried from time to time.
+    /// A watched resource is gone, or may no longer be watched. It stays subscribed and is retried from time
+    /// to time.
     Missing {
         /// The resource.
         uri: String,

@@ -39,7 +39,8 @@ pub(crate) fn builder(url: &str) -> ClientBuilder {
         }
         return builder.https_only(true);
     }
-    // A client without TLS must not read the system's certificates: that takes time, and fails if there are none.
+    // A client without TLS must not read the system's certificates: that takes time, and fails if there are
+    // none.
     let provider = Arc::new(ring::default_provider());
     let without_roots = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

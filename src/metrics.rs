@@ -1,7 +1,7 @@
 //! The metrics of the service and of its protocols: their names, their help texts and the handles that count.
 //!
-//! No label carries a URI, a session id or a tool name, so the number of series is bounded. `docs/metrics.md` lists
-//! every metric; tests compare that page with the exported text.
+//! No label carries a URI, a session id or a tool name, so the number of series is bounded. `docs/metrics.md`
+//! lists every metric; tests compare that page with the exported text.
 
 #[cfg(feature = "prometheus")]
 mod exporter;
@@ -78,7 +78,8 @@ macro_rules! label_table {
 }
 
 label_table! {
-    /// A limit outside the bus. The label is the configuration key that sets it, or a description where no key does.
+    /// A limit outside the bus. The label is the configuration key that sets it, or a description where no
+    /// key does.
     Limit {
         HttpBodyBytes = "http.body_bytes_max",
         Connections = "http.connections_max",

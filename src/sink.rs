@@ -1,7 +1,8 @@
 //! Sinks: subscribers that write notices to files, to a debug log, or to webhooks.
 //!
-//! Attach one from code with [`Bus::attach`](tidings_actors::Bus::attach), or let [`Sinks`] attach those of the
-//! configuration. Each runs on a thread of its own behind a bounded queue, so a slow sink delays nothing else.
+//! Attach one from code with [`Bus::attach`](tidings_actors::Bus::attach), or let [`Sinks`] attach those of
+//! the configuration. Each runs on a thread of its own behind a bounded queue, so a slow sink delays nothing
+//! else.
 //!
 //! ```
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {

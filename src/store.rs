@@ -1,7 +1,7 @@
 //! The durable store: versions that outlive the process, in a redb database.
 //!
-//! There are three tables: `meta` (format, epoch, offset, floor), `lines` (URI → line), and `removed` (offset and URI of
-//! each line that is not live, by which the oldest are found).
+//! There are three tables: `meta` (format, epoch, offset, floor), `lines` (URI → line), and `removed` (offset
+//! and URI of each line that is not live, by which the oldest are found).
 
 mod error;
 mod line;
@@ -45,12 +45,13 @@ pub struct RedbStore {
 impl RedbStore {
     /// Opens the store in the folder `dir`, creates both if necessary, and checks the whole file.
     ///
-    /// It keeps at most `removed_max` removed URIs; pass the [`Limits::removed_max`](tidings_actors::Limits) of the bus.
-    /// The oldest beyond that are folded into the floor, above which every later registration starts.
+    /// It keeps at most `removed_max` removed URIs; pass the [`Limits::removed_max`](tidings_actors::Limits)
+    /// of the bus. The oldest beyond that are folded into the floor, above which every later registration
+    /// starts.
     ///
     /// # Errors
-    /// [`StoreError`], naming the file and the remedy, if the file is in use by another process, is damaged, was not
-    /// written by this program, was written by a newer version, or cannot be read or written.
+    /// [`StoreError`], naming the file and the remedy, if the file is in use by another process, is damaged,
+    /// was not written by this program, was written by a newer version, or cannot be read or written.
     pub fn open(dir: &Path, removed_max: usize) -> Result<RedbStore, StoreError> {
         let file = dir.join(STORE_FILE);
         RedbStore::try_open(dir, &file, removed_max).map_err(|fault| fault.of(&file))

@@ -59,7 +59,8 @@ where
 /// Parses filter directives.
 fn filter(level: &str) -> Result<Targets, TelemetryError> {
     for word in level.split(',').map(str::trim) {
-        // `Targets` takes a single word that is no level for the name of a module, which would silence everything.
+        // `Targets` takes a single word that is no level for the name of a module, which would silence
+        // everything.
         let is_module = word.contains(['=', '[', ':', '_', '-']);
         if word.is_empty() || !is_module && word.parse::<LevelFilter>().is_err() {
             return Err(invalid_level(level, format!("{word:?} is no level")));

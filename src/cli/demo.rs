@@ -1,8 +1,8 @@
 //! `tidings demo`: two ways to follow a resource, shown on a bus of its own.
 //!
-//! A publisher registers `demo://story` and updates it twice. A subscriber that came after the registration is sent v2 and
-//! v3; a client that polls sees v1, v2 and v3. The two sides wait for each other's messages and never for time, so the
-//! output is always the same.
+//! A publisher registers `demo://story` and updates it twice. A subscriber that came after the registration
+//! is sent v2 and v3; a client that polls sees v1, v2 and v3. The two sides wait for each other's messages
+//! and never for time, so the output is always the same.
 
 use std::io::Write;
 use std::time::Duration;

@@ -30,7 +30,8 @@ const LOG_DEFAULT: &str = "warn,rmcp=off";
 #[derive(Debug, Args)]
 #[command(override_usage = USAGE)]
 pub(super) struct Watch {
-    /// Address of the server, such as http://127.0.0.1:8808/mcp, unless a COMMAND is given; then the URIs to watch
+    /// Address of the server, such as http://127.0.0.1:8808/mcp, unless a COMMAND is given; then the URIs to
+    /// watch
     #[arg(required = true, value_name = "TARGET|URI")]
     words: Vec<String>,
     /// Program that is an MCP server on its standard input and output, and its arguments
@@ -45,7 +46,8 @@ pub(super) struct Watch {
     /// The only strategy to take; by default the best that the server offers and keeps
     #[arg(long = "road", value_name = "ROAD", value_enum)]
     strategy: Option<StrategyName>,
-    /// Command to run after each change with `sh -c`, one at a time; it finds TIDINGS_URI, TIDINGS_ETAG and TIDINGS_ROAD
+    /// Command to run after each change with `sh -c`, one at a time; it finds TIDINGS_URI, TIDINGS_ETAG and
+    /// TIDINGS_ROAD
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
     /// Log filter: a level, or directives such as info,tidings=debug

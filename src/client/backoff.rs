@@ -26,7 +26,8 @@ impl Backoff {
 
     /// Returns the next wait: the fraction `random / u32::MAX` of its upper bound.
     ///
-    /// The whole range is used ("full jitter"), so clients that lost one server together come back spread out.
+    /// The whole range is used ("full jitter"), so clients that lost one server together come back spread
+    /// out.
     pub(super) fn next(&mut self, random: u32) -> Duration {
         let bound = doubled(self.first, self.max, self.attempts);
         self.attempts = self.attempts.saturating_add(1);
@@ -39,8 +40,8 @@ impl Backoff {
         Backoff::new(self.first, self.max)
     }
 
-    /// The time that a connection must last for the waits to begin anew. Without it, a server that accepts every
-    /// client and drops it at once would be tried in a tight loop.
+    /// The time that a connection must last for the waits to begin anew. Without it, a server that accepts
+    /// every client and drops it at once would be tried in a tight loop.
     pub(super) fn stable_after(&self) -> Duration {
         self.max
     }
@@ -58,7 +59,8 @@ pub(crate) fn doubled(first: Duration, max: Duration, times: u32) -> Duration {
     first.saturating_mul(2_u32.saturating_pow(times)).min(max)
 }
 
-/// Returns `wait` shortened by up to a half, so that clients with the same timer do not act at the same moment.
+/// Returns `wait` shortened by up to a half, so that clients with the same timer do not act at the same
+/// moment.
 pub(crate) fn shortened(wait: Duration, random: u32) -> Duration {
     wait.saturating_sub(wait.mul_f64(fraction(random) / 2.0))
 }

@@ -1,4 +1,5 @@
-//! The way from a target to a [`Link`]: the transport, the handshake, and the strategies that the server offers.
+//! The way from a target to a [`Link`]: the transport, the handshake, and the strategies that the server
+//! offers.
 
 use std::ffi::OsString;
 use std::process::Stdio;
@@ -24,8 +25,8 @@ use super::stream_monitor::{MonitoredClient, StreamState};
 use super::target::{Era, Target};
 use super::version::etag_of;
 
-/// The time to wait for the GET stream of an older revision before the first subscription. Such a stream may stay silent
-/// until its first event, so its absence by then is no error.
+/// The time to wait for the GET stream of an older revision before the first subscription. Such a stream may
+/// stay silent until its first event, so its absence by then is no error.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connects to `target` in an era that has the strategy `only`, if one is given.
@@ -114,8 +115,8 @@ async fn connect_program(
         .args(arguments)
         .stderr(Stdio::inherit())
         .kill_on_drop(true);
-    // In a process group of its own, so that an interrupt from the keyboard reaches only us and the program is ended
-    // in order.
+    // In a process group of its own, so that an interrupt from the keyboard reaches only us and the program
+    // is ended in order.
     #[cfg(unix)]
     command.process_group(0);
     let transport = TokioChildProcess::new(command).map_err(|error| ConnectError::Unreachable {
@@ -165,8 +166,8 @@ where
     Ok(Link::new(running, push, session, revision, inbox))
 }
 
-/// Waits until the stream of an older revision is open, so that later changes are notified. Returns false if the server
-/// offers no stream.
+/// Waits until the stream of an older revision is open, so that later changes are notified. Returns false if
+/// the server offers no stream.
 async fn has_stream(mut stream: watch::Receiver<StreamState>) -> bool {
     let decided = stream.wait_for(|stream| *stream != StreamState::Pending);
     match tokio::time::timeout(STREAM_TIMEOUT, decided).await {

@@ -34,8 +34,8 @@ impl<T> LatestQueue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries<T>> {
-        // Both collections change together without a call that could panic in between, so a poisoned lock still
-        // guards a consistent state.
+        // Both collections change together without a call that could panic in between, so a poisoned lock
+        // still guards a consistent state.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

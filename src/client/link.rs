@@ -35,8 +35,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 /// The buffer of a listen stream in rmcp. It is emptied as fast as notifications arrive.
 const LISTEN_BUFFER: NonZeroUsize = NonZeroUsize::new(1024).expect("1024 is not 0");
 
-/// The time that a listen stream lives on beside its successor: a server may acknowledge a stream a moment before it
-/// sends notifications on it.
+/// The time that a listen stream lives on beside its successor: a server may acknowledge a stream a moment
+/// before it sends notifications on it.
 const LISTEN_OVERLAP: Duration = Duration::from_secs(1);
 
 /// The connection is lost, for this reason.

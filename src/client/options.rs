@@ -27,11 +27,11 @@ const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct WatchOptions {
     /// The waits between attempts to reconnect (default: at most one second, doubling up to half a minute).
     pub backoff: Backoff,
-    /// The only strategy to use (default `None`: the best that the server offers and honours). Connecting to a server
-    /// that does not offer it fails.
+    /// The only strategy to use (default `None`: the best that the server offers and honours). Connecting to
+    /// a server that does not offer it fails.
     pub strategy: Option<WatchStrategy>,
-    /// Interval between a change and the next poll, for the strategies that poll (default 1 s). It doubles with every
-    /// poll that finds no change, and each interval is shortened at random by up to a half.
+    /// Interval between a change and the next poll, for the strategies that poll (default 1 s). It doubles
+    /// with every poll that finds no change, and each interval is shortened at random by up to a half.
     pub poll_first: Duration,
     /// Longest interval between polls (default 30 s). `poll_first` is lowered to it if necessary.
     pub poll_max: Duration,
@@ -39,7 +39,8 @@ pub struct WatchOptions {
     pub verify_first: Duration,
     /// Interval between further checks (default 60 s).
     pub verify_every: Duration,
-    /// Time that the notification of a detected change may take before the server counts as silent (default 2 s).
+    /// Time that the notification of a detected change may take before the server counts as silent (default 2
+    /// s).
     pub verify_grace: Duration,
 }
 

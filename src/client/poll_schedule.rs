@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::backoff::shortened;
 use super::options::WatchOptions;
 
-/// The shortest interval between two polls that notifications cause, however many notifications a server sends.
+/// The shortest interval between two polls that notifications cause, however many notifications a server
+/// sends.
 const NOTICE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The reason of a poll.
@@ -66,7 +67,8 @@ impl PollSchedule {
         self.entries.clear();
     }
 
-    /// Schedules the next poll: soon if the resource is new or has just changed, else after twice the last interval.
+    /// Schedules the next poll: soon if the resource is new or has just changed, else after twice the last
+    /// interval.
     pub(super) fn poll(&mut self, uri: &str, now: Instant, changed: bool, random: u32) {
         let interval = match self.entries.get(uri) {
             Some(entry) if entry.reason == PollReason::Poll && !changed => {
@@ -92,7 +94,8 @@ impl PollSchedule {
         self.put(uri, at, PollReason::Suspicion, Duration::ZERO);
     }
 
-    /// Schedules a poll because of a notification, [`NOTICE_INTERVAL`] after the last such poll at the earliest.
+    /// Schedules a poll because of a notification, [`NOTICE_INTERVAL`] after the last such poll at the
+    /// earliest.
     pub(super) fn notice(&mut self, uri: &str, now: Instant) {
         let mut at = now;
         if let Some(entry) = self.entries.get(uri) {
@@ -124,10 +127,11 @@ impl PollSchedule {
         self.entries.insert(uri.to_owned(), entry);
     }
 
-    /// Returns the polls that are due. If one of them is a check, all checks are, since one request may serve many.
+    /// Returns the polls that are due. If one of them is a check, all checks are, since one request may serve
+    /// many.
     ///
-    /// The returned resources are moved to `later`, so that none is polled twice or forgotten if the caller does not
-    /// schedule it again.
+    /// The returned resources are moved to `later`, so that none is polled twice or forgotten if the caller
+    /// does not schedule it again.
     pub(super) fn take_due(&mut self, now: Instant, later: Duration) -> Vec<(String, PollReason)> {
         let verify_due = self
             .entries

@@ -133,7 +133,8 @@ impl Reported {
         Novelty::New
     }
 
-    /// Takes in the answer to a poll. Returns true if it may differ from the version last reported, which it becomes.
+    /// Takes in the answer to a poll. Returns true if it may differ from the version last reported, which it
+    /// becomes.
     pub(super) fn polled(&mut self, uri: &str, version: Version) -> bool {
         let Some(watched) = self.resources.get_mut(uri) else {
             return false;
@@ -143,8 +144,8 @@ impl Reported {
         let digest = watched.version.digest;
         watched.version = version;
         if !changed && watched.version.digest.is_none() {
-            // The etag is the same, so the contents are too. Keeping their digest lets a server that stops giving
-            // etags be compared without a false change.
+            // The etag is the same, so the contents are too. Keeping their digest lets a server that stops
+            // giving etags be compared without a false change.
             watched.version.digest = digest;
         }
         changed

@@ -8,7 +8,8 @@ pub enum WatchStrategy {
     Listen,
     /// `resources/subscribe`, of the older revisions.
     Subscribe,
-    /// The tools `get_resource_etag`, `get_resource_etags` and `wait_for_resource_change`, if the server has them.
+    /// The tools `get_resource_etag`, `get_resource_etags` and `wait_for_resource_change`, if the server has
+    /// them.
     EtagTool,
     /// Repeated `resources/read` and a digest of the contents.
     ReadAndHash,

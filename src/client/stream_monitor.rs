@@ -1,7 +1,8 @@
 //! rmcp's HTTP client with a monitor on the GET stream, on which older revisions send notifications.
 //!
-//! Every call passes unchanged. The monitor reports to the inbox two events that rmcp keeps to itself: the stream was
-//! opened again, so notifications may have been missed, or it cannot be opened any more, so the session is lost.
+//! Every call passes unchanged. The monitor reports to the inbox two events that rmcp keeps to itself: the
+//! stream was opened again, so notifications may have been missed, or it cannot be opened any more, so the
+//! session is lost.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -19,8 +19,8 @@ impl Target {
     /// Returns the server at `url`.
     ///
     /// # Errors
-    /// [`ConnectError::Target`] if `url` is not an http or https address, or is https in a build without the feature
-    /// `tls`.
+    /// [`ConnectError::Target`] if `url` is not an http or https address, or is https in a build without the
+    /// feature `tls`.
     pub fn http(url: &str) -> Result<Target, ConnectError> {
         let Ok(parsed) = reqwest::Url::parse(url) else {
             return Err(invalid(

@@ -1,7 +1,7 @@
 //! The task behind a watcher: it keeps a connection, replaces it when it is lost, and reports the changes.
 //!
-//! This file has the main loop and the commands. `assign` chooses strategies, `poll` asks for versions, `reconnect` is
-//! the time without a connection.
+//! This file has the main loop and the commands. `assign` chooses strategies, `poll` asks for versions,
+//! `reconnect` is the time without a connection.
 
 mod assign;
 mod poll;
@@ -28,8 +28,8 @@ use super::version::Version;
 use super::{ResourceChanged, WatchEvent};
 use poll::LongPoll;
 
-/// The interval of pings in a session of an older revision, so that no server ends it as idle: half of the shortest idle
-/// timeout seen in the wild.
+/// The interval of pings in a session of an older revision, so that no server ends it as idle: half of the
+/// shortest idle timeout seen in the wild.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// The event key of the connection. Keys that begin with a NUL byte cannot be URIs.

@@ -16,7 +16,8 @@ use super::target::{Era, Target};
 use super::watch_task::{Command, WatchTask};
 use super::{ResourceChanged, WatchEvent};
 
-/// The capacity of the command queue. A watcher sends one command at a time, since its methods borrow it mutably.
+/// The capacity of the command queue. A watcher sends one command at a time, since its methods borrow it
+/// mutably.
 const COMMANDS: usize = 4;
 
 /// The longest wait of [`Watcher::close`]: closing a link, and a request in flight.
@@ -81,14 +82,14 @@ impl Watcher {
         })
     }
 
-    /// Returns the negotiated protocol revision of the first connection. [`WatchEvent::Restored`] carries that of later
-    /// ones.
+    /// Returns the negotiated protocol revision of the first connection. [`WatchEvent::Restored`] carries
+    /// that of later ones.
     pub fn revision(&self) -> &str {
         &self.revision
     }
 
-    /// Returns the best strategy that the server offered on the first connection. [`WatchEvent::SteppedDown`] and
-    /// [`WatchEvent::Restored`] carry later ones.
+    /// Returns the best strategy that the server offered on the first connection. [`WatchEvent::SteppedDown`]
+    /// and [`WatchEvent::Restored`] carry later ones.
     pub fn strategy(&self) -> WatchStrategy {
         self.strategy
     }
@@ -98,7 +99,8 @@ impl Watcher {
         self.subscribed.get(uri).copied()
     }
 
-    /// Watches `uri` and returns its current etag, if the server gives etags. A second subscription has no effect.
+    /// Watches `uri` and returns its current etag, if the server gives etags. A second subscription has no
+    /// effect.
     ///
     /// # Errors
     /// As [`subscribe_resources`](Self::subscribe_resources).
@@ -110,8 +112,8 @@ impl Watcher {
     /// Watches all of `uris` or none, and returns their current etags, in order.
     ///
     /// # Errors
-    /// [`WatchError::Refused`] naming the first that the server does not have, cannot read or does not let us watch;
-    /// [`WatchError::Disconnected`] while the connection is lost.
+    /// [`WatchError::Refused`] naming the first that the server does not have, cannot read or does not let us
+    /// watch; [`WatchError::Disconnected`] while the connection is lost.
     pub async fn subscribe_resources(
         &mut self,
         uris: Vec<String>,

@@ -1,6 +1,7 @@
 //! The Prometheus recorder of the service, the buckets of its histograms, and its text.
 //!
-//! Install it before the bus starts: metric handles belong to the recorder that is current when they are created.
+//! Install it before the bus starts: metric handles belong to the recorder that is current when they are
+//! created.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,8 +9,8 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use super::process;
 
-/// The interval at which histogram samples are moved into their buckets. A scrape does the same, but without one the
-/// samples would pile up.
+/// The interval at which histogram samples are moved into their buckets. A scrape does the same, but without
+/// one the samples would pile up.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Buckets for durations that are microseconds in a healthy service.
@@ -45,12 +46,14 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    /// Installs the recorder, or returns `None` if the process has one already, which then receives the metrics.
+    /// Installs the recorder, or returns `None` if the process has one already, which then receives the
+    /// metrics.
     pub(crate) fn install() -> Option<Exporter> {
         let recorder = builder().build_recorder();
         let handle = recorder.handle();
         metrics::set_global_recorder(recorder).ok()?;
-        // A clock before 1970 shows as 0 rather than as an error: the rest of the scrape is still worth having.
+        // A clock before 1970 shows as 0 rather than as an error: the rest of the scrape is still worth
+        // having.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         super::register();
         Some(Exporter {

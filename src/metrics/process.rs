@@ -1,7 +1,7 @@
 //! The `process_*` metrics that every Prometheus client exports, read from `/proc` at each scrape.
 //!
-//! A value that the system does not offer is left out. The lines are written here because the `metrics` facade has
-//! no counter of fractional seconds.
+//! A value that the system does not offer is left out. The lines are written here because the `metrics`
+//! facade has no counter of fractional seconds.
 
 use std::fmt::Write;
 use std::fs;

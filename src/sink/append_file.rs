@@ -16,8 +16,8 @@ const LINE_MAX: u64 = 256 << 10;
 /// The interval at which a moved or removed file is noticed.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// A symbolic link is refused: rotation would rename the link itself, and a user who can create it could point the sink
-/// at another file.
+/// A symbolic link is refused: rotation would rename the link itself, and a user who can create it could
+/// point the sink at another file.
 const OPEN_FLAGS: nix::libc::c_int = nix::libc::O_NOFOLLOW | nix::libc::O_NOCTTY;
 
 /// When lines are flushed to the disk with fsync.
@@ -123,7 +123,8 @@ impl AppendFile {
         })
     }
 
-    /// Returns the last line without its line feed; `None` if the file is empty or the line is longer than expected.
+    /// Returns the last line without its line feed; `None` if the file is empty or the line is longer than
+    /// expected.
     pub(super) fn last_line(&self) -> Result<Option<Vec<u8>>, FileError> {
         match &self.open {
             Some(open) if open.regular => self.describe("read", open.last_line()),
@@ -300,7 +301,8 @@ impl OpenFile {
 
     /// Repairs a last line without a line feed, as a killed process leaves it.
     ///
-    /// The beginning of one of our own lines is cut off. Any other text may belong to the user, so it gets a line feed.
+    /// The beginning of one of our own lines is cut off. Any other text may belong to the user, so it gets a
+    /// line feed.
     fn repair_end(&mut self) -> io::Result<()> {
         let (begin, tail) = self.tail()?;
         if tail.is_empty() || tail.ends_with(b"\n") {

@@ -1,6 +1,8 @@
-//! A sink that writes the trace of each notice: every step from the change to the subscribers, with the reasons.
+//! A sink that writes the trace of each notice: every step from the change to the subscribers, with the
+//! reasons.
 //!
-//! The bus decides which notices are traced, by the filter and the sample rate that the sink was attached with.
+//! The bus decides which notices are traced, by the filter and the sample rate that the sink was attached
+//! with.
 
 use std::io::{self, Write};
 use std::time::SystemTime;

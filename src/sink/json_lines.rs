@@ -24,8 +24,8 @@ impl JsonLinesOptions {
         }
     }
 
-    /// Returns the value for [`AttachOptions::idle_every`](tidings_actors::attach::AttachOptions::idle_every) with which
-    /// lines are flushed in time although no further line comes.
+    /// Returns the value for [`AttachOptions::idle_every`](tidings_actors::attach::AttachOptions::idle_every)
+    /// with which lines are flushed in time although no further line comes.
     pub fn idle_every(&self) -> Duration {
         let most = Duration::from_secs(1);
         match self.file.fsync {
@@ -52,7 +52,8 @@ struct Numbered {
 }
 
 impl JsonLines {
-    /// Opens the file. A line that a crash left half written is removed, and numbering continues from the last line.
+    /// Opens the file. A line that a crash left half written is removed, and numbering continues from the
+    /// last line.
     ///
     /// # Errors
     /// [`SubscriberError::Again`] if the file cannot be opened, so that the bus tries again.

@@ -1,7 +1,7 @@
 //! A sink that sends each notice as a POST request, signed as Standard Webhooks requires.
 //!
-//! A failed request is reported to the bus, which keeps the notice and hands it over again after a pause. A receiver that
-//! is down thus shows as a failing subscriber, and later notices wait in its queue.
+//! A failed request is reported to the bus, which keeps the notice and hands it over again after a pause. A
+//! receiver that is down thus shows as a failing subscriber, and later notices wait in its queue.
 
 mod address;
 mod secret;
@@ -63,7 +63,8 @@ impl WebhookOptions {
     /// Checks the options as far as that is possible without a connection.
     ///
     /// # Errors
-    /// A message about an invalid or forbidden address, or an unreadable secret. It never contains the secret.
+    /// A message about an invalid or forbidden address, or an unreadable secret. It never contains the
+    /// secret.
     pub fn check(&self) -> Result<(), String> {
         self.target()?;
         match self.secret.read() {
@@ -173,8 +174,8 @@ impl Webhook {
         })
     }
 
-    /// Returns the message of `delivery`: the undelivered one if there is one, since the bus hands over the same delivery
-    /// until it succeeds.
+    /// Returns the message of `delivery`: the undelivered one if there is one, since the bus hands over the
+    /// same delivery until it succeeds.
     fn message(&mut self, delivery: &Delivery) -> Option<Message> {
         if let Some(message) = self.undelivered.take() {
             return Some(message);
@@ -233,7 +234,8 @@ impl Webhook {
         requested: Option<Duration>,
     ) -> Result<(), SubscriberError> {
         if let Some(lost) = message.record.lost {
-            // A gap is not retried, or it would hold up the notices behind it. The next gap carries its number.
+            // A gap is not retried, or it would hold up the notices behind it. The next gap carries its
+            // number.
             self.unreported += lost;
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! The encoding of one line of the ledger, which every later version must be able to read.
 //!
-//! One byte of format (1), one of flags (1: live, 2: has a digest), then version, time and offset as 8 bytes each, and
-//! the digest, if there is one, as 16 bytes; all little-endian.
+//! One byte of format (1), one of flags (1: live, 2: has a digest), then version, time and offset as 8 bytes
+//! each, and the digest, if there is one, as 16 bytes; all little-endian.
 
 use tidings_actors::{Digest, Etag, Line};
 

@@ -70,7 +70,8 @@ impl Exec {
         Ok(())
     }
 
-    /// Waits for the end of the current run and starts the next one; waits for ever if nothing runs. Cancel safe.
+    /// Waits for the end of the current run and starts the next one; waits for ever if nothing runs. Cancel
+    /// safe.
     pub(super) async fn ended(&mut self) -> io::Result<(String, ExitStatus)> {
         let Some(run) = &mut self.running else {
             return std::future::pending().await;
@@ -102,7 +103,8 @@ impl Exec {
 
 /// Sends a signal to the process group `id`.
 async fn signal_group(id: u32, name: &str) {
-    // Through the shell, which is present because it runs the command; the standard library cannot signal a group.
+    // Through the shell, which is present because it runs the command; the standard library cannot signal a
+    // group.
     let sent = Command::new("sh")
         .args(["-c", "kill -s \"$1\" -- \"-$2\"", "sh", name, &id.to_string()])
         .stderr(Stdio::null())

@@ -17,11 +17,13 @@ const WAIT: &str = "wait_for_resource_change";
 /// The number of resources in one call.
 pub(in crate::client) const ITEMS_MAX: usize = 100;
 
-/// The time that a call of [`WAIT`] may wait at the server: less than [`ANSWER_TIMEOUT`](super::ANSWER_TIMEOUT), and
-/// short enough that a subscription does not wait for long at a server that answers one request at a time.
+/// The time that a call of [`WAIT`] may wait at the server: less than
+/// [`ANSWER_TIMEOUT`](super::ANSWER_TIMEOUT), and short enough that a subscription does not wait for long at
+/// a server that answers one request at a time.
 const WAIT_MILLIS: u64 = 20_000;
 
-/// The number of pages of `tools/list` that are read. A server that never ends its list is not followed further.
+/// The number of pages of `tools/list` that are read. A server that never ends its list is not followed
+/// further.
 const PAGES_MAX: usize = 20;
 
 /// The etag tools of a server: one of `one` and `many` at least.
@@ -116,8 +118,8 @@ impl Link {
         versions_in(&answer, uris).ok_or_else(|| no_etags(MANY))
     }
 
-    /// Waits at the server until one of `held`, resources with their etags, changes or [`WAIT_MILLIS`] have passed.
-    /// Returns their versions then. Dropping the future cancels the request.
+    /// Waits at the server until one of `held`, resources with their etags, changes or [`WAIT_MILLIS`] have
+    /// passed. Returns their versions then. Dropping the future cancels the request.
     pub(in crate::client) fn wait_for_change(
         &self,
         held: &[(String, Option<String>)],

@@ -1,4 +1,5 @@
-//! The choice of strategies: each resource gets the best one that the server offers, honours, and accepts for it.
+//! The choice of strategies: each resource gets the best one that the server offers, honours, and accepts for
+//! it.
 //!
 //! A resource may thus use another strategy than the rest, for example when a listen stream leaves it out.
 
@@ -92,7 +93,8 @@ impl WatchTask {
         }
         let mut held = self.reported.present(WatchStrategy::is_push);
         held.retain(|uri| !uris.contains(uri));
-        // Subscribe first and read afterwards: a change in between is notified, read, or both, but never missed.
+        // Subscribe first and read afterwards: a change in between is notified, read, or both, but never
+        // missed.
         let refusals = link.watch(&held, uris).await?;
         let mut outcomes = Vec::with_capacity(uris.len());
         let mut unreadable = Vec::new();
@@ -115,7 +117,8 @@ impl WatchTask {
         Ok(outcomes)
     }
 
-    /// Assigns strategies again to `uris`, which are watched already. Reports those that changed or are missing.
+    /// Assigns strategies again to `uris`, which are watched already. Reports those that changed or are
+    /// missing.
     pub(super) async fn reassign(&mut self, link: &mut Link, uris: Vec<String>) -> Result<(), Lost> {
         let (assigned, refusals) = self.assign(link, uris).await?;
         let mut again = Vec::new();
@@ -128,8 +131,8 @@ impl WatchTask {
             }
         }
         for mut assignment in again {
-            // The resource may have come back between the refusal of its own strategy and the answer of the next one.
-            // Trying its own once more avoids a needless step down.
+            // The resource may have come back between the refusal of its own strategy and the answer of the
+            // next one. Trying its own once more avoids a needless step down.
             if let Some((refused, _)) = assignment.refused {
                 let uri = std::slice::from_ref(&assignment.uri);
                 let mut outcomes = self.try_strategy(link, refused, uri).await?;
@@ -154,8 +157,8 @@ impl WatchTask {
         self.begin_strategy(assignment, before);
     }
 
-    /// Schedules the first poll of an assigned resource. Reports a step down, unless the resource was on that strategy
-    /// `before`.
+    /// Schedules the first poll of an assigned resource. Reports a step down, unless the resource was on that
+    /// strategy `before`.
     pub(super) fn begin_strategy(&mut self, assignment: &Assignment, before: Option<WatchStrategy>) {
         let Assignment { uri, strategy, .. } = assignment;
         self.long_poll.cancel();

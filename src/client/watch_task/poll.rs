@@ -1,5 +1,5 @@
-//! Polls: on a timer for the strategies that need it, as a long poll where the server supports it, and as checks that the
-//! server sends a notification for every change.
+//! Polls: on a timer for the strategies that need it, as a long poll where the server supports it, and as
+//! checks that the server sends a notification for every change.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -72,8 +72,8 @@ impl LongPoll {
 }
 
 impl WatchTask {
-    /// Sends a long poll if there is none and the server supports it, or else makes sure that each resource of the etag
-    /// strategy is scheduled.
+    /// Sends a long poll if there is none and the server supports it, or else makes sure that each resource
+    /// of the etag strategy is scheduled.
     pub(super) fn start_long_poll(&mut self, link: &Link) {
         if self.long_poll.pending.is_some() {
             return;
@@ -130,7 +130,8 @@ impl WatchTask {
         match outcome {
             Err(LinkError::Lost(lost)) => return Err(lost),
             Err(LinkError::Refused(reason)) => {
-                // One resource may be gone. Polling each by itself finds out which; then a long poll may work again.
+                // One resource may be gone. Polling each by itself finds out which; then a long poll may work
+                // again.
                 tracing::debug!(reason, "the server does not wait for a change");
                 self.long_poll.suspended = true;
                 self.long_poll.refusals += 1;
@@ -170,7 +171,8 @@ impl WatchTask {
             }
         }
         if let Some(due) = by_strategy.get_mut(&WatchStrategy::EtagTool) {
-            // This finds the resource that may have caused the refusal of a long poll, so the next one may work.
+            // This finds the resource that may have caused the refusal of a long poll, so the next one may
+            // work.
             self.long_poll.suspended = false;
             // One call serves all, so those that are not due yet are polled too.
             let uris = self
@@ -207,8 +209,8 @@ impl WatchTask {
         }
     }
 
-    /// Takes in the answer to a poll and schedules the next one. Returns true if it proves that the server did not send
-    /// a notification.
+    /// Takes in the answer to a poll and schedules the next one. Returns true if it proves that the server
+    /// did not send a notification.
     fn answered(&mut self, uri: &str, reason: PollReason, version: Version, random: u32) -> bool {
         let now = Instant::now();
         let differs = self.reported.differs(uri, &version);

@@ -10,8 +10,8 @@ use super::{
 use crate::client::{WatchEvent, handshake};
 
 impl WatchTask {
-    /// Connects again, however long that takes, and watches the resources on the new connection. Returns `None` once the
-    /// watcher is dropped.
+    /// Connects again, however long that takes, and watches the resources on the new connection. Returns
+    /// `None` once the watcher is dropped.
     pub(super) async fn reconnect(&mut self, mut reason: String) -> Option<Link> {
         loop {
             let wait = self.backoff.next(random());
@@ -30,7 +30,8 @@ impl WatchTask {
         }
     }
 
-    /// Waits and meanwhile executes the commands that need no connection. Returns false if the watcher is dropped.
+    /// Waits and meanwhile executes the commands that need no connection. Returns false if the watcher is
+    /// dropped.
     async fn wait(&mut self, time: Duration, reason: &str) -> bool {
         let end = Instant::now() + time;
         loop {

@@ -1,7 +1,7 @@
 //! The check that a webhook goes to a public address.
 //!
-//! The resolver itself leaves out addresses that are not public, so the address that is checked is the one that is
-//! connected to. A name that resolves differently the second time gains nothing.
+//! The resolver itself leaves out addresses that are not public, so the address that is checked is the one
+//! that is connected to. A name that resolves differently the second time gains nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -29,7 +29,8 @@ const SPECIAL_V4: &[(Ipv4Addr, u32)] = &[
 
 /// IPv6 networks within 2000::/3 that are outside the public internet.
 const SPECIAL_V6: &[(Ipv6Addr, u32)] = &[
-    // Teredo and other protocol assignments; documentation; 6to4, whose IPv4 part may be private; documentation.
+    // Teredo and other protocol assignments; documentation; 6to4, whose IPv4 part may be private;
+    // documentation.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
@@ -60,8 +61,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     if segments[..6] == [0x64, 0xff9b, 0, 0, 0, 0] {
         return is_public_v4(Ipv4Addr::from_bits(address.to_bits() as u32));
     }
-    // Only 2000::/3 is allocated for the internet; loopback, private, link-local, multicast and IPv4-compatible
-    // addresses are all outside.
+    // Only 2000::/3 is allocated for the internet; loopback, private, link-local, multicast and
+    // IPv4-compatible addresses are all outside.
     let allocated = segments[0] & 0xe000 == 0x2000;
     allocated
         && !SPECIAL_V6.iter().any(|(network, length)| {
@@ -70,7 +71,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         })
 }
 
-/// Returns true if the host of `url` is an IP address that is not public. Host names are checked by [`PublicOnly`].
+/// Returns true if the host of `url` is an IP address that is not public. Host names are checked by
+/// [`PublicOnly`].
 pub(super) fn names_private(url: &Url) -> bool {
     // The URL parser has turned forms such as 127.1 or 0x7f000001 into dotted addresses.
     let host = url.host_str().unwrap_or_default();

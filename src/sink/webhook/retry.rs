@@ -33,7 +33,8 @@ pub(super) enum AttemptOutcome {
 }
 
 impl Answer {
-    /// Judges an answer by the rules of Standard Webhooks: every status but 2xx and 410 may change with another attempt.
+    /// Judges an answer by the rules of Standard Webhooks: every status but 2xx and 410 may change with
+    /// another attempt.
     pub(super) fn judge(self) -> AttemptOutcome {
         match self {
             Answer::Status(200..=299, _) => AttemptOutcome::Delivered,
@@ -62,8 +63,8 @@ pub(super) struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the pause after `attempts` attempts, which took `spent` so far; `None` if the notice is given up.
-    /// `requested` is the pause that the receiver asks for.
+    /// Returns the pause after `attempts` attempts, which took `spent` so far; `None` if the notice is given
+    /// up. `requested` is the pause that the receiver asks for.
     pub(super) fn pause(
         &self,
         attempts: usize,

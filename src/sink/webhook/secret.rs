@@ -1,4 +1,5 @@
-//! The secrets that a webhook signs with, and the signature. No error, log line or debug output shows a secret.
+//! The secrets that a webhook signs with, and the signature. No error, log line or debug output shows a
+//! secret.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! A server to test the watcher against: real sockets, both eras, and a life that can end at any time.
 //!
-//! Owns its resources, which outlive its lives, and a runtime per life, so that the end of a life closes every socket
-//! at once, as a killed process does. It asserts nothing itself.
+//! Owns its resources, which outlive its lives, and a runtime per life, so that the end of a life closes
+//! every socket at once, as a killed process does. It asserts nothing itself.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

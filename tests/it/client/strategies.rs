@@ -1,4 +1,5 @@
-//! The strategies of the watcher against servers that offer little, promise too much, talk too much, or come and go.
+//! The strategies of the watcher against servers that offer little, promise too much, talk too much, or come
+//! and go.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;

@@ -276,8 +276,8 @@ async fn an_absent_server_is_unreachable_and_one_of_another_era_cannot_be_spoken
     assert!(matches!(error, ConnectError::Handshake { .. }), "{error:?}");
 }
 
-/// A server in a few lines of shell: it knows no `server/discover`, and says of each resource that is read that it
-/// changed right after. It ends with its input.
+/// A server in a few lines of shell: it knows no `server/discover`, and says of each resource that is read
+/// that it changed right after. It ends with its input.
 #[cfg(unix)]
 const SHELL_SERVER: &str = r#"
     answer() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }

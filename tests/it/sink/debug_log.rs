@@ -27,8 +27,8 @@ fn steady(line: &str) -> String {
     }
 }
 
-/// The steps in the order of the page, where threads may have changed it: a stream that has not moved to the thread of
-/// its shard yet is handed a notice while the shard still counts whom it told.
+/// The steps in the order of the page, where threads may have changed it: a stream that has not moved to the
+/// thread of its shard yet is handed a notice while the shard still counts whom it told.
 fn in_order(mut lines: Vec<String>) -> Vec<String> {
     for later in 1..lines.len() {
         if lines[later].contains("fanned out") && lines[later - 1].contains("handed out") {

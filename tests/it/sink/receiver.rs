@@ -1,4 +1,5 @@
-//! A receiver of webhooks, on a socket of its own: verifies, notes, and answers as it is told. Owns: what it was sent.
+//! A receiver of webhooks, on a socket of its own: verifies, notes, and answers as it is told. Owns: what it
+//! was sent.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! The real binary with its configuration, log and files in one folder, which outlives a process. Owns: the process.
+//! The real binary with its configuration, log and files in one folder, which outlives a process. Owns: the
+//! process.
 
 use std::fs;
 use std::net::SocketAddr;
