@@ -1,7 +1,7 @@
-//! A server to test the watcher against: real sockets, both eras, and a life that can end at any time.
+//! A server to test the watcher against: real sockets, both eras, and a kill at any time.
 //!
-//! Owns its resources, which outlive its lives, and a runtime per life, so that the end of a life closes
-//! every socket at once, as a killed process does. It asserts nothing itself.
+//! Each run of the server has a tokio runtime of its own, so a kill closes every socket at once, as the end of a process
+//! does. The resources outlive a run.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,67 +27,71 @@ use tokio::sync::watch;
 
 const ETAG_KEY: &str = "io.github.tidings/etag";
 
-/// What the server offers, and what it keeps of that.
+/// The features of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Manners {
-    /// Whether it knows 2026-07-28.
+pub(super) struct Offer {
+    /// It speaks 2026-07-28.
     pub(super) modern: bool,
-    /// Whether it says that it tells of changes.
-    pub(super) tells: bool,
-    /// Whether it has `get_resource_etag` and `get_resource_etags`.
+    /// It declares that it sends notifications.
+    pub(super) notifies: bool,
+    /// It has the tools `get_resource_etag` and `get_resource_etags`.
     pub(super) tools: bool,
 }
 
-impl Manners {
-    /// It offers nothing but to be read.
-    pub(super) const BARE: Manners = Manners {
+impl Offer {
+    /// Reading only.
+    pub(super) const BARE: Offer = Offer {
         modern: false,
-        tells: false,
+        notifies: false,
         tools: false,
     };
 }
 
-/// What the server has: per URI the text, and the etag where it gives any.
+/// The text and the etag, if any, of each URI.
 type Resources = Arc<Mutex<BTreeMap<String, (String, Option<String>)>>>;
 
-/// Who is to be told, in one life.
+/// The subscribed clients of one run.
 #[derive(Default)]
-struct Audience {
+struct Clients {
     peers: Mutex<Vec<(String, Peer<RoleServer>)>>,
     sinks: Mutex<Vec<SubscriptionSink>>,
 }
 
-struct Life {
+struct Run {
     runtime: Runtime,
-    audience: Arc<Audience>,
+    clients: Arc<Clients>,
     graceful: watch::Sender<bool>,
 }
 
 pub(super) struct Server {
     address: SocketAddr,
-    manners: Manners,
-    unheard: Arc<Mutex<BTreeSet<String>>>,
+    offer: Offer,
+    refused: Arc<Mutex<BTreeSet<String>>>,
     calls: Arc<AtomicUsize>,
     resources: Resources,
-    life: Option<Life>,
+    run: Option<Run>,
 }
 
 impl Server {
-    /// A running server that has `resources` (URI and etag); one that is not `modern` knows no 2026-07-28.
+    /// Starts a server with `resources` (URI and etag) that sends notifications and has no tools.
     pub(super) async fn start(modern: bool, resources: &[(&str, Option<&str>)]) -> Server {
-        let (tells, tools) = (true, false);
-        Server::with(Manners { modern, tells, tools }, resources).await
+        let offer = Offer {
+            modern,
+            notifies: true,
+            tools: false,
+        };
+        Server::with(offer, resources).await
     }
 
-    /// The same with other manners.
-    pub(super) async fn with(manners: Manners, resources: &[(&str, Option<&str>)]) -> Server {
+    /// Starts a server with these features.
+    pub(super) async fn with(offer: Offer, resources: &[(&str, Option<&str>)]) -> Server {
         let mut server = Server {
             address: ([127, 0, 0, 1], 0).into(),
-            manners,
-            unheard: Arc::default(),
+            offer,
+            refused: Arc::default(),
             calls: Arc::default(),
             resources: Resources::default(),
-            life: None,
+            run: None,
         };
         for (uri, etag) in resources {
             server.set(uri, "first", *etag);
@@ -100,18 +104,18 @@ impl Server {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Changes what a read answers, and tells nobody.
+    /// Changes a resource without a notification.
     pub(super) fn set(&self, uri: &str, text: &str, etag: Option<&str>) {
         let value = (text.to_owned(), etag.map(str::to_owned));
         self.resources.lock().unwrap().insert(uri.to_owned(), value);
     }
 
-    /// Lets `uri` be read, but tells nobody of it who asks.
-    pub(super) fn refuse_to_tell(&self, uri: &str) {
-        self.unheard.lock().unwrap().insert(uri.to_owned());
+    /// Refuses subscriptions to `uri`, which can still be read.
+    pub(super) fn refuse_subscriptions(&self, uri: &str) {
+        self.refused.lock().unwrap().insert(uri.to_owned());
     }
 
-    /// How often a tool was called.
+    /// Returns the number of tool calls.
     pub(super) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
@@ -120,52 +124,54 @@ impl Server {
         self.resources.lock().unwrap().remove(uri);
     }
 
-    /// Changes what a read answers, and tells whoever subscribed.
+    /// Changes a resource and notifies its subscribers.
     pub(super) async fn update(&self, uri: &str, text: &str, etag: Option<&str>) {
         self.set(uri, text, etag);
-        self.tell(uri, etag).await;
+        self.notify(uri, etag).await;
     }
 
-    /// Tells whoever subscribed to `uri`.
-    pub(super) async fn tell(&self, uri: &str, etag: Option<&str>) {
-        let life = self.life.as_ref().unwrap();
+    /// Notifies the subscribers of `uri`.
+    pub(super) async fn notify(&self, uri: &str, etag: Option<&str>) {
+        let run = self.run.as_ref().unwrap();
         let mut params = ResourceUpdatedNotificationParam::new(uri);
         params.meta = etag.map(|etag| meta(etag).into());
-        let peers = life.audience.peers.lock().unwrap().clone();
+        let peers = run.clients.peers.lock().unwrap().clone();
         for (_, peer) in peers.into_iter().filter(|(subscribed, _)| subscribed == uri) {
             peer.notify_resource_updated(params.clone()).await.unwrap();
         }
-        let sinks = life.audience.sinks.lock().unwrap().clone();
+        let sinks = run.clients.sinks.lock().unwrap().clone();
         for sink in sinks {
             let notification = ResourceUpdatedNotification::new(params.clone());
-            // A stream that ended, or that did not ask for this, is no fault.
             let notification = ServerNotification::ResourceUpdatedNotification(notification);
-            drop(sink.send(notification).await);
+            if let Err(error) = sink.send(notification).await {
+                // The stream has ended, or does not listen to this resource.
+                tracing::debug!(?error, "a listen stream was skipped");
+            }
         }
     }
 
-    /// How many subscriptions to `uri` there are, streams of the newer revision aside.
+    /// Returns the number of subscriptions to `uri` of the older revisions.
     pub(super) fn subscriptions(&self, uri: &str) -> usize {
-        let peers = self.life.as_ref().unwrap().audience.peers.lock().unwrap();
+        let peers = self.run.as_ref().unwrap().clients.peers.lock().unwrap();
         peers.iter().filter(|(subscribed, _)| subscribed == uri).count()
     }
 
-    /// Ends every listen stream with its final result; the server lives on.
+    /// Ends every listen stream with its final result; the server keeps running.
     pub(super) fn end_streams(&self) {
-        let life = self.life.as_ref().unwrap();
-        life.audience.sinks.lock().unwrap().clear();
-        life.graceful.send_replace(true);
-        life.graceful.send_replace(false);
+        let run = self.run.as_ref().unwrap();
+        run.clients.sinks.lock().unwrap().clear();
+        run.graceful.send_replace(true);
+        run.graceful.send_replace(false);
     }
 
     /// Closes every socket at once.
     pub(super) async fn kill(&mut self) {
-        let life = self.life.take().unwrap();
-        let gone = tokio::task::spawn_blocking(move || life.runtime.shutdown_timeout(Duration::from_secs(5)));
+        let run = self.run.take().unwrap();
+        let gone = tokio::task::spawn_blocking(move || run.runtime.shutdown_timeout(Duration::from_secs(5)));
         gone.await.unwrap();
     }
 
-    /// Lives again at the same address, without memory of any session.
+    /// Starts again at the same address, without the sessions of before.
     pub(super) async fn revive(&mut self) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -173,13 +179,13 @@ impl Server {
             .build()
             .unwrap();
         let (graceful, _) = watch::channel(false);
-        let audience = Arc::new(Audience::default());
+        let clients = Arc::new(Clients::default());
         let handler = Handler {
-            manners: self.manners,
-            unheard: self.unheard.clone(),
+            offer: self.offer,
+            refused: self.refused.clone(),
             calls: self.calls.clone(),
             resources: self.resources.clone(),
-            audience: audience.clone(),
+            clients: clients.clone(),
             graceful: graceful.clone(),
         };
         let service: StreamableHttpService<Handler, LocalSessionManager> = StreamableHttpService::new(
@@ -196,9 +202,9 @@ impl Server {
             address
         });
         self.address = serving.await.unwrap();
-        self.life = Some(Life {
+        self.run = Some(Run {
             runtime,
-            audience,
+            clients,
             graceful,
         });
     }
@@ -206,8 +212,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Some(life) = self.life.take() {
-            life.runtime.shutdown_background();
+        if let Some(run) = self.run.take() {
+            run.runtime.shutdown_background();
         }
     }
 }
@@ -220,11 +226,11 @@ fn meta(etag: &str) -> MetaObject {
 
 #[derive(Clone)]
 struct Handler {
-    manners: Manners,
-    unheard: Arc<Mutex<BTreeSet<String>>>,
+    offer: Offer,
+    refused: Arc<Mutex<BTreeSet<String>>>,
     calls: Arc<AtomicUsize>,
     resources: Resources,
-    audience: Arc<Audience>,
+    clients: Arc<Clients>,
     graceful: watch::Sender<bool>,
 }
 
@@ -233,22 +239,18 @@ impl Handler {
         self.resources.lock().unwrap().contains_key(uri)
     }
 
-    /// Whether it tells of `uri`.
-    fn tells_of(&self, uri: &str) -> bool {
-        self.has(uri) && !self.unheard.lock().unwrap().contains(uri)
+    /// Returns true if subscriptions to `uri` are accepted.
+    fn accepts(&self, uri: &str) -> bool {
+        self.has(uri) && !self.refused.lock().unwrap().contains(uri)
     }
 
-    /// What an etag tool answers about `uri`.
-    fn verdict(&self, uri: &Value) -> Result<Value, ErrorData> {
+    /// Returns the item of an etag tool about `uri`.
+    fn etag_item(&self, uri: &Value) -> Result<Value, ErrorData> {
         let uri = uri.as_str().unwrap();
-        let etag = self
-            .resources
-            .lock()
-            .unwrap()
-            .get(uri)
-            .and_then(|(_, etag)| etag.clone());
-        let etag = etag.ok_or_else(|| Handler::not_found(uri))?;
-        Ok(json!({ "uri": uri, "etag_encoded": etag }))
+        match self.resources.lock().unwrap().get(uri) {
+            Some((_, Some(etag))) => Ok(json!({ "uri": uri, "etag_encoded": etag })),
+            _ => Err(Handler::not_found(uri)),
+        }
     }
 
     fn not_found(uri: &str) -> ErrorData {
@@ -258,7 +260,7 @@ impl Handler {
 
 impl ServerHandler for Handler {
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        match self.manners.modern {
+        match self.offer.modern {
             true => Cow::Borrowed(&[ProtocolVersion::V_2026_07_28, ProtocolVersion::V_2025_11_25]),
             false => Cow::Borrowed(&[ProtocolVersion::V_2025_11_25]),
         }
@@ -266,13 +268,13 @@ impl ServerHandler for Handler {
 
     fn get_info(&self) -> ServerConfig {
         let mut capabilities = ServerCapabilities::default();
-        if self.manners.tells {
+        if self.offer.notifies {
             capabilities = ServerCapabilities::builder()
                 .enable_resources()
                 .enable_resources_subscribe()
                 .build();
         }
-        if self.manners.tools {
+        if self.offer.tools {
             capabilities.tools = Some(Default::default());
         }
         ServerConfig::new(capabilities)
@@ -283,9 +285,9 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let schema = || Arc::new(json!({ "type": "object" }).as_object().unwrap().clone());
+        let schema = Arc::new(json!({ "type": "object" }).as_object().unwrap().clone());
         let names = ["get_resource_etag", "get_resource_etags", "other"];
-        let tools = names.map(|name| Tool::new(name, "", schema()));
+        let tools = names.map(|name| Tool::new(name, "", schema.clone()));
         Ok(ListToolsResult::with_all_items(tools.to_vec()))
     }
 
@@ -297,11 +299,11 @@ impl ServerHandler for Handler {
         self.calls.fetch_add(1, Ordering::SeqCst);
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         let answer = match arguments["items"].as_array() {
-            None => self.verdict(&arguments["uri"])?,
+            None => self.etag_item(&arguments["uri"])?,
             Some(items) => {
-                let verdicts: Result<Vec<Value>, ErrorData> =
-                    items.iter().map(|item| self.verdict(&item["uri"])).collect();
-                json!({ "items": verdicts? })
+                let found: Result<Vec<Value>, ErrorData> =
+                    items.iter().map(|item| self.etag_item(&item["uri"])).collect();
+                json!({ "items": found? })
             }
         };
         Ok(CallToolResult::structured(answer).into())
@@ -323,17 +325,17 @@ impl ServerHandler for Handler {
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         let mut accepted = requested.clone();
         if let Some(uris) = &mut accepted.resource_subscriptions {
-            uris.retain(|uri| self.tells_of(uri));
+            uris.retain(|uri| self.accepts(uri));
         }
         Some(accepted)
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         let mut graceful = self.graceful.subscribe();
-        self.audience.sinks.lock().unwrap().push(context.sink().clone());
+        self.clients.sinks.lock().unwrap().push(context.sink().clone());
         tokio::select! {
             () = context.cancelled() => {}
-            ended = graceful.changed() => drop(ended),
+            _ = graceful.changed() => {}
         }
         Ok(())
     }
@@ -343,10 +345,10 @@ impl ServerHandler for Handler {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        if !self.tells_of(&request.uri) {
+        if !self.accepts(&request.uri) {
             return Err(Handler::not_found(&request.uri));
         }
-        self.audience
+        self.clients
             .peers
             .lock()
             .unwrap()
@@ -359,7 +361,7 @@ impl ServerHandler for Handler {
         request: UnsubscribeRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.audience
+        self.clients
             .peers
             .lock()
             .unwrap()
