@@ -7,9 +7,10 @@ use tidings_actors::{
 
 use super::*;
 
-const ROOM: usize = 1000;
+/// A limit of removed URIs that these tests do not reach.
+const REMOVED_MAX: usize = 1000;
 
-/// How many single bytes are damaged, one after the other.
+/// The number of bytes that are damaged, one after the other.
 const FLIPS: usize = 20;
 
 fn uri(name: &str) -> ResourceUri {
@@ -34,15 +35,16 @@ fn record(offset: u64, name: &str, version: u64, digest: Option<u128>) -> Record
 }
 
 fn lines(records: &[&Record]) -> Vec<(ResourceUri, Line)> {
-    records.iter().filter_map(|record| record.line.clone()).collect()
+    let lines = records.iter().map(|record| record.line.clone());
+    lines.flatten().collect()
 }
 
 fn open(dir: &Path) -> RedbStore {
-    RedbStore::open(dir, ROOM).unwrap()
+    RedbStore::open(dir, REMOVED_MAX).unwrap()
 }
 
 #[test]
-fn what_is_appended_is_loaded_again() {
+fn appended_records_are_loaded_again() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("made/when/missing");
     let mut store = open(&dir);
@@ -50,8 +52,10 @@ fn what_is_appended_is_loaded_again() {
     assert_ne!(first.epoch, 0);
     assert_eq!((first.offset, first.floor, first.lines.len()), (0, 0, 0));
 
-    let (old, b) = (record(1, "a", 1, Some(7)), record(2, "b", 1, Some(8)));
-    let (new, gone) = (record(3, "a", 2, Some(9)), record(4, "c", 6, None));
+    let old = record(1, "a", 1, Some(7));
+    let b = record(2, "b", 1, Some(8));
+    let new = record(3, "a", 2, Some(9));
+    let gone = record(4, "c", 6, None);
     store.append(&[old, b.clone()]).unwrap();
     let list_only = Record {
         offset: 5,
@@ -67,15 +71,16 @@ fn what_is_appended_is_loaded_again() {
 }
 
 #[test]
-fn what_is_appended_is_in_the_file_without_a_close() {
-    let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+fn appended_records_are_durable_without_a_close() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir().unwrap();
     let mut store = open(folder.path());
     let epoch = store.load().unwrap().epoch;
     for offset in 1..=20 {
         store
             .append(&[record(offset, "a", offset, Some(offset.into()))])
             .unwrap();
-        // The bytes a kill at this moment would leave.
+        // A copy has the bytes that a kill at this moment would leave.
         std::fs::copy(folder.path().join(STORE_FILE), copy.path().join(STORE_FILE)).unwrap();
         let left = open(copy.path()).load().unwrap();
         assert_eq!((left.epoch, left.offset), (epoch, offset));
@@ -84,7 +89,7 @@ fn what_is_appended_is_in_the_file_without_a_close() {
 }
 
 #[test]
-fn removed_lines_beyond_the_limit_are_folded_into_the_floor_oldest_first() {
+fn oldest_removed_lines_are_folded_into_the_floor() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = RedbStore::open(folder.path(), 2).unwrap();
     store.load().unwrap();
@@ -101,7 +106,7 @@ fn removed_lines_beyond_the_limit_are_folded_into_the_floor_oldest_first() {
     assert_eq!(checkpoint.floor, 4);
     assert_eq!(checkpoint.lines.len(), 3);
 
-    // One that came back is not removed any more, and its old entry folds nothing.
+    // A resource that came back is not removed any more, so its old entry folds nothing.
     store
         .append(&[
             record(5, "b", 10, Some(3)),
@@ -120,10 +125,12 @@ fn removed_lines_beyond_the_limit_are_folded_into_the_floor_oldest_first() {
 }
 
 #[test]
-fn a_file_in_use_says_so() {
+fn file_in_use_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let _store = open(folder.path());
-    let text = RedbStore::open(folder.path(), ROOM).unwrap_err().to_string();
+    let text = RedbStore::open(folder.path(), REMOVED_MAX)
+        .unwrap_err()
+        .to_string();
     assert!(
         text.contains(STORE_FILE) && text.contains("in use by another process"),
         "{text}"
@@ -131,12 +138,14 @@ fn a_file_in_use_says_so() {
 }
 
 #[test]
-fn a_newer_file_says_so() {
+fn newer_file_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     open(folder.path())
         .write(|tables| tables.set("format", FORMAT + 1))
         .unwrap();
-    let text = RedbStore::open(folder.path(), ROOM).unwrap_err().to_string();
+    let text = RedbStore::open(folder.path(), REMOVED_MAX)
+        .unwrap_err()
+        .to_string();
     assert!(
         text.contains(STORE_FILE) && text.contains("format 2, which is newer"),
         "{text}"
@@ -144,16 +153,16 @@ fn a_newer_file_says_so() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_says_so() {
+fn uncreatable_folder_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "x").unwrap();
-    let text = RedbStore::open(&file, ROOM).unwrap_err().to_string();
+    let text = RedbStore::open(&file, REMOVED_MAX).unwrap_err().to_string();
     assert!(text.contains("cannot be used"), "{text}");
 }
 
 #[test]
-fn a_damaged_file_is_reported_and_never_trusted() {
+fn damaged_file_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = open(folder.path());
     let epoch = store.load().unwrap().epoch;
@@ -169,23 +178,29 @@ fn a_damaged_file_is_reported_and_never_trusted() {
     half.truncate(whole.len() / 2);
     for bytes in [b"not a store at all".to_vec(), vec![0x55; 100_000], half] {
         std::fs::write(&file, bytes).unwrap();
-        let text = RedbStore::open(folder.path(), ROOM).unwrap_err().to_string();
+        let text = RedbStore::open(folder.path(), REMOVED_MAX)
+            .unwrap_err()
+            .to_string();
         assert!(text.contains(STORE_FILE) && text.contains("damaged"), "{text}");
     }
 
-    // Bytes of pages that hold something.
+    // Damage only bytes that are not 0, since most of a new file is empty pages.
     let used: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] != 0).collect();
     let mut reported = 0;
     for at in used.iter().copied().step_by(used.len() / FLIPS) {
         let mut bytes = whole.clone();
         bytes[at] ^= 0xff;
         std::fs::write(&file, bytes).unwrap();
-        match RedbStore::open(folder.path(), ROOM).and_then(|mut store| store.load()) {
+        let loaded = match RedbStore::open(folder.path(), REMOVED_MAX) {
+            Ok(mut store) => store.load(),
+            Err(error) => Err(error),
+        };
+        match loaded {
             Err(error) => {
                 reported += 1;
                 assert!(error.to_string().contains(STORE_FILE), "{error}");
             }
-            // The byte was in a page of an older transaction.
+            // The byte was in a page of an older transaction, which no longer matters.
             Ok(checkpoint) => {
                 assert_eq!(
                     (checkpoint.epoch, checkpoint.lines.len()),
@@ -198,7 +213,7 @@ fn a_damaged_file_is_reported_and_never_trusted() {
     assert!(reported > 0);
 }
 
-/// Opens the store of a bus that has just stopped: its thread may hold the file for a moment longer.
+/// Opens the store of a bus that has just stopped, whose thread may hold the file for a moment longer.
 fn reopen(dir: &Path, removed_max: usize) -> RedbStore {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -222,23 +237,31 @@ async fn stop(bus: Bus) {
     bus.shutdown(Duration::ZERO).await;
 }
 
+/// A template every member of which exists.
+fn members() -> ResourceTemplate {
+    ResourceTemplate::new("member://{id}", async |_: ResourceUri, _: Variables| {
+        Ok(Some(Body::text("x")))
+    })
+    .unwrap()
+}
+
 fn text(name: &str, body: &str) -> Resource {
     Resource::text(uri(name), body).unwrap()
 }
 
 #[tokio::test]
-async fn versions_go_on_after_a_restart() {
+async fn versions_continue_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let bus = start(folder.path(), ROOM, 10);
+    let bus = start(folder.path(), REMOVED_MAX, 10);
     let same = bus.register(text("same", "x")).await.unwrap();
     bus.register(text("changed", "x")).await.unwrap();
     let changed = bus.update(text("changed", "y")).await.unwrap();
     bus.register(text("removed", "x")).await.unwrap();
     let removed = bus.remove(uri("removed")).await.unwrap();
     stop(bus).await;
-    let before = reopen(folder.path(), ROOM).load().unwrap();
+    let before = reopen(folder.path(), REMOVED_MAX).load().unwrap();
 
-    let bus = start(folder.path(), ROOM, 20);
+    let bus = start(folder.path(), REMOVED_MAX, 20);
     let session = bus
         .open(SessionOptions::new(SubscriberKind::Local, "test"))
         .await
@@ -255,7 +278,7 @@ async fn versions_go_on_after_a_restart() {
     assert_eq!(again.etag.version, removed.etag.version + 1);
     drop(session);
     stop(bus).await;
-    let after = reopen(folder.path(), ROOM).load().unwrap();
+    let after = reopen(folder.path(), REMOVED_MAX).load().unwrap();
     assert_eq!(after.epoch, before.epoch);
     assert!(
         before.offset > 0 && after.offset > before.offset,
@@ -265,18 +288,15 @@ async fn versions_go_on_after_a_restart() {
     );
 }
 
-/// However few removed URIs are kept, no restart makes a version go backward, members of templates included.
+/// No restart lowers a version, however few removed URIs are kept. This includes members of templates.
 #[tokio::test]
-async fn forgotten_versions_stay_below_the_floor_after_a_restart() {
+async fn restart_never_lowers_a_forgotten_version() {
     for removed_max in [0, 1, 2] {
         let folder = tempfile::tempdir().unwrap();
         let mut highest = std::collections::HashMap::new();
-        for life in 1..4 {
-            let bus = start(folder.path(), removed_max, life);
-            let read = |_: ResourceUri, _: Variables| async { Ok(Some(Body::text("x"))) };
-            bus.add_template(ResourceTemplate::new("member://{id}", read).unwrap())
-                .await
-                .unwrap();
+        for run in 1..4 {
+            let bus = start(folder.path(), removed_max, run);
+            bus.add_template(members()).await.unwrap();
             for name in ["a", "b", "c", "a"] {
                 let outcome = bus.register(text(name, "x")).await.unwrap();
                 let version = outcome.etag.version;
@@ -297,12 +317,10 @@ async fn forgotten_versions_stay_below_the_floor_after_a_restart() {
     }
 }
 
-/// The ledger may forget another URI than the store does; what it forgot binds the next life all the same.
+/// The ledger may forget another URI than the store does; its floor must hold after a restart all the same.
 #[tokio::test]
-async fn what_the_ledger_forgot_binds_the_next_life() {
+async fn floor_of_the_ledger_holds_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let read = |_: ResourceUri, _: Variables| async { Ok(Some(Body::text("x"))) };
-    let members = || ResourceTemplate::new("member://{id}", read).unwrap();
     let bus = start(folder.path(), 2, 1);
     bus.add_template(members()).await.unwrap();
     for member in [

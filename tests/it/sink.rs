@@ -1,5 +1,5 @@
-//! Sinks, with real files, real receivers and the real binary: nothing torn, nothing lost without being told,
-//! and what goes wrong is seen and heals without a restart.
+//! Sinks with real files, real receivers and the real binary: no torn line, no unreported loss, and recovery
+//! without a restart.
 
 mod service;
 mod receiver;

@@ -1,7 +1,7 @@
 //! A server to test the watcher against: real sockets, both eras, and a kill at any time.
 //!
-//! Each run of the server has a tokio runtime of its own, so a kill closes every socket at once, as the end of a process
-//! does. The resources outlive a run.
+//! Each run of the server has a tokio runtime of its own, so a kill closes every socket at once, as the end
+//! of a process does. The resources outlive a run.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! The strategies of the watcher against servers that offer little, break promises, notify too much, or restart.
+//! The strategies of the watcher against servers that offer little, break promises, notify too much, or
+//! restart.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -195,7 +196,8 @@ async fn repeated_notifications_of_a_change_are_one_event() {
                 server.notify("demo://a", etag).await;
             }
             server.set("demo://b", "second", etag);
-            // A stream that could not take them all is reopened, so the last notification is repeated until it arrives.
+            // A stream that could not take them all is reopened, so the last notification is repeated until
+            // it arrives.
             let mut changes = Vec::new();
             loop {
                 tokio::select! {

@@ -75,11 +75,13 @@ async fn change_during_an_outage_is_reported_once() {
                 changed("demo://a", second.as_deref(), strategy)
             );
             if !etags {
-                // Without etags a notification says nothing until the comparison is over; a subscription waits for it.
+                // Without etags a notification says nothing until the comparison is over; a subscription
+                // waits for it.
                 watch(&mut watcher, &["demo://a"]).await;
             }
 
-            // The next event is the next change: nothing is reported twice, and all resources are watched again.
+            // The next event is the next change: nothing is reported twice, and all resources are watched
+            // again.
             let third = etag_if(etags, 3);
             for uri in ["demo://c", "demo://b"] {
                 server.update(uri, "next", third.as_deref()).await;
@@ -208,8 +210,8 @@ async fn server_of_another_era_fails_the_handshake() {
     assert!(matches!(error, ConnectError::Handshake { .. }), "{error:?}");
 }
 
-/// A server in a few lines of shell: it does not know `server/discover`, and notifies a change of each resource
-/// right after a read. It ends with its input.
+/// A server in a few lines of shell: it does not know `server/discover`, and notifies a change of each
+/// resource right after a read. It ends with its input.
 #[cfg(unix)]
 const SHELL_SERVER: &str = r#"
     answer() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }

@@ -257,7 +257,7 @@ async fn metrics_page_lists_all_exported_metrics() {
     let client = Client::open(server.address, "2025-11-25").await;
     client.subscribe(A).await;
     let scrape = Scrape::of(server.address).await;
-    let rows = rows("## All of them");
+    let rows = rows("## All metrics");
     let documented: Vec<_> = rows
         .iter()
         .map(|(name, (kind, _))| (name.as_str(), kind.as_str()))
@@ -331,7 +331,7 @@ async fn metrics_page_lists_attached_subscriber() {
             values.insert(label.value().replace("nothing", "any"));
         }
     }
-    let documented = rows("### Of attached subscribers");
+    let documented = rows("### Attached subscribers");
     let documented: BTreeMap<_, _> = documented
         .into_iter()
         .map(|(name, (_, labels))| (name, labels))

@@ -1,34 +1,37 @@
-//! The debug log: the story of one session, as the bus saw it, which is the one that the page tells.
+//! The debug log: the trace of one session, compared with the one in the documentation.
 
 use nix::sys::signal::Signal;
 
-use super::service::Place;
+use super::service::ServiceFolder;
 use crate::mcp::client::Client;
 
 const CONFIG: &str = "[bus]\nshards = 1\n\
     [[debug_log]]\nname = 'a'\nuris = ['demo://a']\nlists = false\nfile = 'trace'\n\
     [[debug_log]]\nname = 'json'\nuris = ['demo://a']\nlists = false\nfile = 'trace.jsonl'\nformat = 'json'\n";
 
-/// A line without what differs from run to run: times and positions.
+/// Returns a line without the parts that differ from run to run: times and positions.
 fn steady(line: &str) -> String {
     let (_, line) = line.split_once(' ').expect("a time");
-    let word = |word: &str| match word.split_once('-') {
-        Some((version, time)) if version.starts_with('v') => {
-            let colon = if time.ends_with(':') { ":" } else { "" };
-            format!("{version}-…{colon}")
-        }
-        Some((epoch, _)) if u64::from_str_radix(epoch, 16).is_ok() && word.ends_with(':') => "…:".to_owned(),
-        _ => word.to_owned(),
-    };
-    let line = line.split(' ').map(word).collect::<Vec<_>>().join(" ");
+    let line = line.split(' ').map(steady_word).collect::<Vec<_>>().join(" ");
     match line.split_once(" after ") {
         Some((line, _)) => format!("{line} after … ms"),
         None => line,
     }
 }
 
-/// The steps in the order of the page, where threads may have changed it: a stream that has not moved to the
-/// thread of its shard yet is handed a notice while the shard still counts whom it told.
+fn steady_word(word: &str) -> String {
+    match word.split_once('-') {
+        Some((version, time)) if version.starts_with('v') => {
+            let colon = if time.ends_with(':') { ":" } else { "" };
+            format!("{version}-…{colon}")
+        }
+        Some((epoch, _)) if u64::from_str_radix(epoch, 16).is_ok() && word.ends_with(':') => "…:".to_owned(),
+        _ => word.to_owned(),
+    }
+}
+
+/// Returns the steps in the order of the page. A stream that has not moved to the thread of its shard yet may
+/// be handed a notice while the shard still counts the subscribers, so these two steps may be swapped.
 fn in_order(mut lines: Vec<String>) -> Vec<String> {
     for later in 1..lines.len() {
         if lines[later].contains("fanned out") && lines[later - 1].contains("handed out") {
@@ -38,18 +41,18 @@ fn in_order(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// The lines on the page.
-fn story() -> Vec<String> {
+/// Returns the lines in `docs/sinks.md`.
+fn documented() -> Vec<String> {
     let page = include_str!("../../../docs/sinks.md");
-    let (_, story) = page.split_once("```text\n…Z ").expect("the page has the story");
-    let story = story.split("```").next().expect("it ends");
-    format!("…Z {story}").lines().map(steady).collect()
+    let (_, trace) = page.split_once("```text\n…Z ").expect("the page has the trace");
+    let trace = trace.split("```").next().expect("it ends");
+    format!("…Z {trace}").lines().map(steady).collect()
 }
 
 #[tokio::test]
-async fn the_story_of_a_session_is_told_step_by_step() {
-    let place = Place::new(CONFIG);
-    let service = place.start().await;
+async fn trace_of_a_session_is_as_documented() {
+    let folder = ServiceFolder::new(CONFIG);
+    let service = folder.start().await;
     service.put("demo://a", "1").await;
     let client = Client::open(service.address, "2025-11-25").await;
     client.subscribe("demo://a").await;
@@ -62,11 +65,11 @@ async fn the_story_of_a_session_is_told_step_by_step() {
     stream.message().await;
     client.delete().await;
     service.end(Signal::SIGTERM).await;
-    let lines: Vec<_> = place.text("trace").lines().map(steady).collect();
-    assert_eq!(in_order(lines.clone()), story());
-    let steps = place.lines("trace.jsonl");
+    let lines: Vec<_> = folder.text("trace").lines().map(steady).collect();
+    assert_eq!(in_order(lines.clone()), documented());
+    let steps = folder.lines("trace.jsonl");
     assert_eq!(steps.len(), lines.len());
-    // The two logs hear of a step by themselves, so as often, but not always in the same order.
+    // The two logs are attached separately: they have the same steps, but not always in the same order.
     for step in steps.iter().map(|step| step["step"].as_str().unwrap()) {
         let told = steps.iter().filter(|other| other["step"] == step).count();
         let shown = format!(": {}", step.replace('_', " "));

@@ -1,4 +1,4 @@
-//! The JSON-lines file: every notice on a line of its own, whatever happens to the process or the disk.
+//! The JSON-lines file: every notice is one whole line, also after a kill and on a full disk.
 
 use std::fs;
 use std::io::Write;
@@ -9,22 +9,22 @@ use serde_json::Value;
 use tidings::sink::{FileOptions, Fsync, JsonLines, JsonLinesOptions};
 use tidings_actors::attach::{AttachOptions, Health};
 
-use super::service::Place;
+use super::service::ServiceFolder;
 use crate::support::{Bench, until, within};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = "[[journal]]\nname = 'all'\nfile = 'all.jsonl'\nkinds = ['updated', 'removed']\n";
 
-/// Their numbers must count up from 1.
+/// Asserts that the lines are numbered from 1.
 fn assert_numbered(lines: &[Value]) {
-    for (line, number) in lines.iter().zip(1..) {
-        assert_eq!(line["seq"], number, "{line}");
+    for (index, line) in lines.iter().enumerate() {
+        assert_eq!(line["seq"], index + 1, "{line}");
     }
 }
 
 fn texts<'a>(lines: &'a [Value], field: &str) -> Vec<&'a str> {
-    lines.iter().filter_map(|line| line[field].as_str()).collect()
+    lines.iter().flat_map(|line| line[field].as_str()).collect()
 }
 
 #[tokio::test]
@@ -51,17 +51,15 @@ async fn rotation_under_load_loses_and_tears_no_line() {
         }
     };
     tokio::join!(put("demo://a"), put("demo://b"), put("demo://c"));
-    assert!(attached.detach(PATIENCE).await);
+    assert!(attached.detach(DETACH_TIMEOUT).await);
     let mut files: Vec<_> = fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();
     // FILE.2 is older than FILE.1, and that is older than FILE.
     files.sort_by_key(|path| {
-        let number = path
-            .extension()
-            .and_then(|text| text.to_str()?.parse::<i64>().ok());
-        -number.unwrap_or(0)
+        let extension = path.extension().unwrap_or_default().to_string_lossy();
+        std::cmp::Reverse(extension.parse().unwrap_or(0))
     });
     assert!(files.len() > 10, "{files:?}");
     let text: String = files
@@ -82,11 +80,12 @@ async fn rotation_under_load_loses_and_tears_no_line() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_seen_and_costs_the_others_nothing() {
+async fn full_disk_is_seen_and_delays_no_other_sink() {
     let bench = Bench::start();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let (full, good) = (JsonLinesOptions::new("/dev/full"), JsonLinesOptions::new(&path));
+    let full = JsonLinesOptions::new("/dev/full");
+    let good = JsonLinesOptions::new(&path);
     let full = bench
         .bus
         .attach(AttachOptions::new("full"), move || JsonLines::open(&full));
@@ -103,15 +102,15 @@ async fn a_full_disk_is_seen_and_costs_the_others_nothing() {
         "{error}"
     );
     assert!(full.info().pending + usize::try_from(full.info().retries).unwrap() > 0);
-    assert!(good.detach(PATIENCE).await);
+    assert!(good.detach(DETACH_TIMEOUT).await);
     assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
     within(full.detach(Duration::ZERO)).await;
 }
 
 #[tokio::test]
-async fn a_killed_service_leaves_no_half_line_and_goes_on_counting() {
-    let place = Place::new(CONFIG);
-    let service = place.start().await;
+async fn killed_service_leaves_no_torn_line() {
+    let folder = ServiceFolder::new(CONFIG);
+    let service = folder.start().await;
     let load = async {
         let mut number = 0;
         while service.try_put("demo://a", &number.to_string()).await {
@@ -120,31 +119,31 @@ async fn a_killed_service_leaves_no_half_line_and_goes_on_counting() {
     };
     let killing = async {
         until("some lines", async || {
-            place.text("all.jsonl").lines().count() > 20
+            folder.text("all.jsonl").lines().count() > 20
         })
         .await;
         service.signal(Signal::SIGKILL);
     };
     tokio::join!(load, killing);
     service.end(Signal::SIGKILL).await;
-    let before = place.lines("all.jsonl").len();
-    // What a machine leaves behind that lost its power.
+    let before = folder.lines("all.jsonl").len();
+    // Add a torn line, as a machine that lost its power may leave it.
     let mut file = fs::File::options()
         .append(true)
-        .open(place.file("all.jsonl"))
+        .open(folder.file("all.jsonl"))
         .unwrap();
     file.write_all(b"{\"time\":\"2026-11-21T10:00:00.000Z\",\"seq\":")
         .unwrap();
-    let service = place.start().await;
+    let service = folder.start().await;
     service.put("demo://b", "1").await;
     service.end(Signal::SIGTERM).await;
-    let lines = place.lines("all.jsonl");
+    let lines = folder.lines("all.jsonl");
     assert_eq!(lines.len(), before + 1);
     assert_eq!(lines[before]["uri"], "demo://b");
     assert_numbered(&lines);
 }
 
-/// Sets how large the files of a process may grow.
+/// Limits the size of the files that a process writes.
 fn limit_files(pid: u32, bytes: &str) {
     let status = std::process::Command::new("prlimit")
         .args(["--pid", &pid.to_string(), &format!("--fsize={bytes}:")])
@@ -153,9 +152,9 @@ fn limit_files(pid: u32, bytes: &str) {
 }
 
 #[tokio::test]
-async fn a_disk_without_space_is_waited_for() {
-    let place = Place::new(CONFIG);
-    let service = place.start().await;
+async fn journal_waits_for_space_on_the_disk() {
+    let folder = ServiceFolder::new(CONFIG);
+    let service = folder.start().await;
     limit_files(service.pid(), "16000");
     for number in 0..200 {
         service.put("demo://a", &number.to_string()).await;
@@ -171,8 +170,8 @@ async fn a_disk_without_space_is_waited_for() {
     service
         .until_logged("a subscriber fails; it is tried again")
         .await;
-    // Only whole lines, though the system took a part of the last one.
-    let written = place.lines("all.jsonl").len();
+    // All lines are whole, though the system accepted a part of the last one.
+    let written = folder.lines("all.jsonl").len();
     assert!((20..200).contains(&written), "{written}");
     limit_files(service.pid(), "unlimited");
     service
@@ -180,7 +179,7 @@ async fn a_disk_without_space_is_waited_for() {
             one["health"] == "running" && one["delivered"] == 200 && one["lost"] == 0
         })
         .await;
-    let lines = place.lines("all.jsonl");
+    let lines = folder.lines("all.jsonl");
     assert_eq!(lines.len(), 200);
     assert_numbered(&lines);
     assert_eq!(texts(&lines, "uri"), ["demo://a"; 200]);

@@ -1,5 +1,5 @@
-//! A receiver of webhooks, on a socket of its own: verifies, notes, and answers as it is told. Owns: what it
-//! was sent.
+//! A receiver of webhooks on a socket of its own: it verifies each request, keeps it, and answers as
+//! scripted.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,18 +16,18 @@ use crate::support::until;
 
 pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// What it does with a request.
+/// The reaction to a request.
 pub(crate) enum Reply {
     Status(u16),
-    /// With a header.
+    /// A status with a header.
     With(u16, &'static str, String),
-    /// Never answers.
+    /// No answer.
     Hang,
 }
 
-/// A request it got; the signature was right.
+/// A request with a valid signature.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Got {
+pub(crate) struct Received {
     pub(crate) path: String,
     pub(crate) id: String,
     pub(crate) headers: HeaderMap,
@@ -37,7 +37,7 @@ pub(crate) struct Got {
 
 #[derive(Default)]
 struct Notes {
-    got: Vec<Got>,
+    received: Vec<Received>,
     script: VecDeque<Reply>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Answers the first requests as `script` says and all others with 204.
+    /// Answers the first requests as in `script` and all others with 204.
     pub(crate) async fn start(script: impl IntoIterator<Item = Reply>) -> Receiver {
         let notes = Shared::default();
         notes.lock().unwrap().script.extend(script);
@@ -64,14 +64,17 @@ impl Receiver {
         format!("http://{}/hook", self.address)
     }
 
-    pub(crate) fn got(&self) -> Vec<Got> {
-        self.notes.lock().unwrap().got.clone()
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.notes.lock().unwrap().received.clone()
     }
 
     /// Waits for this many requests.
-    pub(crate) async fn until(&self, count: usize) -> Vec<Got> {
-        until(&format!("{count} requests"), async || self.got().len() >= count).await;
-        self.got()
+    pub(crate) async fn until(&self, count: usize) -> Vec<Received> {
+        until(&format!("{count} requests"), async || {
+            self.received().len() >= count
+        })
+        .await;
+        self.received()
     }
 }
 
@@ -82,7 +85,7 @@ async fn receive(State(notes): State<Shared>, uri: Uri, headers: HeaderMap, body
     }
     let reply = {
         let mut notes = notes.lock().unwrap();
-        notes.got.push(Got {
+        notes.received.push(Received {
             path: uri.path().to_owned(),
             id: headers["webhook-id"].to_str().unwrap().to_owned(),
             headers,

@@ -1,5 +1,4 @@
-//! The real binary with its configuration, log and files in one folder, which outlives a process. Owns: the
-//! process.
+//! The real binary, with its configuration, log and files in a folder that outlives the process.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,17 +16,18 @@ use crate::mcp::http::Request;
 use crate::mcp::server::{binary, resource_path};
 use crate::support::{until, within};
 
-/// A signal that a full disk sends to a process is ignored by those that this starts.
+/// A shell line that starts a program without the default action of SIGXFSZ, which the file size limit
+/// raises.
 const IGNORING_LIMITS: &str = "trap '' XFSZ; exec \"$0\" \"$@\"";
 
-/// A folder with a configuration.
-pub(crate) struct Place(TempDir);
+/// A folder with the configuration, the log and the files of a service.
+pub(crate) struct ServiceFolder(TempDir);
 
-impl Place {
-    pub(crate) fn new(config: &str) -> Place {
-        let place = Place(tempfile::tempdir().unwrap());
-        place.configure(config);
-        place
+impl ServiceFolder {
+    pub(crate) fn new(config: &str) -> ServiceFolder {
+        let folder = ServiceFolder(tempfile::tempdir().unwrap());
+        folder.configure(config);
+        folder
     }
 
     pub(crate) fn configure(&self, config: &str) {
@@ -38,20 +38,21 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// A file's text; empty when it is not there.
+    /// Returns the text of a file, or an empty text if it does not exist.
     pub(crate) fn text(&self, name: &str) -> String {
         fs::read_to_string(self.file(name)).unwrap_or_default()
     }
 
-    /// The objects of a JSON-lines file; every line must be whole.
+    /// Returns the objects of a JSON-lines file, every line of which must be whole.
     pub(crate) fn lines(&self, name: &str) -> Vec<Value> {
         let text = self.text(name);
         assert!(
             text.is_empty() || text.ends_with('\n'),
             "{name} ends in half a line"
         );
-        let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        text.lines().map(parse).collect()
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+            .collect()
     }
 
     fn command(&self) -> Command {
@@ -82,7 +83,7 @@ impl Place {
         command
     }
 
-    /// Starts the service here.
+    /// Starts the service in this folder.
     pub(crate) async fn start(&self) -> Service<'_> {
         let mut child = self.command().spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -91,14 +92,14 @@ impl Place {
         let address = line.trim_start_matches("tidings listening on http://");
         let address = address.trim_end_matches("/mcp").parse().unwrap();
         Service {
-            place: self,
+            folder: self,
             address,
             child,
             _out: out.into_inner(),
         }
     }
 
-    /// Starts the service, which must end by itself; answers whether it succeeded.
+    /// Starts the service and waits for it to end by itself. Returns true if it succeeded.
     pub(crate) async fn run(&self) -> bool {
         let mut child = self.command().spawn().unwrap();
         within(child.wait()).await.unwrap().success()
@@ -107,7 +108,7 @@ impl Place {
 
 /// A running service.
 pub(crate) struct Service<'a> {
-    place: &'a Place,
+    folder: &'a ServiceFolder,
     pub(crate) address: SocketAddr,
     child: Child,
     _out: BufReader<ChildStdout>,
@@ -122,14 +123,14 @@ impl Service<'_> {
         kill(Pid::from_raw(i32::try_from(self.pid()).unwrap()), signal).unwrap();
     }
 
-    /// Sends a signal that ends it, and waits for the end.
+    /// Sends a signal that ends the service, and waits for the end.
     pub(crate) async fn end(mut self, signal: Signal) {
         self.signal(signal);
         let status = within(self.child.wait()).await.unwrap();
         assert!(
             status.success() || signal == Signal::SIGKILL,
             "{}",
-            self.place.text("log")
+            self.folder.text("log")
         );
     }
 
@@ -138,11 +139,14 @@ impl Service<'_> {
         assert!(self.try_put(uri, text).await, "{uri} could not be put");
     }
 
-    /// The same; false when the service is gone.
+    /// Creates or replaces a text resource. Returns false if the service is gone.
     pub(crate) async fn try_put(&self, uri: &str, text: &str) -> bool {
         let request = Request::new("PUT", resource_path(uri)).header("content-type", "text/plain");
         let answer = request.body(text).try_open(self.address).await;
-        answer.is_some_and(|answer| matches!(answer.status, 201 | 204))
+        match answer {
+            Some(answer) => matches!(answer.status, 201 | 204),
+            None => false,
+        }
     }
 
     pub(crate) async fn delete(&self, uri: &str) {
@@ -152,13 +156,13 @@ impl Service<'_> {
         assert_eq!(answer.status, 204);
     }
 
-    /// The items of `GET /v1/subscribers`.
+    /// Returns the items of `GET /v1/subscribers`.
     pub(crate) async fn subscribers(&self) -> Vec<Value> {
         let answer = Request::new("GET", "/v1/subscribers").send(self.address).await;
         answer.json()["items"].as_array().unwrap().clone()
     }
 
-    /// Waits until the subscriber of this name is as `holds` says.
+    /// Waits until `holds` is true for the subscriber with this name.
     pub(crate) async fn until(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) {
         until(&format!("{name}: {what}"), async || {
             self.subscribers()
@@ -169,10 +173,10 @@ impl Service<'_> {
         .await;
     }
 
-    /// Waits until the log says this.
+    /// Waits until the log contains `words`.
     pub(crate) async fn until_logged(&self, words: &str) {
         until(&format!("{words:?} in the log"), async || {
-            self.place.text("log").contains(words)
+            self.folder.text("log").contains(words)
         })
         .await;
     }

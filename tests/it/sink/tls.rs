@@ -1,4 +1,5 @@
-//! A webhook over TLS, with an authority of our own. The certificates are good for a hundred years.
+//! A webhook over TLS, with a certificate authority of our own. The certificates are valid for a hundred
+//! years.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,13 +17,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::receiver::SECRET;
-use super::service::Place;
+use super::service::ServiceFolder;
 
 const AUTHORITY: &str = include_str!("tls/ca.pem");
 const CERTIFICATE: &str = include_str!("tls/server.pem");
 const KEY: &str = include_str!("tls/server.key");
 
-/// Accepts TLS alone.
+/// A listener that accepts only TLS.
 struct Secure {
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -64,21 +65,21 @@ impl Listener for Secure {
 }
 
 #[tokio::test]
-async fn a_webhook_goes_to_whom_the_system_trusts() {
+async fn webhook_trusts_the_authorities_of_the_system() {
     let secure = Secure::bind().await;
     let port = secure.local_addr().unwrap().port();
-    let (tell, mut told) = tokio::sync::mpsc::channel(8);
-    let router = Router::new().fallback(async move |body: String| tell.send(body).await.unwrap());
+    let (sender, mut bodies) = tokio::sync::mpsc::channel(8);
+    let router = Router::new().fallback(async move |body: String| sender.send(body).await.unwrap());
     tokio::spawn(axum::serve(secure, router).into_future());
 
-    let place = Place::new(&format!(
+    let folder = ServiceFolder::new(&format!(
         "[[webhook]]\nname = 'a'\nurl = 'https://localhost:{port}/'\nsecret_file = 'secret'\nallow_private = true\n\
          kinds = ['updated']\n"
     ));
-    fs::write(place.file("secret"), SECRET).unwrap();
-    // The receiver's own certificate is no authority.
-    fs::write(place.file("authority.pem"), CERTIFICATE).unwrap();
-    let service = place.start().await;
+    fs::write(folder.file("secret"), SECRET).unwrap();
+    // The receiver's own certificate is not an authority, so it is rejected.
+    fs::write(folder.file("authority.pem"), CERTIFICATE).unwrap();
+    let service = folder.start().await;
     service.put("demo://a", "1").await;
     service
         .until("webhook/a", "the mistrust", |one| {
@@ -87,10 +88,10 @@ async fn a_webhook_goes_to_whom_the_system_trusts() {
         .await;
     service.end(Signal::SIGKILL).await;
 
-    fs::write(place.file("authority.pem"), AUTHORITY).unwrap();
-    let service = place.start().await;
+    fs::write(folder.file("authority.pem"), AUTHORITY).unwrap();
+    let service = folder.start().await;
     service.put("demo://b", "1").await;
-    let body = crate::support::within(told.recv()).await.unwrap();
+    let body = crate::support::within(bodies.recv()).await.unwrap();
     assert!(body.contains("demo://b"), "{body}");
     service.end(Signal::SIGTERM).await;
 }

@@ -1,4 +1,4 @@
-//! The webhook, against a receiver that verifies every signature.
+//! The webhook against a receiver that verifies every signature.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,7 @@ use tidings_actors::{Filter, NoticeKind};
 use super::receiver::{Receiver, Reply, SECRET};
 use crate::support::{Bench, until};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn options(receiver: &Receiver) -> WebhookOptions {
     WebhookOptions {
@@ -20,7 +20,7 @@ fn options(receiver: &Receiver) -> WebhookOptions {
     }
 }
 
-/// Attaches a webhook that is told of resources, not of lists.
+/// Attaches a webhook for resources only.
 async fn attach(bench: &Bench, options: &WebhookOptions) -> Attachment {
     let filter = Filter::default().kinds([NoticeKind::Updated, NoticeKind::Removed]);
     let mut attach = AttachOptions::new("hook").filter(filter);
@@ -35,7 +35,7 @@ async fn attach(bench: &Bench, options: &WebhookOptions) -> Attachment {
 }
 
 #[tokio::test]
-async fn a_notice_is_one_signed_message_however_often_it_is_sent() {
+async fn retries_send_the_same_signed_message() {
     let bench = Bench::start();
     let receiver = Receiver::start([
         Reply::Status(500),
@@ -46,37 +46,38 @@ async fn a_notice_is_one_signed_message_however_often_it_is_sent() {
     let attached = attach(&bench, &options(&receiver)).await;
     bench.put("demo://a", "1").await;
     bench.bus.remove("demo://a").await.unwrap();
-    assert!(attached_until_done(&attached, 2).await);
-    let got = receiver.got();
-    assert_eq!(got.len(), 5, "{got:?}");
-    for again in &got[1..4] {
-        assert_eq!((&again.id, &again.text), (&got[0].id, &got[0].text));
+    assert!(recovered(&attached, 2).await);
+    let received = receiver.received();
+    assert_eq!(received.len(), 5, "{received:?}");
+    for again in &received[1..4] {
+        assert_eq!((&again.id, &again.text), (&received[0].id, &received[0].text));
         assert_eq!(again.path, "/hook", "a redirect was followed");
     }
-    assert_ne!(got[4].id, got[0].id);
-    let data = &got[0].body["data"];
+    assert_ne!(received[4].id, received[0].id);
+    let data = &received[0].body["data"];
     assert_eq!(
-        (&got[0].body["type"], &data["uri"]),
+        (&received[0].body["type"], &data["uri"]),
         (&"resource.updated".into(), &"demo://a".into())
     );
     assert_eq!(
         (&data["kind"], &data["etag"]),
         (&"updated".into(), &"v1-1000".into())
     );
-    assert_eq!(got[0].body["timestamp"], data["time"]);
-    assert_eq!(got[4].body["type"], "resource.removed");
+    assert_eq!(received[0].body["timestamp"], data["time"]);
+    assert_eq!(received[4].body["type"], "resource.removed");
     assert_eq!(attached.info().retries, 3);
-    assert!(attached.detach(PATIENCE).await);
+    assert!(attached.detach(DETACH_TIMEOUT).await);
 }
 
-async fn attached_until_done(attached: &Attachment, count: u64) -> bool {
+/// Waits for `count` deliveries and a healthy state. Returns true if no error is left.
+async fn recovered(attached: &Attachment, count: u64) -> bool {
     until("deliveries", async || attached.info().delivered == count).await;
     until("health", async || attached.info().health == Health::Running).await;
     attached.info().error.is_none()
 }
 
 #[tokio::test]
-async fn a_receiver_that_hangs_is_seen_and_costs_nobody_else_anything() {
+async fn hanging_receiver_is_seen_and_delays_no_other_sink() {
     let bench = Bench::start();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
@@ -94,7 +95,7 @@ async fn a_receiver_that_hangs_is_seen_and_costs_nobody_else_anything() {
     bench.put("demo://a", "1").await;
     until("the stall", async || hook.info().health == Health::Stalled).await;
     bench.put("demo://a", "2").await;
-    assert!(journal.detach(PATIENCE).await);
+    assert!(journal.detach(DETACH_TIMEOUT).await);
     let written = fs::read_to_string(&path).unwrap();
     assert_eq!(written.matches("\"kind\":\"updated\"").count(), 2, "{written}");
     until("the failure", async || hook.info().error.is_some()).await;
@@ -102,16 +103,16 @@ async fn a_receiver_that_hangs_is_seen_and_costs_nobody_else_anything() {
         hook.info().error.as_deref(),
         Some("the receiver did not answer in time")
     );
-    assert!(attached_until_done(&hook, 2).await);
-    assert!(hook.detach(PATIENCE).await);
+    assert!(recovered(&hook, 2).await);
+    assert!(hook.detach(DETACH_TIMEOUT).await);
 }
 
 #[tokio::test]
-async fn what_is_given_up_is_kept_counted_and_told_to_the_receiver() {
+async fn given_up_notice_is_counted_kept_and_reported() {
     let bench = Bench::start();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dead.jsonl");
-    // The first notice, then the word that it is missing.
+    // The answers to the first notice, and to the gap that reports its loss.
     let receiver = Receiver::start([Reply::Status(400), Reply::Status(503)]).await;
     let options = WebhookOptions {
         attempts: 1,
@@ -139,12 +140,12 @@ async fn what_is_given_up_is_kept_counted_and_told_to_the_receiver() {
     );
     assert_eq!(letter["error"], "the receiver answered 400");
     bench.put("demo://a", "2").await;
-    assert!(attached_until_done(&hook, 1).await);
-    assert!(hook.detach(PATIENCE).await);
+    assert!(recovered(&hook, 1).await);
+    assert!(hook.detach(DETACH_TIMEOUT).await);
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_gone_gets_nothing_more() {
+async fn gone_receiver_gets_no_further_requests() {
     let bench = Bench::start();
     let receiver = Receiver::start([Reply::Status(410)]).await;
     let hook = attach(&bench, &options(&receiver)).await;
@@ -157,12 +158,12 @@ async fn a_receiver_that_is_gone_gets_nothing_more() {
     let info = hook.info();
     assert_eq!(info.health, Health::Failing);
     assert!(info.error.unwrap().contains("answered 410"));
-    assert_eq!(receiver.got().len(), 1);
-    assert!(hook.detach(PATIENCE).await);
+    assert_eq!(receiver.received().len(), 1);
+    assert!(hook.detach(DETACH_TIMEOUT).await);
 }
 
 #[tokio::test]
-async fn an_address_inside_is_not_connected_to() {
+async fn private_address_gets_no_connection() {
     let bench = Bench::start();
     let receiver = Receiver::start([]).await;
     for host in ["localhost", "127.0.0.1", "[::ffff:127.0.0.1]"] {
@@ -173,44 +174,40 @@ async fn an_address_inside_is_not_connected_to() {
         };
         let hook = attach(&bench, &options).await;
         bench.put("demo://a", host).await;
-        until("the refusal", async || {
-            hook.info()
-                .error
-                .is_some_and(|error| error.contains("no public address"))
+        until("the refusal", async || match hook.info().error {
+            Some(error) => error.contains("no public address"),
+            None => false,
         })
         .await;
         hook.detach(Duration::ZERO).await;
     }
-    assert_eq!(receiver.got(), []);
+    assert_eq!(receiver.received(), []);
 }
 
 #[tokio::test]
-async fn a_receiver_verifies_with_the_lines_of_the_page() {
+async fn documented_receiver_verifies_signatures() {
     let bench = Bench::start();
     let receiver = Receiver::start([]).await;
     let hook = attach(&bench, &options(&receiver)).await;
     bench.put("demo://a", "1").await;
     let got = receiver.until(1).await.remove(0);
-    assert!(hook.detach(PATIENCE).await);
+    assert!(hook.detach(DETACH_TIMEOUT).await);
     let page = include_str!("../../../docs/sinks.md");
     let (_, rest) = page.split_once("```python\n").unwrap();
     let program = rest.split("```").next().unwrap();
-    let header = |name: &str| got.headers[name].to_str().unwrap().to_owned();
-    let verify = |body: &str| {
-        let call = format!("{program}\nimport sys\nprint(verify(*sys.argv[1:5], sys.argv[5].encode()))");
+    let [id, timestamp, signature] = ["webhook-id", "webhook-timestamp", "webhook-signature"]
+        .map(|name| got.headers[name].to_str().unwrap().to_owned());
+    let call = format!("{program}\nimport sys\nprint(verify(*sys.argv[1:5], sys.argv[5].encode()))");
+    // The signature covers the body, so a changed one must not verify.
+    for (body, expected) in [
+        (got.text.clone(), "True\n"),
+        (got.text.replace("demo://a", "demo://b"), "False\n"),
+    ] {
         let output = Command::new("python3")
-            .args([
-                "-c",
-                &call,
-                SECRET,
-                &header("webhook-id"),
-                &header("webhook-timestamp"),
-            ])
-            .args([&header("webhook-signature"), body])
+            .args(["-c", &call, SECRET, &id, &timestamp, &signature, &body])
             .output()
             .unwrap();
-        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
-    };
-    assert_eq!(verify(&got.text), "True\n");
-    assert_eq!(verify(&got.text.replace("demo://a", "demo://b")), "False\n");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{stderr}");
+    }
 }
