@@ -7,21 +7,7 @@
 
 mod support;
 
-mod bus_etag;
-mod bus_resource;
-mod bus_template;
-mod bus_list;
-mod bus_subscription;
-mod bus_resume;
-mod bus_back_pressure;
-mod bus_slow;
-mod bus_limit;
-mod bus_shard;
-mod bus_interest;
-mod bus_store;
-mod bus_end;
-mod bus_attach;
-mod bus_model;
+mod bus;
 mod client;
 mod sink;
 mod mcp;

@@ -1,8 +1,6 @@
-//! The harness of the bus tests: a bus with a clock of its own, clients that note what they are told, and waits.
+//! The harness of the bus tests: a bus with its own clock, clients that check their notices, and waits.
 //!
-//! Owns: [`Bench`], which checks on being dropped that nothing is left behind, and [`Client`], which fails when it is
-//! told of a version going backward. Never: sleeps for a fixed time; every wait ends when its condition holds, and
-//! fails at a deadline.
+//! No wait has a fixed duration: each ends when its condition holds, and fails at a deadline.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,37 +8,47 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use tidings::status::{SubscriberInfo, SubscriberState};
 use tidings::{
-    Bus, Cause, Drained, EndReason, Limits, ListKind, OutboxEntry, OutboxReader, Position, Resource,
+    Bus, Cause, Drained, EndReason, Limits, ListKind, OutboxEntry, OutboxReader, Outcome, Position, Resource,
     ResourceUri, Session, SessionOptions, Store, SubscriberKind, Tool, ToolOutput,
 };
 
-/// After this long a wait has failed.
+/// The time after which a wait has failed. Long enough for a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The time at which every bench starts.
+/// The time at which the clock of every bench starts.
 pub(crate) const START: u64 = 1_000;
 
-/// A bus and its clock.
+/// A bus with its clock. Dropping it checks that nothing is left behind.
 pub(crate) struct Bench {
     pub(crate) bus: Bus,
     clock: Arc<AtomicU64>,
 }
 
 impl Bench {
-    /// A bus with two shards and else default limits.
+    /// Starts a bus with two shards and otherwise default limits.
     pub(crate) fn start() -> Bench {
         Bench::with(|_| ())
     }
 
-    /// A bus with other limits.
+    /// Starts a bus with other limits.
     pub(crate) fn with(change: impl FnOnce(&mut Limits)) -> Bench {
         Bench::build(change, None::<NoStore>)
     }
 
-    /// A bus with a store.
+    /// Starts a bus with a store.
     pub(crate) fn stored(change: impl FnOnce(&mut Limits), store: impl Store) -> Bench {
         Bench::build(change, Some(store))
+    }
+
+    /// Starts a bus that has these resources, each with the body `one`.
+    pub(crate) async fn with_resources<const N: usize>(uris: [&str; N]) -> Bench {
+        let bench = Bench::start();
+        for uri in uris {
+            bench.put(uri, "one").await;
+        }
+        bench
     }
 
     fn build(change: impl FnOnce(&mut Limits), store: Option<impl Store>) -> Bench {
@@ -59,58 +67,88 @@ impl Bench {
         Bench { bus, clock }
     }
 
-    /// Lets time pass for etags.
+    /// Advances the clock of the etags.
     pub(crate) fn pass_seconds(&self, seconds: u64) {
         self.clock.fetch_add(seconds, Ordering::Relaxed);
     }
 
-    /// Creates or replaces a text resource; answers its version.
+    /// Creates or replaces a text resource. Returns its version.
     pub(crate) async fn put(&self, uri: &str, body: &str) -> u64 {
         let outcome = within(self.bus.upsert(text(uri, body))).await.unwrap();
         outcome.etag.version
     }
 
-    /// A client that is told of no lists.
+    /// Replaces a text resource.
+    pub(crate) async fn update(&self, uri: &str, body: &str) -> Outcome {
+        within(self.bus.update(text(uri, body))).await.unwrap()
+    }
+
+    /// Opens a client that is notified of no lists.
     pub(crate) async fn client(&self) -> Client {
         self.client_with(options()).await
     }
 
-    /// A client that is told of these lists, with a reader open.
+    /// Opens a client with one subscription.
+    pub(crate) async fn subscriber(&self, uri: &str) -> Client {
+        let client = self.client().await;
+        client.subscribe(uri).await;
+        client
+    }
+
+    /// Opens a client with these options.
     pub(crate) async fn client_with(&self, options: SessionOptions) -> Client {
         Client::of(within(self.bus.open(options)).await.unwrap())
     }
 
-    /// A ready client that is told of every list, the filled ones at once.
+    /// Opens a client that is notified of every list, and at once of those that are not empty.
     pub(crate) async fn list_client(&self) -> Client {
         let client = self.client_with(list_options(&ListKind::ALL, true)).await;
         within(client.session.ready()).await.unwrap();
         client
     }
 
-    /// Waits until `condition` holds of the bus's sessions.
-    pub(crate) async fn sessions_are(&self, count: usize) {
+    /// Returns the description of a client, which has to be live.
+    pub(crate) async fn info(&self, client: &Client) -> SubscriberInfo {
+        let state = within(self.bus.subscriber_state(client.session.id())).await;
+        match state.unwrap() {
+            Some(SubscriberState::Live(info)) => *info,
+            other => panic!("the client is not live: {other:?}"),
+        }
+    }
+
+    /// Waits until the bus has this many sessions.
+    pub(crate) async fn until_sessions(&self, count: usize) {
         until("the number of sessions", async || {
             let listed = self.bus.sessions().await.unwrap().len();
             listed == count && self.bus.stats().await.unwrap().sessions == count
         })
         .await;
     }
+
+    /// Waits until the Etag actor has processed every request that was sent before.
+    pub(crate) async fn until_routed(&self) {
+        // Requests pass the Registry and the Etag actor in the order in which they were sent.
+        run_ready_tasks().await;
+        within(self.bus.etags(Vec::new())).await.unwrap();
+        run_ready_tasks().await;
+    }
 }
 
 impl Drop for Bench {
-    /// Nothing may be left behind: no session, no request, and no mailbox may ever have been full.
+    /// Checks that no session and no request is left, and that no mailbox was ever full.
     fn drop(&mut self) {
         if std::thread::panicking() || !self.bus.is_running() {
             return;
         }
         let bus = self.bus.clone();
+        // A thread of its own, because the runtime of the test cannot be blocked here.
         let check = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                until("that no session is left behind", async || {
+                until("the end of all sessions", async || {
                     let stats = bus.stats().await.unwrap();
                     let counted = (stats.sessions, stats.subscriptions, stats.pending);
                     bus.sessions().await.unwrap().is_empty() && counted == (0, 0, 0)
@@ -125,12 +163,12 @@ impl Drop for Bench {
     }
 }
 
-/// A subscriber that notes the newest version it was told of each URI.
+/// A subscriber that records its notices. It fails if a version goes backward.
 pub(crate) struct Client {
     pub(crate) session: Session,
     pub(crate) reader: OutboxReader,
     newest: HashMap<ResourceUri, u64>,
-    /// The position after the last drain that had entries.
+    /// The position after the last drain that returned entries.
     pub(crate) position: Option<Position>,
 }
 
@@ -145,7 +183,7 @@ impl Client {
         }
     }
 
-    /// Subscribes to one URI that may be subscribed to; answers the version that it knows now.
+    /// Subscribes to one URI. Returns the version that the client knows from then on.
     pub(crate) async fn subscribe(&self, name: &str) -> u64 {
         let answers = within(self.session.subscribe(vec![uri(name)])).await.unwrap();
         answers[0].clone().unwrap().version
@@ -155,8 +193,17 @@ impl Client {
         within(self.session.unsubscribe(uri(name))).await.unwrap()
     }
 
-    /// Everything pending, without waiting: an answered publisher's notice is already there.
-    pub(crate) fn told(&mut self) -> Vec<String> {
+    /// Replaces the reader by one opened on a shard's thread, which moves the session there.
+    pub(crate) async fn read_on(mut self, bus: &Bus, shard: usize) -> Client {
+        on_shard(bus, shard, move || async move {
+            self.reader = self.session.reader();
+            self
+        })
+        .await
+    }
+
+    /// Takes everything pending without waiting. A change is pending as soon as its publisher has the answer.
+    pub(crate) fn received(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         let mut cx = Context::from_waker(Waker::noop());
         loop {
@@ -164,7 +211,7 @@ impl Client {
             match self.reader.poll_drain(&mut cx, |entry| entries.push(entry)) {
                 Poll::Ready(Drained::Entries(position)) => {
                     self.position = Some(position);
-                    lines.extend(entries.iter().map(|entry| self.note(entry)));
+                    lines.extend(entries.iter().map(|entry| self.record(entry)));
                 }
                 Poll::Ready(Drained::KeepAlive) => {}
                 Poll::Ready(_) | Poll::Pending => return lines,
@@ -172,37 +219,31 @@ impl Client {
         }
     }
 
-    /// Waits for entries and notes them; answers the reason instead when its outbox ended.
+    /// Waits for entries. Returns the reason if the outbox has ended.
     pub(crate) async fn next(&mut self) -> Result<Vec<String>, EndReason> {
         let mut entries = Vec::new();
-        let drain = async {
-            loop {
-                let drained = self.reader.drain(&mut entries).await;
-                if drained != Drained::KeepAlive {
-                    return drained;
+        loop {
+            match within(self.reader.drain(&mut entries)).await {
+                Drained::KeepAlive => {}
+                Drained::Ended(reason) => return Err(reason),
+                Drained::Entries(position) => {
+                    self.position = Some(position);
+                    return Ok(entries.iter().map(|entry| self.record(entry)).collect());
                 }
             }
-        };
-        match within(drain).await {
-            Drained::Entries(position) => {
-                self.position = Some(position);
-                Ok(entries.iter().map(|entry| self.note(entry)).collect())
-            }
-            Drained::Ended(reason) => Err(reason),
-            Drained::KeepAlive => unreachable!("waited on"),
         }
     }
 
-    /// Reads until it was told this version of `name`.
-    pub(crate) async fn until_told(&mut self, name: &str, version: u64) {
+    /// Waits until it has received this version of `name`, and no later one.
+    pub(crate) async fn until_received(&mut self, name: &str, version: u64) {
         while self.newest(name) < version {
             self.next().await.expect("the outbox ended too early");
         }
         assert_eq!(self.newest(name), version);
     }
 
-    /// Reads until the end; answers what came before it, and why it ended.
-    pub(crate) async fn until_the_end(&mut self) -> (Vec<String>, EndReason) {
+    /// Waits for the end of the outbox. Returns the entries before it and the reason.
+    pub(crate) async fn until_end(&mut self) -> (Vec<String>, EndReason) {
         let mut lines = Vec::new();
         loop {
             match self.next().await {
@@ -212,17 +253,17 @@ impl Client {
         }
     }
 
-    /// The newest version it was told of `name`; 0 when it was told of none.
+    /// The newest version of `name` received; 0 if there was none.
     pub(crate) fn newest(&self, name: &str) -> u64 {
         self.newest.get(&uri(name)).copied().unwrap_or(0)
     }
 
-    /// Forgets what it was told, as a client does that resumes from an older position.
+    /// Forgets the received versions, as a client does that resumes from an older position.
     pub(crate) fn forget(&mut self) {
         self.newest.clear();
     }
 
-    fn note(&mut self, entry: &OutboxEntry) -> String {
+    fn record(&mut self, entry: &OutboxEntry) -> String {
         match entry {
             OutboxEntry::ListChanged(kind) => format!("{} changed", kind.name()),
             OutboxEntry::Updated(notice) => {
@@ -269,12 +310,13 @@ pub(crate) async fn within<F: Future>(future: F) -> F::Output {
         .expect("waited in vain until the deadline")
 }
 
-/// Looks again until `condition` holds; fails at the deadline.
-pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+/// Checks `condition` until it holds; fails at the deadline.
+pub(crate) async fn until(name: &str, mut condition: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
     while !within(condition()).await {
-        assert!(started.elapsed() < DEADLINE, "waited in vain for {what}");
-        // What holds soon is looked for without a pause, since thousands of runs wait for it.
+        assert!(started.elapsed() < DEADLINE, "waited in vain for {name}");
+        // Most conditions hold within microseconds, and thousands of runs wait for them, so there is no pause
+        // at first.
         if started.elapsed() < Duration::from_millis(2) {
             tokio::task::yield_now().await;
         } else {
@@ -283,7 +325,7 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
     }
 }
 
-/// Stands where a store could be.
+/// A store that keeps nothing.
 pub(crate) struct NoStore;
 
 impl Store for NoStore {
@@ -296,13 +338,13 @@ impl Store for NoStore {
     }
 }
 
-/// Keeps one shard's thread busy until it is opened, so that nothing that shard has to do is done.
+/// Blocks the thread of a shard until it is opened, so that the shard processes no message.
 pub(crate) struct Gate {
-    open: Option<std::sync::mpsc::SyncSender<()>>,
+    open: std::sync::mpsc::SyncSender<()>,
 }
 
 impl Gate {
-    /// Returns when the shard's thread stands still.
+    /// Returns once the thread of the shard is blocked.
     pub(crate) async fn close(bus: &Bus, shard: usize) -> Gate {
         let (open, opened) = std::sync::mpsc::sync_channel::<()>(1);
         let (reached, at_gate) = tokio::sync::oneshot::channel();
@@ -312,31 +354,31 @@ impl Gate {
         });
         assert!(spawned, "the bus has stopped");
         within(at_gate).await.unwrap();
-        Gate { open: Some(open) }
+        Gate { open }
     }
 
-    pub(crate) fn open(mut self) {
-        drop(self.open.take());
+    pub(crate) fn open(self) {
+        drop(self.open);
     }
 }
 
-/// Runs what `start` makes on a shard's thread; answers what it answers.
+/// Runs the future that `start` creates on a shard's thread. Returns its output.
 pub(crate) async fn on_shard<F, R>(bus: &Bus, shard: usize, start: F) -> R::Output
 where
     F: FnOnce() -> R + Send + 'static,
     R: Future + 'static,
     R::Output: Send + 'static,
 {
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
     let spawned = bus.shards()[shard].spawn(move || async move {
-        drop(tell.send(start().await));
+        assert!(sender.send(start().await).is_ok(), "the test no longer waits");
     });
     assert!(spawned, "the bus has stopped");
-    within(told).await.expect("the shard's task panicked")
+    within(receiver).await.expect("the shard's task panicked")
 }
 
-/// Lets every task of a current-thread runtime get as far as it can without the bus.
-pub(crate) async fn let_tasks_run() {
+/// Lets the tasks of a current-thread runtime run until they wait for the bus.
+pub(crate) async fn run_ready_tasks() {
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }

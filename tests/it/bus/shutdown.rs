@@ -1,4 +1,4 @@
-//! Promise: the bus ends gracefully when asked, loudly when it must, and leaves no thread behind.
+//! The end of the bus: gracefully on request, loudly after a failure, and without a thread left behind.
 
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
@@ -13,7 +13,7 @@ use tidings::{
 use crate::support::{Bench, Client, DEADLINE, NoStore, on_shard, options, text, tool, uri, within};
 
 #[tokio::test]
-async fn a_shutdown_hands_out_what_is_pending_and_then_says_so() {
+async fn shutdown_hands_out_pending_entries_first() {
     let bench = Bench::start();
     let mut clients = Vec::new();
     for name in ["demo://a", "demo://b"] {
@@ -33,8 +33,8 @@ async fn a_shutdown_hands_out_what_is_pending_and_then_says_so() {
     let bus = bench.bus.clone();
     let shutdown = tokio::spawn(async move { bus.shutdown(DEADLINE).await });
     for mut client in clients {
-        let (told, reason) = client.until_the_end().await;
-        assert_eq!(told, ["demo://b v2", "demo://a v2"]);
+        let (received, reason) = client.until_end().await;
+        assert_eq!(received, ["demo://b v2", "demo://a v2"]);
         assert_eq!(reason, EndReason::Shutdown);
     }
     assert_eq!(within(shutdown).await.unwrap().streams_cut, 0);
@@ -42,34 +42,36 @@ async fn a_shutdown_hands_out_what_is_pending_and_then_says_so() {
 }
 
 #[tokio::test]
-async fn a_stream_that_does_not_end_in_time_is_counted_and_cut() {
+async fn shutdown_cuts_a_stream_that_stays_open() {
     let bench = Bench::start();
     let mut client = bench.client().await;
     let report = within(bench.bus.shutdown(Duration::from_millis(30))).await;
     assert_eq!(report.streams_cut, 1);
-    assert_eq!(client.until_the_end().await.1, EndReason::Shutdown);
+    assert_eq!(client.until_end().await.1, EndReason::Shutdown);
 }
 
 #[tokio::test]
-async fn after_the_end_every_call_answers_closed() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn calls_after_shutdown_fail_with_closed() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     let Client { session, reader, .. } = bench.client().await;
     drop(reader);
     let bus = &bench.bus;
     within(bus.shutdown(DEADLINE)).await;
     assert!(!bus.is_running());
-    let closed = || PublishError::Closed(Closed);
-    assert_eq!(within(bus.register(text("demo://b", "x"))).await, Err(closed()));
-    assert_eq!(within(bus.touch("demo://a")).await, Err(closed()));
-    assert_eq!(within(bus.remove("demo://a")).await, Err(closed()));
+    let closed = PublishError::Closed(Closed);
+    assert_eq!(
+        within(bus.register(text("demo://b", "x"))).await,
+        Err(closed.clone())
+    );
+    assert_eq!(within(bus.touch("demo://a")).await, Err(closed.clone()));
+    assert_eq!(within(bus.remove("demo://a")).await, Err(closed.clone()));
     let change = tidings::Change::Remove(uri("demo://a"));
     assert_eq!(
         within(bus.try_publish(change, tidings::Condition::Always)).await,
-        Err(closed())
+        Err(closed.clone())
     );
-    assert_eq!(within(bus.add_tool(tool("t"))).await, Err(closed()));
-    assert_eq!(within(bus.listed_members()).await, Err(closed()));
+    assert_eq!(within(bus.add_tool(tool("t"))).await, Err(closed.clone()));
+    assert_eq!(within(bus.listed_members()).await, Err(closed.clone()));
     assert!(matches!(
         within(bus.read("demo://a")).await,
         Err(ReadError::Closed(Closed))
@@ -104,13 +106,12 @@ async fn after_the_end_every_call_answers_closed() {
     );
 }
 
-/// Every answered change reaches the reader, whenever the shutdown comes.
+/// Every answered change reaches the reader, whenever the shutdown begins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_shutdown_in_the_midst_of_publishing_loses_no_answered_change() {
+async fn shutdown_loses_no_answered_change() {
     let bench = Bench::start();
     bench.put("demo://a", "0").await;
-    let mut client = bench.client().await;
-    client.subscribe("demo://a").await;
+    let mut client = bench.subscriber("demo://a").await;
     let bus = bench.bus.clone();
     let publisher = tokio::spawn(async move {
         for round in 1u64.. {
@@ -130,7 +131,7 @@ async fn a_shutdown_in_the_midst_of_publishing_loses_no_answered_change() {
     let bus = bench.bus.clone();
     let shutdown = tokio::spawn(async move { bus.shutdown(DEADLINE).await });
     let reader = tokio::spawn(async move {
-        assert_eq!(client.until_the_end().await.1, EndReason::Shutdown);
+        assert_eq!(client.until_end().await.1, EndReason::Shutdown);
         client.newest("demo://a")
     });
     let last = within(publisher).await.unwrap();
@@ -139,13 +140,13 @@ async fn a_shutdown_in_the_midst_of_publishing_loses_no_answered_change() {
 }
 
 #[tokio::test]
-async fn while_the_bus_drains_nobody_is_let_in() {
+async fn draining_bus_admits_no_requests() {
     let bench = Bench::start();
     let mut client = bench.client().await;
     let bus = bench.bus.clone();
     let shutdown = tokio::spawn(async move { bus.shutdown(DEADLINE).await });
-    assert_eq!(client.until_the_end().await.1, EndReason::Shutdown);
-    // Its stream is still open, so the bus waits.
+    assert_eq!(client.until_end().await.1, EndReason::Shutdown);
+    // The stream of the client is still open, so the bus waits.
     let opened = within(bench.bus.open(options())).await;
     assert_eq!(opened.unwrap_err(), OpenError::Closed(Closed));
     let put = within(bench.bus.upsert(text("demo://a", "one"))).await;
@@ -154,8 +155,13 @@ async fn while_the_bus_drains_nobody_is_let_in() {
     assert_eq!(within(shutdown).await.unwrap().streams_cut, 0);
 }
 
+/// Panics instead of returning the output of a callback.
+fn never<T>(reason: &str) -> Result<T, CallbackError> {
+    panic!("{reason}")
+}
+
 #[tokio::test]
-async fn a_callback_that_panics_fails_its_caller_and_nobody_else() {
+async fn panicking_callback_fails_only_its_caller() {
     struct AtOnce;
     impl ReadBody for AtOnce {
         fn read(&self) -> BoxFuture<Result<Body, CallbackError>> {
@@ -163,25 +169,14 @@ async fn a_callback_that_panics_fails_its_caller_and_nobody_else() {
         }
     }
     let bench = Bench::start();
-    let later = || async {
-        if true {
-            panic!("a reader that panics")
-        } else {
-            Ok(Body::text(""))
-        }
-    };
-    bench
-        .bus
-        .register(Resource::lazy("demo://later", later).unwrap())
-        .await
-        .unwrap();
-    bench
-        .bus
-        .register(Resource::lazy("demo://at-once", AtOnce).unwrap())
-        .await
-        .unwrap();
-    let family = |_: ResourceUri, _: Variables| async { if true { panic!("a member") } else { Ok(None) } };
-    let family = ResourceTemplate::new("app://{id}", family).unwrap();
+    let later = Resource::lazy("demo://later", || async { never("a reader that panics") }).unwrap();
+    bench.bus.register(later).await.unwrap();
+    let at_once = Resource::lazy("demo://at-once", AtOnce).unwrap();
+    bench.bus.register(at_once).await.unwrap();
+    let family = ResourceTemplate::new("app://{id}", |_: ResourceUri, _: Variables| async {
+        never("a member that panics")
+    });
+    let family = family.unwrap();
     bench.bus.add_template(family.clone()).await.unwrap();
     for name in ["demo://later", "demo://at-once", "app://1"] {
         let error = within(bench.bus.read(name)).await.unwrap_err();
@@ -190,16 +185,8 @@ async fn a_callback_that_panics_fails_its_caller_and_nobody_else() {
             format!("Resource could not be read: {name}: its callback panicked")
         );
     }
-    let lister = || async {
-        if true {
-            panic!("a lister that panics")
-        } else {
-            Ok(Vec::<Descriptor>::new())
-        }
-    };
-    let error = within(bench.bus.add_template(family.list(lister)))
-        .await
-        .unwrap_err();
+    let failing = family.list(|| async { never::<Vec<Descriptor>>("a lister that panics") });
+    let error = within(bench.bus.add_template(failing)).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "template app://{id} cannot list its members: its callback panicked"
@@ -208,7 +195,7 @@ async fn a_callback_that_panics_fails_its_caller_and_nobody_else() {
     assert!(bench.bus.is_running());
 }
 
-/// Panics in the thread of whoever wakes it.
+/// A waker that panics in the thread that wakes it.
 struct BadWaker;
 
 impl Wake for BadWaker {
@@ -218,9 +205,8 @@ impl Wake for BadWaker {
 }
 
 #[tokio::test]
-async fn the_death_of_a_shard_stops_the_bus_and_ends_every_reader() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn death_of_a_shard_stops_the_bus() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     let mut clients = Vec::new();
     for shard in [0, 1] {
         let bus = bench.bus.clone();
@@ -239,13 +225,13 @@ async fn the_death_of_a_shard_stops_the_bus_and_ends_every_reader() {
     drop(within(bench.bus.update(text("demo://a", "two"))).await);
     assert_eq!(within(bench.bus.stopped()).await, Some("publisher"));
     for client in &mut clients {
-        assert_eq!(client.until_the_end().await.1, EndReason::Failed);
+        assert_eq!(client.until_end().await.1, EndReason::Failed);
     }
     let late = within(bench.bus.update(text("demo://a", "three"))).await;
     assert_eq!(late, Err(PublishError::Closed(Closed)));
 }
 
-/// Panics when the Registry lets go of it.
+/// A reader that panics when the Registry drops it.
 struct BadReader;
 
 impl ReadBody for BadReader {
@@ -263,7 +249,7 @@ impl Drop for BadReader {
 }
 
 #[tokio::test]
-async fn the_death_of_the_registry_stops_the_bus_and_ends_every_reader() {
+async fn death_of_the_registry_stops_the_bus() {
     let bench = Bench::start();
     let mut client = bench.client().await;
     bench
@@ -275,11 +261,11 @@ async fn the_death_of_the_registry_stops_the_bus_and_ends_every_reader() {
     let removed = within(bench.bus.remove("demo://a")).await;
     assert_eq!(removed, Err(PublishError::Closed(Closed)));
     assert_eq!(within(bench.bus.stopped()).await, Some("registry"));
-    assert_eq!(client.until_the_end().await.1, EndReason::Failed);
+    assert_eq!(client.until_end().await.1, EndReason::Failed);
 }
 
 #[tokio::test]
-async fn dropping_the_last_handle_ends_every_reader_and_session() {
+async fn last_handle_dropped_ends_every_session() {
     for _ in 0..20 {
         let bus = Bus::builder().start().unwrap();
         let mut clients = Vec::new();
@@ -288,14 +274,14 @@ async fn dropping_the_last_handle_ends_every_reader_and_session() {
         }
         drop(bus);
         for client in &mut clients {
-            assert_eq!(client.until_the_end().await.1, EndReason::Shutdown);
+            assert_eq!(client.until_end().await.1, EndReason::Shutdown);
             assert_eq!(within(client.session.subscribe(Vec::new())).await, Err(Closed));
         }
     }
 }
 
 #[tokio::test]
-async fn a_bus_starts_inside_and_outside_a_runtime_and_several_live_side_by_side() {
+async fn buses_start_inside_and_outside_a_runtime() {
     let outside = std::thread::spawn(|| Bus::builder().start().unwrap())
         .join()
         .unwrap();
@@ -308,8 +294,8 @@ async fn a_bus_starts_inside_and_outside_a_runtime_and_several_live_side_by_side
 }
 
 #[test]
-fn a_shutdown_leaves_no_thread() {
-    if !alone("bus_end::a_shutdown_leaves_no_thread") {
+fn shutdown_leaves_no_thread() {
+    if !alone("bus::shutdown::shutdown_leaves_no_thread") {
         return;
     }
     let (runtime, before) = runtime_and_threads();
@@ -327,8 +313,8 @@ fn a_shutdown_leaves_no_thread() {
 }
 
 #[test]
-fn dropping_the_last_handle_leaves_no_thread() {
-    if !alone("bus_end::dropping_the_last_handle_leaves_no_thread") {
+fn last_handle_dropped_leaves_no_thread() {
+    if !alone("bus::shutdown::last_handle_dropped_leaves_no_thread") {
         return;
     }
     let (runtime, before) = runtime_and_threads();
@@ -343,8 +329,8 @@ fn dropping_the_last_handle_leaves_no_thread() {
     drop(session);
 }
 
-/// Threads of this process can be counted only while no other test runs in it, so the test runs once more in a
-/// process of its own; answers whether this is that one.
+/// Runs `test` once more in a process of its own, because threads can be counted only while no other test
+/// runs. Returns true in that process.
 fn alone(test: &str) -> bool {
     const ALONE: &str = "TIDINGS_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -360,7 +346,7 @@ fn alone(test: &str) -> bool {
     false
 }
 
-/// A runtime with one worker, and the threads there are with it.
+/// Starts a runtime with one worker. Returns it with the number of threads.
 fn runtime_and_threads() -> (tokio::runtime::Runtime, usize) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -370,7 +356,7 @@ fn runtime_and_threads() -> (tokio::runtime::Runtime, usize) {
     (runtime, threads())
 }
 
-/// A thread is still counted for a moment after it has been joined.
+/// Waits until the process has `count` threads. A thread is still counted for a moment after it was joined.
 fn threads_become(count: usize) {
     let deadline = Instant::now() + DEADLINE;
     while threads() != count {

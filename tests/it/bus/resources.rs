@@ -1,4 +1,4 @@
-//! Promise: resources are created, replaced, touched, removed and read, and each answer says what came of it.
+//! Resources: they are created, replaced, touched, removed and read, and each outcome is reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use tidings::{Body, Change, Condition, PublishError, ReadError, Resource};
 use crate::support::{Bench, text, uri, within};
 
 #[tokio::test]
-async fn register_fails_on_an_existing_uri_and_update_on_an_unknown_one() {
+async fn register_and_update_check_existence() {
     let bench = Bench::start();
     let unknown = bench.bus.update(text("demo://a", "one")).await;
     assert_eq!(unknown, Err(PublishError::NotFound(uri("demo://a"))));
@@ -29,7 +29,7 @@ async fn register_fails_on_an_existing_uri_and_update_on_an_unknown_one() {
 }
 
 #[tokio::test]
-async fn upsert_is_register_and_update_composed() {
+async fn upsert_registers_then_updates() {
     let bench = Bench::start();
     let first = bench.bus.upsert(text("demo://a", "one")).await.unwrap();
     assert!(first.created && first.changed);
@@ -39,21 +39,17 @@ async fn upsert_is_register_and_update_composed() {
 }
 
 #[tokio::test]
-async fn every_answer_says_how_many_were_told() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn outcome_counts_notified_subscribers() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     let clients = [bench.client().await, bench.client().await, bench.client().await];
     for client in &clients {
         client.subscribe("demo://a").await;
     }
-    assert_eq!(
-        bench.bus.update(text("demo://a", "two")).await.unwrap().notified,
-        3
-    );
+    assert_eq!(bench.update("demo://a", "two").await.notified, 3);
     assert_eq!(
         bench.bus.touch("demo://a").await.unwrap().notified,
         3,
-        "conflated ones count"
+        "conflated notices count"
     );
     assert!(clients[0].unsubscribe("demo://a").await);
     assert_eq!(
@@ -71,17 +67,16 @@ async fn every_answer_says_how_many_were_told() {
 }
 
 #[tokio::test]
-async fn touch_is_believed_and_the_same_bytes_afterwards_are_still_no_change() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn touch_moves_the_version_but_not_the_content() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     assert_eq!(bench.bus.touch("demo://a").await.unwrap().etag.version, 2);
-    let same = bench.bus.update(text("demo://a", "one")).await.unwrap();
+    let same = bench.update("demo://a", "one").await;
     assert_eq!((same.etag.version, same.changed), (2, false));
 }
 
-/// The body says which write it was; the version counts the writes.
+/// The body is the number of the write, which has to equal the version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_read_is_body_and_etag_of_one_version() {
+async fn read_returns_body_and_etag_of_one_version() {
     let bench = Bench::start();
     bench.put("demo://a", "1").await;
     let bus = bench.bus.clone();
@@ -112,47 +107,43 @@ async fn a_read_is_body_and_etag_of_one_version() {
 }
 
 #[tokio::test]
-async fn a_lazy_body_that_is_touched_while_being_read_is_read_again() {
+async fn lazy_body_touched_during_read_is_read_again() {
     let bench = Bench::start();
-    let (bus, reads) = (bench.bus.clone(), Arc::new(AtomicUsize::new(0)));
+    let bus = bench.bus.clone();
+    let reads = Arc::new(AtomicUsize::new(0));
     let counted = reads.clone();
-    let reader = move || {
-        let (bus, nth) = (bus.clone(), counted.fetch_add(1, Ordering::Relaxed));
+    let lazy = Resource::lazy("demo://lazy", move || {
+        let bus = bus.clone();
+        let nth = counted.fetch_add(1, Ordering::Relaxed);
         async move {
             if nth == 0 {
                 bus.touch("demo://lazy").await?;
             }
             Ok(Body::text(format!("read {nth}")))
         }
-    };
-    bench
-        .bus
-        .register(Resource::lazy("demo://lazy", reader).unwrap())
-        .await
-        .unwrap();
+    });
+    bench.bus.register(lazy.unwrap()).await.unwrap();
     let read = within(bench.bus.read("demo://lazy")).await.unwrap();
     assert_eq!((read.body.as_text(), read.etag.version), (Some("read 1"), 2));
     assert_eq!(reads.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test]
-async fn a_lazy_body_that_never_stands_still_is_answered_with_an_etag_no_newer_than_it() {
+async fn changing_lazy_body_never_gets_a_newer_etag() {
     let bench = Bench::start();
-    let (bus, state) = (bench.bus.clone(), Arc::new(AtomicU64::new(1)));
-    let reader = move || {
-        let (bus, state) = (bus.clone(), state.clone());
+    let bus = bench.bus.clone();
+    let state = Arc::new(AtomicU64::new(1));
+    let lazy = Resource::lazy("demo://lazy", move || {
+        let bus = bus.clone();
+        let state = state.clone();
         async move {
-            // The body as it stands when it is read; it changes right after.
+            // The resource changes right after its body is taken.
             let body = state.fetch_add(1, Ordering::Relaxed);
             bus.touch("demo://lazy").await?;
             Ok(Body::text(body.to_string()))
         }
-    };
-    bench
-        .bus
-        .register(Resource::lazy("demo://lazy", reader).unwrap())
-        .await
-        .unwrap();
+    });
+    bench.bus.register(lazy.unwrap()).await.unwrap();
     let read = within(bench.bus.read("demo://lazy")).await.unwrap();
     let body: u64 = read.body.as_text().unwrap().parse().unwrap();
     assert!(
@@ -170,7 +161,7 @@ async fn a_lazy_body_that_never_stands_still_is_answered_with_an_etag_no_newer_t
 }
 
 #[tokio::test]
-async fn a_reader_that_fails_is_named_with_its_resource() {
+async fn failing_reader_error_names_the_resource() {
     let bench = Bench::start();
     let failing = Resource::lazy("demo://lazy", || async { Err("the disk is gone".into()) }).unwrap();
     bench.bus.register(failing).await.unwrap();
@@ -185,20 +176,18 @@ async fn a_reader_that_fails_is_named_with_its_resource() {
 }
 
 #[tokio::test]
-async fn another_reader_is_a_change_and_the_same_one_is_none() {
+async fn only_another_reader_is_a_change() {
     let bench = Bench::start();
-    let lazy = || Resource::lazy("demo://lazy", || async { Ok(Body::text("x")) }).unwrap();
-    let first = lazy();
+    let [first, second] =
+        [(), ()].map(|()| Resource::lazy("demo://lazy", || async { Ok(Body::text("x")) }).unwrap());
     bench.bus.register(first.clone()).await.unwrap();
     assert!(!bench.bus.update(first).await.unwrap().changed);
-    assert_eq!(bench.bus.update(lazy()).await.unwrap().etag.version, 2);
+    assert_eq!(bench.bus.update(second).await.unwrap().etag.version, 2);
 }
 
 #[tokio::test]
-async fn a_removed_resource_is_gone_for_readers_and_lists() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
-    bench.put("demo://b", "one").await;
+async fn removed_resource_leaves_reads_and_lists() {
+    let bench = Bench::with_resources(["demo://a", "demo://b"]).await;
     assert_eq!(bench.bus.remove("demo://a").await.unwrap().etag.version, 2);
     assert!(matches!(
         bench.bus.read("demo://a").await,
@@ -211,23 +200,17 @@ async fn a_removed_resource_is_gone_for_readers_and_lists() {
 }
 
 #[tokio::test]
-async fn a_change_on_condition_is_made_only_at_the_revision_that_was_read() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
-    let revision = bench.bus.read("demo://a").await.unwrap().generation.unwrap();
-    let update = |body| Change::Update(text("demo://a", body));
-    let condition = Condition::Generation(revision);
+async fn condition_holds_only_at_the_read_generation() {
+    let bench = Bench::with_resources(["demo://a"]).await;
+    let generation = bench.bus.read("demo://a").await.unwrap().generation.unwrap();
+    let condition = Condition::Generation(generation);
+    let second = Change::Update(text("demo://a", "two"));
+    let third = Change::Update(text("demo://a", "three"));
     assert_eq!(
-        bench
-            .bus
-            .publish(update("two"), condition)
-            .await
-            .unwrap()
-            .etag
-            .version,
+        bench.bus.publish(second, condition).await.unwrap().etag.version,
         2
     );
-    let late = bench.bus.publish(update("three"), condition).await;
+    let late = bench.bus.publish(third, condition).await;
     assert_eq!(late, Err(PublishError::Conflict(uri("demo://a"))));
     let late = bench
         .bus
@@ -238,16 +221,18 @@ async fn a_change_on_condition_is_made_only_at_the_revision_that_was_read() {
 }
 
 #[tokio::test]
-async fn pages_hold_every_resource_once_in_order() {
+async fn pages_contain_every_resource_in_order() {
     let bench = Bench::start();
     for i in (0..25).rev() {
         bench.put(&format!("demo://{i:02}"), "x").await;
     }
-    let (mut after, mut seen, mut sizes) = (None, Vec::new(), Vec::new());
+    let mut after = None;
+    let mut listed = Vec::new();
+    let mut sizes = Vec::new();
     loop {
         let page = bench.bus.resources(after, 10).await.unwrap();
         sizes.push(page.items.len());
-        seen.extend(
+        listed.extend(
             page.items
                 .iter()
                 .map(|(resource, _)| resource.uri().as_str().to_owned()),
@@ -258,6 +243,6 @@ async fn pages_hold_every_resource_once_in_order() {
         }
     }
     let all: Vec<_> = (0..25).map(|i| format!("demo://{i:02}")).collect();
-    assert_eq!((seen, sizes), (all, vec![10, 10, 5]));
+    assert_eq!((listed, sizes), (all, vec![10, 10, 5]));
     assert_eq!(bench.bus.resources(None, 25).await.unwrap().next, None);
 }

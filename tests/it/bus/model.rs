@@ -1,7 +1,7 @@
-//! Promise: whatever is said in whatever order, everybody is told the newest of what was asked for, and only that.
+//! Random runs of the bus, compared with a model that is one plain struct.
 //!
-//! Random runs against a model that is one plain struct. Alone, each step is awaited, so every answer and every drain
-//! is known exactly. With several publishers at once only the end is known: everybody has the newest of everything.
+//! With a single publisher each step is awaited, so every answer and every drain is known exactly. With
+//! concurrent publishers only the end is known: every subscriber has the newest of all its subscriptions.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, TestRunner};
 use tidings::{Change, Condition, ListKind, PublishError};
 use tidings_actors::{Filter, UriPattern};
 
-use crate::support::{Bench, Client, list_options, on_shard, text, tool, until, uri, within};
+use crate::support::{Bench, Client, list_options, text, tool, until, uri, within};
 
 const NAMES: u8 = 4;
 const PEERS: u8 = 3;
@@ -37,7 +37,8 @@ enum Step {
 }
 
 fn publishing() -> impl Strategy<Value = Step> {
-    let (name, body) = (0..NAMES, 0..3u8);
+    let name = 0..NAMES;
+    let body = 0..3u8;
     prop_oneof![
         2 => (name.clone(), body.clone()).prop_map(|(n, b)| Step::Register(n, b)),
         3 => (name.clone(), body.clone()).prop_map(|(n, b)| Step::Update(n, b)),
@@ -50,7 +51,8 @@ fn publishing() -> impl Strategy<Value = Step> {
 }
 
 fn subscribing() -> impl Strategy<Value = Step> {
-    let (peer, name) = (0..PEERS, 0..NAMES);
+    let peer = 0..PEERS;
+    let name = 0..NAMES;
     prop_oneof![
         3 => (peer.clone(), any::<bool>()).prop_map(|(p, a)| Step::Open(p, a)),
         2 => peer.clone().prop_map(Step::Ready),
@@ -72,17 +74,17 @@ fn config(cases: u32) -> Config {
     }
 }
 
-/// What one session should know.
+/// The expected state of one session.
 struct Peer {
     client: Client,
     announce: bool,
-    /// What it asked for, and the newest version it knows or has pending.
+    /// Its subscriptions, with the newest version that it knows or has pending.
     known: BTreeMap<u8, u64>,
-    /// Whether it wants every resource beside those.
+    /// True if it watches every resource of the run.
     watches: bool,
-    /// Per list what it was told last, once it is ready: resources, tools.
+    /// The last notified contents of the resources and the tools, once it is ready.
     lists: Option<[String; 2]>,
-    /// What is pending, oldest first, and how it will be told.
+    /// The pending entries, oldest first, with the line that will be received.
     queue: Vec<(Key, String)>,
 }
 
@@ -94,10 +96,10 @@ enum Key {
 
 const LIST_NAMES: [&str; 2] = ["resources changed", "tools changed"];
 
-/// What the bus should hold.
+/// The expected state of the bus.
 struct Model<'a> {
     bench: &'a Bench,
-    /// Names of different runs are different, since versions outlive resources.
+    /// A part of the names of this run, because versions outlive resources.
     run: u64,
     bodies: BTreeMap<u8, u8>,
     versions: BTreeMap<u8, u64>,
@@ -168,13 +170,16 @@ impl Model<'_> {
             Step::Drain(peer) => self.drain(peer),
             Step::Move(peer, shard) => {
                 if let Some(mut peer_state) = self.peers.remove(&peer) {
-                    peer_state.client = moved(self.bench, peer_state.client, shard).await;
+                    peer_state.client = peer_state
+                        .client
+                        .read_on(&self.bench.bus, usize::from(shard))
+                        .await;
                     self.peers.insert(peer, peer_state);
                 }
             }
             Step::Disconnect(peer) => {
                 if self.peers.remove(&peer).is_some() {
-                    // Its end is on its way; until it has arrived, a change may still be told to it.
+                    // Until its end has arrived at the shard, a change may still notify it.
                     let left = self.peers.len();
                     until("the end of a session", async || {
                         self.bench.bus.stats().await.unwrap().sessions == left
@@ -228,30 +233,30 @@ impl Model<'_> {
         let version = self.versions[&name];
         assert_eq!(outcome.etag.version, version);
         match body {
-            Some(body) => drop(self.bodies.insert(name, body)),
-            None if removes => drop(self.bodies.remove(&name)),
+            Some(body) => _ = self.bodies.insert(name, body),
+            None if removes => _ = self.bodies.remove(&name),
             None => {}
         }
-        let shown = self.bench.bus.cached_etag(&self.name(name)).unwrap();
+        let cached = self.bench.bus.cached_etag(&self.name(name)).unwrap();
         let exists = self.bodies.contains_key(&name);
-        assert_eq!(shown, exists.then_some(outcome.etag));
-        let told = if no_op {
+        assert_eq!(cached, exists.then_some(outcome.etag));
+        let notified = if no_op {
             0
         } else {
-            self.tell(name, version, removes)
+            self.notify(name, version, removes)
         };
-        assert_eq!(outcome.notified, told);
+        assert_eq!(outcome.notified, notified);
         self.lists_changed();
     }
 
-    fn tell(&mut self, name: u8, version: u64, removed: bool) -> usize {
+    fn notify(&mut self, name: u8, version: u64, removed: bool) -> usize {
         let end = if removed { " removed" } else { "" };
         let line = format!("{} v{version}{end}", self.name(name));
-        let mut told = 0;
+        let mut notified = 0;
         for peer in self.peers.values_mut() {
             let known = peer.known.get_mut(&name);
             if peer.watches || known.is_some() {
-                told += 1;
+                notified += 1;
                 if let Some(known) = known {
                     *known = version;
                 }
@@ -261,7 +266,7 @@ impl Model<'_> {
                 }
             }
         }
-        told
+        notified
     }
 
     fn lists_changed(&mut self) {
@@ -275,9 +280,11 @@ impl Model<'_> {
         let current = self.lists();
         if let Some(peer) = self.peers.get_mut(&peer) {
             within(peer.client.session.ready()).await.unwrap();
-            let nothing = || ["{}".to_owned(), "{}".to_owned()];
-            let told = if peer.announce { nothing() } else { current.clone() };
-            peer.lists.get_or_insert(told);
+            let known = match peer.announce {
+                true => ["{}".to_owned(), "{}".to_owned()],
+                false => current.clone(),
+            };
+            peer.lists.get_or_insert(known);
             peer.lists_are(&current);
         }
     }
@@ -300,16 +307,16 @@ impl Model<'_> {
         if let Some(peer) = self.peers.get_mut(&peer) {
             let expected: Vec<_> = peer.queue.drain(..).collect();
             let lines: Vec<_> = expected.iter().map(|(_, line)| line.as_str()).collect();
-            assert_eq!(peer.client.told(), lines);
+            assert_eq!(peer.client.received(), lines);
             for (key, _) in &expected {
-                if let (Key::List(list), Some(told)) = (key, &mut peer.lists) {
-                    told[*list].clone_from(&current[*list]);
+                if let (Key::List(list), Some(known)) = (key, &mut peer.lists) {
+                    known[*list].clone_from(&current[*list]);
                 }
             }
         }
     }
 
-    /// Everybody reads everything and goes.
+    /// Compares the last entries of the sessions, and ends them.
     async fn finish(mut self) {
         for peer in 0..PEERS {
             self.drain(peer);
@@ -325,10 +332,10 @@ impl Model<'_> {
 
 impl Peer {
     fn lists_are(&mut self, current: &[String; 2]) {
-        let Some(told) = &self.lists else { return };
+        let Some(known) = &self.lists else { return };
         for list in 0..2 {
             let pending = self.queue.iter().any(|(key, _)| *key == Key::List(list));
-            if told[list] == current[list] {
+            if known[list] == current[list] {
                 self.queue.retain(|(key, _)| *key != Key::List(list));
             } else if !pending {
                 self.queue.push((Key::List(list), LIST_NAMES[list].to_owned()));
@@ -337,21 +344,13 @@ impl Peer {
     }
 }
 
-/// Every resource of a run.
+/// A filter for the resources of a run.
 fn all_of(run: u64) -> Arc<Filter> {
     let pattern = format!("demo://{run}/*").parse::<UriPattern>().unwrap();
     Arc::new(Filter::of(vec![pattern]).unwrap())
 }
 
-async fn moved(bench: &Bench, mut client: Client, shard: u8) -> Client {
-    on_shard(&bench.bus, usize::from(shard), move || async move {
-        client.reader = client.session.reader();
-        client
-    })
-    .await
-}
-
-/// What a run left behind, or one that failed, must not show in the next.
+/// Removes the sessions, resources and tools of the last run, which may have failed.
 async fn clean(bench: &Bench) {
     let bus = &bench.bus;
     until("the end of the last run's sessions", async || {
@@ -365,19 +364,20 @@ async fn clean(bench: &Bench) {
 }
 
 #[test]
-fn every_answer_and_every_drain_is_what_a_simple_model_says() {
+fn single_publisher_matches_the_model() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let bench = Bench::start();
-    let step = || prop_oneof![publishing(), subscribing()];
+    let step = prop_oneof![publishing(), subscribing()].boxed();
     let runs = prop_oneof![
-        9 => prop::collection::vec(step(), 1..6),
-        1 => prop::collection::vec(step(), 20..40),
+        9 => prop::collection::vec(step.clone(), 1..6),
+        1 => prop::collection::vec(step, 20..40),
     ];
     let run = Cell::new(0);
-    let check = |steps: Vec<Step>| {
+    let mut runner = TestRunner::new(config(10_000));
+    let checked = runner.run(&runs, |steps: Vec<Step>| {
         run.set(run.get() + 1);
         runtime.block_on(async {
             clean(&bench).await;
@@ -395,23 +395,25 @@ fn every_answer_and_every_drain_is_what_a_simple_model_says() {
             model.finish().await;
         });
         Ok(())
-    };
-    let mut runner = TestRunner::new(config(10_000));
-    runner.run(&runs, check).unwrap();
+    });
+    checked.unwrap();
 }
 
-/// One publisher's share of a run.
+fn name_of(run: u32, name: u8) -> String {
+    format!("demo://{run}/{name}")
+}
+
+/// Performs the steps of one publisher.
 async fn publish_all(bench: Arc<Bench>, run: u32, steps: Vec<Step>) {
     let bus = &bench.bus;
-    let name = |name: u8| format!("demo://{run}/{name}");
     for step in steps {
-        // Who comes first is open, so any answer but a failure of the bus is right.
+        // The order of the publishers is open, so any answer but a failure of the bus is right.
         let closed = match step {
-            Step::Register(n, b) => bus.register(text(&name(n), &b.to_string())).await.err(),
-            Step::Update(n, b) => bus.update(text(&name(n), &b.to_string())).await.err(),
-            Step::Upsert(n, b) => bus.upsert(text(&name(n), &b.to_string())).await.err(),
-            Step::Touch(n) => bus.touch(&uri(&name(n))).await.err(),
-            Step::Remove(n) => bus.remove(&uri(&name(n))).await.err(),
+            Step::Register(n, b) => bus.register(text(&name_of(run, n), &b.to_string())).await.err(),
+            Step::Update(n, b) => bus.update(text(&name_of(run, n), &b.to_string())).await.err(),
+            Step::Upsert(n, b) => bus.upsert(text(&name_of(run, n), &b.to_string())).await.err(),
+            Step::Touch(n) => bus.touch(&uri(&name_of(run, n))).await.err(),
+            Step::Remove(n) => bus.remove(&uri(&name_of(run, n))).await.err(),
             Step::AddTool(n, d) => bus
                 .add_tool(tool(&format!("t{n}")).description(format!("{d}")))
                 .await
@@ -423,9 +425,9 @@ async fn publish_all(bench: Arc<Bench>, run: u32, steps: Vec<Step>) {
     }
 }
 
-/// One subscriber's share of a run; answers its client and what it asked for in the end.
+/// Performs the steps of one subscriber. Returns its client and its subscriptions with the versions that it
+/// knows.
 async fn subscribe_all(bench: Arc<Bench>, run: u32, steps: Vec<Step>) -> (Client, BTreeMap<u8, u64>) {
-    let name = |name: u8| format!("demo://{run}/{name}");
     let mut client = bench.list_client().await;
     let mut known = BTreeMap::new();
     for step in steps {
@@ -436,7 +438,7 @@ async fn subscribe_all(bench: Arc<Bench>, run: u32, steps: Vec<Step>) -> (Client
             }
             Step::Ready(_) => within(client.session.ready()).await.unwrap(),
             Step::Subscribe(_, n) => {
-                let answers = within(client.session.subscribe(vec![uri(&name(n))]))
+                let answers = within(client.session.subscribe(vec![uri(&name_of(run, n))]))
                     .await
                     .unwrap();
                 if let Ok(etag) = answers[0] {
@@ -444,14 +446,14 @@ async fn subscribe_all(bench: Arc<Bench>, run: u32, steps: Vec<Step>) -> (Client
                 }
             }
             Step::Unsubscribe(_, n) => {
-                let had = client.unsubscribe(&name(n)).await;
+                let had = client.unsubscribe(&name_of(run, n)).await;
                 assert_eq!(had, known.remove(&n).is_some());
             }
             Step::Watch(_) => within(client.session.watch(all_of(run.into()), 64))
                 .await
                 .unwrap(),
-            Step::Drain(_) => drop(client.told()),
-            Step::Move(_, shard) => client = moved(&bench, client, shard).await,
+            Step::Drain(_) => _ = client.received(),
+            Step::Move(_, shard) => client = client.read_on(&bench.bus, usize::from(shard)).await,
             _ => {}
         }
     }
@@ -459,7 +461,7 @@ async fn subscribe_all(bench: Arc<Bench>, run: u32, steps: Vec<Step>) -> (Client
 }
 
 #[test]
-fn with_several_publishers_at_once_everybody_ends_with_the_newest_of_everything() {
+fn concurrent_publishers_end_with_the_newest() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -472,50 +474,54 @@ fn with_several_publishers_at_once_everybody_ends_with_the_newest_of_everything(
         prop::collection::vec(prop::collection::vec(subscribing(), 1..20), 3),
     );
     let run = Cell::new(0);
-    let check = |(publishers, subscribers): (Vec<Vec<Step>>, Vec<Vec<Step>>)| {
-        run.set(run.get() + 1);
-        let run = run.get();
-        runtime.block_on(async {
-            clean(&bench).await;
-            let publishers = publishers
-                .into_iter()
-                .map(|steps| tokio::spawn(publish_all(bench.clone(), run, steps)));
-            let publishers: Vec<_> = publishers.collect();
-            let subscribers = subscribers
-                .into_iter()
-                .map(|s| tokio::spawn(subscribe_all(bench.clone(), run, s)));
-            let subscribers: Vec<_> = subscribers.collect();
-            for publisher in publishers {
-                within(publisher).await.unwrap();
-            }
-            let mut ends = Vec::new();
-            for subscriber in subscribers {
-                ends.push(within(subscriber).await.unwrap());
-            }
-            compare(&bench, run, ends).await;
-        });
-        Ok(())
-    };
-    TestRunner::new(config(200)).run(&shares, check).unwrap();
+    let mut runner = TestRunner::new(config(200));
+    let checked = runner.run(
+        &shares,
+        |(publishers, subscribers): (Vec<Vec<Step>>, Vec<Vec<Step>>)| {
+            run.set(run.get() + 1);
+            let run = run.get();
+            runtime.block_on(async {
+                clean(&bench).await;
+                let publishers = publishers
+                    .into_iter()
+                    .map(|steps| tokio::spawn(publish_all(bench.clone(), run, steps)));
+                let publishers: Vec<_> = publishers.collect();
+                let subscribers = subscribers
+                    .into_iter()
+                    .map(|s| tokio::spawn(subscribe_all(bench.clone(), run, s)));
+                let subscribers: Vec<_> = subscribers.collect();
+                for publisher in publishers {
+                    within(publisher).await.unwrap();
+                }
+                let mut ends = Vec::new();
+                for subscriber in subscribers {
+                    ends.push(within(subscriber).await.unwrap());
+                }
+                compare(&bench, run, ends).await;
+            });
+            Ok(())
+        },
+    );
+    checked.unwrap();
 }
 
-/// Everybody is told the rest; then everybody knows what a session that comes now knows.
+/// Lets every session receive the rest, and compares them with a new session.
 async fn compare(bench: &Bench, run: u32, mut ends: Vec<(Client, BTreeMap<u8, u64>)>) {
     let mut fresh = bench.list_client().await;
-    fresh.told();
-    // A removed URI's version shows when it comes back.
+    fresh.received();
+    // Registering the URIs again shows the versions of those that were removed.
     for name in 0..NAMES {
         bench.put(&format!("demo://{run}/{name}"), "the end").await;
     }
     for (client, known) in &mut ends {
-        client.told();
+        client.received();
         for (name, version) in known {
             let name = format!("demo://{run}/{name}");
             let newest = bench.bus.etag(&*name).await.unwrap().version;
             assert_eq!(newest, client.newest(&name).max(*version), "{name}");
         }
     }
-    fresh.told();
+    fresh.received();
     let sessions = bench.bus.sessions().await.unwrap();
     for info in &sessions {
         assert_eq!(

@@ -1,7 +1,7 @@
-//! Promise: a session may be carried by any shard's thread, and moving it loses nothing and repeats nothing.
+//! Shards: a session may be carried by the thread of any shard, and a move loses nothing and repeats nothing.
 //!
-//! While a shard stands still behind a gate, another may be ahead of it: what it marks when it goes on is older than
-//! what the session knows by then.
+//! While one shard is blocked by a gate, another may be ahead of it. The marks of the first, when it
+//! continues, are then older than the state of the session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,23 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidings::{Bus, ListKind, SessionOptions};
 
 use crate::support::{
-    Bench, Client, Gate, let_tasks_run, list_options, on_shard, options, text, tool, uri, within,
+    Bench, Client, Gate, list_options, on_shard, options, run_ready_tasks, text, tool, uri, within,
 };
 
-/// Opens the client's reader on a shard's thread; answers when the session's requests go there.
+/// Opens the client's reader on a shard's thread. Returns once the session has moved there.
 async fn carried_by(bus: &Bus, shard: usize, client: Client) -> Client {
-    let client = on_shard(bus, shard, move || async move {
-        let mut client = client;
-        client.reader = client.session.reader();
-        client
-    })
-    .await;
-    // Behind the move in the one order of all requests.
+    let client = client.read_on(bus, shard).await;
+    // Answered after the move, which was sent before.
     within(client.session.subscribe(Vec::new())).await.unwrap();
     client
 }
 
-/// A client whose session lives on shard 1 and is marked by shard 0.
+/// Opens a client whose session lives on shard 1 and is marked by shard 0.
 async fn marked_by_shard_0(bench: &Bench, options: SessionOptions) -> Client {
     let bus = bench.bus.clone();
     let client = on_shard(&bench.bus, 1, move || async move {
@@ -35,14 +30,13 @@ async fn marked_by_shard_0(bench: &Bench, options: SessionOptions) -> Client {
     carried_by(&bench.bus, 0, client).await
 }
 
-/// Starts a change that cannot be answered yet; answers when the Etag actor has stamped it.
+/// Starts a change that cannot be answered yet. Returns once the Etag actor has given it a version.
 async fn start<T: Send + 'static>(
-    bus: &Bus,
+    bench: &Bench,
     change: impl Future<Output = T> + Send + 'static,
 ) -> tokio::task::JoinHandle<T> {
     let started = tokio::spawn(change);
-    let_tasks_run().await;
-    within(bus.etags(Vec::new())).await.unwrap();
+    bench.until_routed().await;
     started
 }
 
@@ -52,7 +46,7 @@ fn put(bus: &Bus, name: &'static str, body: &'static str) -> impl Future<Output 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_moves_between_shards_loses_nothing_and_sees_nothing_twice() {
+async fn moving_session_gets_each_notice_once() {
     const NAMES: [&str; 8] = [
         "demo://a", "demo://b", "demo://c", "demo://d", "demo://e", "demo://f", "demo://g", "demo://h",
     ];
@@ -65,7 +59,8 @@ async fn a_session_that_moves_between_shards_loses_nothing_and_sees_nothing_twic
     let done = Arc::new(AtomicBool::new(false));
     let publishers: Vec<_> = (0..2)
         .map(|half| {
-            let (bus, done) = (bench.bus.clone(), done.clone());
+            let bus = bench.bus.clone();
+            let done = done.clone();
             tokio::spawn(async move {
                 let mut round = 0u64;
                 while !done.load(Ordering::Relaxed) {
@@ -91,7 +86,7 @@ async fn a_session_that_moves_between_shards_loses_nothing_and_sees_nothing_twic
     for publisher in publishers {
         within(publisher).await.unwrap();
     }
-    client.told();
+    client.received();
     for name in NAMES {
         let newest = bench.bus.etag(name).await.unwrap().version;
         if newest > 1 {
@@ -99,7 +94,7 @@ async fn a_session_that_moves_between_shards_loses_nothing_and_sees_nothing_twic
         }
     }
     let mut fresh = bench.list_client().await;
-    fresh.told();
+    fresh.received();
     let sessions = bench.bus.sessions().await.unwrap();
     assert_eq!(
         sessions[0].pending.lists_notified,
@@ -108,80 +103,75 @@ async fn a_session_that_moves_between_shards_loses_nothing_and_sees_nothing_twic
 }
 
 #[tokio::test]
-async fn a_list_that_a_late_shard_saw_change_and_change_back_is_not_told() {
+async fn late_shard_does_not_mark_a_reverted_list() {
     let bench = Bench::start();
     bench.bus.add_tool(tool("t")).await.unwrap();
     let client = marked_by_shard_0(&bench, list_options(&[ListKind::Tools], true)).await;
     within(client.session.ready()).await.unwrap();
     let mut client = client;
-    assert_eq!(client.told(), ["tools changed"]);
+    assert_eq!(client.received(), ["tools changed"]);
 
     let gate = Gate::close(&bench.bus, 0).await;
     let bus = bench.bus.clone();
-    let added = start(&bench.bus, async move { bus.add_tool(tool("u")).await }).await;
+    let added = start(&bench, async move { bus.add_tool(tool("u")).await }).await;
     client = carried_by(&bench.bus, 1, client).await;
     let bus = bench.bus.clone();
-    let removed = start(&bench.bus, async move { bus.remove_tool("u").await }).await;
+    let removed = start(&bench, async move { bus.remove_tool("u").await }).await;
     gate.open();
     within(added).await.unwrap().unwrap();
     within(removed).await.unwrap().unwrap();
-    assert_eq!(client.told(), [""; 0]);
+    assert_eq!(client.received(), [""; 0]);
     bench.bus.add_tool(tool("u")).await.unwrap();
-    assert_eq!(client.told(), ["tools changed"]);
+    assert_eq!(client.received(), ["tools changed"]);
 }
 
 #[tokio::test]
-async fn what_a_late_shard_marks_is_behind_no_position_that_was_handed_out() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
-    bench.put("demo://b", "one").await;
+async fn late_marks_follow_every_returned_position() {
+    let bench = Bench::with_resources(["demo://a", "demo://b"]).await;
     let mut client = marked_by_shard_0(&bench, options()).await;
     client.subscribe("demo://a").await;
     client.subscribe("demo://b").await;
 
     let gate = Gate::close(&bench.bus, 0).await;
-    let first = start(&bench.bus, put(&bench.bus, "demo://a", "two")).await;
+    let first = start(&bench, put(&bench.bus, "demo://a", "two")).await;
     client = carried_by(&bench.bus, 1, client).await;
-    let second = start(&bench.bus, put(&bench.bus, "demo://b", "two")).await;
-    client.until_told("demo://b", 2).await;
+    let second = start(&bench, put(&bench.bus, "demo://b", "two")).await;
+    client.until_received("demo://b", 2).await;
     let reached = client.position.unwrap();
     gate.open();
     assert_eq!(
         (within(first).await.unwrap(), within(second).await.unwrap()),
         (2, 2)
     );
-    assert_eq!(client.told(), ["demo://a v2"]);
+    assert_eq!(client.received(), ["demo://a v2"]);
 
-    // The write that carried it is lost with its connection.
+    // The write with the last entry is lost with its connection.
     client.forget();
     client.reader.resume_after(reached);
-    assert_eq!(client.told(), ["demo://a v2"]);
+    assert_eq!(client.received(), ["demo://a v2"]);
 }
 
 #[tokio::test]
-async fn a_late_shard_does_not_mark_what_took_the_place_of_an_ended_subscription() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
-    bench.put("demo://b", "one").await;
+async fn late_shard_does_not_mark_a_reused_slot() {
+    let bench = Bench::with_resources(["demo://a", "demo://b"]).await;
     let mut client = marked_by_shard_0(&bench, options()).await;
     client.subscribe("demo://a").await;
 
     let gate = Gate::close(&bench.bus, 0).await;
-    let late = start(&bench.bus, put(&bench.bus, "demo://a", "two")).await;
+    let late = start(&bench, put(&bench.bus, "demo://a", "two")).await;
     client = carried_by(&bench.bus, 1, client).await;
     assert!(client.unsubscribe("demo://a").await);
     client.subscribe("demo://b").await;
     gate.open();
     within(late).await.unwrap();
-    assert_eq!(client.told(), [""; 0], "it no longer asks for a");
+    assert_eq!(client.received(), [""; 0], "it is not subscribed to a");
     bench.put("demo://b", "two").await;
-    assert_eq!(client.told(), ["demo://b v2"]);
+    assert_eq!(client.received(), ["demo://b v2"]);
 }
 
 #[tokio::test]
-async fn a_subscription_that_is_under_way_when_its_subscriber_moves_is_not_lost() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn subscription_survives_a_concurrent_move() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     let client = marked_by_shard_0(&bench, options()).await;
     let gate = Gate::close(&bench.bus, 0).await;
     let bus = bench.bus.clone();
@@ -189,12 +179,13 @@ async fn a_subscription_that_is_under_way_when_its_subscriber_moves_is_not_lost(
         let Client { session, reader, .. } = client;
         drop(reader);
         let mut subscribing = Box::pin(session.subscribe(vec![uri("demo://a")]));
-        // It is on its way when it is polled first, and behind it the move.
+        // The first poll sends the request; the move is sent after it.
         let first = std::future::poll_fn(|cx| std::task::Poll::Ready(subscribing.as_mut().poll(cx)));
         assert!(first.await.is_pending());
         let reader = session.reader();
-        // The session's actor lives on this thread too; when this is answered the Etag actor has seen both.
-        let_tasks_run().await;
+        // The session's actor runs on this thread. The answer means that the Etag actor has seen both
+        // messages.
+        run_ready_tasks().await;
         within(bus.etags(Vec::new())).await.unwrap();
         gate.open();
         within(subscribing).await.unwrap()[0].clone().unwrap();
@@ -202,14 +193,14 @@ async fn a_subscription_that_is_under_way_when_its_subscriber_moves_is_not_lost(
         Client::of(session)
     })
     .await;
-    let outcome = bench.bus.update(text("demo://a", "two")).await.unwrap();
+    let outcome = bench.update("demo://a", "two").await;
     assert_eq!(outcome.notified, 1);
-    assert_eq!(client.told(), ["demo://a v2"]);
+    assert_eq!(client.received(), ["demo://a v2"]);
 }
 
-/// A client that opens one stream after the other must not be able to fill a mailbox.
+/// A client that opens one stream after the other must not fill a mailbox.
 #[tokio::test]
-async fn readers_opened_in_quick_succession_on_changing_shards_fill_no_mailbox() {
+async fn many_moves_fill_no_mailbox() {
     let bench = Bench::with(|limits| {
         limits.shards = 2;
         limits.in_flight_max = 4;
@@ -228,6 +219,6 @@ async fn readers_opened_in_quick_succession_on_changing_shards_fill_no_mailbox()
         .await;
     }
     bench.put("demo://a", "two").await;
-    assert_eq!(client.told(), ["demo://a v2"]);
+    assert_eq!(client.received(), ["demo://a v2"]);
     assert_eq!(bench.bus.stats().await.unwrap().mailbox_refused, 0);
 }

@@ -1,15 +1,17 @@
-//! Promise: who is slow is seen, and who is slow, old or unwanted for too long is ended with a reason, while the others
-//! notice nothing.
+//! Slow sessions: they are listed, and ended with a reason after their time-outs, without effect on the
+//! others.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidings::status::{DelayReason, DeliveryStatus, SubscriberInfo, SubscriberState};
+use tidings::status::{DelayReason, DeliveryStatus, SubscriberState};
 use tidings::{EndReason, OutboxReader, SessionOptions, SubscriberId, SubscriberKind, WriteProgress};
 
-use crate::support::{Bench, Client, options, until, uri, within};
+use crate::support::{Bench, DEADLINE, options, until, uri, within};
 
-const SHORT: Duration = Duration::from_millis(100);
+/// A time-out that a test waits for. Sessions are swept by the clock of the process, which no test can
+/// advance.
+const SHORT: Duration = Duration::from_millis(40);
 
 fn stalling() -> SessionOptions {
     SessionOptions {
@@ -18,19 +20,9 @@ fn stalling() -> SessionOptions {
     }
 }
 
-async fn info(bench: &Bench, client: &Client) -> SubscriberInfo {
-    match within(bench.bus.subscriber_state(client.session.id()))
-        .await
-        .unwrap()
-    {
-        Some(SubscriberState::Live(info)) => *info,
-        other => panic!("not there: {other:?}"),
-    }
-}
-
 async fn until_ended(bench: &Bench, id: SubscriberId) -> (EndReason, usize) {
     let mut ended = None;
-    until("its end is remembered", async || {
+    until("the end of a session", async || {
         if let Some(SubscriberState::Ended(gone)) = bench.bus.subscriber_state(id).await.unwrap() {
             ended = Some((gone.reason, gone.pending));
         }
@@ -41,15 +33,13 @@ async fn until_ended(bench: &Bench, id: SubscriberId) -> (EndReason, usize) {
 }
 
 #[tokio::test]
-async fn a_reader_that_takes_nothing_of_what_waits_is_ended_as_stalled() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
-    bench.put("demo://b", "one").await;
-    let patient = SessionOptions {
-        stall_timeout: Some(crate::support::DEADLINE),
+async fn stalled_session_is_ended_after_its_timeout() {
+    let bench = Bench::with_resources(["demo://a", "demo://b"]).await;
+    let steady = SessionOptions {
+        stall_timeout: Some(DEADLINE),
         ..options()
     };
-    let mut steady = bench.client_with(patient).await;
+    let mut steady = bench.client_with(steady).await;
     let stalled = bench.client_with(stalling()).await;
     for client in [&steady, &stalled] {
         client.subscribe("demo://a").await;
@@ -59,8 +49,8 @@ async fn a_reader_that_takes_nothing_of_what_waits_is_ended_as_stalled() {
     bench.put("demo://a", "two").await;
     bench.put("demo://b", "two").await;
     while stalled.session.ended().is_none() {
-        assert!(started.elapsed() < crate::support::DEADLINE);
-        steady.told();
+        assert!(started.elapsed() < DEADLINE);
+        steady.received();
         tokio::task::yield_now().await;
     }
     assert!(started.elapsed() >= SHORT);
@@ -73,31 +63,32 @@ async fn a_reader_that_takes_nothing_of_what_waits_is_ended_as_stalled() {
     );
     assert_eq!(bench.put("demo://a", "three").await, 3);
     assert_eq!(steady.session.ended(), None);
-    assert_eq!(steady.told(), ["demo://a v3"]);
+    assert_eq!(steady.received(), ["demo://a v3"]);
 }
 
 #[tokio::test]
-async fn without_a_stream_or_anything_waiting_nothing_stalls() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn session_without_stream_or_entries_never_stalls() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     let silent = bench.client_with(stalling()).await;
     let away = within(bench.bus.open(stalling())).await.unwrap();
     within(away.subscribe(vec![uri("demo://a")])).await.unwrap();
     bench.put("demo://a", "two").await;
-    // The sentinel has waited for as long as they could have.
-    let sentinel = bench.client_with(stalling()).await;
-    sentinel.subscribe("demo://a").await;
+    // The time-out of the others is over when this session, which does stall, is ended.
+    let stalled = bench.client_with(stalling()).await;
+    stalled.subscribe("demo://a").await;
     bench.put("demo://a", "three").await;
-    until("the sentinel's end", async || sentinel.session.ended().is_some()).await;
+    until("the end of the stalled session", async || {
+        stalled.session.ended().is_some()
+    })
+    .await;
     assert_eq!((silent.session.ended(), away.ended()), (None, None));
-    let found = info(&bench, &silent).await;
+    let found = bench.info(&silent).await;
     assert_eq!((found.progress.untaken, found.pending.oldest), (None, None));
 }
 
 #[tokio::test]
-async fn a_session_that_is_old_enough_is_told_what_is_pending_and_ended() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn expired_session_gets_its_pending_entries() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     let old = SessionOptions {
         age_max: Some(15 * SHORT),
         ..options()
@@ -111,8 +102,8 @@ async fn a_session_that_is_old_enough_is_told_what_is_pending_and_ended() {
     })
     .await;
     assert!(opened.elapsed() >= 15 * SHORT * 9 / 10);
-    let (told, reason) = client.until_the_end().await;
-    assert_eq!((told.len(), reason), (1, EndReason::Expired));
+    let (received, reason) = client.until_end().await;
+    assert_eq!((received.len(), reason), (1, EndReason::Expired));
     assert_eq!(
         until_ended(&bench, client.session.id()).await.0,
         EndReason::Expired
@@ -120,9 +111,8 @@ async fn a_session_that_is_old_enough_is_told_what_is_pending_and_ended() {
 }
 
 #[tokio::test]
-async fn an_operator_ends_one_and_the_others_stay() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn evict_ends_one_session_only() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     let mut one = bench.client().await;
     let mut other = bench.client().await;
     for client in [&one, &other] {
@@ -130,12 +120,12 @@ async fn an_operator_ends_one_and_the_others_stay() {
     }
     bench.put("demo://a", "two").await;
     assert!(within(bench.bus.evict(one.session.id())).await.unwrap());
-    let (told, reason) = one.until_the_end().await;
+    let (received, reason) = one.until_end().await;
     assert_eq!(
-        (told, reason),
+        (received, reason),
         (vec!["demo://a v2".to_owned()], EndReason::Evicted)
     );
-    bench.sessions_are(1).await;
+    bench.until_sessions(1).await;
     assert!(!within(bench.bus.evict(one.session.id())).await.unwrap());
     assert!(!within(bench.bus.evict(SubscriberId(99))).await.unwrap());
     assert!(
@@ -143,37 +133,37 @@ async fn an_operator_ends_one_and_the_others_stay() {
             .await
             .is_err()
     );
-    other.until_told("demo://a", 2).await;
+    other.until_received("demo://a", 2).await;
 }
 
 #[tokio::test]
-async fn a_blocked_connection_keeps_its_entries_in_the_outbox_until_it_takes_them() {
+async fn blocked_connection_keeps_entries_pending() {
     let bench = Bench::with(|limits| limits.stalled_after = SHORT);
     bench.put("demo://a", "one").await;
-    let mut client = bench.client().await;
-    client.subscribe("demo://a").await;
-    let flow = Arc::new(WriteProgress::default());
-    client.reader.pause_while_blocked(flow.clone());
-    flow.refused();
+    let mut client = bench.subscriber("demo://a").await;
+    let progress = Arc::new(WriteProgress::default());
+    client.reader.pause_while_blocked(progress.clone());
+    progress.refused();
     bench.put("demo://a", "two").await;
     bench.put("demo://a", "three").await;
-    assert_eq!(client.told(), [""; 0], "it would only grow old in a buffer");
-    until("it counts as stalled", async || {
-        info(&bench, &client).await.progress.stalled
+    assert_eq!(client.received(), [""; 0], "the connection is blocked");
+    until("the mark as stalled", async || {
+        bench.info(&client).await.progress.stalled
     })
     .await;
     let name = uri("demo://a");
     let held = within(bench.bus.explain(client.session.id(), &name))
         .await
         .unwrap();
-    let stalled = |explanation: &DeliveryStatus| {
-        matches!(explanation, DeliveryStatus::Pending { reason, etag, .. }
-            if *reason == DelayReason::Stalled && etag.version == 3)
-    };
-    assert!(held.as_ref().is_some_and(stalled), "{held:?}");
-    assert!(flow.took(300), "whoever waits has to look again");
-    assert_eq!(client.told(), ["demo://a v3"]);
-    let progress = info(&bench, &client).await.progress;
+    match held {
+        Some(DeliveryStatus::Pending { reason, etag, .. }) => {
+            assert_eq!((reason, etag.version), (DelayReason::Stalled, 3));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(progress.took(300), "the reader has to be polled again");
+    assert_eq!(client.received(), ["demo://a v3"]);
+    let progress = bench.info(&client).await.progress;
     assert_eq!(
         (progress.notified, progress.conflated, progress.bytes),
         (1, 1, 300)
@@ -183,39 +173,37 @@ async fn a_blocked_connection_keeps_its_entries_in_the_outbox_until_it_takes_the
     let kept = within(bench.bus.sessions()).await.unwrap();
     assert_eq!(
         kept[0].progress.bytes, 300,
-        "what a stream that is gone took still counts"
+        "the bytes of a closed stream still count"
     );
 }
 
 #[tokio::test]
-async fn ending_a_session_cuts_a_connection_that_takes_nothing_and_no_other() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn evict_cuts_only_a_blocked_connection() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     for blocked in [true, false] {
-        let mut client = bench.client().await;
-        client.subscribe("demo://a").await;
-        let flow = Arc::new(WriteProgress::default());
-        client.reader.pause_while_blocked(flow.clone());
+        let mut client = bench.subscriber("demo://a").await;
+        let progress = Arc::new(WriteProgress::default());
+        client.reader.pause_while_blocked(progress.clone());
         if blocked {
-            flow.refused();
+            progress.refused();
         }
         within(bench.bus.evict(client.session.id())).await.unwrap();
-        assert_eq!(flow.is_cut(), blocked);
-        assert_eq!(client.until_the_end().await.1, EndReason::Evicted);
+        assert_eq!(progress.is_cut(), blocked);
+        assert_eq!(client.until_end().await.1, EndReason::Evicted);
     }
 }
 
 #[tokio::test]
-async fn a_stream_whose_connection_timed_out_ends_for_that_reason_and_a_session_outlives_it() {
+async fn write_timeout_ends_a_stream_not_a_session() {
     let bench = Bench::start();
     for kind in [SubscriberKind::Stream, SubscriberKind::Session] {
         let session = within(bench.bus.open(SessionOptions::new(kind, "test")))
             .await
             .unwrap();
         let reader: OutboxReader = session.reader();
-        let flow = Arc::new(WriteProgress::default());
-        reader.pause_while_blocked(flow.clone());
-        flow.time_out();
+        let progress = Arc::new(WriteProgress::default());
+        reader.pause_while_blocked(progress.clone());
+        progress.time_out();
         drop(reader);
         let expected = (kind == SubscriberKind::Stream).then_some(EndReason::WriteTimeout);
         assert_eq!(session.ended(), expected);
@@ -227,9 +215,8 @@ async fn a_stream_whose_connection_timed_out_ends_for_that_reason_and_a_session_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_survey_of_many_names_the_slowest_and_counts_the_rest() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn listing_names_the_slowest_and_counts_all() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     let mut sessions = Vec::new();
     for _ in 0..2_000 {
         sessions.push(within(bench.bus.open(options())).await.unwrap());

@@ -1,16 +1,20 @@
-//! Promise: every bound of the bus holds, and what happens at it is what its documentation says.
+//! Limits: every limit of the bus holds, and the behaviour at it is the documented one.
 
 use std::time::{Duration, Instant};
 
 use tidings::{
-    Drained, EndReason, OpenError, PublishError, ResourceTemplate, ResourceUri, SessionOptions,
+    Drained, EndReason, OpenError, Prompt, PublishError, ResourceTemplate, ResourceUri, SessionOptions,
     SubscribeError, Variables,
 };
 
-use crate::support::{Bench, options, text, tool, uri, within};
+use crate::support::{Bench, options, text, tool, until, uri, within};
 
 fn too_many(what: &'static str, max: usize) -> PublishError {
     PublishError::TooMany { what, max }
+}
+
+fn prompt(name: &str) -> Prompt {
+    Prompt::new(name, |_| async { Ok(Vec::new()) })
 }
 
 fn template(text: &str) -> ResourceTemplate {
@@ -18,7 +22,7 @@ fn template(text: &str) -> ResourceTemplate {
 }
 
 #[tokio::test]
-async fn at_resources_max_a_new_one_is_refused_and_an_old_one_still_changes() {
+async fn resources_max_refuses_only_new_resources() {
     let bench = Bench::with(|limits| limits.resources_max = 2);
     bench.put("demo://a", "one").await;
     bench.put("demo://b", "one").await;
@@ -34,9 +38,8 @@ async fn at_resources_max_a_new_one_is_refused_and_an_old_one_still_changes() {
 }
 
 #[tokio::test]
-async fn at_list_items_max_tools_prompts_and_templates_are_refused_each() {
+async fn list_items_max_holds_for_each_list() {
     let bench = Bench::with(|limits| limits.list_items_max = 2);
-    let prompt = |name: &str| tidings::Prompt::new(name, |_| async { Ok(Vec::new()) });
     for name in ["a", "b"] {
         bench.bus.add_tool(tool(name)).await.unwrap();
         bench.bus.add_prompt(prompt(name)).await.unwrap();
@@ -57,7 +60,7 @@ async fn at_list_items_max_tools_prompts_and_templates_are_refused_each() {
     assert_eq!(bench.bus.replace_tools(all).await, Err(too_many("tools", 2)));
     assert!(
         bench.bus.add_tool(tool("a").title("A")).await.unwrap().changed,
-        "in place of the old one"
+        "a replacement is allowed"
     );
     assert!(
         bench.bus.tool("b").await.unwrap().is_some(),
@@ -66,7 +69,7 @@ async fn at_list_items_max_tools_prompts_and_templates_are_refused_each() {
 }
 
 #[tokio::test]
-async fn a_body_larger_than_body_bytes_max_is_refused_and_the_old_one_stays() {
+async fn body_bytes_max_keeps_the_old_body() {
     let bench = Bench::with(|limits| limits.body_bytes_max = 4);
     bench.put("demo://a", "four").await;
     let refused = PublishError::BodyTooLarge {
@@ -82,20 +85,20 @@ async fn a_body_larger_than_body_bytes_max_is_refused_and_the_old_one_stays() {
 }
 
 #[tokio::test]
-async fn at_sessions_max_opening_is_refused_until_one_has_ended() {
+async fn sessions_max_refuses_until_one_ends() {
     let bench = Bench::with(|limits| limits.sessions_max = 2);
     let first = bench.client().await;
     let _second = bench.client().await;
     let third = bench.bus.open(options()).await;
     assert_eq!(third.unwrap_err(), OpenError::TooMany(2));
     drop(first);
-    bench.sessions_are(1).await;
+    bench.until_sessions(1).await;
     let third = within(bench.bus.open(options())).await;
     assert!(third.is_ok());
 }
 
 #[tokio::test]
-async fn at_subscriptions_max_subscribing_is_refused_but_not_to_what_is_subscribed() {
+async fn subscriptions_max_refuses_only_new_ones() {
     let bench = Bench::with(|limits| limits.subscriptions_max = 2);
     let names = ["demo://a", "demo://b", "demo://c"];
     for name in names {
@@ -119,7 +122,7 @@ async fn at_subscriptions_max_subscribing_is_refused_but_not_to_what_is_subscrib
 }
 
 #[tokio::test]
-async fn what_is_watched_by_watching_all_is_not_counted_as_subscribed_to() {
+async fn watched_uris_do_not_count_as_subscriptions() {
     let bench = Bench::with(|limits| limits.subscriptions_max = 2);
     bench.put("demo://d", "one").await;
     let client = bench.client().await;
@@ -134,7 +137,7 @@ async fn what_is_watched_by_watching_all_is_not_counted_as_subscribed_to() {
 }
 
 #[tokio::test]
-async fn limits_of_zero_mean_one_where_nothing_could_happen_otherwise() {
+async fn limits_of_zero_are_raised_to_the_minimum() {
     let bench = Bench::with(|limits| {
         limits.in_flight_max = 0;
         limits.drain_max = 0;
@@ -144,11 +147,11 @@ async fn limits_of_zero_mean_one_where_nothing_could_happen_otherwise() {
     within(bench.bus.upsert(text("demo://a", "one"))).await.unwrap();
     client.subscribe("demo://a").await;
     bench.put("demo://a", "two").await;
-    assert_eq!(client.told(), ["demo://a v2"]);
+    assert_eq!(client.received(), ["demo://a v2"]);
 }
 
 #[tokio::test]
-async fn a_silent_stream_is_asked_for_a_sign_of_life() {
+async fn silent_stream_gets_keep_alives() {
     let bench = Bench::with(|limits| limits.keep_alive = Duration::from_millis(40));
     let mut client = bench.client().await;
     let mut entries = Vec::new();
@@ -162,9 +165,9 @@ async fn a_silent_stream_is_asked_for_a_sign_of_life() {
 }
 
 #[tokio::test]
-async fn a_session_with_neither_reader_nor_activity_is_ended_as_idle() {
-    let bench = Bench::with(|limits| limits.keep_alive = Duration::from_millis(40));
-    let timeout = Duration::from_millis(400);
+async fn idle_session_is_ended_after_its_timeout() {
+    let bench = Bench::with(|limits| limits.keep_alive = Duration::from_millis(20));
+    let timeout = Duration::from_millis(200);
     let idle = SessionOptions {
         idle_timeout: Some(timeout),
         ..options()
@@ -172,7 +175,7 @@ async fn a_session_with_neither_reader_nor_activity_is_ended_as_idle() {
     let opened = Instant::now();
     let mut client = bench.client_with(idle).await;
 
-    // As long as it is read it lives, however long that is.
+    // A session with a reader is never idle.
     let mut entries = Vec::new();
     while opened.elapsed() < 2 * timeout {
         assert_eq!(
@@ -180,11 +183,14 @@ async fn a_session_with_neither_reader_nor_activity_is_ended_as_idle() {
             Drained::KeepAlive
         );
     }
-    let left = Instant::now();
+    let closed = Instant::now();
     drop(client.reader);
     let session = client.session;
-    crate::support::until("the end of an idle session", async || session.ended().is_some()).await;
+    until("the end of an idle session", async || session.ended().is_some()).await;
     assert_eq!(session.ended(), Some(EndReason::Idle));
-    let waited = left.elapsed();
-    assert!(waited >= timeout, "ended {waited:?} after it was last read");
+    let waited = closed.elapsed();
+    assert!(
+        waited >= timeout,
+        "ended {waited:?} after its last reader was closed"
+    );
 }

@@ -1,4 +1,4 @@
-//! Promise: templates list and read concrete resources, which may be subscribed to and touched like any other.
+//! Templates: their members are read, listed, subscribed to and touched like registered resources.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use tidings::{
 
 use crate::support::{Bench, START, text, uri, within};
 
-/// The members with an id of digits; the lister lists those in `listed`.
+/// A template whose members have an id of digits and that lists the ids in `listed`.
 fn users(listed: &Arc<Mutex<Vec<u8>>>) -> ResourceTemplate {
     let listed = listed.clone();
     template().list(move || {
@@ -23,18 +23,19 @@ fn users(listed: &Arc<Mutex<Vec<u8>>>) -> ResourceTemplate {
 }
 
 fn template() -> ResourceTemplate {
-    let read = |_: ResourceUri, variables: Variables| async move {
-        let id = variables.get("id").unwrap_or_default().to_owned();
-        let known = id.bytes().all(|byte| byte.is_ascii_digit());
-        Ok(known.then(|| Body::text(format!("user {id}"))))
-    };
-    ResourceTemplate::new("app://users/{id}", read)
-        .unwrap()
-        .media_type("text/plain")
+    let template = ResourceTemplate::new(
+        "app://users/{id}",
+        |_: ResourceUri, variables: Variables| async move {
+            let id = variables.get("id").unwrap_or_default().to_owned();
+            let known = id.bytes().all(|byte| byte.is_ascii_digit());
+            Ok(known.then(|| Body::text(format!("user {id}"))))
+        },
+    );
+    template.unwrap().media_type("text/plain")
 }
 
 #[tokio::test]
-async fn a_member_is_read_subscribed_to_and_touched_without_registration() {
+async fn member_works_without_registration() {
     let bench = Bench::start();
     bench.bus.add_template(template()).await.unwrap();
     bench.pass_seconds(9);
@@ -43,7 +44,7 @@ async fn a_member_is_read_subscribed_to_and_touched_without_registration() {
     assert_eq!(
         (read.etag.version, read.etag.updated_at),
         (1, START),
-        "as old as its template"
+        "the time of its template"
     );
     assert_eq!(read.descriptor.media_type.as_deref(), Some("text/plain"));
 
@@ -52,17 +53,17 @@ async fn a_member_is_read_subscribed_to_and_touched_without_registration() {
     assert_eq!(
         bench.bus.touch("app://users/8").await.unwrap().notified,
         0,
-        "only on exact match"
+        "another member"
     );
     let touched = bench.bus.touch("app://users/7").await.unwrap();
     assert_eq!((touched.etag.version, touched.notified), (2, 1));
-    assert_eq!(client.told(), ["app://users/7 v2"]);
+    assert_eq!(client.received(), ["app://users/7 v2"]);
     assert_eq!(bench.bus.read("app://users/7").await.unwrap().etag, touched.etag);
     assert_eq!(bench.bus.read("app://users/9").await.unwrap().etag.version, 1);
 }
 
 #[tokio::test]
-async fn a_uri_without_such_a_member_is_not_found() {
+async fn unknown_member_is_not_found() {
     let bench = Bench::start();
     bench.bus.add_template(template()).await.unwrap();
     assert!(matches!(
@@ -84,7 +85,7 @@ async fn a_uri_without_such_a_member_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_template_says_whether_its_members_are_subscribable() {
+async fn template_decides_if_members_are_subscribable() {
     let bench = Bench::start();
     bench
         .bus
@@ -98,14 +99,13 @@ async fn a_template_says_whether_its_members_are_subscribable() {
 }
 
 #[tokio::test]
-async fn a_registered_resource_stands_before_the_member_of_the_same_uri() {
+async fn registered_resource_hides_the_member() {
     let bench = Bench::start();
     bench.bus.add_template(template()).await.unwrap();
-    let mut client = bench.client().await;
-    client.subscribe("app://users/1").await;
+    let mut client = bench.subscriber("app://users/1").await;
     bench.bus.touch("app://users/1").await.unwrap();
     assert_eq!(bench.put("app://users/1", "registered").await, 3);
-    assert_eq!(client.told(), ["app://users/1 v3"]);
+    assert_eq!(client.received(), ["app://users/1 v3"]);
     assert_eq!(
         bench.bus.read("app://users/1").await.unwrap().body.as_text(),
         Some("registered")
@@ -113,16 +113,16 @@ async fn a_registered_resource_stands_before_the_member_of_the_same_uri() {
     bench.bus.remove("app://users/1").await.unwrap();
     let member = bench.bus.read("app://users/1").await.unwrap();
     assert_eq!((member.body.as_text(), member.etag.version), (Some("user 1"), 4));
-    assert_eq!(client.told(), ["app://users/1 v4 removed"]);
+    assert_eq!(client.received(), ["app://users/1 v4 removed"]);
 }
 
 #[tokio::test]
-async fn listing_again_what_was_listed_before_is_no_change() {
+async fn same_members_listed_again_are_no_change() {
     let bench = Bench::start();
     let listed = Arc::new(Mutex::new(vec![2, 1]));
     assert!(bench.bus.add_template(users(&listed)).await.unwrap().changed);
     let mut client = bench.list_client().await;
-    assert_eq!(client.told(), ["resources changed"]);
+    assert_eq!(client.received(), ["resources changed"]);
 
     for order in [vec![2, 1], vec![1, 2]] {
         *listed.lock().unwrap() = order;
@@ -130,20 +130,16 @@ async fn listing_again_what_was_listed_before_is_no_change() {
         let names: Vec<_> = members.iter().map(|(member, _)| member.uri.as_str()).collect();
         assert_eq!(names, ["app://users/1", "app://users/2"]);
         assert!(members.iter().all(|(_, etag)| etag.version == 1));
-        assert_eq!(client.told(), [""; 0]);
+        assert_eq!(client.received(), [""; 0]);
     }
     *listed.lock().unwrap() = vec![1, 2, 3];
     let (one, two) = tokio::join!(bench.bus.listed_members(), bench.bus.listed_members());
     assert_eq!((one.unwrap().len(), two.unwrap().len()), (3, 3));
-    assert_eq!(
-        client.told(),
-        ["resources changed"],
-        "rescanning twice tells once"
-    );
+    assert_eq!(client.received(), ["resources changed"], "two scans notify once");
 }
 
 #[tokio::test]
-async fn a_lister_that_fails_is_named_with_its_template() {
+async fn failing_lister_error_names_the_template() {
     let bench = Bench::start();
     let failing = template().list(|| async { Err("no database".into()) });
     let error = bench.bus.add_template(failing).await.unwrap_err();
@@ -155,7 +151,7 @@ async fn a_lister_that_fails_is_named_with_its_template() {
 }
 
 #[tokio::test]
-async fn the_same_template_again_is_no_change_and_another_description_is_one() {
+async fn only_another_description_changes_a_template() {
     let bench = Bench::start();
     assert!(bench.bus.add_template(template()).await.unwrap().changed);
     assert!(!bench.bus.add_template(template()).await.unwrap().changed);
@@ -191,7 +187,7 @@ async fn the_same_template_again_is_no_change_and_another_description_is_one() {
 }
 
 #[tokio::test]
-async fn members_and_registered_resources_do_not_hide_each_other_in_counts() {
+async fn members_do_not_count_as_resources() {
     let bench = Bench::start();
     bench.bus.add_template(template()).await.unwrap();
     bench.bus.register(text("demo://a", "x")).await.unwrap();

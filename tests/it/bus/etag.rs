@@ -1,11 +1,11 @@
-//! Promise: an etag is a version that a client can keep; it moves when the content does, and only forward.
+//! Etags: a version moves when the content changes, and only forward.
 
 use tidings::{Bus, Etag, PublishError, ReadError, Resource};
 
 use crate::support::{Bench, START, text, tool, uri, within};
 
 #[tokio::test]
-async fn an_unknown_uri_is_version_0_and_the_first_registration_version_1() {
+async fn first_registration_is_version_1() {
     let bench = Bench::start();
     assert_eq!(bench.bus.etag("demo://a").await.unwrap(), Etag::UNKNOWN);
     let outcome = bench.bus.register(text("demo://a", "one")).await.unwrap();
@@ -19,19 +19,18 @@ async fn an_unknown_uri_is_version_0_and_the_first_registration_version_1() {
 }
 
 #[tokio::test]
-async fn a_no_op_never_bumps_and_tells_nobody() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn unchanged_content_keeps_etag_and_is_silent() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     bench.bus.add_tool(tool("t")).await.unwrap();
     let mut client = bench.list_client().await;
     client.subscribe("demo://a").await;
-    client.told();
+    client.received();
     let before = bench.bus.etag("demo://a").await.unwrap();
     let notices = bench.bus.stats().await.unwrap().notices;
 
     bench.pass_seconds(500);
     for _ in 0..20 {
-        let update = bench.bus.update(text("demo://a", "one")).await.unwrap();
+        let update = bench.update("demo://a", "one").await;
         let upsert = bench.bus.upsert(text("demo://a", "one")).await.unwrap();
         for outcome in [update, upsert] {
             assert_eq!((outcome.etag, outcome.notified), (before, 0));
@@ -42,15 +41,14 @@ async fn a_no_op_never_bumps_and_tells_nobody() {
     }
 
     assert_eq!(bench.bus.etag("demo://a").await.unwrap(), before);
-    assert_eq!(client.told(), [""; 0]);
+    assert_eq!(client.received(), [""; 0]);
     let stats = bench.bus.stats().await.unwrap();
     assert_eq!((stats.notices, stats.unchanged), (notices, 60));
 }
 
 #[tokio::test]
-async fn content_is_bytes_kind_and_media_type() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn version_follows_bytes_kind_and_media_type() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     let writes = [
         (text("demo://a", "two"), true),
         (text("demo://a", "two"), false),
@@ -75,12 +73,11 @@ async fn content_is_bytes_kind_and_media_type() {
 }
 
 #[tokio::test]
-async fn a_new_description_changes_the_list_but_not_the_etag() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn new_description_changes_only_the_list() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     let mut client = bench.list_client().await;
     client.subscribe("demo://a").await;
-    assert_eq!(client.told(), ["resources changed"]);
+    assert_eq!(client.received(), ["resources changed"]);
     let described = bench
         .bus
         .update(text("demo://a", "one").title("One"))
@@ -88,13 +85,12 @@ async fn a_new_description_changes_the_list_but_not_the_etag() {
         .unwrap();
     assert!(described.changed);
     assert_eq!((described.etag.version, described.notified), (1, 0));
-    assert_eq!(client.told(), ["resources changed"]);
+    assert_eq!(client.received(), ["resources changed"]);
 }
 
 #[tokio::test]
-async fn the_time_in_an_etag_is_that_of_its_change() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn etag_has_the_time_of_its_change() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     bench.pass_seconds(7);
     bench.put("demo://a", "one").await;
     assert_eq!(bench.bus.etag("demo://a").await.unwrap().updated_at, START);
@@ -103,7 +99,7 @@ async fn the_time_in_an_etag_is_that_of_its_change() {
 }
 
 #[tokio::test]
-async fn versions_never_go_backward_through_removal_and_reregistration() {
+async fn versions_grow_through_removal_and_return() {
     for removed_max in [0, 1, 100] {
         let bench = Bench::with(|limits| limits.removed_max = removed_max);
         let mut newest = 0;
@@ -122,7 +118,7 @@ async fn versions_never_go_backward_through_removal_and_reregistration() {
                 let gone = bench.bus.remove(name).await.unwrap();
                 assert!(gone.changed);
                 if name == "demo://a" {
-                    assert!(gone.etag.version > newest, "the removal is a version too");
+                    assert!(gone.etag.version > newest, "a removal is a version");
                     newest = gone.etag.version;
                 }
             }
@@ -131,9 +127,8 @@ async fn versions_never_go_backward_through_removal_and_reregistration() {
 }
 
 #[tokio::test]
-async fn a_client_etag_is_stale_when_missing_or_different() {
-    let bench = Bench::start();
-    bench.put("demo://a", "one").await;
+async fn client_etag_is_stale_unless_equal() {
+    let bench = Bench::with_resources(["demo://a"]).await;
     for (held, stale) in [
         (None, true),
         (Some("v1-1000"), false),
@@ -154,7 +149,7 @@ async fn a_client_etag_is_stale_when_missing_or_different() {
 }
 
 #[tokio::test]
-async fn the_same_etag_is_seen_by_every_way_of_asking() {
+async fn every_query_returns_the_same_etag() {
     let bench = Bench::start();
     for body in ["one", "two", "three"] {
         bench.put("demo://a", body).await;
@@ -176,7 +171,7 @@ async fn the_same_etag_is_seen_by_every_way_of_asking() {
 }
 
 #[tokio::test]
-async fn text_that_is_no_uri_is_refused_by_name_everywhere() {
+async fn invalid_uri_is_refused_by_every_call() {
     let bench = Bench::start();
     let bus: &Bus = &bench.bus;
     let bad = "no scheme";

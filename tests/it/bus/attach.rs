@@ -1,26 +1,23 @@
-//! Subscribers that are no sessions: whatever one does, the others do not notice and the operator does.
+//! Attached subscribers: a failure of one is visible to the operator and does not affect the others.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidings_actors::attach::{
-    AttachError, AttachOptions, AttachedInfo, Delivery, DeliveryClass, Gap, Health, Overflow, Subscriber,
-    SubscriberError,
+    AttachError, AttachOptions, AttachedInfo, Attachment, Delivery, DeliveryClass, Gap, Health, Overflow,
+    Subscriber, SubscriberError,
 };
 use tidings_actors::trace::{TraceStep, TraceSubject};
 use tidings_actors::{Filter, NoticeKind};
 
-use crate::support::{Bench, until, within};
+use crate::support::{Bench, DEADLINE, until, within};
 
-/// Long enough for a crowded machine; nothing waits this long unless it fails.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// What subscribers took, in order.
+/// The deliveries that subscribers took, in order.
 #[derive(Debug, Clone, Default)]
-struct Seen(Arc<Mutex<Vec<String>>>);
+struct Deliveries(Arc<Mutex<Vec<String>>>);
 
-impl Seen {
+impl Deliveries {
     fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
@@ -48,24 +45,24 @@ impl Seen {
     }
 }
 
-/// Notes what it is handed, after asking `manner` how to behave.
-struct Actor<F> {
-    seen: Seen,
-    manner: F,
+/// A subscriber that records each delivery for which `behaviour` returns `Ok`.
+struct Recording<F> {
+    taken: Deliveries,
+    behaviour: F,
 }
 
-impl<F> Subscriber for Actor<F>
+impl<F> Subscriber for Recording<F>
 where
     F: FnMut(&Delivery) -> Result<(), SubscriberError> + 'static,
 {
     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError> {
-        (self.manner)(delivery)?;
-        self.seen.push(delivery);
+        (self.behaviour)(delivery)?;
+        self.taken.push(delivery);
         Ok(())
     }
 }
 
-fn content(_: &Delivery) -> Result<(), SubscriberError> {
+fn accept(_: &Delivery) -> Result<(), SubscriberError> {
     Ok(())
 }
 
@@ -73,14 +70,15 @@ fn every(name: &str, capacity: usize, overflow: Overflow) -> AttachOptions {
     AttachOptions::new(name).class(DeliveryClass::Every { capacity, overflow })
 }
 
-type Content = Actor<fn(&Delivery) -> Result<(), SubscriberError>>;
+type Accepting = Recording<fn(&Delivery) -> Result<(), SubscriberError>>;
 
-fn actor(seen: &Seen) -> impl FnMut() -> Result<Content, SubscriberError> + use<> {
-    let seen = seen.clone();
+/// Creates subscribers that record every delivery in `taken`.
+fn recording(taken: &Deliveries) -> impl FnMut() -> Result<Accepting, SubscriberError> + use<> {
+    let taken = taken.clone();
     move || {
-        Ok(Actor {
-            seen: seen.clone(),
-            manner: content,
+        Ok(Recording {
+            taken: taken.clone(),
+            behaviour: accept,
         })
     }
 }
@@ -91,25 +89,26 @@ fn info(bench: &Bench, name: &str) -> AttachedInfo {
 }
 
 #[tokio::test]
-async fn a_subscriber_of_every_notice_gets_each_in_order_as_its_filter_wants() {
+async fn every_notice_is_delivered_in_order_by_filter() {
     let bench = Bench::start();
-    let (all, some) = (Seen::default(), Seen::default());
-    let every = within(bench.bus.attach(AttachOptions::new("all"), actor(&all)))
+    let all = Deliveries::default();
+    let some = Deliveries::default();
+    let every = within(bench.bus.attach(AttachOptions::new("all"), recording(&all)))
         .await
         .unwrap();
     let filter = Filter::of(vec!["demo://{name}/x".parse().unwrap()])
         .unwrap()
         .kinds([NoticeKind::Removed]);
     let removed = AttachOptions::new("some").filter(filter);
-    let removed = within(bench.bus.attach(removed, actor(&some))).await.unwrap();
+    let removed = within(bench.bus.attach(removed, recording(&some))).await.unwrap();
     bench.put("demo://a/x", "one").await;
     bench.put("demo://b", "one").await;
     bench.put("demo://a/x", "one").await;
     bench.put("demo://a/x", "two").await;
     bench.bus.remove("demo://a/x").await.unwrap();
     bench.bus.remove("demo://b").await.unwrap();
-    assert!(every.detach(PATIENCE).await);
-    assert!(removed.detach(PATIENCE).await);
+    assert!(every.detach(DEADLINE).await);
+    assert!(removed.detach(DEADLINE).await);
     assert_eq!(some.lines(), ["demo://a/x v3 removed"]);
     let lines = all.lines();
     let notices: Vec<_> = lines.iter().filter(|line| line.starts_with("demo:")).collect();
@@ -128,90 +127,113 @@ async fn a_subscriber_of_every_notice_gets_each_in_order_as_its_filter_wants() {
 }
 
 #[tokio::test]
-async fn what_is_published_after_a_detachment_is_not_handed_over() {
+async fn changes_after_detach_are_not_delivered() {
     let bench = Bench::start();
-    let seen = Seen::default();
+    let taken = Deliveries::default();
     for overflow in [Overflow::DropNewest, Overflow::DropOldest] {
-        let attached = within(bench.bus.attach(every("same name", 4, overflow), actor(&seen)))
-            .await
-            .unwrap();
-        let taken = bench
+        let attached = within(
+            bench
+                .bus
+                .attach(every("same name", 4, overflow), recording(&taken)),
+        )
+        .await
+        .unwrap();
+        let second = bench
             .bus
-            .attach(every("same name", 4, overflow), actor(&seen))
+            .attach(every("same name", 4, overflow), recording(&taken))
             .await;
-        assert_eq!(taken.err(), Some(AttachError::NameTaken("same name".into())));
-        assert!(attached.detach(PATIENCE).await);
+        assert_eq!(second.err(), Some(AttachError::NameTaken("same name".into())));
+        assert!(attached.detach(DEADLINE).await);
         bench.put("demo://a", overflow.name()).await;
     }
-    assert_eq!(seen.lines(), [""; 0]);
+    assert_eq!(taken.lines(), [""; 0]);
 }
 
 #[tokio::test]
-async fn no_more_are_attached_than_the_limit_allows() {
+async fn attach_beyond_the_limit_is_refused() {
     let bench = Bench::with(|limits| limits.attached_max = 1);
-    let seen = Seen::default();
-    let first = within(bench.bus.attach(AttachOptions::new("a"), actor(&seen)))
+    let taken = Deliveries::default();
+    let first = within(bench.bus.attach(AttachOptions::new("a"), recording(&taken)))
         .await
         .unwrap();
-    let refused = bench.bus.attach(AttachOptions::new("b"), actor(&seen)).await;
+    let refused = bench.bus.attach(AttachOptions::new("b"), recording(&taken)).await;
     assert_eq!(refused.err(), Some(AttachError::TooMany(1)));
     drop(first);
-    within(bench.bus.attach(AttachOptions::new("b"), actor(&seen)))
+    within(bench.bus.attach(AttachOptions::new("b"), recording(&taken)))
         .await
         .unwrap();
 }
 
-/// A stalled one, one that panics, one that fails, one that cannot be made: each is seen, and each recovers.
-#[tokio::test]
-async fn the_others_do_not_notice_what_one_subscriber_does() {
-    let bench = Bench::start();
-    let (release, held) = crossbeam_channel::bounded::<()>(0);
-    let well = Arc::new(AtomicUsize::new(0));
-    let names = ["stalls", "panics", "fails", "refuses", "cannot be made"];
-    let mut attached = Vec::new();
-    let mut seen = Vec::new();
-    for name in names {
-        let (lines, held, well) = (Seen::default(), held.clone(), well.clone());
-        seen.push(lines.clone());
-        let mut options = every(name, 100, Overflow::DropOldest);
-        options.stall_timeout = Duration::from_millis(1);
-        options.backoff_max = Duration::from_millis(100);
-        let make = move || {
-            if name == "cannot be made" && well.load(Ordering::Relaxed) == 0 {
-                return Err(SubscriberError::Again("no such place".into()));
-            }
-            let (held, well) = (held.clone(), well.clone());
-            let manner = move |_: &Delivery| match name {
+const FAILING: [&str; 5] = ["stalls", "panics", "fails", "refuses", "cannot be made"];
+
+/// Attaches a subscriber that misbehaves as its name says until `well` is set and the sender of `held` is
+/// dropped.
+async fn attach_failing(
+    bench: &Bench,
+    name: &'static str,
+    held: &crossbeam_channel::Receiver<()>,
+    well: &Arc<AtomicBool>,
+) -> (Attachment, Deliveries) {
+    let taken = Deliveries::default();
+    let recorded = taken.clone();
+    let held = held.clone();
+    let well = well.clone();
+    let mut options = every(name, 100, Overflow::DropOldest);
+    options.stall_timeout = Duration::from_millis(1);
+    options.backoff_max = Duration::from_millis(100);
+    let attaching = bench.bus.attach(options, move || {
+        if name == "cannot be made" && !well.load(Ordering::Relaxed) {
+            return Err(SubscriberError::Again("no such place".into()));
+        }
+        let held = held.clone();
+        let well = well.clone();
+        Ok(Recording {
+            taken: recorded.clone(),
+            behaviour: move |_: &Delivery| match name {
                 "stalls" => {
-                    // Disconnected when the test lets go.
-                    held.recv().unwrap_or_default();
+                    assert!(held.recv().is_err(), "nothing is sent");
                     Ok(())
                 }
-                _ if well.load(Ordering::Relaxed) > 0 => Ok(()),
+                _ if well.load(Ordering::Relaxed) => Ok(()),
                 "panics" => panic!("on purpose"),
                 "fails" => Err(SubscriberError::Again("disk full".into())),
                 _ => Err(SubscriberError::Refused("not for me".into())),
-            };
-            Ok(Actor {
-                seen: lines.clone(),
-                manner,
-            })
-        };
-        attached.push(within(bench.bus.attach(options, make)).await.unwrap());
+            },
+        })
+    });
+    (within(attaching).await.unwrap(), taken)
+}
+
+/// Subscribers that stall, panic, fail, refuse or cannot be created are listed as such, and each of them
+/// recovers.
+#[tokio::test]
+async fn failing_subscribers_do_not_affect_others() {
+    let bench = Bench::start();
+    let (release, held) = crossbeam_channel::bounded::<()>(0);
+    let well = Arc::new(AtomicBool::new(false));
+    let mut attached = Vec::new();
+    let mut taken = Vec::new();
+    for name in FAILING {
+        let (attachment, deliveries) = attach_failing(&bench, name, &held, &well).await;
+        attached.push(attachment);
+        taken.push(deliveries);
     }
-    let fine = Seen::default();
-    let control = within(bench.bus.attach(AttachOptions::new("fine"), actor(&fine)))
+    let fine = Deliveries::default();
+    let control = within(bench.bus.attach(AttachOptions::new("fine"), recording(&fine)))
         .await
         .unwrap();
+
+    // A session and a healthy subscriber get everything at once.
     let mut client = bench.client().await;
     bench.put("demo://a", "1").await;
     client.subscribe("demo://a").await;
     bench.put("demo://a", "2").await;
-    assert_eq!(client.told(), ["demo://a v2"], "a session is told at once");
+    assert_eq!(client.received(), ["demo://a v2"]);
     fine.until(&["demo://a v1 updated", "resources list", "demo://a v2 updated"])
         .await;
 
-    until("each to be seen in its state", async || {
+    // The state of each failing subscriber is listed.
+    until("the state of each subscriber", async || {
         info(&bench, "stalls").health == Health::Stalled
             && info(&bench, "panics").restarts > 0
             && info(&bench, "fails").error.as_deref() == Some("disk full")
@@ -220,66 +242,74 @@ async fn the_others_do_not_notice_what_one_subscriber_does() {
     })
     .await;
     assert_eq!(info(&bench, "fails").health, Health::Failing);
-    assert_eq!(info(&bench, "fails").lost, 0, "what it wants again is kept");
+    assert_eq!(info(&bench, "fails").lost, 0, "deliveries to repeat are kept");
     assert_eq!(info(&bench, "fine").health, Health::Running);
 
-    well.store(1, Ordering::Relaxed);
+    // All of them recover.
+    well.store(true, Ordering::Relaxed);
     drop(release);
     bench.put("demo://a", "3").await;
     let last = "demo://a v3 updated".to_owned();
-    until("all to recover", async || {
-        seen.iter().all(|seen| seen.lines().contains(&last))
+    until("the recovery of all", async || {
+        taken.iter().all(|taken| taken.lines().contains(&last))
     })
     .await;
-    for name in ["stalls", "fails", "cannot be made"] {
-        let place = names.iter().position(|other| *other == name).unwrap();
-        let all = [
-            "demo://a v1 updated",
-            "resources list",
-            "demo://a v2 updated",
-            "demo://a v3 updated",
-        ];
-        assert_eq!(seen[place].lines(), all, "{name}");
+    let all = [
+        "demo://a v1 updated",
+        "resources list",
+        "demo://a v2 updated",
+        "demo://a v3 updated",
+    ];
+    for (name, taken) in std::iter::zip(FAILING, taken) {
+        match name {
+            "panics" | "refuses" => assert!(taken.lines().iter().any(|line| line.starts_with("gap "))),
+            _ => assert_eq!(taken.lines(), all, "{name}"),
+        }
     }
-    // What panicked or was refused was told as missing.
-    assert!(seen[1].lines().iter().any(|line| line.starts_with("gap ")));
-    assert!(seen[3].lines().iter().any(|line| line.starts_with("gap ")));
-    for attached in attached {
-        assert!(attached.detach(PATIENCE).await);
+    for attachment in attached {
+        assert!(attachment.detach(DEADLINE).await);
     }
-    assert!(control.detach(PATIENCE).await);
+    assert!(control.detach(DEADLINE).await);
 }
 
-/// Makes a subscriber that says when it is handed something and takes nothing until the sender is dropped.
+/// The controls of a subscriber that is called and does not return.
+struct Held {
+    /// Dropped to let the calls return.
+    release: crossbeam_channel::Sender<()>,
+    /// Receives once a call has begun.
+    entered: crossbeam_channel::Receiver<()>,
+}
+
+type HeldBehaviour = Box<dyn FnMut(&Delivery) -> Result<(), SubscriberError>>;
+
+/// Creates a subscriber whose calls return when [`Held::release`] is dropped.
 fn held_up(
-    seen: &Seen,
+    taken: &Deliveries,
 ) -> (
-    impl FnMut() -> Result<Actor<HeldUp>, SubscriberError> + use<>,
-    crossbeam_channel::Sender<()>,
-    crossbeam_channel::Receiver<()>,
+    impl FnMut() -> Result<Recording<HeldBehaviour>, SubscriberError> + use<>,
+    Held,
 ) {
     let (release, held) = crossbeam_channel::bounded::<()>(0);
-    let (entered, enters) = crossbeam_channel::bounded::<()>(1);
-    let seen = seen.clone();
+    let (enter, entered) = crossbeam_channel::bounded::<()>(1);
+    let taken = taken.clone();
     let make = move || {
-        let (held, entered) = (held.clone(), entered.clone());
-        let manner: HeldUp = Box::new(move |_| {
-            entered.try_send(()).unwrap_or_default();
-            held.recv().unwrap_or_default();
-            Ok(())
-        });
-        Ok(Actor {
-            seen: seen.clone(),
-            manner,
+        let held = held.clone();
+        let enter = enter.clone();
+        Ok(Recording {
+            taken: taken.clone(),
+            behaviour: Box::new(move |_: &Delivery| {
+                // Full after the first call, which is the one that the test waits for.
+                let _first = enter.try_send(());
+                assert!(held.recv().is_err(), "nothing is sent");
+                Ok(())
+            }) as HeldBehaviour,
         })
     };
-    (make, release, enters)
+    (make, Held { release, entered })
 }
 
-type HeldUp = Box<dyn FnMut(&Delivery) -> Result<(), SubscriberError>>;
-
 #[tokio::test]
-async fn a_full_queue_loses_what_its_policy_says_and_tells_the_gap_where_it_is() {
+async fn full_queue_reports_the_gap_in_its_place() {
     for (overflow, expected) in [
         (
             Overflow::DropOldest,
@@ -301,44 +331,44 @@ async fn a_full_queue_loses_what_its_policy_says_and_tells_the_gap_where_it_is()
         ),
     ] {
         let bench = Bench::start();
-        let seen = Seen::default();
-        let (make, release, enters) = held_up(&seen);
+        let taken = Deliveries::default();
+        let (make, held) = held_up(&taken);
         let filter = Filter::default().kinds([NoticeKind::Updated]);
         let options = every("slow", 2, overflow).filter(filter);
         let attached = within(bench.bus.attach(options, make)).await.unwrap();
         bench.put("demo://a", "1").await;
-        enters.recv_timeout(PATIENCE).unwrap();
+        held.entered.recv_timeout(DEADLINE).unwrap();
         for version in 2..=6 {
             bench.put("demo://a", &version.to_string()).await;
         }
         let behind = info(&bench, "slow");
         assert_eq!((behind.pending, behind.lost), (2, 3));
-        drop(release);
-        seen.until(&expected).await;
-        assert!(attached.detach(PATIENCE).await);
+        drop(held.release);
+        taken.until(&expected).await;
+        assert!(attached.detach(DEADLINE).await);
     }
 }
 
 #[tokio::test]
-async fn a_subscriber_of_the_latest_gets_the_newest_of_each_and_lists_once() {
+async fn latest_subscriber_gets_the_newest_of_each() {
     let bench = Bench::start();
-    let seen = Seen::default();
-    let (make, release, enters) = held_up(&seen);
+    let taken = Deliveries::default();
+    let (make, held) = held_up(&taken);
     let filter = Filter::of(vec!["demo://*".parse().unwrap()]).unwrap();
     let options = AttachOptions::new("latest").filter(filter);
     let options = options.class(DeliveryClass::Latest { pending_max: 2 });
     let attached = within(bench.bus.attach(options, make)).await.unwrap();
     bench.put("demo://a", "1").await;
-    enters.recv_timeout(PATIENCE).unwrap();
+    held.entered.recv_timeout(DEADLINE).unwrap();
     bench.put("other://a", "1").await;
     for version in 2..=5 {
         bench.put("demo://a", &version.to_string()).await;
         bench.put("demo://b", &version.to_string()).await;
     }
-    // A third resource finds both places taken.
+    // Both places are taken, so the change of a third resource is lost.
     bench.put("demo://c", "1").await;
     assert_eq!(info(&bench, "latest").pending, 3);
-    drop(release);
+    drop(held.release);
     let expected = [
         "demo://a v1 updated",
         "gap 1",
@@ -346,89 +376,77 @@ async fn a_subscriber_of_the_latest_gets_the_newest_of_each_and_lists_once() {
         "demo://a v5 updated",
         "demo://b v4 updated",
     ];
-    until("the newest of each", async || {
-        seen.lines().len() == expected.len()
+    until("the newest of each resource", async || {
+        taken.lines().len() == expected.len()
     })
     .await;
-    let mut lines = seen.lines();
+    let mut lines = taken.lines();
     assert_eq!(lines[0], expected[0]);
     let mut expected = expected;
     lines.sort();
     expected.sort_unstable();
     assert_eq!(lines, expected);
-    // One that has been told makes room for the next.
+    // A delivered resource makes room for the next.
     bench.put("demo://c", "2").await;
     until("the third resource", async || {
-        seen.lines().contains(&"demo://c v2 updated".to_owned())
+        taken.lines().contains(&"demo://c v2 updated".to_owned())
     })
     .await;
-    assert!(attached.detach(PATIENCE).await);
-    bench.sessions_are(0).await;
+    assert!(attached.detach(DEADLINE).await);
+    bench.until_sessions(0).await;
 }
 
 #[tokio::test]
-async fn a_shutdown_hands_over_what_waits_and_leaves_a_hanging_subscriber_behind() {
+async fn shutdown_abandons_a_hanging_subscriber() {
     let bench = Bench::start();
-    let (release, held) = crossbeam_channel::bounded::<()>(0);
-    let seen = Seen::default();
-    let _fine = within(bench.bus.attach(AttachOptions::new("fine"), actor(&seen)))
+    let taken = Deliveries::default();
+    let _fine = within(bench.bus.attach(AttachOptions::new("fine"), recording(&taken)))
         .await
         .unwrap();
-    let make = move || {
-        let held = held.clone();
-        let manner = move |_: &Delivery| {
-            held.recv().unwrap_or_default();
-            Ok(())
-        };
-        Ok(Actor {
-            seen: Seen::default(),
-            manner,
-        })
-    };
+    let (make, held) = held_up(&Deliveries::default());
     let _hangs = within(bench.bus.attach(AttachOptions::new("hangs"), make))
         .await
         .unwrap();
     bench.put("demo://a", "1").await;
     within(bench.bus.shutdown(Duration::from_millis(300))).await;
-    assert_eq!(seen.lines(), ["demo://a v1 updated", "resources list"]);
-    drop(release);
+    assert_eq!(taken.lines(), ["demo://a v1 updated", "resources list"]);
+    drop(held.release);
 }
 
 #[tokio::test]
-async fn a_trace_says_what_became_of_a_notice_for_whom_and_why_not() {
+async fn trace_lists_every_step_of_a_notice() {
     let bench = Bench::start();
     let steps = Arc::new(Mutex::new(Vec::new()));
-    let noted = steps.clone();
+    let recorded = steps.clone();
     let mut options =
         AttachOptions::new("debug").filter(Filter::of(vec!["demo://a".parse().unwrap()]).unwrap());
     options.trace = Some(1);
-    let make = move || {
-        let noted = noted.clone();
-        Ok(Actor {
-            seen: Seen::default(),
-            manner: move |delivery: &Delivery| {
+    bench.put("demo://a", "1").await;
+    bench.put("demo://b", "1").await;
+    let attaching = bench.bus.attach(options, move || {
+        let recorded = recorded.clone();
+        Ok(Recording {
+            taken: Deliveries::default(),
+            behaviour: move |delivery: &Delivery| {
                 if let Delivery::Trace(trace) = delivery {
-                    noted.lock().unwrap().push(trace.clone());
+                    recorded.lock().unwrap().push(trace.clone());
                 }
                 Ok(())
             },
         })
-    };
-    bench.put("demo://a", "1").await;
-    bench.put("demo://b", "1").await;
-    let attached = within(bench.bus.attach(options, make)).await.unwrap();
-    let mut client = bench.client().await;
-    client.subscribe("demo://a").await;
+    });
+    let attached = within(attaching).await.unwrap();
+    let mut client = bench.subscriber("demo://a").await;
     let id = client.session.id();
     bench.put("demo://a", "1").await;
     bench.put("demo://b", "2").await;
     bench.put("demo://a", "2").await;
     bench.put("demo://a", "3").await;
-    client.told();
+    client.received();
     bench.put("demo://a", "4").await;
     drop(client);
-    bench.sessions_are(0).await;
-    assert!(attached.detach(PATIENCE).await);
+    bench.until_sessions(0).await;
+    assert!(attached.detach(DEADLINE).await);
     let traces = steps.lock().unwrap();
     let names: Vec<_> = traces
         .iter()
@@ -457,8 +475,8 @@ async fn a_trace_says_what_became_of_a_notice_for_whom_and_why_not() {
     assert!(
         traces
             .iter()
-            .filter_map(|trace| trace.step.subscriber())
-            .all(|who| who.id == id && &*who.label == "test")
+            .flat_map(|trace| trace.step.subscriber())
+            .all(|subscriber| subscriber.id == id && &*subscriber.label == "test")
     );
     assert!(matches!(
         traces[7].step,
@@ -467,7 +485,7 @@ async fn a_trace_says_what_became_of_a_notice_for_whom_and_why_not() {
 }
 
 #[tokio::test]
-async fn deliveries_begin_right_after_the_position_of_the_attachment() {
+async fn deliveries_start_after_the_attached_position() {
     let bench = Bench::start();
     bench.put("demo://a", "begin").await;
     let publishing = async {
@@ -479,23 +497,21 @@ async fn deliveries_begin_right_after_the_position_of_the_attachment() {
         let mut attached = Vec::new();
         for number in 0..20 {
             let offsets = Arc::new(Mutex::new(Vec::new()));
-            let noted = offsets.clone();
-            let make = move || {
-                let noted = noted.clone();
-                let manner = move |delivery: &Delivery| {
-                    if let Delivery::Notice(notice) = delivery {
-                        noted.lock().unwrap().push(notice.position.offset);
-                    }
-                    Ok(())
-                };
-                Ok(Actor {
-                    seen: Seen::default(),
-                    manner,
-                })
-            };
+            let recorded = offsets.clone();
             let options = AttachOptions::new(format!("number {number}"));
-            let attachment = within(bench.bus.attach(options, make)).await.unwrap();
-            attached.push((attachment, offsets));
+            let attachment = bench.bus.attach(options, move || {
+                let recorded = recorded.clone();
+                Ok(Recording {
+                    taken: Deliveries::default(),
+                    behaviour: move |delivery: &Delivery| {
+                        if let Delivery::Notice(notice) = delivery {
+                            recorded.lock().unwrap().push(notice.position.offset);
+                        }
+                        Ok(())
+                    },
+                })
+            });
+            attached.push((within(attachment).await.unwrap(), offsets));
         }
         attached
     };
@@ -503,7 +519,7 @@ async fn deliveries_begin_right_after_the_position_of_the_attachment() {
     bench.put("demo://a", "end").await;
     for (attachment, offsets) in attached {
         let begin = attachment.position().unwrap().offset;
-        assert!(attachment.detach(PATIENCE).await);
+        assert!(attachment.detach(DEADLINE).await);
         let offsets = offsets.lock().unwrap();
         let expected: Vec<u64> = (begin + 1..).take(offsets.len()).collect();
         assert!(
@@ -512,9 +528,9 @@ async fn deliveries_begin_right_after_the_position_of_the_attachment() {
         );
     }
     let latest = AttachOptions::new("latest").class(DeliveryClass::Latest { pending_max: 1 });
-    let latest = within(bench.bus.attach(latest, actor(&Seen::default())))
+    let latest = within(bench.bus.attach(latest, recording(&Deliveries::default())))
         .await
         .unwrap();
     assert_eq!(latest.position(), None);
-    assert!(latest.detach(PATIENCE).await);
+    assert!(latest.detach(DEADLINE).await);
 }

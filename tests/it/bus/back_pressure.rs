@@ -1,14 +1,15 @@
-//! Promise: a publisher that is too fast waits at one door, and a reader that is too slow costs nobody anything.
+//! Back-pressure: a publisher that is too fast waits for admission, and a slow reader costs the others
+//! nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidings::{Change, Condition, OutboxEntry, PublishError};
 
-use crate::support::{Bench, Client, Gate, let_tasks_run, options, text, uri, within};
+use crate::support::{Bench, Gate, options, run_ready_tasks, text, uri, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_publisher_faster_than_the_bus_waits_and_is_always_answered() {
+async fn fast_publishers_wait_and_are_all_answered() {
     let bench = Bench::with(|limits| limits.in_flight_max = 8);
     let mut client = bench.client().await;
     for task in 0..200 {
@@ -22,14 +23,19 @@ async fn a_publisher_faster_than_the_bus_waits_and_is_always_answered() {
                 for round in 1..=50u64 {
                     let resource = text(&format!("demo://{task}"), &round.to_string());
                     let outcome = bus.update(resource).await.unwrap();
-                    assert_eq!(outcome.etag.version, round + 1, "in the order of its publisher");
+                    assert_eq!(
+                        outcome.etag.version,
+                        round + 1,
+                        "changes of one publisher are out of order"
+                    );
                     assert_eq!(outcome.notified, 1);
                 }
             })
         })
         .collect();
     let done = Arc::new(AtomicBool::new(false));
-    let (bus, stop) = (bench.bus.clone(), done.clone());
+    let bus = bench.bus.clone();
+    let stop = done.clone();
     let watcher = tokio::spawn(async move {
         let mut most = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -46,40 +52,38 @@ async fn a_publisher_faster_than_the_bus_waits_and_is_always_answered() {
     let stats = bench.bus.stats().await.unwrap();
     assert_eq!((stats.notices, stats.mailbox_refused), (200 + 200 * 50, 0));
     for task in 0..200 {
-        client.until_told(&format!("demo://{task}"), 51).await;
+        client.until_received(&format!("demo://{task}"), 51).await;
     }
 }
 
 #[tokio::test]
-async fn try_publish_answers_busy_when_the_door_is_full() {
+async fn try_publish_at_the_limit_fails_with_busy() {
     let bench = Bench::with(|limits| {
         limits.in_flight_max = 2;
         limits.shards = 1;
     });
     bench.put("demo://a", "0").await;
-    let client = bench.client().await;
-    client.subscribe("demo://a").await;
-    // While the shard's thread is busy nothing that somebody wants is answered.
+    let _client = bench.subscriber("demo://a").await;
+    // A change with subscribers is answered by the shard, which is blocked.
     let gate = Gate::close(&bench.bus, 0).await;
-    let publish = |body: &'static str| {
+    let waiting = ["1", "2", "3"].map(|body| {
         let bus = bench.bus.clone();
         tokio::spawn(async move { bus.update(text("demo://a", body)).await })
-    };
-    let waiting = [publish("1"), publish("2"), publish("3")];
-    let_tasks_run().await;
-    let change = || Change::Update(text("demo://a", "4"));
-    let busy = within(bench.bus.try_publish(change(), Condition::Always)).await;
+    });
+    run_ready_tasks().await;
+    let change = Change::Update(text("demo://a", "4"));
+    let busy = within(bench.bus.try_publish(change.clone(), Condition::Always)).await;
     assert_eq!(busy, Err(PublishError::Busy(2)));
     gate.open();
     for publisher in waiting {
         within(publisher).await.unwrap().unwrap();
     }
-    let open = within(bench.bus.try_publish(change(), Condition::Always)).await;
+    let open = within(bench.bus.try_publish(change, Condition::Always)).await;
     assert_eq!(open.unwrap().etag.version, 5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stalled_reader_among_a_hundred_changes_nothing_for_the_others() {
+async fn stalled_reader_does_not_affect_others() {
     const NAMES: [&str; 5] = ["demo://a", "demo://b", "demo://c", "demo://d", "demo://e"];
     const ROUNDS: u64 = 2_000;
     let bench = Bench::start();
@@ -93,7 +97,7 @@ async fn a_stalled_reader_among_a_hundred_changes_nothing_for_the_others() {
         client.session.subscribe(NAMES.map(uri).to_vec()).await.unwrap();
         readers.push(tokio::spawn(async move {
             for name in NAMES {
-                client.until_told(name, ROUNDS + 1).await;
+                client.until_received(name, ROUNDS + 1).await;
             }
         }));
     }
@@ -104,31 +108,21 @@ async fn a_stalled_reader_among_a_hundred_changes_nothing_for_the_others() {
             assert_eq!(outcome.notified, 100);
         }
         if round % 500 == 0 {
-            let pending = pending_of(&bench, &stalled).await;
-            assert_eq!(pending, NAMES.len(), "bounded by its subscriptions");
+            // Pending entries are bounded by the subscriptions.
+            assert_eq!(bench.info(&stalled).await.pending.entries, NAMES.len());
         }
     }
     for reader in readers {
         within(reader).await.unwrap();
     }
-    assert_eq!(pending_of(&bench, &stalled).await, NAMES.len());
+    assert_eq!(bench.info(&stalled).await.pending.entries, NAMES.len());
     let newest = NAMES.map(|name| format!("{name} v{}", ROUNDS + 1));
-    assert_eq!(stalled.told(), newest, "the newest of each, once");
-    assert_eq!(stalled.told(), [""; 0]);
-}
-
-async fn pending_of(bench: &Bench, client: &Client) -> usize {
-    let sessions = bench.bus.sessions().await.unwrap();
-    sessions
-        .iter()
-        .find(|info| info.id == client.session.id())
-        .unwrap()
-        .pending
-        .entries
+    assert_eq!(stalled.received(), newest, "the newest of each, exactly once");
+    assert_eq!(stalled.received(), [""; 0]);
 }
 
 #[tokio::test]
-async fn one_drain_hands_out_what_one_write_can_carry_and_the_next_the_rest() {
+async fn drain_returns_at_most_drain_max_entries() {
     let bench = Bench::with(|limits| limits.drain_max = 10);
     let mut client = bench.client().await;
     for i in 0..25 {
@@ -145,9 +139,9 @@ async fn one_drain_hands_out_what_one_write_can_carry_and_the_next_the_rest() {
     assert_eq!(sizes, [10, 10, 5]);
 }
 
-/// Opening and ending sessions takes no permit, so their comings and goings must be bounded by their number.
+/// Opening and ending sessions takes no permit, so the number of sessions has to bound their messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn sessions_that_come_and_go_fast_never_fill_a_mailbox() {
+async fn short_sessions_never_fill_a_mailbox() {
     let bench = Bench::with(|limits| {
         limits.in_flight_max = 4;
         limits.sessions_max = 4;
@@ -162,7 +156,7 @@ async fn sessions_that_come_and_go_fast_never_fill_a_mailbox() {
                         tokio::task::yield_now().await;
                         continue;
                     };
-                    drop(session.reader());
+                    let _reader = session.reader();
                 }
             })
         })

@@ -1,0 +1,17 @@
+//! The promises of the bus, tested on a real bus without a protocol around it.
+
+mod attach;
+mod back_pressure;
+mod etag;
+mod interest;
+mod limits;
+mod lists;
+mod model;
+mod resources;
+mod resume;
+mod shards;
+mod shutdown;
+mod slow;
+mod store;
+mod subscriptions;
+mod templates;
