@@ -26,7 +26,7 @@ const COLUMNS: &[Column] = &[
     ("p50_ms", "p50 ms", 0),
     ("p99_ms", "p99 ms", 0),
     ("p99_bare_x", "p99 x bare", 2),
-    ("told", "told of those due", 2),
+    ("told", "delivered of those due", 2),
     ("cpu_us", "CPU µs per delivery", 1),
     ("bare_x", "x bare", 2),
     ("idle_kib", "KiB per idle session", 1),

@@ -1,9 +1,9 @@
-"""One run of `tidings bench` on a service whose sinks are in trouble, and whether that is seen and heals.
+"""Runs `tidings bench` on a service whose sinks are in trouble, and checks that the trouble is seen and heals.
 
 Starts the service with a webhook whose receiver hangs, a journal on a disk that is full (RLIMIT_FSIZE), and a WebSocket
-client that asks and never reads. Each must show in /metrics and in the log within 5 s; then the load goes on, and when
-the causes are gone each must heal. Writes the report of the load to --json, and how many seconds everything took beside
-it (.seen). All other arguments go to `tidings bench`. Needs the standard library alone.
+client that sends and never reads. Each must appear in /metrics and in the log within 5 s; then the load goes on, and
+each must heal when its cause is gone. Writes the report of the load to --json, and the times of all steps beside it
+(.seen). All other arguments go to `tidings bench`. Needs only the standard library.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from pathlib import Path
 
 SEEN_WITHIN = 5.0
 HEALED_WITHIN = 30.0
-# Unlike a default service in these: a hanging request and a blocked write are given up soon enough to be seen in time.
+# Shorter than the defaults: a hanging request and a blocked write are given up soon enough to be seen in time.
 CONFIG = """
 http.write_timeout = "2s"
 
@@ -79,7 +79,7 @@ class Receiver(threading.Thread):
 
 
 class WebSocket:
-    """A client with a small receive buffer, which reads only when it is told to."""
+    """A client with a small receive buffer, which reads only after `read` is called."""
 
     def __init__(self, port):
         self.socket = socket.socket()

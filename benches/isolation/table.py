@@ -5,7 +5,7 @@ import statistics
 import sys
 from pathlib import Path
 
-# Each with what it is compared with: the same readers without the trouble.
+# Each with the variant that it is compared with: the same readers without the trouble.
 VARIANTS = [
     ("alone", None, "900 sessions that read, alone"),
     ("stalled", "alone", "and 100 that read nothing"),
@@ -34,7 +34,7 @@ def spread(values, digits=1):
 
 
 def owed_and_merged(all_of_one):
-    """The share of their updates that was merged into later ones, of those who were not to read."""
+    """Returns the share of the updates of silent sessions that was merged into later ones."""
     shares = []
     for report in all_of_one:
         for name in ("stalled", "slow"):

@@ -15,8 +15,8 @@ pub struct SseEvent<'e> {
     pub data: &'e [u8],
     /// The id, if this event has one.
     pub id: Option<&'e str>,
-    /// True if it has no field at all: a comment that keeps the stream open.
-    pub is_comment: bool,
+    /// The text of a comment that stands alone, as servers send to keep a stream open.
+    pub comment: Option<&'e str>,
 }
 
 /// Splits a stream into its events, however the bytes are cut.
@@ -30,6 +30,7 @@ pub struct EventReader {
     has_id: bool,
     has_line: bool,
     has_field: bool,
+    comment: String,
     bytes_max: usize,
 }
 
@@ -49,6 +50,7 @@ impl EventReader {
             has_id: false,
             has_line: false,
             has_field: false,
+            comment: String::new(),
             bytes_max,
         }
     }
@@ -103,7 +105,12 @@ impl EventReader {
             return Ok(());
         }
         self.has_line = true;
-        self.has_field |= line[0] != b':';
+        if let [b':', comment @ ..] = line {
+            self.comment.clear();
+            self.comment.push_str(String::from_utf8_lossy(comment).trim());
+            return Ok(());
+        }
+        self.has_field = true;
         // Only these two fields are looked at: the type of an event and the pause before a reconnect decide
         // nothing for any of the readers.
         if let Some(data) = field(line, b"data") {
@@ -128,7 +135,7 @@ impl EventReader {
             on_event(SseEvent {
                 data: &self.data,
                 id: self.has_id.then_some(self.last_id.as_str()),
-                is_comment: !self.has_field,
+                comment: (!self.has_field).then_some(self.comment.as_str()),
             });
         }
         self.data.clear();
@@ -173,13 +180,17 @@ mod tests {
         let mut seen = Vec::new();
         let mut events = EventReader::default();
         let taken = events.read(STREAM, |event| {
-            seen.push((event.id.map(str::to_owned), event.is_comment));
+            seen.push((event.id.map(str::to_owned), event.comment.map(str::to_owned)));
         });
         assert_eq!(taken, Ok(()));
-        let id = |id: &str| Some(id.to_owned());
         assert_eq!(
             seen,
-            [(None, true), (id("3"), false), (id("4"), false), (None, false)]
+            [
+                (None, Some("alive".to_owned())),
+                (Some("3".to_owned()), None),
+                (Some("4".to_owned()), None),
+                (None, None)
+            ]
         );
     }
 

@@ -1,73 +1,74 @@
-//! The reading side of server-sent events: a body is split into events, and every wait has a deadline.
+//! A reader of event streams for tests: every wait has a deadline.
+
+use std::collections::VecDeque;
 
 use serde_json::Value;
+use tidings::wire::dialect::{ETAG_META_KEY, RESOURCE_UPDATED};
+use tidings::wire::sse::EventReader;
 
-use super::http::{Incoming, Read, find, within};
+use super::http::{Incoming, Read, within};
 
-/// One event, or a comment.
+/// An event, or a comment.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Event {
     pub(crate) id: Option<String>,
     /// The message; none for comments and priming events.
     pub(crate) message: Option<Value>,
-    pub(crate) text: String,
-}
-
-impl Event {
-    fn parse(text: String) -> Event {
-        let data = field(&text, "data").filter(|data| !data.is_empty());
-        Event {
-            id: field(&text, "id"),
-            message: data.map(|data| serde_json::from_str(&data).expect("an event carries JSON")),
-            text,
-        }
-    }
-
-    pub(crate) fn is_comment(&self) -> bool {
-        self.text.trim_end().lines().all(|line| line.starts_with(':'))
-    }
-}
-
-/// Returns the value of an event's field.
-fn field(event: &str, name: &str) -> Option<String> {
-    let mut lines = event.lines();
-    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    Some(value.trim().to_owned())
+    /// The text of a comment.
+    pub(crate) comment: Option<String>,
 }
 
 /// An open stream of events.
 #[derive(Debug)]
 pub(crate) struct Events {
     pub(crate) incoming: Incoming,
-    text: Vec<u8>,
+    reader: EventReader,
+    /// The events that were read together with an earlier one.
+    read: VecDeque<Event>,
 }
 
 impl Events {
     pub(crate) fn new(incoming: Incoming) -> Events {
         Events {
             incoming,
-            text: Vec::new(),
+            reader: EventReader::default(),
+            read: VecDeque::new(),
         }
     }
 
-    /// Returns the next event or comment; `Err` says how the stream ended.
+    /// Returns the next event or comment, or the end of the stream as an error.
     pub(crate) async fn event(&mut self) -> Result<Event, Read> {
         within("an event", async {
             loop {
-                if let Some(end) = find(&self.text, b"\n\n") {
-                    let event = self.text.drain(..end + 2).collect();
-                    return Ok(Event::parse(String::from_utf8(event).expect("an event is text")));
+                if let Some(event) = self.read.pop_front() {
+                    return Ok(event);
                 }
-                match self.incoming.read(&mut self.text).await {
-                    Read::More => {}
-                    ended => return Err(ended),
+                let mut body = Vec::new();
+                match self.incoming.read(&mut body).await {
+                    Read::More => self.split(&body),
+                    end => return Err(end),
                 }
             }
         })
         .await
     }
 
-    /// The next event that carries a message.
+    fn split(&mut self, body: &[u8]) {
+        let split = self.reader.read(body, |event| {
+            let message = match event.data {
+                [] => None,
+                data => Some(serde_json::from_slice(data).expect("an event carries JSON")),
+            };
+            self.read.push_back(Event {
+                id: event.id.map(str::to_owned),
+                message,
+                comment: event.comment.map(str::to_owned),
+            });
+        });
+        split.expect("events have less than 4 MiB");
+    }
+
+    /// Returns the next event that carries a message.
     pub(crate) async fn next(&mut self) -> Event {
         loop {
             let event = self
@@ -80,15 +81,15 @@ impl Events {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub(crate) async fn message(&mut self) -> Value {
         self.next()
             .await
             .message
-            .expect("next answers events with a message")
+            .expect("next returns events with a message")
     }
 
-    /// The URI of the next message, which must be an update.
+    /// Returns the URI of the next message, which must be an update.
     pub(crate) async fn updated(&mut self) -> String {
         let message = self.message().await;
         updated_uri(&message)
@@ -107,21 +108,23 @@ impl Events {
     }
 }
 
-/// The URI of an update.
+/// Returns the URI of an update; none for another message.
 pub(crate) fn updated_uri(message: &Value) -> Option<&str> {
-    let updated = message["method"] == "notifications/resources/updated";
-    message["params"]["uri"].as_str().filter(|_| updated)
+    match message["method"] == RESOURCE_UPDATED {
+        true => message["params"]["uri"].as_str(),
+        false => None,
+    }
 }
 
-/// The etag of an update.
+/// Returns the etag of an update.
 pub(crate) fn updated_etag(message: &Value) -> String {
-    let etag = &message["params"]["_meta"]["io.github.tidings/etag"];
+    let etag = &message["params"]["_meta"][ETAG_META_KEY];
     etag.as_str()
         .unwrap_or_else(|| panic!("no etag: {message}"))
         .to_owned()
 }
 
-/// The version in an etag.
+/// Returns the version in an etag.
 pub(crate) fn version(etag: &str) -> u64 {
     let etag: tidings::Etag = etag.parse().unwrap_or_else(|error| panic!("{etag}: {error}"));
     etag.version

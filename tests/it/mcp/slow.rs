@@ -187,16 +187,13 @@ async fn evicted_session_reads_reason_in_both_eras() {
         assert_eq!(reply.status, 204);
     }
     for (client, mut stream) in ends {
-        assert_eq!(
-            last_comment(&mut stream).await.0,
-            ": evicted: an operator ended it"
-        );
+        assert_eq!(last_comment(&mut stream).await.0, "evicted: an operator ended it");
         let refused = client.request("ping", json!({})).await;
         let text = "session ended: an operator ended it; send initialize again";
         assert_eq!((refused.status, refused.error().1.as_str()), (404, text));
     }
     let (comment, result) = last_comment(&mut listening).await;
-    assert_eq!(comment, ": evicted: an operator ended it");
+    assert_eq!(comment, "evicted: an operator ended it");
     assert_eq!(result.expect("a listen stream ends with its result")["id"], "x");
     server.until("all are gone", <[_]>::is_empty).await;
 }
@@ -207,9 +204,8 @@ async fn last_comment(stream: &mut Events) -> (String, Option<Value>) {
     let mut message = None;
     loop {
         match stream.event().await {
-            Ok(event) if event.is_comment() => event.text.trim().clone_into(&mut comment),
             Ok(event) => {
-                // A comment may stand right before a message, in one piece of text.
+                comment = event.comment.unwrap_or(comment);
                 message = event.message.or(message);
             }
             Err(end) => {
@@ -228,7 +224,7 @@ async fn old_sessions_end_gracefully() {
     client.subscribe(A).await;
     let mut stream = client.stream().await;
     let (_, mut listening) = listen(server.address, &json!(7), updates(&[A])).await;
-    let expected = ": evicted: it reached the greatest age, 4s (session.age_max)";
+    let expected = "evicted: it reached the greatest age, 4s (session.age_max)";
     assert_eq!(last_comment(&mut stream).await.0, expected);
     let (comment, result) = last_comment(&mut listening).await;
     assert_eq!(
