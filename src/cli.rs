@@ -1,8 +1,6 @@
-//! The command line: what `tidings` understands, and how it ends.
+//! The command line: the subcommands of `tidings`, one file each, their help and the exit codes.
 //!
-//! Owns the subcommands (one file each), their help and the exit codes. It receives the arguments of the process and
-//! hands work to the service, the client and the bus; it holds no logic of theirs. Results go to standard output,
-//! everything else to standard error.
+//! Results go to standard output, everything else to standard error.
 
 mod serve;
 mod publish;
@@ -62,11 +60,9 @@ enum Command {
     Demo(demo::Story),
 }
 
-/// Runs the program with `arguments`, the name of the program first, and answers how it ended. Errors have been
-/// printed by then.
+/// Runs the program with `arguments`, of which the first is its name. Prints errors before it returns.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
-    let parsed = Cli::try_parse_from(arguments);
-    let ended = match parsed {
+    let ended = match Cli::try_parse_from(arguments) {
         Ok(cli) => run(cli),
         Err(error) => Err(CliError::Usage(explain_left_out(error))),
     };
@@ -108,7 +104,7 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
     ended.map(|()| Exit::Ok)
 }
 
-/// What clap prints for a misuse that only we can see.
+/// Makes the error that clap prints for a misuse which its own rules cannot express.
 fn usage(subcommand: &str, message: &str) -> CliError {
     let mut command = Cli::command();
     command.build();
@@ -118,7 +114,7 @@ fn usage(subcommand: &str, message: &str) -> CliError {
     CliError::Usage(command.error(ErrorKind::ValueValidation, message))
 }
 
-/// Runs a client subcommand: one thread is plenty.
+/// Runs a client subcommand, for which one thread is enough.
 fn block_on<T>(work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(CliError::failed)?.block_on(work)
@@ -129,17 +125,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn definition_of_arguments_is_valid() {
         Cli::command().debug_assert();
     }
 
     fn exit_of(line: &str) -> i32 {
         let arguments = line.split_whitespace().map(OsString::from);
-        Cli::try_parse_from(arguments).map_or_else(|error| error.exit_code(), |_| -1)
+        match Cli::try_parse_from(arguments) {
+            Ok(_) => -1,
+            Err(error) => error.exit_code(),
+        }
     }
 
     #[test]
-    fn misuse_is_told_from_use() {
+    fn command_lines_have_their_exit_codes() {
         for line in [
             "tidings serve",
             "tidings serve dir --listen 127.0.0.1:1 --config f --stdio --data d --print-config --log info",

@@ -1,7 +1,8 @@
 //! The configuration of the service and the options of its parts: one plain struct per section.
 //!
-//! The structs are values that the parts take as they are; their fields carry documentation, range and default.
-//! Loading them from a TOML file, the environment and the command line is the job of `load` and the modules below it.
+//! The structs are values that the parts take as they are; their fields carry documentation, range and
+//! default. Loading them from a TOML file, the environment and the command line is the job of `load` and the
+//! modules below it.
 
 mod http;
 mod session;
@@ -34,8 +35,8 @@ use serde::{Deserialize, Serialize};
 
 /// The configuration in use; `docs/configuration.md` explains each key.
 ///
-/// `Config::load`, which the feature `service` adds, returns one that is checked in full. Deserializing checks each
-/// value alone, and setting fields by hand checks nothing.
+/// `Config::load`, which the feature `service` adds, returns one that is checked in full. Deserializing
+/// checks each value alone, and setting fields by hand checks nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

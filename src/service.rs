@@ -1,8 +1,5 @@
-//! The service: configuration in, a running bus with its sources and listeners out.
-//!
-//! Owns: the order of starting (bus and store, sinks, tools, listeners, workspace, collections) and of ending (sources and
-//! listeners, door, drain, actors).
-//! Never: parses arguments or knows what a message means. Called by the command line.
+//! The service: starts a bus with its sinks, listeners and sources as the configuration says, and stops them in
+//! reverse order. This is the only module that knows HTTP, MCP, sources and sinks at once.
 
 mod routes;
 mod reload;
@@ -34,23 +31,23 @@ use crate::{Bus, Limits};
 pub use reload::Reload;
 use routes::{MCP_PATH, Routes};
 
-/// How long a client on stdout may take to read what it is owed when the service stops.
+/// Time for the client on stdout to read its last answers when the service stops.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the service runs.
+/// The parts of a service that are to run, and their configuration.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// Everything that is configured.
+    /// The configuration of all parts.
     pub config: Config,
-    /// Whether to speak MCP on stdin and stdout; the service then ends with its input.
+    /// Speaks MCP on stdin and stdout; the service then ends with its input.
     pub stdio: bool,
-    /// Whether to listen on HTTP.
+    /// Listens on HTTP.
     pub http: bool,
-    /// How the configuration is read again on SIGHUP, for the sinks in it; without this, the signal ends the process.
+    /// Reads the configuration again on SIGHUP, to replace the sinks. Without it, the signal ends the process.
     pub reload: Option<Reload>,
 }
 
-/// Runs the service until it is told to stop (SIGTERM, SIGINT, the end of stdin with `stdio`) and has drained.
+/// Runs the service until SIGTERM, SIGINT or, with `stdio`, the end of stdin; then drains and stops it.
 ///
 /// # Errors
 /// A store or folder that cannot be used, an address that cannot be bound, an actor that died.
@@ -61,14 +58,16 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
         http,
         reload,
     } = options;
-    // First, so that whoever was told where it listens may ask it to stop at once.
+    // Before the address is announced: a script that reads it may send a signal at once.
     let mut signals = Signals::new()?;
+    // A metric that is registered before the recorder is installed goes nowhere.
     let exporter = install_exporter(&config);
-    let hangup = reload
-        .map(|reload| Ok::<_, anyhow::Error>((hangup()?, reload)))
-        .transpose()?;
+    let hangup = match reload {
+        Some(reload) => Some((hangup()?, reload)),
+        None => None,
+    };
     let bus = start_bus(&config)?;
-    // Before anything is registered, so that the sinks are told of all of it.
+    // Before anything is registered, so that every registration reaches the sinks.
     let sinks = Sinks::attach(&bus, &config).await?;
     let sinks = tokio::spawn(reload::keep(sinks, config.clone(), hangup));
     let running = Running::start(&config, &bus, exporter, http).await?;
@@ -93,39 +92,39 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     if report.streams_cut > 0 {
         metrics::limit_reached(metrics::Limit::Drain);
     }
-    // The shutdown has handed everything over to the sinks, and closed them.
+    // The shutdown has delivered everything to the sinks and closed them; only the wait for SIGHUP is left.
     sinks.abort();
+    // The end of the bus ends the stdio session, whose last answers may still be on their way.
     if speaking && tokio::time::timeout(LAST_ANSWERS_TIMEOUT, served).await.is_err() {
-        warn!("nobody reads stdout; the last answers are dropped");
+        warn!("the client does not read stdout; the last answers are dropped");
     }
     info!(streams_cut = report.streams_cut, "stopped");
-    ended.map(drop)
+    ended.map(|_reason| ())
 }
 
-/// What runs beside the bus: where changes come from, and who may come in.
+/// The listeners and sources that run beside the bus.
 struct Running {
-    /// What `/readyz` says.
+    /// The answer of `/readyz`.
     ready: Arc<AtomicBool>,
     listener: Option<Listener>,
-    /// Where the metrics are served, if not there.
+    /// The listener of `metrics.listen`, if it is set.
     metrics_listener: Option<Listener>,
     workspace: Option<Workspace>,
     collections: Vec<Collection>,
 }
 
 impl Running {
-    /// Starts all of it; the listener accepts at once and says it is not ready until everything is there.
+    /// Starts all of them. The listener accepts at once, and `/readyz` answers 503 until the sources have been read.
     async fn start(
         config: &Config,
         bus: &Bus,
         exporter: Option<Exporter>,
         http: bool,
     ) -> anyhow::Result<Running> {
-        // Before anything is published, so that its history has everything.
-        let hub = if http {
-            start_events(config, bus).await?
-        } else {
-            None
+        // Before anything is published, so that the history of `/v1/events` is complete.
+        let hub = match http {
+            true => start_events(config, bus).await?,
+            false => None,
         };
         etag_tools::install(bus, config.mcp.clone()).await?;
         let ready = Arc::new(AtomicBool::new(false));
@@ -134,16 +133,19 @@ impl Running {
             (Some(router), Some(listen)) => Some(bind_metrics(config, listen, bus, router).await?),
             _ => None,
         };
-        let beside = metrics.filter(|_| metrics_listener.is_none()).unwrap_or_default();
-        let beside = beside.merge(transports(config, bus, hub));
+        let mut routes = transports(config, bus, hub);
+        if let (Some(router), None) = (metrics, &metrics_listener) {
+            routes = routes.merge(router);
+        }
+        // Before the sources, whose first scan may take long: probes and early clients get an answer meanwhile.
         let listener = match http {
-            true => Some(bind(config, bus, &ready, beside).await?),
+            true => Some(bind(config, bus, &ready, routes).await?),
             false => None,
         };
         let workspace = match &config.workspace.dir {
             Some(_) => {
-                let (tools, register) = (&config.tools, &config.register);
-                Some(Workspace::start(bus.clone(), &config.workspace, tools, register).await?)
+                let start = Workspace::start(bus.clone(), &config.workspace, &config.tools, &config.register);
+                Some(start.await?)
             }
             None => None,
         };
@@ -158,7 +160,7 @@ impl Running {
         })
     }
 
-    /// Says where MCP is spoken: on stdout, unless that belongs to the protocol.
+    /// Prints the address of MCP on stdout, or on stderr where stdout carries the protocol.
     fn announce(&self, stdio: bool) {
         let Some(listener) = &self.listener else {
             return;
@@ -173,7 +175,8 @@ impl Running {
         }
     }
 
-    /// Lets nothing new in; open streams stay until the bus ends them.
+    /// Stops the sources and accepts no connection any more. Open streams stay until the bus ends them, so that
+    /// they get their last notices.
     async fn stop(self) {
         self.ready.store(false, Ordering::Release);
         for collection in self.collections {
@@ -215,7 +218,7 @@ impl Signals {
         Ok(Signals { terminate, interrupt })
     }
 
-    /// Waits for one of them; answers its name.
+    /// Waits for one of them and returns its name.
     async fn received(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -228,13 +231,13 @@ fn hangup() -> anyhow::Result<Signal> {
     signal(SignalKind::hangup()).context("SIGHUP cannot be handled")
 }
 
-/// Serves stdin and stdout until they end; without them, for ever.
+/// Serves stdin and stdout until they end. Without `stdio` it never returns, as `select!` needs.
 async fn serve_stdio_if(stdio: bool, config: &Config, bus: &Bus) -> anyhow::Result<()> {
     if !stdio {
         return std::future::pending().await;
     }
-    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
-    serve_stdio(bus.clone(), mcp_options(config), input, output)
+    let options = mcp_options(config);
+    serve_stdio(bus.clone(), options, tokio::io::stdin(), tokio::io::stdout())
         .await
         .context("MCP on stdin and stdout failed")
 }
@@ -249,7 +252,7 @@ fn start_bus(config: &Config) -> anyhow::Result<Bus> {
     builder.start().context("the bus could not be started")
 }
 
-/// The bus's limits as configured.
+/// Copies the limits of the bus, which three sections hold: the crate of the bus knows no configuration.
 fn limits(config: &Config) -> Limits {
     let mut limits = Limits::default();
     limits.in_flight_max = config.bus.in_flight_max;
@@ -264,7 +267,7 @@ fn limits(config: &Config) -> Limits {
     limits
 }
 
-/// The MCP side as configured.
+/// Collects the options of MCP from three sections.
 fn mcp_options(config: &Config) -> McpOptions {
     McpOptions {
         mcp: config.mcp.clone(),
@@ -274,7 +277,7 @@ fn mcp_options(config: &Config) -> McpOptions {
     }
 }
 
-/// The hub of `/v1/events`, unless it is turned off.
+/// Starts the hub of `/v1/events`, unless it is turned off.
 async fn start_events(config: &Config, bus: &Bus) -> anyhow::Result<Option<events::Hub>> {
     if config.events.streams_max == 0 {
         return Ok(None);
@@ -291,7 +294,7 @@ fn access(config: &Config) -> Access {
     }
 }
 
-/// The transports beside MCP, as far as they are turned on.
+/// Returns the routes of `/v1/events` and `/v1/ws`, as far as they are turned on.
 fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>) -> Router {
     let mut routes = Router::new();
     if let Some(hub) = hub {
@@ -309,30 +312,32 @@ fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>) -> Router {
     routes
 }
 
-/// Installs the recorder whose numbers `/metrics` shows, if they are wanted.
+/// Installs the recorder behind `/metrics`, unless metrics are turned off.
 fn install_exporter(config: &Config) -> Option<Exporter> {
     if !config.metrics.enabled {
         return None;
     }
-    let exporter = Exporter::install();
-    match &exporter {
-        Some(exporter) => drop(tokio::spawn(exporter.clone().keep_up())),
-        None => info!("the process has a metrics recorder already, so /metrics is not served"),
-    }
-    exporter
+    // A process has one recorder, and a program that embeds the service may have installed another.
+    let Some(exporter) = Exporter::install() else {
+        info!("the process has a metrics recorder already, so /metrics is not served");
+        return None;
+    };
+    tokio::spawn(exporter.clone().keep_up());
+    Some(exporter)
 }
 
-/// The route that shows what the recorder has, every number as it is at the scrape.
+/// Returns the route `/metrics`.
 fn metrics_router(config: &Config, bus: &Bus, exporter: Exporter) -> Router {
     let bus = bus.clone();
-    let render = move || {
+    let render = Arc::new(move || {
+        // The bus counts on its own, so that its hot paths share no counter; a scrape reads the current values.
         bus.export_metrics();
         exporter.render()
-    };
-    api::metrics_router(Arc::new(render), access(config))
+    });
+    api::metrics_router(render, access(config))
 }
 
-/// Binds the listener that serves the metrics alone.
+/// Binds the listener of `metrics.listen`, which serves `/metrics` alone.
 async fn bind_metrics(
     config: &Config,
     listen: SocketAddr,
@@ -349,12 +354,12 @@ async fn bind_metrics(
     Ok(listener)
 }
 
-/// Binds the HTTP listener; it accepts at once and says it is not ready until it is. `beside` is served there too.
+/// Binds the listener of `http.listen`, which serves MCP, the HTTP API and `routes`.
 async fn bind(
     config: &Config,
     bus: &Bus,
     ready: &Arc<AtomicBool>,
-    beside: Router,
+    routes: Router,
 ) -> anyhow::Result<Listener> {
     let http = &config.http;
     let socket = TcpListener::bind(http.listen)
@@ -365,7 +370,7 @@ async fn bind(
     }
     let endpoint = Endpoint::with_access(bus.clone(), mcp_options(config), access(config));
     let api = Api::new(bus.clone(), access(config), ready.clone());
-    let routes = Routes::new(access(config), endpoint, api, beside);
+    let routes = Routes::new(access(config), endpoint, api, routes);
     let server = HttpServer::new(bus, routes, http);
     Listener::start(socket, server).context("the listener could not be started")
 }

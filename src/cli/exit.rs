@@ -1,11 +1,12 @@
-//! How the program ends: the exit codes, and the errors that lead to them.
+//! The exit codes of the program, and the errors that lead to them.
 //!
-//! Every subcommand answers with a [`CliError`]; this module alone decides which code it becomes and how it is
-//! printed. It decides nothing about what is an error.
+//! Every subcommand returns a [`CliError`]; its exit code and its text on standard error are decided here.
 
 use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
+
+use tracing::debug;
 
 use crate::config::ConfigError;
 use crate::telemetry::TelemetryError;
@@ -20,11 +21,11 @@ Exit codes:
   69  the service or server cannot be reached
   78  the configuration is wrong";
 
-/// How the program ended.
+/// The exit code of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// As asked.
+    /// It did its work.
     Ok = 0,
     /// It failed while running, or a check found errors.
     Failure = 1,
@@ -32,7 +33,7 @@ pub enum Exit {
     Usage = 2,
     /// A check found warnings and no errors.
     Warnings = 3,
-    /// Whom it was to speak to cannot be reached (`EX_UNAVAILABLE` of sysexits).
+    /// The service or server cannot be reached (`EX_UNAVAILABLE` of sysexits).
     Unavailable = 69,
     /// The configuration is wrong (`EX_CONFIG` of sysexits).
     Config = 78,
@@ -44,7 +45,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a subcommand ended early.
+/// The reason for which a subcommand ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
@@ -57,14 +58,14 @@ pub enum CliError {
     /// The log cannot be installed as configured.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
-    /// Whom it was to speak to cannot be reached.
+    /// The service or server cannot be reached.
     #[error("{0}")]
     Unavailable(String),
     /// It failed while running.
     #[error("{0}")]
     Failed(String),
-    /// Whoever read the output is gone, as with `| head -1`: the end of the work, not a fault.
-    #[error("nobody reads the output any more")]
+    /// The reader of the output is gone, as with `| head -1`. That ends the work and is no failure.
+    #[error("the reader of the output is gone")]
     Unread,
 }
 
@@ -73,7 +74,7 @@ impl CliError {
         CliError::Failed(error.to_string())
     }
 
-    /// The exit code it becomes.
+    /// Returns the exit code of the program.
     pub fn exit(&self) -> Exit {
         match self {
             CliError::Usage(error) if error.exit_code() == 0 => Exit::Ok,
@@ -92,26 +93,26 @@ impl CliError {
             CliError::Unread => Ok(()),
             other => std::io::stderr().write_all(lines(other).as_bytes()),
         };
-        // Without its streams the program has only the exit code left to answer with.
-        printed.ok();
-    }
-}
-
-/// The error, one line for each mistake of a configuration.
-fn lines(error: &CliError) -> String {
-    match error {
-        CliError::Config(error) => {
-            let lines = error
-                .mistakes()
-                .iter()
-                .map(|mistake| format!("error: {mistake}\n"));
-            lines.collect()
+        if let Err(error) = printed {
+            // Without its streams the program can report the failure by its exit code alone.
+            debug!(%error, "the error could not be printed");
         }
-        other => format!("{}\n", line(other)),
     }
 }
 
-/// An error and what caused it, on one line whatever they contain.
+/// Returns the text of an error: one line for each mistake of a configuration, one line for any other error.
+fn lines(error: &CliError) -> String {
+    let CliError::Config(error) = error else {
+        return format!("{}\n", line(error));
+    };
+    let mut lines = String::new();
+    for mistake in error.mistakes() {
+        lines.push_str(&format!("error: {mistake}\n"));
+    }
+    lines
+}
+
+/// Returns an error and its causes on one line, even if their texts have several.
 fn line(error: &CliError) -> String {
     let mut text = format!("error: {error}");
     let mut cause = std::error::Error::source(error);
@@ -136,15 +137,16 @@ mod tests {
     use super::*;
     use crate::config::{Config, Overrides};
 
+    /// The error of a file that is not there.
+    fn config_error() -> CliError {
+        let path = "/nowhere/tidings.toml".as_ref();
+        let loaded = Config::load(Some(path), std::iter::empty(), &Overrides::default());
+        CliError::from(loaded.unwrap_err())
+    }
+
     #[test]
-    fn each_error_has_its_code() {
-        let config = Config::load(
-            Some("/nowhere/tidings.toml".as_ref()),
-            std::iter::empty(),
-            &Overrides::default(),
-        );
-        let config = CliError::from(config.unwrap_err());
-        assert_eq!(config.exit(), Exit::Config);
+    fn errors_have_their_exit_codes() {
+        assert_eq!(config_error().exit(), Exit::Config);
         assert_eq!(CliError::Unavailable(String::new()).exit(), Exit::Unavailable);
         assert_eq!(CliError::failed("x").exit(), Exit::Failure);
         assert_eq!(
@@ -158,13 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_one_line_with_its_cause() {
-        let config = Config::load(
-            Some("/nowhere/tidings.toml".as_ref()),
-            std::iter::empty(),
-            &Overrides::default(),
-        );
-        let text = line(&CliError::from(config.unwrap_err()));
+    fn error_is_one_line_with_its_cause() {
+        let text = line(&config_error());
         assert!(
             text.starts_with("error: cannot read the configuration file /nowhere/tidings.toml: No such file"),
             "{text}"

@@ -1,7 +1,6 @@
-//! `tidings serve`: the configuration of a service, from file, environment and command line.
+//! `tidings serve`: reads the configuration from file, environment and command line, and runs the service with it.
 //!
-//! Owns the arguments and which of them overrides what. It hands a checked configuration to [`crate::service`] and
-//! never starts anything before all of it is known to be right.
+//! The whole configuration is checked before anything is started.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -37,13 +36,13 @@ pub(super) struct Serve {
     /// Print the JSON Schema of the configuration file, and end
     #[arg(long, conflicts_with = "print_config")]
     print_config_schema: bool,
-    /// What is logged: a level, or directives such as info,tidings=debug
+    /// Level of the log, or directives such as info,tidings=debug
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
 }
 
 impl Serve {
-    /// The configuration in effect, where `env` has the environment's variables.
+    /// Loads the configuration; `env` are the variables of the environment.
     fn load(&self, env: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigError> {
         let overrides = Overrides {
             listen: self.listen,
@@ -59,10 +58,14 @@ impl Serve {
             config,
             stdio: self.stdio,
             http: !self.stdio || self.listen.is_some(),
-            reload: self.config.is_some().then(|| {
-                let serve = self.clone();
-                Reload::new(move || serve.load(environment()))
-            }),
+            // Without a file nothing can have changed.
+            reload: match self.config {
+                Some(_) => {
+                    let serve = self.clone();
+                    Some(Reload::new(move || serve.load(environment())))
+                }
+                None => None,
+            },
         }
     }
 
@@ -79,16 +82,18 @@ impl Serve {
         telemetry::install(&config.log)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let served = runtime.block_on(service::run(self.options(config)));
-        // A read of stdin cannot be cancelled and may never return.
+        // Dropping the runtime would wait for the thread that reads stdin: the read cannot be cancelled and may never
+        // return.
         runtime.shutdown_background();
         served.map_err(|error| CliError::Failed(format!("{error:#}")))
     }
 }
 
-/// The variables of the environment that are text; none of ours can be anything else.
+/// Returns the variables of the environment that are UTF-8.
 fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+    // `std::env::vars` panics on a variable of another program that is not UTF-8.
+    let variables = std::env::vars_os();
+    variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 #[cfg(test)]

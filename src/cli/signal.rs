@@ -1,8 +1,6 @@
-//! The two signals that ask a program to end.
-//!
-//! Owns nothing but the waiting; what ending means is decided by whoever waits.
+//! The signals that end a subcommand: Ctrl-C and SIGTERM.
 
-/// Waits for Ctrl-C or SIGTERM. Where a signal cannot be listened for, it never comes.
+/// Waits for one of the signals; for ever if neither can be handled.
 pub(super) async fn interrupted() {
     let interrupt = async {
         if tokio::signal::ctrl_c().await.is_err() {

@@ -1,8 +1,8 @@
 //! The types and ranges of configured values, for fields with `#[serde(with = "Checked::<Count<1, 100>>")]`.
 //!
-//! A field keeps the plain type that the program computes with, such as `usize` or `Option<Duration>`. The rule in
-//! its attribute is the only place that states the range: reading, messages, the JSON Schema and the documentation
-//! all take it from there.
+//! A field keeps the plain type that the program computes with, such as `usize` or `Option<Duration>`. The
+//! rule in its attribute is the only place that states the range: reading, messages, the JSON Schema and the
+//! documentation all take it from there.
 
 use super::names;
 use super::units::{size, time};
@@ -295,7 +295,8 @@ impl Rule for Scalar {
     }
 }
 
-/// Declares rules for text with a syntax: a name, the words for it, an example, and the normal form of a text.
+/// Declares rules for text with a syntax: a name, the words for it, an example, and the normal form of a
+/// text.
 macro_rules! texts {
     ($($(#[$doc:meta])* $rule:ident = $allowed:expr, $example:literal, $normal:expr;)+) => {$(
         $(#[$doc])*

@@ -18,7 +18,8 @@ pub struct CollectionConfig {
     #[serde(with = "Checked::<Name>")]
     #[cfg_attr(feature = "service", schemars(extend("x-unique" = [])))]
     pub item: String,
-    /// The JSON file. A relative path starts at `workspace.dir`, without one at the folder of the configuration file.
+    /// The JSON file. A relative path starts at `workspace.dir`, without one at the folder of the
+    /// configuration file.
     #[serde(with = "Checked::<File>")]
     pub file: PathBuf,
     /// JSON pointer (RFC 6901) to the array of items; empty for the document itself.

@@ -14,14 +14,16 @@ use tidings_actors::Limits;
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
     /// Address to accept connections on; port 0 takes a free one.
-    /// At the limit: An address other machines can reach needs `http.allowed_hosts`, or the service does not start.
+    /// At the limit: An address other machines can reach needs `http.allowed_hosts`, or the service does not
+    /// start.
     #[serde(with = "Checked::<Address>")]
     pub listen: SocketAddr,
     /// Names the `Host` header may carry, on any port, besides localhost, 127.0.0.1 and \[::1\].
     /// At the limit: A request with another name gets 403.
     #[serde(with = "Checked::<List<Host, 0, 256>>")]
     pub allowed_hosts: Vec<String>,
-    /// Origins of web pages that may call, besides http and https of localhost, 127.0.0.1 and \[::1\] on any port.
+    /// Origins of web pages that may call, besides http and https of localhost, 127.0.0.1 and \[::1\] on any
+    /// port.
     /// At the limit: A request from another origin gets 403; one without `Origin` passes.
     #[serde(with = "Checked::<List<Origin, 0, 256>>")]
     pub allowed_origins: Vec<String>,
@@ -33,7 +35,8 @@ pub struct HttpConfig {
     /// At the limit: Further connections are closed at once and counted.
     #[serde(with = "Checked::<Count<1, 1_000_000>>")]
     pub connections_max: usize,
-    /// Time a client has to send the headers of a request, also after the one before it on the same connection.
+    /// Time a client has to send the headers of a request, also after the one before it on the same
+    /// connection.
     /// At the limit: A slower connection is closed.
     #[serde(with = "Checked::<Time<SECOND, { 5 * MINUTE }>>")]
     pub header_timeout: Duration,
@@ -41,11 +44,12 @@ pub struct HttpConfig {
     #[serde(with = "Checked::<Time<SECOND, { 5 * MINUTE }>>")]
     pub keep_alive: Duration,
     /// Time a connection may take nothing of the bytes that are written to it.
-    /// At the limit: It is closed. A listen stream ends with it; the client of a session comes back and is told what
-    /// it missed.
+    /// At the limit: It is closed. A listen stream ends with it; the client of a session comes back and is
+    /// told what it missed.
     #[serde(with = "Checked::<Time<SECOND, HOUR>>")]
     pub write_timeout: Duration,
-    /// Unsent bytes the kernel may hold per stream (`TCP_NOTSENT_LOWAT`); more means staler notices for slow readers.
+    /// Unsent bytes the kernel may hold per stream (`TCP_NOTSENT_LOWAT`); more means staler notices for slow
+    /// readers.
     /// At the limit: Notices wait in the outbox, where repeats of one URI become one.
     #[serde(with = "Checked::<Bytes<KIB, { 4 * MIB }>>")]
     pub not_sent_low_water: usize,
@@ -137,7 +141,8 @@ pub struct MetricsConfig {
     /// Keeps numbers for Prometheus and serves them as `/metrics`.
     pub enabled: bool,
     /// Address that serves `/metrics` alone; empty serves it on `http.listen`.
-    /// At the limit: An address other machines can reach needs `http.allowed_hosts`, or the service does not start.
+    /// At the limit: An address other machines can reach needs `http.allowed_hosts`, or the service does not
+    /// start.
     #[serde(with = "Checked::<OrNone<Address>>")]
     pub listen: Option<SocketAddr>,
 }

@@ -1,4 +1,5 @@
-//! Loading: the values of file, environment and command line, one over the other, become a checked [`Config`].
+//! Loading: the values of file, environment and command line, one over the other, become a checked
+//! [`Config`].
 //!
 //! All mistakes are collected before any is told, so that a file is corrected in one go.
 
@@ -16,7 +17,6 @@ pub use error::{ConfigError, Mistake, Place};
 use super::{Config, time};
 use keys::Key;
 use serde_json::{Value, json};
-use serde_path_to_error::Segment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -40,12 +40,13 @@ pub struct Overrides {
 impl Config {
     /// Reads and checks the configuration: defaults, over them the file, the environment, the overrides.
     ///
-    /// `env` is usually the part of `std::env::vars_os` that is UTF-8; variables of other programs are ignored.
+    /// `env` is usually the part of `std::env::vars_os` that is UTF-8; variables of other programs are
+    /// ignored.
     ///
     /// # Errors
-    /// A file that cannot be read or parsed, a key or variable that does not exist, a value of the wrong type or out
-    /// of range, and values that do not go together: all of them at once. The text of each names key, value, place
-    /// and the allowed values.
+    /// A file that cannot be read or parsed, a key or variable that does not exist, a value of the wrong type
+    /// or out of range, and values that do not go together: all of them at once. The text of each names key,
+    /// value, place and the allowed values.
     pub fn load(
         file: Option<&Path>,
         env: impl Iterator<Item = (String, String)>,
@@ -62,8 +63,8 @@ impl Config {
 
     /// The whole configuration as a TOML file with a comment per key.
     ///
-    /// Loading the text yields this configuration again, provided it came out of [`Config::load`]; values that
-    /// no file can have (parts of a millisecond, paths outside UTF-8) are printed as near as possible.
+    /// Loading the text yields this configuration again, provided it came out of [`Config::load`]; values
+    /// that no file can have (parts of a millisecond, paths outside UTF-8) are printed as near as possible.
     pub fn to_toml(&self) -> String {
         print::toml(self)
     }
@@ -163,17 +164,15 @@ impl Draft {
             match serde_path_to_error::deserialize::<_, Config>(&self.tree) {
                 Ok(config) => break config,
                 Err(error) => {
-                    if !self.take_out(error.path()) {
-                        self.mistake(Place::Together, error.to_string());
+                    if !self.replace_refused(&pointer(&error.path().to_string())) {
+                        self.note(Place::Together, &error.to_string());
                         return Err(ConfigError::new(self.mistakes));
                     }
                 }
             }
         };
-        self.place_collections(&mut config);
-        self.check_listen(&config);
-        self.check_debounce(&config);
-        self.check_schemes(&config);
+        self.complete_collections(&mut config);
+        self.check_agreement(&config);
         if self.mistakes.is_empty() {
             Ok(config)
         } else {
@@ -181,67 +180,53 @@ impl Draft {
         }
     }
 
-    /// Notes that the value at `path` is wrong, and replaces it by its default. False if there is no such value, which
-    /// would be a contradiction between the keys and the structs.
-    fn take_out(&mut self, path: &serde_path_to_error::Path) -> bool {
-        let mut parent = String::new();
-        let mut last = None;
-        for segment in path {
-            if let Some(last) = last {
-                parent.push_str(&format!("/{last}"));
-            }
-            last = match segment {
-                Segment::Map { key } => Some(key.clone()),
-                Segment::Seq { index } => Some(index.to_string()),
-                _ => return false,
-            };
-        }
-        let Some(name) = last else {
+    /// Notes that the value at `pointer` is wrong, and replaces it by its default, or by an example where
+    /// there is none. Returns false if that cannot help, which would be a contradiction between the keys and
+    /// the structs.
+    fn replace_refused(&mut self, pointer: &str) -> bool {
+        let parent = pointer.rsplit_once('/').unwrap_or_default().0;
+        let (Some(key), Some(Value::Object(table))) =
+            (Key::at(&dotted(pointer)), self.tree.pointer_mut(parent))
+        else {
             return false;
         };
-        let pointer = format!("{parent}/{name}");
-        let Some(key) = Key::at(&dotted(&pointer)) else {
-            return false;
-        };
-        self.refuse(key, &pointer);
-        let Some(Value::Object(table)) = self.tree.pointer_mut(&parent) else {
-            return false;
-        };
-        let removed = table.remove(&name);
+        let removed = table.remove(key.name());
         if key.is_required() {
-            table.insert(name, key.example());
+            table.insert(key.name().to_owned(), key.example());
         }
-        removed.is_some_and(|removed| removed != key.example())
+        self.refuse(key, pointer);
+        // An example that is refused too would be put back for ever.
+        removed.is_some() && removed != Some(key.example())
     }
 
     /// Notes that the value of `key` at `pointer` is wrong.
     fn refuse(&mut self, key: &Key, pointer: &str) {
         self.refused.insert(pointer.to_owned());
         if let Some(Written { shown, place, .. }) = self.written.get(pointer) {
-            let path = &key.path;
+            let expected = key.allowed();
             let text = format!(
-                "invalid value {shown} for \"{path}\" {place}: expected {}",
-                key.allowed()
+                "invalid value {shown} for \"{}\" {place}: expected {expected}",
+                key.path
             );
-            self.mistake(place.clone(), text);
+            self.note(place.clone(), &text);
         }
     }
 
     /// Notes a mistake.
-    fn mistake(&mut self, place: Place, text: String) {
+    fn note(&mut self, place: Place, text: &str) {
         self.mistakes.push(Mistake::new(place, text));
     }
 
-    /// Notes a mistake in the value at `pointer`.
-    fn mistake_at(&mut self, pointer: &str, text: impl FnOnce(&Place) -> String) {
-        if let Some(Written { place, .. }) = self.written.get(pointer) {
-            let place = place.clone();
-            self.mistake(place.clone(), text(&place));
+    /// The place of the value at `pointer`.
+    fn place(&self, pointer: &str) -> Place {
+        match self.written.get(pointer) {
+            Some(written) => written.place.clone(),
+            None => Place::Together,
         }
     }
 
     /// Without a folder to serve, files of collections are found from the folder of the configuration file.
-    fn place_collections(&self, config: &mut Config) {
+    fn complete_collections(&self, config: &mut Config) {
         let (Some(file), None) = (&self.file, &config.workspace.dir) else {
             return;
         };
@@ -250,52 +235,40 @@ impl Draft {
         }
     }
 
-    /// Adds a mistake between values, unless one of them was refused itself and replaced by its default.
-    fn disagree(&mut self, keys: &[&str], text: String) {
-        if !keys.iter().any(|key| self.refused.contains(&pointer(key))) {
-            self.mistake(Place::Together, text);
-        }
-    }
-
-    /// Without names to compare the `Host` header with, any web page could reach a public listener by DNS rebinding.
-    fn check_listen(&mut self, config: &Config) {
-        if !config.http.allowed_hosts.is_empty() {
-            return;
-        }
-        let addresses = [
+    /// Checks the values that must agree with each other.
+    fn check_agreement(&mut self, config: &Config) {
+        let listeners = [
             ("http.listen", Some(config.http.listen)),
             ("metrics.listen", config.metrics.listen),
         ];
-        for (key, listen) in addresses {
-            let Some(listen) = listen else {
-                continue;
-            };
-            if listen.ip().to_canonical().is_loopback() {
-                continue;
+        for (key, listen) in listeners {
+            match listen {
+                // Without names to compare the `Host` header with, any web page could reach the listener by
+                // DNS rebinding.
+                Some(listen)
+                    if config.http.allowed_hosts.is_empty() && !listen.ip().to_canonical().is_loopback() =>
+                {
+                    let text = format!(
+                        "{key} is {listen}, which other machines may reach, but http.allowed_hosts is empty: \
+                         set http.allowed_hosts to the names clients use, or listen on 127.0.0.1"
+                    );
+                    self.note_disagreement(&[key, "http.allowed_hosts"], &text);
+                }
+                _ => {}
             }
-            let text = format!(
-                "{key} is {listen}, which other machines may reach, but http.allowed_hosts is empty: \
-                 set http.allowed_hosts to the names clients use, or listen on 127.0.0.1"
-            );
-            self.disagree(&[key, "http.allowed_hosts"], text);
         }
-    }
-
-    fn check_debounce(&mut self, config: &Config) {
-        let (quiet, longest) = (config.workspace.debounce, config.workspace.debounce_max);
-        if quiet > longest {
+        let debounce = config.workspace.debounce;
+        let longest = config.workspace.debounce_max;
+        if debounce > longest {
             let text = format!(
                 "workspace.debounce_max is {}, shorter than workspace.debounce, which is {}: \
                  raise the first or lower the second",
                 time::text(longest),
-                time::text(quiet)
+                time::text(debounce)
             );
-            self.disagree(&["workspace.debounce", "workspace.debounce_max"], text);
+            self.note_disagreement(&["workspace.debounce", "workspace.debounce_max"], &text);
         }
-    }
-
-    /// Two sources under one scheme could claim one URI.
-    fn check_schemes(&mut self, config: &Config) {
+        // Two sources under one scheme could claim one URI.
         let scheme = &config.workspace.scheme;
         if config
             .collection
@@ -305,14 +278,21 @@ impl Draft {
             let text = format!(
                 "collection.name and workspace.scheme are both \"{scheme}\": choose another for one of them"
             );
-            self.disagree(&["workspace.scheme"], text);
+            self.note_disagreement(&["workspace.scheme"], &text);
+        }
+    }
+
+    /// Notes a mistake between values, unless one of them was refused itself and replaced by its default.
+    fn note_disagreement(&mut self, keys: &[&str], text: &str) {
+        if !keys.iter().any(|key| self.refused.contains(&pointer(key))) {
+            self.note(Place::Together, text);
         }
     }
 }
 
-/// The JSON pointer of a key of a section.
+/// The JSON pointer of a dotted path, with indices such as in `webhook[0].url`.
 fn pointer(path: &str) -> String {
-    format!("/{}", path.replace('.', "/"))
+    format!("/{}", path.replace(['.', '['], "/").replace(']', ""))
 }
 
 /// The dotted path of a JSON pointer, without the indices in it.

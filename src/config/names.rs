@@ -1,6 +1,7 @@
 //! The syntax of names that the configuration holds: hosts, origins, URI schemes, paths to fields, addresses.
 //!
-//! Each function returns the normal form that requests are compared with, or `None` for text that is no such name.
+//! Each function returns the normal form that requests are compared with, or `None` for text that is no such
+//! name.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -68,7 +69,8 @@ pub(super) fn is_field_path(text: &str) -> bool {
     text.split('.').all(|part| !part.is_empty())
 }
 
-/// True for an address that a webhook may call, as far as its text shows. The HTTP client parses it in full later.
+/// True for an address that a webhook may call, as far as its text shows. The HTTP client parses it in full
+/// later.
 pub(super) fn is_webhook_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else {
         return false;

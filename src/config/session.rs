@@ -22,19 +22,19 @@ pub struct SessionConfig {
     /// At the limit: The session ends and its next request gets 404.
     #[serde(with = "Checked::<Time<{ 10 * SECOND }, { 24 * HOUR }>>")]
     pub idle_timeout: Duration,
-    /// Time a session may take nothing of its pending notices though its stream is open; 0s is for ever, since their
-    /// number is bounded by its subscriptions.
+    /// Time a session may take nothing of its pending notices though its stream is open; 0s is for ever,
+    /// since their number is bounded by its subscriptions.
     /// At the limit: It is ended and its connection cut; the next request gets 404 with the reason.
     #[serde(with = "Checked::<OrNone<Time<0, { 24 * HOUR }>>>")]
     pub stall_timeout: Option<Duration>,
-    /// Greatest age of a session or listen stream; 0s is none. Each ends up to a tenth earlier, so that those that
-    /// came together do not come back together.
-    /// At the limit: It is told what is pending and ended; the next request of a session gets 404 with the reason, a
-    /// listen stream its result.
+    /// Greatest age of a session or listen stream; 0s is none. Each ends up to a tenth earlier, so that those
+    /// that came together do not come back together.
+    /// At the limit: It is told what is pending and ended; the next request of a session gets 404 with the
+    /// reason, a listen stream its result.
     #[serde(with = "Checked::<OrNone<Time<0, { 30 * 24 * HOUR }>>>")]
     pub age_max: Option<Duration>,
-    /// Sessions and listen streams of one IP address, or of one /64 of IPv6; 0 is no limit. Behind a proxy all clients
-    /// are one address.
+    /// Sessions and listen streams of one IP address, or of one /64 of IPv6; 0 is no limit. Behind a proxy
+    /// all clients are one address.
     /// At the limit: Further `initialize` and `subscriptions/listen` requests get an error with status 429.
     #[serde(with = "Checked::<OrNone<Count<0, 1_000_000>>>")]
     pub per_peer_max: Option<usize>,

@@ -1,7 +1,8 @@
 //! The sinks: files and receivers that are told of every change.
 //!
-//! A sink is a struct of its own here and one field of [`Config`](super::Config). The attribute `x-path` marks paths
-//! that start at the folder of the configuration file, with `written` for files that no other sink may write to.
+//! A sink is a struct of its own here and one field of [`Config`](super::Config). The attribute `x-path`
+//! marks paths that start at the folder of the configuration file, with `written` for files that no other
+//! sink may write to.
 
 use super::LogFormat;
 use super::bounded::{
@@ -111,8 +112,8 @@ pub struct WebhookConfig {
     /// Address to which notices are sent by POST.
     #[serde(with = "Checked::<Url>")]
     pub url: String,
-    /// File with the secret, `whsec_` and base64 of 24 to 64 bytes; several lines sign several times. A relative path
-    /// starts at the folder of the configuration file.
+    /// File with the secret, `whsec_` and base64 of 24 to 64 bytes; several lines sign several times. A
+    /// relative path starts at the folder of the configuration file.
     #[serde(default, with = "Checked::<Optional<File>>")]
     #[cfg_attr(feature = "service", schemars(extend("x-path" = "read")))]
     pub secret_file: Option<PathBuf>,
@@ -152,8 +153,8 @@ pub struct WebhookConfig {
     /// Longest pause between two of them; the first is about half a second, and each is twice the one before.
     #[serde(default = "millis::<MINUTE>", with = "Checked::<Time<SECOND, HOUR>>")]
     pub backoff_max: Duration,
-    /// JSON-lines file for notices that could not be delivered; empty keeps none. A relative path starts at the folder
-    /// of the configuration file.
+    /// JSON-lines file for notices that could not be delivered; empty keeps none. A relative path starts at
+    /// the folder of the configuration file.
     #[serde(default, with = "Checked::<OrNone<File>>")]
     #[cfg_attr(feature = "service", schemars(extend("x-path" = "written")))]
     pub dead_letters: Option<PathBuf>,

@@ -4,7 +4,8 @@
 pub(crate) mod size {
     /// Units with their bytes, largest first, so that the first one that divides gives the shortest text.
     ///
-    /// Units of 1000 (`kB`, `MB`) are refused: half of their writers mean 1024, and a limit must not be guessed.
+    /// Units of 1000 (`kB`, `MB`) are refused: half of their writers mean 1024, and a limit must not be
+    /// guessed.
     const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
     /// Reads `"64KiB"`; `None` for anything else, a bare number included.

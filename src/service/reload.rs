@@ -1,8 +1,7 @@
-//! Reading the configuration again while the service runs: SIGHUP.
+//! Reads the configuration again on SIGHUP, while the service runs.
 //!
-//! Owns: the attached sinks, which alone change then; whatever else changed in the file is named in the log, as waiting
-//! for a restart. Never: ends the service; a file that is wrong changes nothing. Started by the service, which ends
-//! this after the bus has handed everything over.
+//! Only the sinks change then. Other keys that differ are named in the log, as they take effect at the next start; a
+//! file with mistakes changes nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,15 +13,15 @@ use tracing::{error, info, warn};
 use crate::config::{Config, ConfigError};
 use crate::sink::Sinks;
 
-/// How long a sink that goes may take to write what it has been handed.
-const DETACH_PATIENCE: Duration = Duration::from_secs(5);
+/// Time for a sink that is removed to write the notices in its queue.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads the configuration again, from where it came from the first time.
+/// Reads the configuration again, from the same file, environment and command line as at the start.
 #[derive(Clone)]
 pub struct Reload(Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>);
 
 impl Reload {
-    /// What `load` answers is what is configured from then on.
+    /// Calls `load` on each SIGHUP.
     pub fn new(load: impl Fn() -> Result<Config, ConfigError> + Send + Sync + 'static) -> Reload {
         Reload(Arc::new(load))
     }
@@ -34,17 +33,18 @@ impl fmt::Debug for Reload {
     }
 }
 
-/// Keeps the sinks as the configuration has them, reading it again on each signal.
-pub(super) async fn keep(mut sinks: Sinks, mut config: Config, following: Option<(Signal, Reload)>) {
-    let Some((mut hangup, reload)) = following else {
+/// Holds the sinks, and replaces them on each signal by those of the configuration as it is then.
+pub(super) async fn keep(mut sinks: Sinks, mut config: Config, hangup: Option<(Signal, Reload)>) {
+    let Some((mut hangup, reload)) = hangup else {
+        // Returning would drop the sinks, which detaches them.
         return std::future::pending().await;
     };
     while hangup.recv().await.is_some() {
-        // A thread of its own, since the file may stand on a disk that does not answer.
+        // On a thread of its own: the file may be on a disk that does not answer.
         let load = reload.0.clone();
         match tokio::task::spawn_blocking(move || load()).await {
             Ok(Ok(read)) => {
-                if follow(&mut sinks, &config, &read).await {
+                if replace_sinks(&mut sinks, &config, &read).await {
                     config = read;
                 }
             }
@@ -58,9 +58,9 @@ pub(super) async fn keep(mut sinks: Sinks, mut config: Config, following: Option
     }
 }
 
-/// False when nothing was changed.
-async fn follow(sinks: &mut Sinks, before: &Config, read: &Config) -> bool {
-    let changes = match sinks.follow(read, DETACH_PATIENCE).await {
+/// Replaces the sinks by those of `read`. Returns false if it cannot be used and nothing was changed.
+async fn replace_sinks(sinks: &mut Sinks, before: &Config, read: &Config) -> bool {
+    let changes = match sinks.follow(read, DETACH_TIMEOUT).await {
         Ok(changes) => changes,
         Err(error) => {
             error!(%error, "the configuration cannot be used; nothing was changed");

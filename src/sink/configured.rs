@@ -1,7 +1,6 @@
-//! The sinks that the configuration names, attached to a bus.
+//! The sinks that the configuration names, attached to a bus, and replaced when it is read again.
 //!
-//! Owns: the mapping from configuration to options, the names, and which of them are attached. Never: runs one (the bus
-//! does) or reads the configuration. Called by the service when it starts and when it is told to read again.
+//! A new kind of sink implements [`ConfiguredSink`] for its section and gets one line in [`configured`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +21,14 @@ use crate::config::{
     Config, DebugLogConfig, FsyncPolicy, JournalConfig, SinkClass, SinkOverflow, WebhookConfig,
 };
 
-/// A webhook's call takes as long as its receiver; one that hangs is to be seen soon.
+/// Time after which a webhook that handles one notice counts as stalled. A request takes as long as its receiver,
+/// and one that hangs should show soon.
 const WEBHOOK_STALL: Duration = Duration::from_secs(3);
 
-/// A disk that has room again is to be found soon, and looking costs nothing.
+/// Longest pause before a file is opened again. A try is cheap, and a disk with free space again should be used soon.
 const FILE_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Why the sinks of a configuration cannot be attached. Nothing was attached or detached then.
+/// A sink that cannot be used at all, such as a webhook without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} cannot be used: {reason}")]
 pub struct SinkError {
@@ -36,61 +36,58 @@ pub struct SinkError {
     reason: String,
 }
 
-/// What following a configuration came to.
+/// The sinks that changed with a configuration, by their full names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SinkChanges {
-    /// Those that are attached now and were not before, or have changed.
+    /// Attached now: new ones, and those that changed.
     pub attached: Vec<Arc<str>>,
-    /// Those that were attached before and are not now, or have changed.
+    /// Detached now: those that are gone, and those that changed.
     pub detached: Vec<Arc<str>>,
-    /// Those that could not be attached, and why.
+    /// Refused by the bus.
     pub failed: Vec<(Arc<str>, AttachError)>,
 }
 
-/// A sink as a configuration has it.
+/// A table of the configuration that describes a sink.
 trait ConfiguredSink: Send + Sync {
-    /// The value of `name`.
+    /// The value of its key `name`.
     fn name(&self) -> &str;
 
-    /// Refuses what is wrong whatever happens, before anything is attached.
+    /// Checks everything that can be checked before anything is attached.
     fn check(&self) -> Result<(), String>;
 
-    /// Attaches it under `name`.
+    /// Attaches the sink under its full name.
     fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>>;
 }
 
-/// Every sink that `config` names, by its full name.
-fn plans(config: &Config) -> BTreeMap<Arc<str>, Plan> {
-    let mut plans = BTreeMap::new();
-    // A further sort of sink is one more line here.
-    add(&mut plans, "journal", &config.journal);
-    add(&mut plans, "webhook", &config.webhook);
-    add(&mut plans, "debug_log", &config.debug_log);
-    plans
+/// A sink that is to be attached.
+struct WantedSink {
+    /// All its values. A sink whose values are the same stays attached.
+    values: Value,
+    sink: Box<dyn ConfiguredSink>,
 }
 
-fn add<S>(plans: &mut BTreeMap<Arc<str>, Plan>, sort: &str, sinks: &[S])
+/// Returns every sink of `config` under its full name. A new kind of sink is one more line.
+fn configured(config: &Config) -> BTreeMap<Arc<str>, WantedSink> {
+    let mut wanted = BTreeMap::new();
+    add(&mut wanted, "journal", &config.journal);
+    add(&mut wanted, "webhook", &config.webhook);
+    add(&mut wanted, "debug_log", &config.debug_log);
+    wanted
+}
+
+fn add<S>(wanted: &mut BTreeMap<Arc<str>, WantedSink>, kind: &str, sinks: &[S])
 where
     S: ConfiguredSink + Clone + Serialize + 'static,
 {
     for sink in sinks {
-        let written = serde_json::to_value(sink).expect("a section holds plain values, which JSON can carry");
-        let plan = Plan {
-            written,
-            sink: Box::new(sink.clone()),
-        };
-        plans.insert(format!("{sort}/{}", sink.name()).into(), plan);
+        let values = serde_json::to_value(sink).expect("a section holds plain values, which JSON can carry");
+        let name = format!("{kind}/{}", sink.name()).into();
+        let sink = Box::new(sink.clone());
+        wanted.insert(name, WantedSink { values, sink });
     }
 }
 
-/// One sink to attach.
-struct Plan {
-    /// Every value of it, by which a sink that has not changed is known.
-    written: Value,
-    sink: Box<dyn ConfiguredSink>,
-}
-
-/// The sinks of a configuration. Dropping it detaches them without waiting.
+/// The attached sinks of a configuration. Dropping it detaches them without waiting.
 #[derive(Debug)]
 pub struct Sinks {
     bus: Bus,
@@ -99,11 +96,11 @@ pub struct Sinks {
 }
 
 impl Sinks {
-    /// Attaches the sinks of `config`. What is published after this answers reaches them.
+    /// Attaches the sinks of `config`. They get everything that is published after this has returned.
     ///
     /// # Errors
-    /// [`SinkError`] for one that cannot be used whatever happens, such as a webhook without its secret. One whose file
-    /// or receiver is out of reach is attached, and tried until it is there.
+    /// [`SinkError`] for a sink that cannot be used at all. A file or receiver that is out of reach is no error: the
+    /// bus tries it again until it is there.
     pub async fn attach(bus: &Bus, config: &Config) -> Result<Sinks, SinkError> {
         let mut sinks = Sinks {
             bus: bus.clone(),
@@ -112,45 +109,50 @@ impl Sinks {
         let changes = sinks.follow(config, Duration::ZERO).await?;
         match changes.failed.into_iter().next() {
             None => Ok(sinks),
-            Some((name, error)) => Err(SinkError {
-                name,
-                reason: error.to_string(),
-            }),
+            Some((name, error)) => {
+                let reason = error.to_string();
+                Err(SinkError { name, reason })
+            }
         }
     }
 
-    /// Attaches and detaches until the sinks are those of `config`; one that is as it was goes on undisturbed. One
-    /// that changed is detached, which waits for what it has not taken yet, at most `patience`, and attached anew;
-    /// what is published in between does not reach it.
+    /// Attaches and detaches until the sinks are those of `config`. A sink with the same values stays attached.
+    ///
+    /// One that changed is detached, for which it gets at most `timeout` to take the rest of its queue, and attached
+    /// again; it misses the notices in between.
     ///
     /// # Errors
-    /// [`SinkError`], and nothing has changed.
-    pub async fn follow(&mut self, config: &Config, patience: Duration) -> Result<SinkChanges, SinkError> {
-        let wanted = plans(config);
-        for (name, plan) in &wanted {
-            plan.sink.check().map_err(|reason| SinkError {
-                name: name.clone(),
-                reason,
-            })?;
-        }
-        let mut changes = SinkChanges::default();
-        let mut stale = Vec::new();
-        for (name, (written, _)) in &self.attached {
-            let is_as_it_was = matches!(wanted.get(name), Some(plan) if plan.written == *written);
-            if !is_as_it_was {
-                stale.push(name.clone());
+    /// [`SinkError`] for a sink that cannot be used at all; nothing has changed then.
+    pub async fn follow(&mut self, config: &Config, timeout: Duration) -> Result<SinkChanges, SinkError> {
+        let wanted = configured(config);
+        for (name, WantedSink { sink, .. }) in &wanted {
+            if let Err(reason) = sink.check() {
+                let name = name.clone();
+                return Err(SinkError { name, reason });
             }
         }
-        let ending = stale.iter().filter_map(|name| self.attached.remove(name));
-        join_all(ending.map(|(_, attachment)| attachment.detach(patience))).await;
-        changes.detached = stale;
-        for (name, plan) in wanted {
+        let mut changes = SinkChanges::default();
+        let mut detaching = Vec::new();
+        for (name, (values, attachment)) in std::mem::take(&mut self.attached) {
+            match wanted.get(&name) {
+                Some(sink) if sink.values == values => {
+                    self.attached.insert(name, (values, attachment));
+                }
+                _ => {
+                    detaching.push(attachment.detach(timeout));
+                    changes.detached.push(name);
+                }
+            }
+        }
+        // All at once, so that slow ones share the timeout. Two of one name cannot be attached, so this comes first.
+        join_all(detaching).await;
+        for (name, WantedSink { values, sink }) in wanted {
             if self.attached.contains_key(&name) {
                 continue;
             }
-            match plan.sink.attach(&self.bus, &name).await {
+            match sink.attach(&self.bus, &name).await {
                 Ok(attachment) => {
-                    self.attached.insert(name.clone(), (plan.written, attachment));
+                    self.attached.insert(name.clone(), (values, attachment));
                     changes.attached.push(name);
                 }
                 Err(error) => changes.failed.push((name, error)),
@@ -166,7 +168,8 @@ impl ConfiguredSink for JournalConfig {
     }
 
     fn check(&self) -> Result<(), String> {
-        filter(&self.uris).map(drop)
+        filter(&self.uris)?;
+        Ok(())
     }
 
     fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>> {
@@ -194,7 +197,8 @@ impl ConfiguredSink for WebhookConfig {
 
     fn check(&self) -> Result<(), String> {
         webhook(self).check()?;
-        filter(&self.uris).map(drop)
+        filter(&self.uris)?;
+        Ok(())
     }
 
     fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>> {
@@ -218,17 +222,18 @@ impl ConfiguredSink for DebugLogConfig {
     }
 
     fn check(&self) -> Result<(), String> {
-        filter(&self.uris).map(drop)
+        filter(&self.uris)?;
+        Ok(())
     }
 
     fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>> {
         let options = debug_log(self);
-        bus.attach(traced(name, self), move || DebugLog::open(&options))
+        bus.attach(traces(name, self), move || DebugLog::open(&options))
             .boxed()
     }
 }
 
-/// The filter of these patterns.
+/// Makes a filter of patterns of URIs.
 fn filter(uris: &[String]) -> Result<Filter, String> {
     let mut patterns = Vec::new();
     for text in uris {
@@ -237,7 +242,7 @@ fn filter(uris: &[String]) -> Result<Filter, String> {
     Filter::of(patterns).map_err(|error| error.to_string())
 }
 
-/// The notices that a sink is handed, and those kept for it while it is behind.
+/// The keys that journals and webhooks share: the notices that they get, and those kept while they are behind.
 struct Feed<'a> {
     uris: &'a [String],
     kinds: &'a [String],
@@ -269,7 +274,8 @@ impl Feed<'_> {
     }
 }
 
-fn traced(name: &Arc<str>, config: &DebugLogConfig) -> AttachOptions {
+/// The traces that a debug log gets.
+fn traces(name: &Arc<str>, config: &DebugLogConfig) -> AttachOptions {
     let mut wanted = filter(&config.uris).expect("the patterns were checked");
     if !config.lists {
         wanted = wanted.kinds([NoticeKind::Updated, NoticeKind::Removed]);
@@ -300,6 +306,7 @@ fn journal_file(config: &JournalConfig) -> FileOptions {
 fn webhook(config: &WebhookConfig) -> WebhookOptions {
     let secret = match (&config.secret_file, &config.secret_variable) {
         (Some(file), _) => SecretSource::File(file.clone()),
+        // Loading refuses a webhook without either; the empty name of a program's own fails in the check.
         (None, variable) => SecretSource::Variable(variable.clone().unwrap_or_default()),
     };
     WebhookOptions {
@@ -318,16 +325,16 @@ fn webhook(config: &WebhookConfig) -> WebhookOptions {
 }
 
 fn debug_log(config: &DebugLogConfig) -> DebugLogOptions {
-    let file = |path| FileOptions {
-        bytes_max: config.bytes_max,
-        files_max: config.files_max,
-        fsync: Fsync::Never,
-        ..FileOptions::new(path)
-    };
     DebugLogOptions {
         format: config.format,
         target: match &config.file {
-            Some(path) => DebugLogTarget::File(file(path)),
+            Some(path) => DebugLogTarget::File(FileOptions {
+                path: path.clone(),
+                bytes_max: config.bytes_max,
+                files_max: config.files_max,
+                // A trace is read while the system runs; after a crash of the machine its last lines matter little.
+                fsync: Fsync::Never,
+            }),
             None => DebugLogTarget::Stderr,
         },
     }

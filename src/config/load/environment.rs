@@ -1,7 +1,7 @@
 //! The environment: `TIDINGS_SECTION__KEY=value` sets `section.key`.
 //!
-//! Only names with two underscores, the two aliases, and near misses of both are ours. Others stay alone: Kubernetes
-//! gives each container `TIDINGS_PORT` and `TIDINGS_SERVICE_HOST` beside a Service named tidings.
+//! Only names with two underscores, the two aliases, and near misses of both are ours. Others stay alone:
+//! Kubernetes gives each container `TIDINGS_PORT` and `TIDINGS_SERVICE_HOST` beside a Service named tidings.
 
 use super::error::Place;
 use super::hint;
@@ -42,7 +42,7 @@ pub(super) fn read(variables: impl Iterator<Item = (String, String)>, draft: &mu
             draft.set(key, typed(key, &value), written);
         } else if let Some(hint) = mistake(&name) {
             let text = format!("unknown environment variable {name}: {hint}");
-            draft.mistake(Place::Variable(name), text);
+            draft.note(Place::Variable(name), &text);
         }
     }
 }
@@ -52,7 +52,8 @@ fn mistake(name: &str) -> Option<String> {
     if ALIASES.iter().any(|(alias, _)| *alias == name) {
         return None;
     }
-    // Beside two underscores: one in their place, or one wrong letter in an alias, is too near for a coincidence.
+    // Beside two underscores: one in their place, or one wrong letter in an alias, is too near for a
+    // coincidence.
     let is_ours = name.contains("__")
         || Key::of_sections().any(|key| key.variable().replace("__", "_").eq_ignore_ascii_case(name))
         || ALIASES
@@ -61,7 +62,8 @@ fn mistake(name: &str) -> Option<String> {
     is_ours.then(|| hint::for_variable(name))
 }
 
-/// The text of a variable in the type of its key. Text that does not fit stays text, which its rule then refuses.
+/// The text of a variable in the type of its key. Text that does not fit stays text, which its rule then
+/// refuses.
 fn typed(key: &Key, text: &str) -> Value {
     let types = &key.schema["type"];
     if types == "array" {

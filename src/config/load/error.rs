@@ -3,9 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Every reason why a configuration cannot be used; `Display` has one line for each. Nothing has been bound or opened
-/// when it is returned.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Every reason why a configuration cannot be used; `Display` has one line for each. Nothing has been bound
+/// or opened when it is returned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", mistakes.iter().map(Mistake::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
     mistakes: Vec<Mistake>,
 }
@@ -23,29 +24,17 @@ impl ConfigError {
     }
 }
 
-impl std::error::Error for ConfigError {}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, mistake) in self.mistakes.iter().enumerate() {
-            let gap = if index == 0 { "" } else { "\n" };
-            write!(f, "{gap}{mistake}")?;
-        }
-        Ok(())
-    }
-}
-
 /// One mistake; `Display` tells it in one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
 pub struct Mistake {
     place: Place,
     text: String,
 }
 
 impl Mistake {
-    pub(super) fn new(place: Place, text: impl Into<String>) -> Mistake {
-        let text: String = text.into();
-        // Parsers of others explain themselves in several lines.
+    pub(super) fn new(place: Place, text: &str) -> Mistake {
+        // The TOML parser explains itself in several lines; a log has one for each mistake.
         let text = text.lines().collect::<Vec<_>>().join(", ");
         Mistake { place, text }
     }
@@ -53,12 +42,6 @@ impl Mistake {
     /// Place of the key or value.
     pub fn place(&self) -> &Place {
         &self.place
-    }
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }
 

@@ -8,36 +8,24 @@ const SIMILAR: f64 = 0.6;
 
 /// Returns the end of the message about an unknown key, written as a dotted path without indices.
 pub(super) fn for_key(written: &str) -> String {
+    let (table, name) = written.rsplit_once('.').unwrap_or(("", written));
     let first = written.split('.').next().unwrap_or(written);
-    let name = written.rsplit('.').next().unwrap_or(written);
-    let table = written
-        .strip_suffix(name)
-        .unwrap_or_default()
-        .trim_end_matches('.');
     let root = Key::root();
-    if let (Some(list), Some(table)) = (root.key(first), Key::at(table))
-        && list.is_list()
-    {
-        return match nearest(name, table.keys.iter().map(Key::name)) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("the keys here are {}", table.names()),
-        };
-    }
-    let paths = Key::of_sections().chain(&root.keys).map(|key| key.path.as_str());
-    let mut near = nearest(written, paths);
-    if near.is_none() {
-        // A key below a misspelled list says more about the list than about itself.
-        let lists = root.keys.iter().filter(|key| key.is_list());
-        near = nearest(first, lists.map(Key::name));
-    }
-    if near.is_none() {
+    let here = Key::at(table).unwrap_or(root);
+    let lists = root.keys.iter().filter(|key| key.is_list()).map(Key::name);
+    let near = if lists.clone().any(|list| list == first) {
+        nearest(name, here.keys.iter().map(Key::name))
+    } else {
+        let paths = Key::of_sections().chain(&root.keys).map(|key| key.path.as_str());
         let same_name = Key::of_sections().find(|key| key.name() == name);
-        near = same_name.map(|key| key.path.as_str());
-    }
-    match (near, root.key(first)) {
-        (Some(near), _) => format!("did you mean \"{near}\"?"),
-        (None, Some(section)) => format!("the keys of [{first}] are {}", section.names()),
-        (None, None) => format!("the sections and lists are {}", root.names()),
+        nearest(written, paths)
+            // A key below a misspelled list says more about the list than about itself.
+            .or_else(|| nearest(first, lists))
+            .or(same_name.map(|key| key.path.as_str()))
+    };
+    match near {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => format!("the keys here are {}", here.names()),
     }
 }
 
@@ -47,8 +35,10 @@ pub(super) fn for_variable(written: &str) -> String {
     let variables: Vec<_> = Key::of_sections().map(Key::variable).chain(aliases).collect();
     // The common beginning would make all names look alike.
     let short = written.strip_prefix(PREFIX).unwrap_or(written);
-    let shorts = variables.iter().filter_map(|name| name.strip_prefix(PREFIX));
-    match nearest(short, shorts) {
+    match nearest(
+        short,
+        variables.iter().map(|name| name.trim_start_matches(PREFIX)),
+    ) {
         Some(near) => format!("did you mean {PREFIX}{near}?"),
         None => "variables are formed like TIDINGS_HTTP__LISTEN for http.listen".to_owned(),
     }

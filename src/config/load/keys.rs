@@ -1,6 +1,7 @@
 //! The keys of the file, taken from the JSON Schema of the structs: names, words, ranges and defaults.
 //!
-//! Reading, messages, printing and the documentation look keys up here, so that none of them names a key of its own.
+//! Reading, messages, printing and the documentation look keys up here, so that none of them names a key of
+//! its own.
 
 use super::Config;
 use schemars::generate::SchemaSettings;
@@ -14,7 +15,8 @@ pub(super) const TABLES_MAX: usize = 256;
 const AT_LIMIT: &str = "At the limit: ";
 
 static ROOT: LazyLock<Key> = LazyLock::new(|| {
-    // Only the schema of serialization has the fields in order: its `required` is an array that names each of them.
+    // Only the schema of serialization has the fields in order: its `required` is an array that names each of
+    // them.
     let schema = generate(SchemaSettings::draft2020_12().for_serialize());
     Key::new(String::new(), schema.to_value())
 });
@@ -100,7 +102,8 @@ impl Key {
         self.schema.get("default").is_none()
     }
 
-    /// A value that its rule allows, which stands in for one that is missing or refused while the rest is checked.
+    /// A value that its rule allows, which stands in for one that is missing or refused while the rest is
+    /// checked.
     pub(super) fn example(&self) -> Value {
         self.schema["examples"][0].clone()
     }
@@ -110,17 +113,8 @@ impl Key {
         texts(&table_of(&self.schema)["x-one-of"])
     }
 
-    /// The meaning of its value.
-    pub(super) fn meaning(&self) -> String {
-        self.words().0
-    }
-
-    /// The behaviour at the limit; empty where the value is no limit.
-    pub(super) fn at_limit(&self) -> String {
-        self.words().1
-    }
-
-    fn words(&self) -> (String, String) {
+    /// The meaning of its value, and the behaviour at the limit, which is empty where the value is no limit.
+    pub(super) fn words(&self) -> (String, String) {
         let text = self.schema["description"].as_str().unwrap_or_default();
         let text = text.replace('\n', " ").replace("\\[", "[").replace("\\]", "]");
         let (meaning, at_limit) = text.split_once(AT_LIMIT).unwrap_or((&text, ""));

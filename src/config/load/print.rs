@@ -30,15 +30,16 @@ fn print(text: &mut String, table: &Key, values: &Value) {
         true => format!("[[{}]]", table.path),
         false => format!("[{}]", table.path),
     };
-    text.push_str(&format!("{gap}# {}\n{header}\n", table.meaning()));
+    text.push_str(&format!("{gap}# {}\n{header}\n", table.words().0));
     for key in table.keys.iter().filter(|key| !key.is_table()) {
         let value = &values[key.name()];
         if value.is_null() {
             continue;
         }
-        text.push_str(&format!("# {}\n# Allowed: {}.\n", key.meaning(), key.allowed()));
-        if !key.at_limit().is_empty() {
-            text.push_str(&format!("# {}\n", key.at_limit()));
+        let (meaning, at_limit) = key.words();
+        text.push_str(&format!("# {meaning}\n# Allowed: {}.\n", key.allowed()));
+        if !at_limit.is_empty() {
+            text.push_str(&format!("# {at_limit}\n"));
         }
         text.push_str(&format!("{} = {}\n", key.name(), literal(value)));
     }

@@ -524,8 +524,8 @@ mod hints {
 
     #[test]
     fn known_names_are_listed_when_none_is_near() {
-        assert_eq!(for_key("log.colour"), "the keys of [log] are level, format");
-        assert!(for_key("telemetry.zzz").starts_with("the sections and lists are http, session, "));
+        assert_eq!(for_key("log.colour"), "the keys here are level, format");
+        assert!(for_key("telemetry.zzz").starts_with("the keys here are http, session, "));
     }
 }
 
@@ -776,8 +776,7 @@ mod keys {
         let mut paths = BTreeSet::new();
         for key in all(Key::root()) {
             let path = &key.path;
-            let meaning = key.meaning();
-            let at_limit = key.at_limit();
+            let (meaning, at_limit) = key.words();
             let allowed = key.allowed();
             assert!(paths.insert(path), "{path} stands twice");
             assert!(meaning.ends_with('.'), "{path}: {meaning}");
@@ -879,7 +878,8 @@ mod printing {
         }
     }
 
-    /// Values that the key allows, as a file would have them in normal form; those of pairs that must agree always do.
+    /// Values that the key allows, as a file would have them in normal form; those of pairs that must agree
+    /// always do.
     fn allowed(key: &'static Key) -> BoxedStrategy<Value> {
         let schema = &key.schema;
         let address = any::<SocketAddr>().prop_map(|address| Value::from(address.to_string()));

@@ -1,7 +1,7 @@
 //! Holds `docs/configuration.md` against the structs.
 //!
-//! The tables of the page are generated: `TIDINGS_UPDATE_DOCS=1 cargo test --lib config::load::tests::page` writes them anew.
-//! The text around them is written by hand.
+//! The tables of the page are generated: `TIDINGS_UPDATE_DOCS=1 cargo test --lib config::load::tests::page`
+//! writes them anew. The text around them is written by hand.
 
 use super::super::environment::ALIASES;
 use super::super::print::literal;
@@ -14,11 +14,14 @@ fn page() -> String {
 }
 
 fn section_row(key: &Key) -> String {
-    let limit = key.at_limit();
-    let limit = if limit.is_empty() { "–" } else { &limit };
+    let (meaning, at_limit) = key.words();
+    let at_limit = if at_limit.is_empty() { "–" } else { &at_limit };
     let default = literal(&key.schema["default"]);
-    let (path, meaning, allowed) = (&key.path, key.meaning(), key.allowed());
-    format!("| `{path}` | {meaning} | `{default}` | {allowed} | {limit} |\n")
+    let allowed = key.allowed();
+    format!(
+        "| `{}` | {meaning} | `{default}` | {allowed} | {at_limit} |\n",
+        key.path
+    )
 }
 
 /// The keys of a table of a list, then those of the tables within.
@@ -31,8 +34,8 @@ fn list_rows(table: &Key) -> String {
             Value::Array(_) if key.is_list() => "–".to_owned(),
             value => format!("`{}`", literal(value)),
         };
-        let (path, meaning, allowed) = (&key.path, key.meaning(), key.allowed());
-        rows += &format!("| `{path}` | {meaning} | {default} | {allowed} |\n");
+        let (meaning, _) = key.words();
+        rows += &format!("| `{}` | {meaning} | {default} | {} |\n", key.path, key.allowed());
     }
     rows + &table.keys.iter().map(list_rows).collect::<String>()
 }
@@ -63,7 +66,7 @@ fn written_anew(page: &str) -> String {
         let about = match key.is_list() {
             // Lists are introduced by hand, with links to their pages.
             true => text.to_owned(),
-            false => format!("{}\n", key.meaning()),
+            false => format!("{}\n", key.words().0),
         };
         let gap = if after.is_empty() { "" } else { "\n" };
         anew = format!("{before}{heading}{about}\n{}{gap}{after}", generated(key));
@@ -158,7 +161,7 @@ fn every_limit_has_its_counter() {
         .lines()
         .find(|line| line.starts_with("| `tidings_limit_reached_total` |"))
         .expect("the page has this metric");
-    for key in Key::of_sections().filter(|key| !key.at_limit().is_empty()) {
+    for key in Key::of_sections().filter(|key| !key.words().1.is_empty()) {
         let excused = NOT_COUNTED.iter().any(|(path, _)| *path == key.path);
         let counted = row.contains(&format!(" {},", key.path));
         assert!(counted != excused, "{} reaches its limit uncounted", key.path);
