@@ -16,10 +16,10 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 
-use super::listen::{ListenCheck, ListenStream};
+use super::listen::{ListenCheck, ListenPump};
 use super::lists::{self, ResultHints};
 use super::revision::Revision;
-use super::session::{McpSession, ServerContext, SessionLifetime, SessionSlot};
+use super::session::{McpContext, McpSession, SessionLifetime, SessionSlot};
 use super::{convert, error, tools};
 use crate::ResourceUri;
 
@@ -31,7 +31,7 @@ type Context = RequestContext<RoleServer>;
 /// Answers one client's requests.
 #[derive(Clone)]
 pub(crate) struct Handler {
-    pub(crate) server: ServerContext,
+    pub(crate) server: McpContext,
     /// The session of a connection that has only one (stdio); on HTTP the request names it.
     pub(crate) own_session: Option<SessionSlot>,
 }
@@ -286,7 +286,7 @@ impl ServerHandler for Handler {
         if extension::<ListenCheck>(context.request_context()).is_some() {
             return Ok(());
         }
-        match extension::<Arc<ListenStream>>(context.request_context()) {
+        match extension::<Arc<ListenPump>>(context.request_context()) {
             Some(stream) => stream.run(&context).await,
             None => Err(ErrorData::internal_error(
                 "the connection cannot hold a stream",

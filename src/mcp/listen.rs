@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::error;
 use super::frames::notification;
 use super::revision::Revision;
-use super::session::{ServerContext, SessionLifetime, session_options};
+use super::session::{McpContext, SessionLifetime, session_options};
 use crate::metrics::{self, Limit, McpMetrics};
 use crate::{Drained, EndReason, Etag, ListKind, ResourceUri, Session, SubscriberKind, WriteProgress};
 
@@ -41,7 +41,7 @@ impl AcceptedListen {
     /// # Errors
     /// More URIs than one stream may have; a server that is full or stopping.
     pub(crate) async fn open(
-        server: &ServerContext,
+        server: &McpContext,
         requested: SubscriptionFilter,
         lifetime: SessionLifetime,
     ) -> Result<AcceptedListen, ErrorData> {
@@ -132,9 +132,10 @@ fn accepted_filter(lists: &[ListKind], subscribed: &[(ResourceUri, Etag)]) -> Su
     filter
 }
 
-/// A listen stream whose messages rmcp writes: on stdio, and on the transports of wrapped servers.
+/// Moves the notifications of a listen stream from the outbox to rmcp, which writes them: on stdio, and on
+/// the transports of wrapped servers.
 #[derive(Debug)]
-pub(crate) struct ListenStream {
+pub(crate) struct ListenPump {
     /// The stream's session at the bus.
     pub(crate) session: Session,
     /// No part of the request was accepted.
@@ -146,10 +147,10 @@ pub(crate) struct ListenStream {
     pub(crate) ended: watch::Sender<()>,
 }
 
-impl ListenStream {
-    /// Makes the stream of an accepted request.
-    pub(crate) fn new(server: &ServerContext, accepted: AcceptedListen) -> ListenStream {
-        ListenStream {
+impl ListenPump {
+    /// Makes the pump of an accepted request.
+    pub(crate) fn new(server: &McpContext, accepted: AcceptedListen) -> ListenPump {
+        ListenPump {
             is_empty: accepted.is_empty(),
             session: accepted.session,
             metrics: server.metrics.clone(),

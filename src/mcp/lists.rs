@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::cursor::PageCursor;
 use super::revision::SERVER_INFO_META_KEY;
-use super::session::ServerContext;
+use super::session::McpContext;
 use super::{convert, error};
 use crate::{Descriptor, Etag, config};
 
@@ -23,7 +23,7 @@ pub(crate) struct ResultHints {
 
 impl ResultHints {
     /// Returns the hints of a request, which is `stateless` when its revision is.
-    pub(crate) fn new(server: &ServerContext, stateless: bool) -> ResultHints {
+    pub(crate) fn new(server: &McpContext, stateless: bool) -> ResultHints {
         if !stateless {
             return ResultHints::default();
         }
@@ -60,7 +60,7 @@ macro_rules! list_result {
 
 /// Answers `resources/list`.
 pub(crate) async fn list_resources(
-    server: &ServerContext,
+    server: &McpContext,
     request: Option<PaginatedRequestParams>,
     hints: ResultHints,
 ) -> Result<ListResourcesResult, ErrorData> {
@@ -71,7 +71,7 @@ pub(crate) async fn list_resources(
 
 /// Answers `resources/templates/list`.
 pub(crate) async fn list_templates(
-    server: &ServerContext,
+    server: &McpContext,
     request: Option<PaginatedRequestParams>,
     hints: ResultHints,
 ) -> Result<ListResourceTemplatesResult, ErrorData> {
@@ -97,7 +97,7 @@ pub(crate) async fn list_templates(
 
 /// Answers `tools/list`.
 pub(crate) async fn list_tools(
-    server: &ServerContext,
+    server: &McpContext,
     request: Option<PaginatedRequestParams>,
     hints: ResultHints,
 ) -> Result<ListToolsResult, ErrorData> {
@@ -115,7 +115,7 @@ pub(crate) async fn list_tools(
 
 /// Answers `prompts/list`.
 pub(crate) async fn list_prompts(
-    server: &ServerContext,
+    server: &McpContext,
     request: Option<PaginatedRequestParams>,
     hints: ResultHints,
 ) -> Result<ListPromptsResult, ErrorData> {
@@ -132,7 +132,7 @@ pub(crate) async fn list_prompts(
 }
 
 /// Returns every listed resource of the bus, for a wrapped server whose own list comes first.
-pub(crate) async fn all_resources(server: &ServerContext) -> Result<Vec<Resource>, ErrorData> {
+pub(crate) async fn all_resources(server: &McpContext) -> Result<Vec<Resource>, ErrorData> {
     let mut items = Vec::new();
     let mut cursor = None;
     loop {
@@ -154,10 +154,7 @@ fn as_resources(page: &[(Descriptor, Etag)]) -> Vec<Resource> {
 type ResourcePage = (Vec<(Descriptor, Etag)>, Option<PageCursor>);
 
 /// Returns one page of resources: the registered ones, then the members that templates list.
-async fn resource_page(
-    server: &ServerContext,
-    cursor: Option<PageCursor>,
-) -> Result<ResourcePage, ErrorData> {
+async fn resource_page(server: &McpContext, cursor: Option<PageCursor>) -> Result<ResourcePage, ErrorData> {
     let size = server.options.mcp.page_size;
     let after_item = match cursor {
         Some(PageCursor::Member(after)) => return member_page(server, Vec::new(), after).await,
@@ -183,7 +180,7 @@ async fn resource_page(
 
 /// Fills a page up with the members after this URI.
 async fn member_page(
-    server: &ServerContext,
+    server: &McpContext,
     mut items: Vec<(Descriptor, Etag)>,
     after: Option<String>,
 ) -> Result<ResourcePage, ErrorData> {

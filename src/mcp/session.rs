@@ -18,7 +18,7 @@ use crate::{
 
 /// The bus, the options and the labels that all requests of one transport share.
 #[derive(Clone)]
-pub(crate) struct ServerContext {
+pub(crate) struct McpContext {
     pub(crate) bus: Bus,
     pub(crate) options: Arc<McpOptions>,
     /// The transport's name in labels.
@@ -40,7 +40,7 @@ pub(crate) fn session_options(
     options
 }
 
-impl ServerContext {
+impl McpContext {
     /// Returns the server's name and version, as clients show them.
     pub(crate) fn server_info(&self) -> Implementation {
         Implementation::new(self.options.mcp.name.clone(), env!("CARGO_PKG_VERSION"))

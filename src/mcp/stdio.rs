@@ -16,9 +16,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use super::handler::Handler;
-use super::listen::{AcceptedListen, ListenStream};
+use super::listen::{AcceptedListen, ListenPump};
 use super::options::McpOptions;
-use super::session::{McpSession, PumpStage, ServerContext, SessionLifetime};
+use super::session::{McpContext, McpSession, PumpStage, SessionLifetime};
 use crate::Bus;
 use crate::http::WriteDeadline;
 use crate::metrics::McpMetrics;
@@ -42,7 +42,7 @@ where
     // No write time-out: the process that started this one ends it, so a reader that stalls is only reported.
     let output = WriteDeadline::new(output, None);
     let handler = Handler {
-        server: ServerContext {
+        server: McpContext {
             bus,
             options: Arc::new(options),
             transport: "stdio",
@@ -51,7 +51,7 @@ where
         },
         own_session: Some(Arc::new(OnceLock::new())),
     };
-    let transport = StdioTransport {
+    let transport = NarrowingTransport {
         inner: AsyncRwTransport::new(input, output).with_max_line_length(line_max),
         handler: handler.clone(),
         narrowing: None,
@@ -85,26 +85,26 @@ where
 }
 
 /// A listen request as rmcp is to see it, and the stream that it opened.
-type NarrowedListen = (ClientJsonRpcMessage, Option<Weak<ListenStream>>);
+type NarrowedListen = (ClientJsonRpcMessage, Option<Weak<ListenPump>>);
 
 type Narrowing = std::pin::Pin<Box<dyn Future<Output = Result<NarrowedListen, ServerJsonRpcMessage>> + Send>>;
 
 /// A transport whose listen requests arrive narrowed to the part that the bus honours.
-struct StdioTransport<T> {
+struct NarrowingTransport<T> {
     inner: T,
     handler: Handler,
     /// A listen request on its way in; kept here because rmcp may drop the future of `receive` and call
     /// again.
     narrowing: Option<Narrowing>,
     /// The streams opened over this transport; some of them may have ended.
-    open: Vec<Weak<ListenStream>>,
+    open: Vec<Weak<ListenPump>>,
     /// The client has said that it accepts notifications.
     initialized: bool,
     /// Once the input has ended: the deadline for the messages that the client is owed.
     end_of_input: Option<Instant>,
 }
 
-impl<T: Transport<RoleServer>> Transport<RoleServer> for StdioTransport<T> {
+impl<T: Transport<RoleServer>> Transport<RoleServer> for NarrowingTransport<T> {
     type Error = T::Error;
 
     fn send(
@@ -151,7 +151,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for StdioTransport<T> {
     }
 }
 
-impl<T> StdioTransport<T> {
+impl<T> NarrowingTransport<T> {
     /// Ends everything that the client has open and waits until rmcp has sent the last messages. rmcp must
     /// not see the end of the input before: it would then hold those messages for as long as it waits for
     /// their handlers.
@@ -219,7 +219,7 @@ fn is_listen(message: &ClientJsonRpcMessage) -> bool {
 /// Opens the subscriptions of a listen request, and leaves the accepted part in the request. rmcp then
 /// acknowledges exactly the filter that it reads.
 async fn narrow(
-    server: ServerContext,
+    server: McpContext,
     mut message: ClientJsonRpcMessage,
 ) -> Result<NarrowedListen, ServerJsonRpcMessage> {
     let mut opened = None;
@@ -231,7 +231,7 @@ async fn narrow(
         let accepted =
             accepted.map_err(|refusal| ServerJsonRpcMessage::error(refusal, Some(request.id.clone())))?;
         listen.params.notifications.clone_from(&accepted.filter);
-        let stream = Arc::new(ListenStream::new(&server, accepted));
+        let stream = Arc::new(ListenPump::new(&server, accepted));
         opened = Some(Arc::downgrade(&stream));
         request.request.extensions_mut().insert(stream);
     }

@@ -6,14 +6,14 @@ use rmcp::model::{CallToolRequestParams, CallToolResult, GetPromptRequestParams,
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 
-use super::session::{McpSession, ServerContext};
+use super::session::{McpContext, McpSession};
 use super::tool_report::Reporter;
 use super::{convert, error};
 
 /// Calls the tool that `request` names and returns its answer, after the last message that the tool sent
 /// meanwhile.
 pub(crate) async fn call_tool(
-    server: &ServerContext,
+    server: &McpContext,
     request: CallToolRequestParams,
     context: RequestContext<RoleServer>,
     session: Option<Arc<McpSession>>,
@@ -35,7 +35,7 @@ pub(crate) async fn call_tool(
 
 /// Renders the prompt that `request` names.
 pub(crate) async fn get_prompt(
-    server: &ServerContext,
+    server: &McpContext,
     request: GetPromptRequestParams,
 ) -> Result<GetPromptResult, ErrorData> {
     let prompt = server.bus.prompt(&request.name).await.map_err(error::stopping)?;

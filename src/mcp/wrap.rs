@@ -25,7 +25,7 @@ pub use self::wrapped::Wrapped;
 use super::etag_tools;
 use super::handler::Handler;
 use super::options::McpOptions;
-use super::session::ServerContext;
+use super::session::McpContext;
 use crate::metrics::McpMetrics;
 use crate::{Bus, Closed, Etag, ListKind, PublishError, ResourceUri};
 
@@ -111,7 +111,7 @@ impl Wrap {
     /// that is one per session, and one per request on 2026-07-28: call this in the service's factory.
     pub fn handler<H: ServerHandler>(&self, inner: H) -> Wrapped<H> {
         let bus_handler = Handler {
-            server: ServerContext {
+            server: McpContext {
                 bus: self.state.bus.clone(),
                 options: self.state.options.clone(),
                 transport: "wrapped",

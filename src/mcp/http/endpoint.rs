@@ -26,7 +26,7 @@ use crate::http::{Access, Principal};
 use crate::mcp::error;
 use crate::mcp::handler::Handler;
 use crate::mcp::options::McpOptions;
-use crate::mcp::session::{McpSession, ServerContext};
+use crate::mcp::session::{McpContext, McpSession};
 use crate::metrics::{self, Limit, McpMetrics};
 
 /// The time between two sweeps of ended sessions out of the table.
@@ -46,7 +46,7 @@ pub(super) struct EndpointState {
     pub(super) rmcp: StreamableHttpService<Handler, NeverSessionManager>,
     access: Access,
     pub(super) fast_path: FastPath,
-    pub(super) server: ServerContext,
+    pub(super) server: McpContext,
     pub(super) sessions: Arc<Sessions>,
     streams: Arc<AtomicUsize>,
     peers: Peers,
@@ -61,7 +61,7 @@ impl Endpoint {
 
     /// Makes an endpoint that answers the hosts and origins of `access`, too.
     pub fn with_access(bus: Bus, options: McpOptions, access: Access) -> Endpoint {
-        let server = ServerContext {
+        let server = McpContext {
             bus,
             options: Arc::new(options),
             transport: "http",

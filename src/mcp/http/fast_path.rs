@@ -5,8 +5,8 @@
 //! three times, a service with its channels and tasks is made for one request, and two actors on another
 //! thread are asked.
 //!
-//! The fast path never refuses. A request that is unusual, wrong or unknown goes to rmcp as before, so one
-//! place alone says no. An answer given here is byte for byte the answer of the slow path, with the same
+//! The fast path never refuses. A request that is unusual, wrong or unknown goes to rmcp, so that all
+//! refusals come from one place. An answer given here is byte for byte the answer of the slow path, with the same
 //! effects on the session and the same counts; the tests send plain, odd and hostile requests down both and
 //! compare. Only the lines that rmcp writes to its own log for each request are missing.
 
@@ -24,7 +24,7 @@ use super::sessions::Sessions;
 use crate::Bus;
 use crate::mcp::etag_tools::{EtagVerdict, GetResourceEtag};
 use crate::mcp::revision::{Revision, SERVER_INFO_META_KEY};
-use crate::mcp::session::{McpSession, ServerContext};
+use crate::mcp::session::{McpContext, McpSession};
 use crate::metrics::McpMetrics;
 
 const METHOD: &str = "tools/call";
@@ -48,7 +48,7 @@ struct KnownTool {
 }
 
 impl FastPath {
-    pub(super) fn new(server: &ServerContext, sessions: Arc<Sessions>) -> FastPath {
+    pub(super) fn new(server: &McpContext, sessions: Arc<Sessions>) -> FastPath {
         FastPath {
             bus: server.bus.clone(),
             metrics: server.metrics.clone(),

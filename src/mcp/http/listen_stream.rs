@@ -69,7 +69,7 @@ impl EndpointState {
         // Both permits come before the subscriptions: a refused request must not reach the bus.
         let open = self.open_stream(Some(id))?;
         let permit = self.peer_permit(&parts, Some(id))?;
-        // rmcp judges every request that is not plain, so one place alone refuses headers and fields.
+        // rmcp judges every other request, so that refusals of headers and fields come from one place.
         if !is_plain {
             self.check_listen(&parts, body).await?;
         }

@@ -19,7 +19,7 @@ use crate::config::McpConfig;
 use crate::mcp::error;
 use crate::mcp::frames::{notification, updated};
 use crate::mcp::handler::Handler;
-use crate::mcp::listen::{AcceptedListen, ListenStream, requested_lists};
+use crate::mcp::listen::{AcceptedListen, ListenPump, requested_lists};
 use crate::mcp::revision::SERVER_INFO_META_KEY;
 use crate::mcp::session::SessionLifetime;
 use crate::{Digest, Etag, OutboxEntry, ResourceUri};
@@ -92,7 +92,7 @@ impl<H: ServerHandler> Wrapped<H> {
         filter: SubscriptionFilter,
         changes_before: [u64; 3],
         etags_before: &HashMap<String, Option<Etag>>,
-    ) -> Result<(ListenStream, Vec<ServerNotification>), ErrorData> {
+    ) -> Result<(ListenPump, Vec<ServerNotification>), ErrorData> {
         let server = &self.bus_handler.server;
         // Locked so that no list changes between the beginning of the stream and the look at earlier changes.
         let unchanging = self.wrap.state.listed.lock().await;
@@ -106,7 +106,7 @@ impl<H: ServerHandler> Wrapped<H> {
             }
         }
         owed.extend(missed_updates(&accepted.subscribed, etags_before));
-        Ok((ListenStream::new(server, accepted), owed))
+        Ok((ListenPump::new(server, accepted), owed))
     }
 
     /// Returns the wrapped server as this request's client sees it. From the first request on, the wrapper

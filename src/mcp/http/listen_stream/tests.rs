@@ -77,8 +77,11 @@ async fn first_and_last_message_are_those_of_rmcp() {
     let filter = &filters[1];
     let expected = text_of_rmcp(&endpoint, request("7", filter, "")).await;
     let answer = endpoint.handle(request("7", filter, "")).await;
-    bus.shutdown(std::time::Duration::from_secs(30)).await;
-    assert_eq!(text(answer).await, expected);
+    // The shutdown waits for the stream, so the stream is read meanwhile.
+    let shutdown = bus.shutdown(std::time::Duration::from_secs(30));
+    let (received, report) = tokio::join!(text(answer), shutdown);
+    assert_eq!(received, expected);
+    assert_eq!(report.streams_cut, 0);
 }
 
 #[tokio::test]
