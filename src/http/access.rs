@@ -206,7 +206,7 @@ impl Origin<'_> {
         Some(Origin { scheme, host, port })
     }
 
-    /// Returns true for the pages of servers on this machine, whatever their port.
+    /// Returns true for the pages of servers on this machine, on any port.
     fn is_loopback(self) -> bool {
         let is_web = self.scheme.eq_ignore_ascii_case("http") || self.scheme.eq_ignore_ascii_case("https");
         is_web && self.host.is_loopback()

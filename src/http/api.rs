@@ -68,8 +68,8 @@ pub fn router(bus: Bus, access: Access, ready: Arc<AtomicBool>) -> Router {
     router
 }
 
-/// Returns true for a path that is answered whatever the request's host: the health checks, which say nothing
-/// of the resources.
+/// Returns true for a path that is answered for any host: the health checks, which reveal nothing of the
+/// resources.
 pub(crate) fn is_open(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
@@ -245,6 +245,3 @@ fn without_body(response: ApiResponse) -> ApiResponse {
     }
     Response::from_parts(head, Full::default())
 }
-
-#[cfg(test)]
-mod tests;

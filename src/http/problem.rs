@@ -1,18 +1,14 @@
-//! Errors as problem details (RFC 9457).
-//!
-//! Owns: every kind of error that the API answers, and the one mapping from the errors of the bus. Never: decides
-//! that something is an error. A handler answers a [`Problem`]; [`render`] writes it, since only there the path of
-//! the request is at hand.
+//! Errors as problem details (RFC 9457), and the mapping from the errors of the bus.
 
 use ::http::{HeaderValue, Method, Response, StatusCode, header};
 use bytes::Bytes;
 use serde::Serialize;
 use tidings_actors::{Closed, PublishError, ReadError};
 
-/// Longest path that is repeated in an answer; no URI that the bus accepts needs a longer one.
+/// Longest path that an answer repeats; no URI that the bus accepts needs a longer one.
 const INSTANCE_LEN_MAX: usize = 8192;
 
-/// What kind of error it is.
+/// The kind of a problem, which decides its status and its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProblemKind {
     BadRequest,
@@ -32,7 +28,7 @@ pub(crate) enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// Status, last part of the type, and title.
+    /// Returns the status, the last part of the type, and the title.
     fn row(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             ProblemKind::BadRequest => (StatusCode::BAD_REQUEST, "bad-request", "Bad request"),
@@ -88,7 +84,7 @@ impl ProblemKind {
         }
     }
 
-    /// A problem of this kind; `detail` names the input and the remedy.
+    /// Makes a problem of this kind; `detail` names the input and the remedy.
     pub(crate) fn because(self, detail: impl Into<String>) -> Problem {
         Problem {
             kind: self,
@@ -98,7 +94,7 @@ impl ProblemKind {
     }
 }
 
-/// Why a request was refused. Nothing changed.
+/// The reason why a request was refused. It changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(super) kind: ProblemKind,
@@ -171,41 +167,8 @@ impl Problem {
     }
 }
 
-/// Any error of the bus.
-pub(super) enum Refusal {
-    Publish(PublishError),
-    Read(ReadError),
-}
-
-/// The one place where errors of the bus become errors of the API.
-fn of_bus(refusal: &Refusal) -> Problem {
-    use PublishError as P;
-    let (kind, text) = match refusal {
-        Refusal::Publish(error) => {
-            let kind = match error {
-                P::AlreadyExists(_) => ProblemKind::AlreadyExists,
-                P::NotFound(_) => ProblemKind::NotFound,
-                P::Conflict(_) => ProblemKind::Conflict,
-                P::TooMany { .. } => ProblemKind::Full,
-                P::BodyTooLarge { .. } => ProblemKind::BodyTooLarge,
-                P::InvalidUri(_) => ProblemKind::BadRequest,
-                P::Busy(_) | P::Closed(_) => ProblemKind::Unavailable,
-                P::Lister { .. } => ProblemKind::ReaderFailed,
-                _ => ProblemKind::Internal,
-            };
-            (kind, error.to_string())
-        }
-        Refusal::Read(error) => {
-            let kind = match error {
-                ReadError::NotFound(_) => ProblemKind::NotFound,
-                ReadError::Reader { .. } => ProblemKind::ReaderFailed,
-                ReadError::InvalidUri(_) => ProblemKind::BadRequest,
-                ReadError::Closed(_) => ProblemKind::Unavailable,
-                _ => ProblemKind::Internal,
-            };
-            (kind, error.to_string())
-        }
-    };
+/// Makes a problem of an error of the bus, and adds the remedy.
+fn bus_problem(kind: ProblemKind, error: &str) -> Problem {
     let remedy = match kind {
         ProblemKind::NotFound => "; create it with PUT, or see what exists at /v1/resources",
         ProblemKind::AlreadyExists => ", which is PUT here",
@@ -213,36 +176,60 @@ fn of_bus(refusal: &Refusal) -> Problem {
         ProblemKind::ReaderFailed => "; see the log of what publishes it",
         _ => "",
     };
-    kind.because(text + remedy)
+    kind.because(format!("{error}{remedy}"))
 }
 
 impl From<PublishError> for Problem {
     fn from(error: PublishError) -> Problem {
-        of_bus(&Refusal::Publish(error))
+        let kind = match &error {
+            PublishError::AlreadyExists(_) => ProblemKind::AlreadyExists,
+            PublishError::NotFound(_) => ProblemKind::NotFound,
+            PublishError::Conflict(_) => ProblemKind::Conflict,
+            PublishError::TooMany { .. } => ProblemKind::Full,
+            PublishError::BodyTooLarge { .. } => ProblemKind::BodyTooLarge,
+            PublishError::InvalidUri(_) => ProblemKind::BadRequest,
+            PublishError::Busy(_) | PublishError::Closed(_) => ProblemKind::Unavailable,
+            PublishError::Lister { .. } => ProblemKind::ReaderFailed,
+            _ => ProblemKind::Internal,
+        };
+        bus_problem(kind, &error.to_string())
     }
 }
 
 impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Problem {
-        of_bus(&Refusal::Read(error))
+        let kind = match &error {
+            ReadError::NotFound(_) => ProblemKind::NotFound,
+            ReadError::Reader { .. } => ProblemKind::ReaderFailed,
+            ReadError::InvalidUri(_) => ProblemKind::BadRequest,
+            ReadError::Closed(_) => ProblemKind::Unavailable,
+            _ => ProblemKind::Internal,
+        };
+        bus_problem(kind, &error.to_string())
     }
 }
 
 impl From<Closed> for Problem {
     fn from(closed: Closed) -> Problem {
-        of_bus(&Refusal::Read(closed.into()))
+        Problem::from(ReadError::from(closed))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidings_actors::ResourceUri;
+    use tidings_actors::{InvalidUri, ResourceUri};
+
+    fn uri() -> ResourceUri {
+        ResourceUri::new("demo://a").unwrap()
+    }
+
+    fn invalid() -> InvalidUri {
+        ResourceUri::new("none").unwrap_err()
+    }
 
     #[test]
-    fn each_error_of_the_bus_has_its_kind() {
-        let uri = || ResourceUri::new("demo://a").unwrap();
-        let invalid = || ResourceUri::new("none").unwrap_err();
+    fn each_bus_error_has_its_kind() {
         let body = PublishError::BodyTooLarge {
             uri: uri(),
             len: 2,

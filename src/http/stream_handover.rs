@@ -1,12 +1,12 @@
-//! Streams that leave the HTTP library once their head is written.
+//! The hand-over of a stream: it leaves the HTTP library once the head of its response is written.
 //!
-//! Owns: [`StreamHandover`], by which a server that can write streams itself tells an endpoint so, and is handed the stream, a
-//! [`StreamSource`]. Never: writes (the service's stream writer does), or decides what is streamed.
-//! An idle connection of the HTTP library holds a read buffer, a parser and a boxed service, and each frame passes its
-//! whole state machine; what a stream needs after its head is a socket and a body (figures in `docs/benchmarks.md`).
+//! An idle connection of the HTTP library holds a read buffer, a parser and a boxed service, and each frame passes
+//! its whole state machine. After the head, a stream needs a socket and a source of bytes only (figures in
+//! `docs/benchmarks.md`).
 //!
-//! The server puts a handover into the request; the endpoint hands the stream over and answers with a deferred body; when the
-//! library has polled that, the head is written, and the server takes the connection away from the library.
+//! The server puts a [`StreamHandover`] into the request. A service that answers with a stream hands it over and
+//! returns a [`DeferredBody`]. The library polls the body after it has written the head; then the server takes the
+//! connection away from the library.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,29 +17,29 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-/// Where a stream that is written after its head comes from. Unlike a body it puts what it has where it is written from,
-/// and says in one call whether there is more, so that a delivery is one look and one copy.
+/// A source of bytes that are written after the head. Unlike a body it appends to the buffer that is written, and
+/// reports in the same call whether there is more, so that a delivery is one poll and one copy.
 pub(crate) trait StreamSource: Send {
-    /// Appends what is to be written next to `out`, as much as one write should carry. Pending when there is nothing;
-    /// then, and after [`Appended::Drained`], `cx` is woken when there is.
+    /// Appends the next bytes to `out`, as many as one write should carry. Pending when there are none; then, and
+    /// after [`Appended::Drained`], `cx` is woken when there are some.
     fn poll_append(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended>;
 }
 
-/// What became of a look for something to write.
+/// The state of a source after it has appended its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Appended {
-    /// That is all for now: looking again before being woken brings nothing.
+    /// It has nothing more for now, and wakes the task when it has.
     Drained,
-    /// There may be more.
+    /// It may have more.
     More,
-    /// Nothing will come after it.
+    /// It has ended.
     Finished,
 }
 
 /// A stream that is written after its head.
 pub(crate) type Stream = Box<dyn StreamSource>;
 
-/// A body as a stream.
+/// A body as a source of bytes.
 pub(crate) struct BodyStream<B>(pub(crate) B);
 
 impl<B> StreamSource for BodyStream<B>
@@ -51,7 +51,10 @@ where
         let Some(Ok(frame)) = frame else {
             return Poll::Ready(Appended::Finished);
         };
-        out.extend(frame.into_data().unwrap_or_default());
+        // Trailers are dropped: streams of events have none.
+        if let Ok(data) = frame.into_data() {
+            out.extend(data);
+        }
         Poll::Ready(Appended::More)
     }
 }
@@ -59,18 +62,18 @@ where
 #[derive(Default)]
 struct Slot {
     stream: Mutex<Option<Stream>>,
-    /// Whether the deferred body has been polled, which the library does after it has written the head.
+    /// True once the library has polled the deferred body, which it does after it has written the head.
     polled: AtomicBool,
 }
 
-/// The way of a stream around the HTTP library. Travels in the extensions of a request.
+/// The way by which a service hands a stream to its server. Travels in the extensions of a request.
 #[derive(Clone, Default)]
 pub(crate) struct StreamHandover {
     slot: Arc<Slot>,
 }
 
 impl StreamHandover {
-    /// Hands `stream` over; the answer is to have the deferred body instead.
+    /// Hands `stream` over. The response must have the returned body.
     pub(crate) fn hand_over(&self, stream: Stream) -> DeferredBody {
         *self.slot.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
         DeferredBody {
@@ -78,7 +81,7 @@ impl StreamHandover {
         }
     }
 
-    /// The stream that was handed over, when its head is on the way.
+    /// Takes the stream that was handed over, once its head is written.
     pub(crate) fn take(&self) -> Option<Stream> {
         if !self.slot.polled.load(Ordering::Relaxed) {
             return None;
@@ -91,7 +94,7 @@ impl StreamHandover {
     }
 }
 
-/// Stands for a body that is written by somebody else. Never ready.
+/// The body of a response whose stream was handed over. It is never ready.
 pub(crate) struct DeferredBody {
     slot: Arc<Slot>,
 }
@@ -104,7 +107,7 @@ impl Body for DeferredBody {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        // The server polls the connection, so it looks after this without being woken.
+        // The server polls the connection and looks for the stream right after, so no wake-up is needed.
         self.slot.polled.store(true, Ordering::Relaxed);
         Poll::Pending
     }
@@ -117,9 +120,10 @@ mod tests {
     use std::task::Waker;
 
     #[test]
-    fn a_body_gives_its_data_and_then_its_end() {
+    fn body_gives_its_data_and_then_its_end() {
         let mut stream = BodyStream(Full::new(Bytes::from_static(b"body")));
-        let (mut cx, mut out) = (Context::from_waker(Waker::noop()), Vec::new());
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut out = Vec::new();
         assert_eq!(stream.poll_append(&mut cx, &mut out), Poll::Ready(Appended::More));
         assert_eq!(
             stream.poll_append(&mut cx, &mut out),
@@ -129,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_taken_once_and_only_after_the_head() {
+    fn stream_is_taken_once_after_its_head() {
         let handover = StreamHandover::default();
         assert!(handover.take().is_none());
         let mut deferred = handover.hand_over(Box::new(BodyStream(Full::new(Bytes::new()))));

@@ -1,11 +1,10 @@
-//! Writes a stream after its head: chunks (RFC 9112, 7.1) of what its source has, straight to the socket.
+//! Writes a stream after its head: chunks (RFC 9112, 7.1) of the bytes of its source, straight to the socket.
 //!
-//! Owns: the socket of one stream, and what the kernel has not taken of its last chunk. Never: takes more from the source
-//! than one write carries, so what is not taken stays with the source, which conflates it. Receives a connection from the
-//! HTTP server; polled on the thread that carries it.
+//! It takes no more from the source than one write carries. The rest stays in the source, where newer notices
+//! replace older ones.
 //!
-//! Nothing that a client sends on a connection that carries a stream can be answered before the stream ends, which is
-//! also the end of the connection; it is read, so that a client that goes away is noticed, and dropped.
+//! A request that a client sends on such a connection cannot be answered before the stream ends, which is also the
+//! end of the connection. The bytes are read, so that a client that goes away is noticed, and dropped.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -17,34 +16,34 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::write_deadline::WriteDeadline;
 use crate::http::stream_handover::{Appended, Stream};
 
-/// Writes before other streams of the thread have their turn.
+/// The writes after which other streams of the thread have their turn.
 const WRITES_PER_TURN: usize = 8;
-/// What a client may send on a connection that carries a stream; at the limit the connection ends.
+/// The bytes that a client may send on a connection that carries a stream; at the limit the connection ends.
 const IGNORED_MAX: usize = 64 * 1024;
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
-/// Room for the head of a chunk: its size in hexadecimal digits and the end of that line.
+/// The room for the head of a chunk: its size in hexadecimal digits and the end of that line.
 const CHUNK_HEAD: usize = 2 * size_of::<usize>() + 2;
-/// What a thread keeps of the place where chunks are put together.
+/// The capacity that a thread keeps of its buffer for chunks.
 const CHUNK_KEPT: usize = 256 * 1024;
 
 thread_local! {
-    /// Where a chunk is put together: one for all streams of a thread, since a chunk that the kernel takes whole, the
-    /// rule, leaves nothing behind.
+    /// The buffer in which a chunk is made: one for all streams of a thread, as the kernel mostly takes a chunk
+    /// whole.
     static CHUNK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// One stream on its way to the socket; ends with the stream or the client.
+/// A stream on its way to the socket. The future ends with the stream or with the connection.
 pub(super) struct StreamWriter<T> {
     socket: WriteDeadline<T>,
     source: Stream,
-    /// What the kernel has not taken yet.
+    /// The bytes that the kernel has not taken yet.
     rest: Vec<u8>,
     last: bool,
     ignored: usize,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
-    /// A writer of what `source` has.
+    /// Makes a writer of the bytes of `source`.
     pub(super) fn new(socket: WriteDeadline<T>, source: Stream) -> StreamWriter<T> {
         StreamWriter {
             socket,
@@ -62,13 +61,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
         for _ in 0..WRITES_PER_TURN {
             let blocked = self.poll_rest(cx)?.is_pending();
             if self.last {
-                return if blocked {
-                    Poll::Pending
-                } else {
-                    Poll::Ready(Ok(()))
+                return match blocked {
+                    true => Poll::Pending,
+                    false => Poll::Ready(Ok(())),
                 };
             }
-            // Also while the connection is blocked: the source then gives nothing, but wakes this when it is ended.
+            // The source is polled while the connection is blocked, too: it gives nothing then, but wakes this task
+            // when it is ended.
             let appended = std::task::ready!(self.poll_chunk(cx)?);
             self.last = appended == Appended::Finished;
             if blocked || (appended == Appended::Drained && self.rest.is_empty()) {
@@ -79,7 +78,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
         Poll::Pending
     }
 
-    /// Writes what the source has as one chunk; after its last, the end.
+    /// Writes the next bytes of the source as one chunk, and the end after the last.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Appended>> {
         let mut chunk = CHUNK.take();
         chunk.clear();
@@ -98,7 +97,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
         appended.map(Ok)
     }
 
-    /// Writes what the kernel takes of `bytes` after everything before them, and keeps the rest.
+    /// Writes as much of `bytes` as the kernel takes, and keeps the rest. Earlier bytes come first.
     fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
         let taken = if self.rest.is_empty() && !bytes.is_empty() {
             match Pin::new(&mut self.socket).poll_write(cx, bytes) {
@@ -112,20 +111,20 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
         Ok(())
     }
 
-    /// Writes what was kept.
+    /// Writes the kept bytes.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.rest.is_empty() {
             let taken = std::task::ready!(Pin::new(&mut self.socket).poll_write(cx, &self.rest))?;
             self.rest.drain(..taken);
             if self.rest.is_empty() {
-                // An idle stream holds no buffer.
+                // Frees the buffer: an idle stream holds none.
                 self.rest = Vec::new();
             }
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Whether the client has gone; reads what it sends.
+    /// Reads and drops the bytes that the client sends. Returns true if the client is gone.
     fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let mut scratch = [0; 512];
         loop {
@@ -147,7 +146,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Future for StreamWriter<T> {
-    /// An error is how the connection of a client that went away, or was cut off, ends.
+    /// An error is the usual end of the connection of a client that went away or was cut off.
     type Output = io::Result<()>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -161,8 +160,8 @@ impl<T> std::fmt::Debug for StreamWriter<T> {
     }
 }
 
-/// Makes a chunk of what was appended after the room for its head, and adds the last chunk if it is the last; answers
-/// where it starts. Nothing appended makes no chunk, since an empty one would end the stream.
+/// Makes a chunk of the bytes after the room for its head, followed by the last chunk if it is the last. Returns the
+/// index where it starts. No bytes make no chunk, as an empty one would end the stream.
 fn close_chunk(chunk: &mut Vec<u8>, last: bool) -> usize {
     let size = chunk.len() - CHUNK_HEAD;
     let mut start = CHUNK_HEAD;
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_become_chunks_and_the_end_is_told() {
+    async fn frames_become_chunks_with_an_end() {
         let (mut client, server) = pair().await;
         let frames = vec![
             Bytes::from("hello"),
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_kernel_does_not_take_at_once_is_written_later_and_in_order() {
+    async fn refused_bytes_are_written_later_in_order() {
         let (mut client, server) = pair().await;
         let frames: Vec<_> = (0..40_u8)
             .map(|n| Bytes::from(vec![b'a' + n % 26; 256 * 1024]))
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_goes_away_ends_its_stream() {
+    async fn client_that_goes_away_ends_its_stream() {
         let (client, server) = pair().await;
         let silent = silent();
         let writing = tokio::spawn(StreamWriter::new(server, silent));
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_client_sends_is_ignored_up_to_a_limit() {
+    async fn received_bytes_are_ignored_up_to_a_limit() {
         let (mut client, server) = pair().await;
         let silent = silent();
         let writing = tokio::spawn(StreamWriter::new(server, silent));

@@ -1,8 +1,4 @@
-//! A byte stream that notes what its far end takes, and gives up on one that takes nothing.
-//!
-//! Owns: [`WriteDeadline`] and its write deadline, a timer that is there only while a write is being refused. Never: buffers
-//! or looks into bytes. Written by whoever carries a connection; what it notes is read by the outboxes of the streams
-//! that go over it.
+//! A byte stream that counts the bytes that its far end takes, and fails when the far end takes none for too long.
 
 use std::error::Error;
 use std::io::{self, IoSlice};
@@ -16,20 +12,21 @@ use tokio::time::Sleep;
 
 use crate::WriteProgress;
 
-/// A connection with a meter. Put its [`progress`](Self::progress) into the extensions of each request that comes over it, and
-/// the streams that answer them take nothing from their outboxes while the connection is blocked.
+/// A connection with a deadline for writes. Put its [`progress`](Self::progress) into the extensions of each request
+/// that comes over it; the streams that answer then take nothing from their outboxes while the connection is
+/// blocked.
 #[derive(Debug)]
 pub struct WriteDeadline<T> {
     inner: T,
     progress: Arc<WriteProgress>,
     write_timeout: Option<Duration>,
-    /// There while writes are refused.
+    /// Set while writes are refused, so a connection that keeps up has no timer.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> WriteDeadline<T> {
-    /// Meters `inner`. Once its far end has taken nothing of what is written for `write_timeout`, writing fails with
-    /// [`TimedOut`](io::ErrorKind::TimedOut); with none it waits for ever.
+    /// Wraps `inner`. When its far end takes no byte for `write_timeout`, writing fails with
+    /// [`TimedOut`](io::ErrorKind::TimedOut); without a time-out it waits for ever.
     pub fn new(inner: T, write_timeout: Option<Duration>) -> WriteDeadline<T> {
         WriteDeadline {
             inner,
@@ -39,13 +36,13 @@ impl<T> WriteDeadline<T> {
         }
     }
 
-    /// What it notes.
+    /// Returns the write progress of the connection.
     pub fn progress(&self) -> &Arc<WriteProgress> {
         &self.progress
     }
 
-    /// Whether writing is over.
-    fn poll_fate(&mut self) -> io::Result<()> {
+    /// Fails if the connection was cut.
+    fn check_cut(&mut self) -> io::Result<()> {
         if self.progress.is_cut() {
             return Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
@@ -55,18 +52,22 @@ impl<T> WriteDeadline<T> {
         Ok(())
     }
 
-    /// Notes what became of a write.
-    fn note(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    /// Notes the result of a write, and starts or stops the deadline.
+    fn note_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(bytes)) => {
                 self.deadline = None;
                 if self.progress.took(bytes) {
-                    // The stream that waits for this is polled by the task that writes.
+                    // The stream that waits for the connection is polled by the task that writes.
                     cx.waker().wake_by_ref();
                 }
                 Poll::Ready(Ok(bytes))
             }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(self.noted(error))),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(self.note_error(error))),
             Poll::Pending => {
                 self.progress.refused();
                 let Some(timeout) = self.write_timeout else {
@@ -77,13 +78,13 @@ impl<T> WriteDeadline<T> {
                     .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
                 ready!(deadline.as_mut().poll(cx));
                 let text = "the far end took nothing for the write time-out";
-                Poll::Ready(Err(self.noted(io::Error::new(io::ErrorKind::TimedOut, text))))
+                Poll::Ready(Err(self.note_error(io::Error::new(io::ErrorKind::TimedOut, text))))
             }
         }
     }
 
-    /// The kernel gives up in the same way on what it holds itself (`TCP_USER_TIMEOUT`).
-    fn noted(&self, error: io::Error) -> io::Error {
+    /// Notes a time-out: of the deadline here, or of the kernel (`TCP_USER_TIMEOUT`).
+    fn note_error(&self, error: io::Error) -> io::Error {
         if error.kind() == io::ErrorKind::TimedOut {
             self.progress.time_out();
         }
@@ -91,8 +92,8 @@ impl<T> WriteDeadline<T> {
     }
 }
 
-/// Returns true if a write that made no progress is what an error comes from: the deadline here, or the
-/// kernel's `TCP_USER_TIMEOUT`.
+/// Returns true if an error comes from a write that made no progress, by the deadline here or by the kernel's
+/// `TCP_USER_TIMEOUT`.
 pub(crate) fn is_write_timeout(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -114,16 +115,16 @@ impl<T: AsyncRead + Unpin> AsyncRead for WriteDeadline<T> {
     ) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
         let read = ready!(Pin::new(&mut stream.inner).poll_read(cx, buffer));
-        Poll::Ready(read.map_err(|error| stream.noted(error)))
+        Poll::Ready(read.map_err(|error| stream.note_error(error)))
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for WriteDeadline<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let stream = self.get_mut();
-        stream.poll_fate()?;
+        stream.check_cut()?;
         let written = Pin::new(&mut stream.inner).poll_write(cx, bytes);
-        stream.note(cx, written)
+        stream.note_write(cx, written)
     }
 
     fn poll_write_vectored(
@@ -132,9 +133,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteDeadline<T> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let stream = self.get_mut();
-        stream.poll_fate()?;
+        stream.check_cut()?;
         let written = Pin::new(&mut stream.inner).poll_write_vectored(cx, slices);
-        stream.note(cx, written)
+        stream.note_write(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -158,7 +159,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn a_far_end_that_takes_nothing_for_the_time_out_is_given_up_on() {
+    async fn far_end_that_takes_nothing_times_out() {
         let (near, _far) = tokio::io::duplex(8);
         let mut stream = WriteDeadline::new(near, Some(MINUTE));
         let progress = stream.progress().clone();
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_takes_a_byte_at_a_time_is_waited_for() {
+    async fn far_end_that_takes_single_bytes_is_awaited() {
         let (near, mut far) = tokio::io::duplex(1);
         let mut stream = WriteDeadline::new(near, Some(MINUTE));
         let progress = stream.progress().clone();

@@ -1,8 +1,7 @@
 //! A WebSocket for clients that subscribe and unsubscribe as they go: `GET /v1/ws`.
 //!
-//! Owns: the route, and the limit on connections. Each connection is a session of the bus with an outbox of its own, so a
-//! slow client is conflated and never misses the last state. Never: keeps anything for a client that has gone; it comes
-//! back with the etags it knows. Receives upgrades from the listener or from an embedder's router.
+//! Each connection is a session of the bus with an outbox of its own, so a slow client gets fewer notices but never
+//! misses the last state. Nothing is kept for a client that is gone; it reconnects with the etags that it knows.
 
 mod close;
 mod connection;
@@ -27,53 +26,55 @@ use crate::http::layers::guarded;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::metrics::WsMetrics;
 
-/// Bytes that are read from a socket at a time: requests are small.
+/// The bytes that are read from a socket at a time. Requests are small.
 const READ_BUFFER: usize = 4 << 10;
 
-/// A message up to so many times the size allowed is still read, so that its sender is told in good order.
-const OVERSIZE: usize = 4;
+/// A message up to this many times the allowed size is still read, so that the close frame can name the limit.
+const OVERSIZE_FACTOR: usize = 4;
 
-/// What all connections share.
+/// The parts that all connections share.
 #[derive(Debug)]
-struct Shared {
+struct WsContext {
     bus: Bus,
     config: WsConfig,
-    /// The time a write may make no progress; then the connection is cut.
+    /// The time for which a write may make no progress; then the connection is cut.
     write_timeout: Duration,
     open: AtomicUsize,
     metrics: WsMetrics,
 }
 
-/// One of the connections allowed; given back when dropped.
+/// The right to one of the WebSockets that `ws.connections_max` allows; given back when dropped.
 #[derive(Debug)]
-struct Place(Arc<Shared>);
+struct WsPermit(Arc<WsContext>);
 
-impl Place {
-    fn take(shared: &Arc<Shared>) -> Option<Place> {
-        let max = shared.config.connections_max;
-        let taken = shared
+impl WsPermit {
+    /// Takes a permit; none when the limit is reached.
+    fn take(context: &Arc<WsContext>) -> Option<WsPermit> {
+        let max = context.config.connections_max;
+        let taken = context
             .open
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
                 (open < max).then_some(open + 1)
             });
-        taken.is_ok().then(|| {
-            shared.metrics.connections.increment(1.0);
-            Place(shared.clone())
-        })
+        if taken.is_err() {
+            return None;
+        }
+        context.metrics.connections.increment(1.0);
+        Some(WsPermit(context.clone()))
     }
 }
 
-impl Drop for Place {
+impl Drop for WsPermit {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
         self.0.metrics.connections.decrement(1.0);
     }
 }
 
-/// `GET /v1/ws` as a router of its own, to be served alone or merged with others. The server must allow upgrades.
-/// A connection on which a write makes no progress for `write_timeout` is cut.
+/// Returns `GET /v1/ws` as a router of its own, to be served alone or merged with others. The server must allow
+/// upgrades. A connection on which a write makes no progress for `write_timeout` is cut.
 pub fn router(bus: Bus, config: WsConfig, write_timeout: Duration, access: Access) -> Router {
-    let shared = Shared {
+    let context = WsContext {
         bus,
         config,
         write_timeout,
@@ -82,28 +83,30 @@ pub fn router(bus: Bus, config: WsConfig, write_timeout: Duration, access: Acces
     };
     let routes = Router::new()
         .route("/v1/ws", get(upgrade))
-        .with_state(Arc::new(shared));
+        .with_state(Arc::new(context));
     guarded(routes, access)
 }
 
 async fn upgrade(
-    State(shared): State<Arc<Shared>>,
+    State(context): State<Arc<WsContext>>,
     permit: Option<Extension<ConnectionPermit>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
-    let upgrade = upgrade.map_err(|rejection| {
-        ProblemKind::UpgradeRequired.because(format!(
-            "{}; open it as a WebSocket (version 13)",
-            rejection.body_text()
-        ))
-    })?;
-    let message_bytes_max = shared.config.message_bytes_max.saturating_mul(OVERSIZE);
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => {
+            let text = format!("{}; open it as a WebSocket (version 13)", rejection.body_text());
+            return Err(ProblemKind::UpgradeRequired.because(text));
+        }
+    };
+    let message_bytes_max = context.config.message_bytes_max.saturating_mul(OVERSIZE_FACTOR);
     let upgrade = upgrade
         .read_buffer_size(READ_BUFFER)
         .max_message_size(message_bytes_max)
         .max_frame_size(message_bytes_max);
     Ok(upgrade.on_upgrade(async move |socket| {
-        connection::run(socket, &shared).await;
+        connection::serve(socket, &context).await;
+        // Until here the connection counts among those of its listener.
         drop(permit);
     }))
 }

@@ -3,6 +3,7 @@
 
 mod access;
 mod upgrade;
+mod api;
 mod events;
 mod ws;
 

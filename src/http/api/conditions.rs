@@ -30,7 +30,7 @@ struct Tag {
     opaque: Vec<u8>,
 }
 
-/// How a version compares with the preconditions.
+/// The result of comparing a version with the preconditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Evaluation {
     Hold,

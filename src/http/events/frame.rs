@@ -1,31 +1,31 @@
-//! What stands on the wire of `/v1/events`.
+//! The text of every event of `/v1/events`.
 //!
-//! Owns: the text of every event. Never: decides which is due. The recorder has notices encoded once for all streams; a
-//! stream has its own verdict, gaps and end encoded.
+//! Notices are encoded once, by the recorder, for all streams.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde_json::json;
 
-use super::history::Verdict;
+use super::history::Resumption;
 use crate::{ListKind, Notice, NoticeKind, Position};
 
-/// A comment that shows that the stream is alive.
+/// A comment that keeps the connection alive.
 pub(super) const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 
-/// "This resource changed."
+/// Encodes the change of a resource.
 pub(super) fn notice(notice: &Notice) -> Bytes {
     let kind = NoticeKind::from(notice.cause).name();
     let time = milliseconds(SystemTime::now(), notice.at.elapsed());
-    let (position, uri, etag) = (notice.position, json!(notice.uri.as_str()), notice.etag);
+    let uri = json!(notice.uri.as_str());
+    let Notice { position, etag, .. } = notice;
     Bytes::from(format!(
         "id: {position}\nevent: {kind}\n\
          data: {{\"kind\":\"{kind}\",\"uri\":{uri},\"etag\":\"{etag}\",\"time\":{time}}}\n\n"
     ))
 }
 
-/// "This list changed."
+/// Encodes the change of a list.
 pub(super) fn list(list: ListKind, position: Position) -> Bytes {
     let kind = NoticeKind::List(list).name();
     let time = milliseconds(SystemTime::now(), Duration::ZERO);
@@ -35,34 +35,31 @@ pub(super) fn list(list: ListKind, position: Position) -> Bytes {
     ))
 }
 
-/// "Events are missing here; the stream goes on after `from`."
+/// Encodes a gap: `missed` events are missing, and the stream continues after `from`.
 pub(super) fn gap(missed: u64, from: Position) -> Bytes {
     Bytes::from(format!(
         "id: {from}\nevent: gap\ndata: {{\"missed\":{missed},\"from\":\"{from}\"}}\n\n"
     ))
 }
 
-/// What a stream begins with.
-pub(super) fn verdict(verdict: &Verdict, retry: Duration) -> Bytes {
-    let Verdict {
-        complete,
-        from,
-        missed,
-    } = verdict;
-    let (retry, missed) = (retry.as_millis(), json!(missed));
+/// Encodes the first event of a stream.
+pub(super) fn resumed(resumption: &Resumption, retry: Duration) -> Bytes {
+    let Resumption { complete, from, .. } = resumption;
+    let missed = json!(resumption.missed);
+    let retry = retry.as_millis();
     Bytes::from(format!(
         "retry: {retry}\nid: {from}\nevent: resumed\n\
          data: {{\"complete\":{complete},\"from\":\"{from}\",\"missed\":{missed}}}\n\n"
     ))
 }
 
-/// What a stream ends with when its end is meant.
+/// Encodes the last event of a stream that the service ends.
 pub(super) fn end(reason: &str) -> Bytes {
     Bytes::from(format!("event: end\ndata: {{\"reason\":\"{reason}\"}}\n\n"))
 }
 
-/// A sign of life that says how far the stream has come, for a client whose filter has let nothing through for a while.
-/// It has no data, so the client sees no event.
+/// Encodes a keep-alive that moves the client's last event id, for a client whose filter has let no event pass for
+/// a while. It has no data, so browsers dispatch no event.
 pub(super) fn progress(position: Position) -> Bytes {
     Bytes::from(format!("id: {position}\n\n"))
 }
@@ -81,7 +78,7 @@ mod tests {
     const AT: Position = Position { epoch: 10, offset: 3 };
 
     #[test]
-    fn a_notice_is_one_event_whatever_its_uri_holds() {
+    fn notice_with_quotes_in_uri_is_one_event() {
         let uri = ResourceUri::new("demo://a?q=\"x\"").unwrap();
         let etag = Etag {
             version: 2,
@@ -98,9 +95,12 @@ mod tests {
         assert!(data["time"].as_u64().unwrap() > 1_700_000_000_000);
     }
 
+    fn text(frame: Bytes) -> String {
+        String::from_utf8(frame.to_vec()).unwrap()
+    }
+
     #[test]
-    fn the_rest_of_the_vocabulary() {
-        let text = |frame: Bytes| String::from_utf8(frame.to_vec()).unwrap();
+    fn other_events_have_documented_text() {
         assert_eq!(
             text(gap(7, AT)),
             "id: a-3\nevent: gap\ndata: {\"missed\":7,\"from\":\"a-3\"}\n\n"
@@ -110,13 +110,13 @@ mod tests {
             "event: end\ndata: {\"reason\":\"shutdown\"}\n\n"
         );
         assert_eq!(text(progress(AT)), "id: a-3\n\n");
-        let unknown = Verdict {
+        let unknown = Resumption {
             complete: false,
             from: AT,
             missed: None,
         };
         assert_eq!(
-            text(verdict(&unknown, Duration::from_secs(3))),
+            text(resumed(&unknown, Duration::from_secs(3))),
             "retry: 3000\nid: a-3\nevent: resumed\ndata: {\"complete\":false,\"from\":\"a-3\",\"missed\":null}\n\n"
         );
         let listed = text(list(ListKind::Tools, AT));

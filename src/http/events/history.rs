@@ -1,9 +1,6 @@
-//! The newest events, as frames, in the order of the bus: the pure core of `/v1/events`.
+//! The bounded log of the newest events, as frames, in the order of the bus.
 //!
-//! Owns: the bounded log, where it begins and ends, and what a reader that comes with a position is told. Never: waits,
-//! wakes, encodes or knows how many readers there are. Filled by the recorder, read by streams under the hub's lock.
-//!
-//! The hub takes everything, and offsets grow by one per notice, so a hole between two offsets is a loss.
+//! The hub is offered every notice, and offsets grow by one per notice, so a hole between two offsets is a loss.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,30 +9,30 @@ use bytes::Bytes;
 
 use crate::{Filter, NoticeKind, Position, ResourceUri};
 
-/// What one event costs beside its frame.
+/// The bytes that one event takes beside its frame and its URI.
 const OVERHEAD: usize = 160;
 
 /// One event.
 #[derive(Debug)]
 pub(super) struct Event {
-    /// Its place in the order of the bus; for a loss, that of the last one lost.
+    /// Its offset in the order of the bus; for a loss, that of the last event lost.
     pub(super) offset: u64,
     pub(super) subject: Subject,
     pub(super) frame: Bytes,
 }
 
-/// What an event is about, for filters.
+/// The subject of an event, by which filters decide.
 #[derive(Debug)]
 pub(super) enum Subject {
     Resource(NoticeKind, ResourceUri),
     List(NoticeKind),
-    /// Events that the hub itself was not handed; everybody is told.
+    /// Events that the hub itself did not receive. Every stream carries it.
     Gap,
 }
 
 impl Event {
-    /// Whether a stream with this filter carries it.
-    pub(super) fn wanted(&self, filter: &Filter) -> bool {
+    /// Returns true if a stream with this filter carries the event.
+    pub(super) fn passes(&self, filter: &Filter) -> bool {
         match &self.subject {
             Subject::Resource(kind, uri) => filter.wants_kind(*kind) && filter.wants_uri(uri),
             Subject::List(kind) => filter.wants_kind(*kind),
@@ -52,25 +49,25 @@ impl Event {
     }
 }
 
-/// What a stream is told first.
+/// The point from which a stream continues, as its first event tells the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Verdict {
-    /// Whether nothing is missing between what the client has and `from`.
+pub(super) struct Resumption {
+    /// True if no event is missing between the client's last one and `from`.
     pub(super) complete: bool,
-    /// The stream carries what comes after this.
+    /// The position before the first event of the stream.
     pub(super) from: Position,
-    /// How many events of the bus are missing; none when that cannot be known.
+    /// The number of missing events of the bus; none when it cannot be known.
     pub(super) missed: Option<u64>,
 }
 
-/// What a reader finds.
+/// The result of reading from the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The events it was after.
+    /// Some events.
     Events,
-    /// It has everything.
+    /// No event: the reader is at the end.
     Nothing,
-    /// What it was after is forgotten: so many events, up to this offset.
+    /// The next events are no longer there: so many, up to this offset.
     Forgotten { missed: u64, up_to: u64 },
 }
 
@@ -82,7 +79,7 @@ pub(super) struct History {
     events_max: usize,
     bytes_max: usize,
     epoch: u64,
-    /// Everything after this offset is in `events`, as itself or as a loss. None until it is known.
+    /// The offset after which every event is in `events`, as itself or within a loss. None until it is known.
     floor: Option<u64>,
     last: u64,
 }
@@ -100,20 +97,21 @@ impl History {
         }
     }
 
-    /// Says that it was handed everything after `start`. Without effect once it holds something.
+    /// Sets the position after which the log is complete. Has no effect once there is one.
     pub(super) fn begin(&mut self, start: Position) {
         if self.floor.is_none() {
             self.epoch = start.epoch;
-            (self.floor, self.last) = (Some(start.offset), start.offset);
+            self.floor = Some(start.offset);
+            self.last = start.offset;
         }
     }
 
-    /// The position of the newest event.
+    /// Returns the position of the newest event.
     pub(super) fn end(&self) -> Position {
         self.at(self.last)
     }
 
-    /// The position of an offset of this history.
+    /// Returns the position of an offset of this log.
     pub(super) fn at(&self, offset: u64) -> Position {
         Position {
             epoch: self.epoch,
@@ -125,9 +123,9 @@ impl History {
         self.floor.unwrap_or(self.last)
     }
 
-    /// Adds an event. Answers how many are missing before it that nobody has told; those must be added as a loss first,
-    /// by [`lose`](Self::lose).
-    pub(super) fn hole_before(&self, position: Position) -> u64 {
+    /// Returns the number of events that are missing before an event at `position`. They must be added first, as a
+    /// loss ([`push_loss`](Self::push_loss)).
+    pub(super) fn missing_before(&self, position: Position) -> u64 {
         match self.floor {
             Some(_) => (position.offset.saturating_sub(1)).saturating_sub(self.last),
             None => 0,
@@ -148,13 +146,13 @@ impl History {
         });
     }
 
-    /// Where the bus stands after `lost` more events that are missing.
+    /// Returns the position of the last of `lost` missing events after the newest.
     pub(super) fn after_loss(&self, lost: u64) -> Position {
         self.at(self.last + lost)
     }
 
-    /// Adds a loss up to `position`.
-    pub(super) fn lose(&mut self, position: Position, frame: Bytes) {
+    /// Adds a loss of the events up to `position`.
+    pub(super) fn push_loss(&mut self, position: Position, frame: Bytes) {
         self.add(Event {
             offset: position.offset,
             subject: Subject::Gap,
@@ -175,26 +173,28 @@ impl History {
         }
     }
 
-    /// Where a stream begins whose client says it has everything up to `known`: the text of an event's id, if it has any.
-    pub(super) fn resume(&self, known: Option<&str>) -> Verdict {
+    /// Returns the point from which a stream continues whose client names the id of its last event, if it has one.
+    pub(super) fn resume(&self, known: Option<&str>) -> Resumption {
         let Some(known) = known else {
-            return Verdict {
+            return Resumption {
                 complete: true,
                 from: self.end(),
                 missed: Some(0),
             };
         };
         let floor = self.floor();
-        // A position of another history, or one that is yet to come, proves nothing.
-        let known: Option<Position> = known.parse().ok();
-        let known = known.filter(|known| known.epoch == self.epoch && known.offset <= self.last);
+        let known = match known.parse::<Position>() {
+            Ok(known) if known.epoch == self.epoch && known.offset <= self.last => Some(known),
+            // A position of another log, or one that is yet to come, proves nothing.
+            _ => None,
+        };
         match known {
-            Some(known) if known.offset >= floor => Verdict {
+            Some(known) if known.offset >= floor => Resumption {
                 complete: true,
                 from: known,
                 missed: Some(0),
             },
-            _ => Verdict {
+            _ => Resumption {
                 complete: false,
                 from: self.at(floor),
                 missed: known.map(|known| floor - known.offset),
@@ -202,7 +202,7 @@ impl History {
         }
     }
 
-    /// Puts at most `max` events after `offset` into `found`.
+    /// Appends at most `max` events after `offset` to `found`.
     pub(super) fn read(&self, offset: u64, max: usize, found: &mut Vec<Arc<Event>>) -> Found {
         let floor = self.floor();
         if offset < floor {
@@ -232,9 +232,9 @@ mod tests {
     }
 
     fn push(history: &mut History, offset: u64) {
-        let hole = history.hole_before(at(offset));
-        if hole > 0 {
-            history.lose(history.after_loss(hole), Bytes::from_static(b"gap"));
+        let missing = history.missing_before(at(offset));
+        if missing > 0 {
+            history.push_loss(history.after_loss(missing), Bytes::from_static(b"gap"));
         }
         let subject = Subject::List(NoticeKind::ALL[2]);
         history.push(at(offset), subject, Bytes::from_static(b"event"));
@@ -249,25 +249,25 @@ mod tests {
     }
 
     #[test]
-    fn a_known_position_resumes_with_what_came_after() {
+    fn known_position_resumes_after_it() {
         let mut history = History::new(10, usize::MAX);
         history.begin(at(4));
         (5..=7).for_each(|offset| push(&mut history, offset));
-        let verdict = history.resume(Some(&at(5).to_string()));
+        let resumed = history.resume(Some(&at(5).to_string()));
         assert_eq!(
-            (verdict.complete, verdict.from, verdict.missed),
+            (resumed.complete, resumed.from, resumed.missed),
             (true, at(5), Some(0))
         );
         assert_eq!(offsets(&history, 5), Ok(vec![6, 7]));
         assert_eq!(history.resume(None).from, at(7));
         assert!(
             history.resume(Some(&at(4).to_string())).complete,
-            "where it began"
+            "the begin of the log"
         );
     }
 
     #[test]
-    fn what_is_forgotten_or_foreign_is_said_to_be_missing() {
+    fn forgotten_or_foreign_position_is_incomplete() {
         let mut history = History::new(2, usize::MAX);
         history.begin(at(0));
         (1..=5).for_each(|offset| push(&mut history, offset));
@@ -277,9 +277,9 @@ mod tests {
             (false, at(3), Some(2))
         );
         for foreign in ["8-1", "9-6", "nonsense"] {
-            let verdict = history.resume(Some(foreign));
+            let resumed = history.resume(Some(foreign));
             assert_eq!(
-                (verdict.complete, verdict.from, verdict.missed),
+                (resumed.complete, resumed.from, resumed.missed),
                 (false, at(3), None),
                 "{foreign}"
             );
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_but_the_newest_stays() {
+    fn bytes_are_bounded_but_newest_event_stays() {
         let mut history = History::new(100, 3 * OVERHEAD);
         (1..=9).for_each(|offset| push(&mut history, offset));
         assert!(history.bytes <= 3 * OVERHEAD && history.events.len() == 2);
@@ -299,15 +299,19 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is pushed, lost and forgotten: a reader that goes on from where it was told accounts for every offset.
+        /// A reader that continues from each reported position accounts for every offset, as seen or as missing.
         #[test]
-        fn every_offset_is_seen_or_said_to_be_missing(
+        fn every_offset_is_seen_or_reported_missing(
             events_max in 1_usize..6,
             steps in proptest::collection::vec((1_u64..4, any::<bool>(), 1_usize..4), 1..80),
         ) {
             let mut history = History::new(events_max, usize::MAX);
             history.begin(at(0));
-            let (mut cursor, mut seen, mut missing, mut pushed, mut offset) = (0, 0_u64, 0_u64, 0_u64, 0);
+            let mut cursor = 0;
+            let mut seen = 0_u64;
+            let mut missing = 0_u64;
+            let mut pushed = 0_u64;
+            let mut offset = 0;
             for (step, read, max) in steps {
                 offset += step;
                 pushed += 1;
@@ -326,7 +330,7 @@ mod tests {
                     match event.subject {
                         Subject::Gap => missing += event.offset - cursor,
                         _ => {
-                            prop_assert_eq!(event.offset, cursor + 1, "a hole that nobody told");
+                            prop_assert_eq!(event.offset, cursor + 1, "an unreported hole");
                             seen += 1;
                         }
                     }

@@ -1,44 +1,38 @@
-//! The attached subscriber that writes the history of `/v1/events`.
-//!
-//! Owns: the step from a delivery to an event, and the end. Never: waits for a stream, except at the end. Called by the
-//! bus on a thread of its own; tells the streams by way of what they share.
+//! The attached subscriber that writes the history of `/v1/events`. The bus calls it on a thread of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::frame;
 use super::history::Subject;
-use super::shared::{Shared, State};
+use super::shared::{HubContents, HubState};
 use crate::attach::{Delivery, Subscriber, SubscriberError};
 use crate::{NoticeKind, Position};
 
-/// Writes what it is handed into the history.
+/// Writes each delivery into the history.
 pub(super) struct Recorder {
-    shared: Arc<Shared>,
+    state: Arc<HubState>,
     drain_timeout: Duration,
 }
 
 impl Recorder {
-    pub(super) fn new(shared: Arc<Shared>, drain_timeout: Duration) -> Recorder {
-        Recorder {
-            shared,
-            drain_timeout,
-        }
+    pub(super) fn new(state: Arc<HubState>, drain_timeout: Duration) -> Recorder {
+        Recorder { state, drain_timeout }
     }
 
     fn record(&self, position: Position, subject: Subject, frame: bytes::Bytes) {
-        self.shared.change(|state| {
-            let hole = state.history.hole_before(position);
-            self.lose(state, hole);
-            state.history.push(position, subject, frame);
+        self.state.change(|contents| {
+            let missing = contents.history.missing_before(position);
+            self.record_loss(contents, missing);
+            contents.history.push(position, subject, frame);
         });
     }
 
-    fn lose(&self, state: &mut State, lost: u64) {
+    fn record_loss(&self, contents: &mut HubContents, lost: u64) {
         if lost > 0 {
-            let position = state.history.after_loss(lost);
-            state.history.lose(position, frame::gap(lost, position));
-            self.shared.metrics.lost.increment(lost);
+            let position = contents.history.after_loss(lost);
+            contents.history.push_loss(position, frame::gap(lost, position));
+            self.state.metrics.lost.increment(lost);
         }
     }
 }
@@ -54,15 +48,15 @@ impl Subscriber for Recorder {
                 let subject = Subject::List(NoticeKind::List(*kind));
                 self.record(*position, subject, frame::list(*kind, *position));
             }
-            // Told at once, even when nothing follows for a while.
-            Delivery::Gap(gap) => self.shared.change(|state| self.lose(state, gap.lost)),
+            // Recorded at once: the next event, which would show the loss too, may be long in coming.
+            Delivery::Gap(gap) => self.state.change(|contents| self.record_loss(contents, gap.lost)),
             Delivery::Trace(_) => {}
         }
         Ok(())
     }
 
     fn close(&mut self) -> Result<(), SubscriberError> {
-        match self.shared.end("shutdown", self.drain_timeout) {
+        match self.state.end("shutdown", self.drain_timeout) {
             0 => Ok(()),
             cut => Err(SubscriberError::Refused(format!(
                 "{cut} event streams did not take their end in time; they are cut"

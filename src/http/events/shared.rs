@@ -1,7 +1,4 @@
-//! What the recorder and the streams of one hub share.
-//!
-//! Owns: the lock around the history, who waits for the next event, and how many streams are open. Never: encodes, or
-//! wakes anybody while the lock is held.
+//! The state that the recorder and the streams of one hub share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,11 +11,11 @@ use crate::Bus;
 use crate::config::EventsConfig;
 use crate::metrics::EventsMetrics;
 
-/// One hub.
+/// The state of one hub.
 #[derive(Debug)]
-pub(super) struct Shared {
-    state: Mutex<State>,
-    /// Told when a stream closes.
+pub(super) struct HubState {
+    contents: Mutex<HubContents>,
+    /// Notified when a stream closes.
     closed: Condvar,
     pub(super) streams_max: usize,
     pub(super) retry: Duration,
@@ -26,22 +23,22 @@ pub(super) struct Shared {
     pub(super) metrics: EventsMetrics,
 }
 
-/// What is behind the lock.
+/// The part of a hub's state behind the lock.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct HubContents {
     pub(super) history: History,
-    /// Streams that have everything, by their number.
+    /// The streams that have read everything, by their number.
     pub(super) waiting: HashMap<u64, Waker>,
     pub(super) next_stream: u64,
     pub(super) open: usize,
-    /// Why nothing more will come.
+    /// The reason of the end, after which no event follows.
     pub(super) ended: Option<&'static str>,
 }
 
-impl Shared {
-    pub(super) fn new(config: &EventsConfig, keep_alive: Duration) -> Shared {
-        Shared {
-            state: Mutex::new(State {
+impl HubState {
+    pub(super) fn new(config: &EventsConfig, keep_alive: Duration) -> HubState {
+        HubState {
+            contents: Mutex::new(HubContents {
                 history: History::new(config.history_max, config.history_bytes_max),
                 waiting: HashMap::new(),
                 next_stream: 0,
@@ -56,59 +53,63 @@ impl Shared {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> MutexGuard<'_, HubContents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the history, and wakes every stream that waits. A stream that is busy is not woken: it looks again anyway.
-    pub(super) fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.lock();
-        change(&mut state);
-        let waiting = std::mem::take(&mut state.waiting);
-        drop(state);
+    /// Changes the history, and wakes every stream that waits. A stream that is still reading looks again by
+    /// itself.
+    pub(super) fn change(&self, change: impl FnOnce(&mut HubContents)) {
+        let mut contents = self.lock();
+        change(&mut contents);
+        let waiting = std::mem::take(&mut contents.waiting);
+        // A stream that is woken takes the lock at once.
+        drop(contents);
         waiting.into_values().for_each(Waker::wake);
     }
 
     /// Notes that a stream has closed.
     pub(super) fn close(&self, stream: u64) {
-        let mut state = self.lock();
-        state.waiting.remove(&stream);
-        state.open -= 1;
-        self.metrics.streams.set(state.open as f64);
+        let mut contents = self.lock();
+        contents.waiting.remove(&stream);
+        contents.open -= 1;
+        self.metrics.streams.set(contents.open as f64);
         self.closed.notify_all();
     }
 
-    /// Ends every stream once it has everything, and waits until all have closed, at most `patience`. Answers how many
-    /// have not.
-    pub(super) fn end(&self, reason: &'static str, patience: Duration) -> usize {
-        self.change(|state| state.ended = Some(reason));
-        let deadline = Instant::now() + patience;
-        let mut state = self.lock();
-        while state.open > 0 {
+    /// Ends every stream once it has read everything, and waits until all have closed, at most for `timeout`.
+    /// Returns the number of streams that have not.
+    pub(super) fn end(&self, reason: &'static str, timeout: Duration) -> usize {
+        self.change(|contents| contents.ended = Some(reason));
+        let deadline = Instant::now() + timeout;
+        let mut contents = self.lock();
+        while contents.open > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            let waited = self.closed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.closed.wait_timeout(contents, left);
+            contents = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.open
+        contents.open
     }
 
-    /// Has every stream look at the clock once in a while, an eighth of them at a time, as long as the hub is there.
-    pub(super) fn keep_alive(self: &Arc<Shared>, bus: &Bus, every: Duration) {
+    /// Wakes every stream that waits for its keep-alive, one part of them at a time, as long as the hub exists.
+    pub(super) fn start_keep_alive(self: &Arc<HubState>, bus: &Bus, every: Duration) {
         let Some(shard) = bus.shards().first() else { return };
         let weak = Arc::downgrade(self);
         let every = every.max(Duration::from_millis(1));
         shard.spawn(move || async move {
             for tick in (0..u64::from(KEEP_ALIVE_TICKS)).cycle() {
                 tokio::time::sleep(every).await;
-                let Some(shared) = weak.upgrade() else { return };
-                let mut state = shared.lock();
-                let due = |stream: &u64, _: &mut Waker| stream % u64::from(KEEP_ALIVE_TICKS) == tick;
-                let woken: Vec<_> = state.waiting.extract_if(due).collect();
-                drop(state);
-                woken.into_iter().for_each(|(_, waker)| waker.wake());
+                let Some(state) = weak.upgrade() else { return };
+                let mut contents = state.lock();
+                let due: Vec<_> = contents
+                    .waiting
+                    .extract_if(|stream, _| stream % u64::from(KEEP_ALIVE_TICKS) == tick)
+                    .collect();
+                drop(contents);
+                due.into_iter().for_each(|(_, waker)| waker.wake());
             }
         });
     }

@@ -1,7 +1,7 @@
-//! The body of one open stream: a cursor into the hub's history, a filter, and nothing else.
+//! The body of one open stream: a cursor into the hub's history and a filter.
 //!
-//! Owns: how far the client has been served, and its place among the streams allowed. Never: a queue, a task or a timer;
-//! it is asked for the next frame when the connection can take one. Woken by the recorder and by the keep-alive.
+//! A stream has no queue, no task and no timer. The recorder and the keep-alive wake it, and the connection asks it
+//! for the next frame when it can take one.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,28 +14,28 @@ use http_body::{Body, Frame};
 
 use super::frame;
 use super::history::{Event, Found};
-use super::shared::Shared;
+use super::shared::HubState;
 use crate::Filter;
 use crate::metrics::{self, Limit};
 
-/// Events that are taken from the history at a time, while it is locked.
+/// Events that are read from the history at a time, while it is locked.
 const BATCH: usize = 256;
 
-/// Bytes beyond which no further event is put into the same write. The connection takes several writes at once.
+/// The bytes beyond which no further event is put into the same write.
 const WRITE_BYTES: usize = 16 << 10;
 
-/// Batches that are looked through at a time before other streams have their turn.
+/// Batches that a stream filters before other streams of the thread have their turn.
 const BATCHES_PER_POLL: usize = 16;
 
 /// One open stream.
 pub(super) struct EventStream {
-    shared: Arc<Shared>,
+    hub: Arc<HubState>,
     number: u64,
     filter: Filter,
-    /// The verdict, until it is written.
-    hello: Option<Bytes>,
+    /// The first event, until it is written.
+    first: Option<Bytes>,
     epoch: u64,
-    /// Everything up to this offset was written or not wanted.
+    /// The offset up to which every event was written or filtered out.
     cursor: u64,
     /// The offset of the last id that was written.
     written: u64,
@@ -44,103 +44,110 @@ pub(super) struct EventStream {
     ended: bool,
 }
 
-/// What a look at the history brought.
+/// The result of looking for the next frame.
 enum Next {
     Frame(Bytes),
-    /// Everything was written.
+    /// None: every event was written.
     Nothing,
-    /// There is more than one turn allows, and nothing of it was wanted so far.
+    /// None so far, but there are more events than one turn allows.
     More,
     Ended(&'static str),
 }
 
 impl EventStream {
-    /// Opens a stream that goes on after the event with the id `resume`, or begins now. Fails with the number of streams
-    /// allowed when as many are open.
+    /// Opens a stream that continues after the event with the id `resume`, or begins now.
+    ///
+    /// # Errors
+    /// The number of streams allowed, when as many are open.
     pub(super) fn open(
-        shared: Arc<Shared>,
+        hub: Arc<HubState>,
         filter: Filter,
         resume: Option<&str>,
     ) -> Result<EventStream, usize> {
-        let mut state = shared.lock();
-        if state.open >= shared.streams_max {
+        let mut contents = hub.lock();
+        if contents.open >= hub.streams_max {
             metrics::limit_reached(Limit::EventStreams);
-            return Err(shared.streams_max);
+            return Err(hub.streams_max);
         }
-        state.open += 1;
-        shared.metrics.streams.set(state.open as f64);
-        let number = state.next_stream;
-        state.next_stream += 1;
-        let verdict = state.history.resume(resume);
-        drop(state);
+        contents.open += 1;
+        hub.metrics.streams.set(contents.open as f64);
+        let number = contents.next_stream;
+        contents.next_stream += 1;
+        let resumed = contents.history.resume(resume);
+        drop(contents);
         if resume.is_some() {
-            shared.metrics.resumed(verdict.complete);
+            hub.metrics.resumed(resumed.complete);
         }
         Ok(EventStream {
-            hello: Some(frame::verdict(&verdict, shared.retry)),
-            shared,
+            first: Some(frame::resumed(&resumed, hub.retry)),
+            hub,
             number,
             filter,
-            epoch: verdict.from.epoch,
-            cursor: verdict.from.offset,
-            written: verdict.from.offset,
+            epoch: resumed.from.epoch,
+            cursor: resumed.from.offset,
+            written: resumed.from.offset,
             written_at: Instant::now(),
             batch: Vec::new(),
             ended: false,
         })
     }
 
-    /// The next frame; notes `cx` when there is none.
+    /// Returns the next frame, or registers `cx` to be woken.
     fn next(&mut self, cx: &Context<'_>) -> Next {
         let mut frames = Frames::default();
         for _ in 0..BATCHES_PER_POLL {
-            let mut state = self.shared.lock();
-            match state.history.read(self.cursor, BATCH, &mut self.batch) {
-                Found::Events => drop(state),
+            let mut contents = self.hub.lock();
+            match contents.history.read(self.cursor, BATCH, &mut self.batch) {
+                Found::Events => drop(contents),
                 Found::Forgotten { missed, up_to } if frames.count == 0 => {
-                    let from = state.history.at(up_to);
-                    drop(state);
-                    self.shared.metrics.gaps.increment(1);
-                    (self.cursor, self.written) = (up_to, up_to);
+                    let from = contents.history.at(up_to);
+                    drop(contents);
+                    self.hub.metrics.gaps.increment(1);
+                    self.cursor = up_to;
+                    self.written = up_to;
                     return Next::Frame(frame::gap(missed, from));
                 }
+                // The frames that were collected go first; the next look finds the gap again.
                 Found::Forgotten { .. } => break,
                 Found::Nothing if frames.count > 0 => break,
                 Found::Nothing => {
-                    if let Some(reason) = state.ended {
+                    if let Some(reason) = contents.ended {
                         return Next::Ended(reason);
                     }
-                    state.waiting.insert(self.number, cx.waker().clone());
+                    contents.waiting.insert(self.number, cx.waker().clone());
                     return Next::Nothing;
                 }
             }
-            self.take(&mut frames);
+            self.collect(&mut frames);
             if frames.len() >= WRITE_BYTES {
                 break;
             }
         }
-        self.shared.metrics.written.increment(frames.count);
-        frames.finish().map_or(Next::More, Next::Frame)
+        self.hub.metrics.written.increment(frames.count);
+        match frames.finish() {
+            Some(frame) => Next::Frame(frame),
+            None => Next::More,
+        }
     }
 
-    /// Moves what is wanted of the batch into `frames`, as far as one write goes.
-    fn take(&mut self, frames: &mut Frames) {
+    /// Moves the events of the batch that pass the filter into `frames`, up to the size of one write.
+    fn collect(&mut self, frames: &mut Frames) {
         for event in self.batch.drain(..) {
             if frames.len() >= WRITE_BYTES {
                 break;
             }
             self.cursor = event.offset;
-            if event.wanted(&self.filter) {
+            if event.passes(&self.filter) {
                 self.written = event.offset;
                 frames.push(&event.frame);
             }
         }
     }
 
-    /// A sign of life, when the stream has been silent for long enough.
+    /// Returns a keep-alive if the stream was silent for long enough.
     fn keep_alive(&mut self) -> Option<Bytes> {
-        // Looked at eight times in that time, so one look may come a little early.
-        if self.written_at.elapsed() < self.shared.keep_alive * 7 / 8 {
+        // Streams are woken once per keep-alive time, which may be a little before it has passed.
+        if self.written_at.elapsed() < self.hub.keep_alive * 7 / 8 {
             return None;
         }
         if self.written == self.cursor {
@@ -168,7 +175,7 @@ impl Frames {
         match self.first.take() {
             None if self.count == 1 => self.first = Some(frame.clone()),
             first => {
-                // From the second on they are put together; a single one goes out as it is, shared with all streams.
+                // A single frame goes out as it is, shared with all streams; several are copied into one write.
                 if let Some(first) = first {
                     self.all.put(first);
                 }
@@ -178,12 +185,17 @@ impl Frames {
     }
 
     fn len(&self) -> usize {
-        self.first.as_ref().map_or(0, Bytes::len) + self.all.len()
+        match &self.first {
+            Some(first) => first.len(),
+            None => self.all.len(),
+        }
     }
 
     fn finish(self) -> Option<Bytes> {
-        let all = Some(self.all).filter(|all| !all.is_empty());
-        self.first.or_else(|| all.map(BytesMut::freeze))
+        if self.first.is_some() {
+            return self.first;
+        }
+        (!self.all.is_empty()).then(|| self.all.freeze())
     }
 }
 
@@ -199,8 +211,8 @@ impl Body for EventStream {
         if stream.ended {
             return Poll::Ready(None);
         }
-        let frame = match stream.hello.take() {
-            Some(hello) => hello,
+        let frame = match stream.first.take() {
+            Some(first) => first,
             None => match stream.next(cx) {
                 Next::Frame(frame) => frame,
                 Next::Ended(reason) => {
@@ -224,6 +236,6 @@ impl Body for EventStream {
 
 impl Drop for EventStream {
     fn drop(&mut self) {
-        self.shared.close(self.number);
+        self.hub.close(self.number);
     }
 }

@@ -1,6 +1,4 @@
-//! Why the service closes a connection.
-//!
-//! Owns: the reasons, with their codes (RFC 6455, section 7.4) and texts. Never: closes anything.
+//! The reasons for which the service closes a WebSocket, with their codes (RFC 6455, section 7.4) and texts.
 
 use axum::extract::ws::{CloseFrame, close_code};
 
@@ -25,12 +23,12 @@ impl Close {
         Close { code, reason }
     }
 
-    /// The service has no room now.
+    /// The service has reached a limit for now.
     pub(super) fn full(reason: impl Into<String>) -> Close {
         Close::new(close_code::AGAIN, reason)
     }
 
-    /// The client did what it may not, or did not do what it must.
+    /// The client broke a rule of the service.
     pub(super) fn policy(reason: impl Into<String>) -> Close {
         Close::new(close_code::POLICY, reason)
     }
@@ -43,12 +41,12 @@ impl Close {
         )
     }
 
-    /// A message is no text.
+    /// A message is binary.
     pub(super) fn not_text() -> Close {
         Close::new(close_code::UNSUPPORTED, "messages are JSON in text frames")
     }
 
-    /// The bytes are no frames.
+    /// A frame could not be read.
     pub(super) fn unreadable(error: &impl std::fmt::Display) -> Close {
         Close::new(
             close_code::PROTOCOL,
@@ -78,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_fits_into_its_frame() {
+    fn reason_fits_into_its_frame() {
         let close = Close::policy("ä".repeat(100));
         assert_eq!((close.reason.len(), close.code), (122, 1008));
         assert_eq!(Close::ended(EndReason::Shutdown).code, 1001);

@@ -1,8 +1,9 @@
-//! One connection: requests in, notices out, and nothing kept between them but the session's outbox.
+//! One WebSocket connection, from the upgrade to the close frame.
 //!
-//! Owns: the socket and the session from the upgrade to the close frame. One request is at work at a time, and while a
-//! write waits for the client nothing is read and nothing is taken from the outbox, which conflates. Never: a queue.
+//! It carries out one request at a time. While a write waits for the client, nothing is read from the client and
+//! nothing is taken from the session's outbox, in which newer notices replace older ones.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,107 +15,112 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::debug;
 
 use super::close::Close;
-use super::message::{self, Ack, Request};
-use super::{Place, Shared};
+use super::message::{self, Ack, ClientMessage};
+use super::{WsContext, WsPermit};
 use crate::http::write_deadline::is_write_timeout;
 use crate::metrics::{self, Limit};
 use crate::{
-    Closed, Drained, ListKind, OpenError, OutboxEntry, OutboxReader, ResourceUri, Session, SessionOptions,
-    SubscriberKind,
+    Closed, Drained, EndReason, ListKind, OpenError, OutboxEntry, OutboxReader, ResourceUri, Session,
+    SessionOptions, SubscriberKind,
 };
 
-/// How long a client may take to answer a close frame.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+/// The time in which a client must answer a close frame.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How a connection ends: by a close frame of ours, or because there is nobody any more.
+/// The end of a connection: a close frame to send, or none when the client is gone.
 type End = Option<Close>;
 
-/// Carries a connection to its end.
-pub(super) async fn run(mut socket: WebSocket, shared: &Arc<Shared>) {
-    let Some(_place) = Place::take(shared) else {
-        let max = shared.config.connections_max;
-        metrics::limit_reached(Limit::WsConnections);
-        let close = Close::full(format!(
-            "{max} connections are open (ws.connections_max); try again later"
-        ));
-        return goodbye(&mut socket, shared, &close).await;
-    };
-    let mut options = SessionOptions::new(SubscriberKind::Stream, "websocket");
-    options.transport = "websocket";
-    options.lists = ListKind::ALL.to_vec();
-    options.subscriptions_max = shared.bus.limits().subscriptions_max;
-    let session = match shared.bus.open(options).await {
-        Ok(session) => session,
-        Err(error) => {
-            let close = match error {
-                OpenError::Closed(_) => Close::ended(crate::EndReason::Shutdown),
-                _ => Close::full(error.to_string()),
-            };
-            return goodbye(&mut socket, shared, &close).await;
+/// Serves a connection to its end.
+pub(super) async fn serve(mut socket: WebSocket, context: &Arc<WsContext>) {
+    let end = match WsPermit::take(context) {
+        Some(_permit) => match open_session(context).await {
+            Ok(session) => {
+                let mut connection = WsConnection::new(&mut socket, session, context);
+                connection.run().await
+            }
+            Err(close) => Some(close),
+        },
+        None => {
+            metrics::limit_reached(Limit::WsConnections);
+            let max = context.config.connections_max;
+            Some(Close::full(format!(
+                "{max} connections are open (ws.connections_max); try again later"
+            )))
         }
     };
-    let reader = session.reader();
-    let mut connection = Connection {
-        socket,
-        session,
-        reader,
-        shared,
-        lists: [false; 3],
-        watching: false,
-        asked: None,
-    };
-    if let Some(close) = connection.serve().await {
-        goodbye(&mut connection.socket, shared, &close).await;
+    if let Some(close) = end {
+        send_close(&mut socket, context, &close).await;
     }
 }
 
-/// Says why, and gives the client a moment to say the same; without that, what it sent last could make the kernel throw
-/// our words away.
-async fn goodbye(socket: &mut WebSocket, shared: &Shared, close: &Close) {
-    shared.metrics.closed(close.code);
+async fn open_session(context: &WsContext) -> Result<Session, Close> {
+    let mut options = SessionOptions::new(SubscriberKind::Stream, "websocket");
+    options.transport = "websocket";
+    options.lists = ListKind::ALL.to_vec();
+    options.subscriptions_max = context.bus.limits().subscriptions_max;
+    match context.bus.open(options).await {
+        Ok(session) => Ok(session),
+        Err(OpenError::Closed(_)) => Err(Close::ended(EndReason::Shutdown)),
+        Err(error) => Err(Close::full(error.to_string())),
+    }
+}
+
+/// Sends a close frame and gives the client a moment to answer it. If the socket were closed with unread bytes of
+/// the client in it, the kernel would reset the connection and drop the close frame.
+async fn send_close(socket: &mut WebSocket, context: &WsContext, close: &Close) {
+    context.metrics.closed(close.code);
     debug!(code = close.code, reason = close.reason, "a WebSocket is closed");
     let exchange = async {
         if socket.send(Message::Close(Some(close.frame()))).await.is_ok() {
             while let Some(Ok(_)) = socket.recv().await {}
         }
     };
-    // Whoever does not answer is cut.
-    timeout(CLOSE_PATIENCE, exchange).await.unwrap_or_default();
+    if timeout(CLOSE_TIMEOUT, exchange).await.is_err() {
+        debug!("a WebSocket client did not answer the close frame; it is cut");
+    }
 }
 
-struct Connection<'s> {
-    socket: WebSocket,
+struct WsConnection<'s> {
+    socket: &'s mut WebSocket,
     session: Session,
     reader: OutboxReader,
-    shared: &'s Shared,
-    /// The lists that the client wants to hear of.
-    lists: [bool; 3],
-    /// Whether the session watches lists at all.
-    watching: bool,
-    /// When it was asked for a sign of life that has not come.
-    asked: Option<Instant>,
+    context: &'s WsContext,
+    /// Per list, true if the client wants its changes.
+    lists: [bool; ListKind::ALL.len()],
+    /// True once the session watches lists at all.
+    watches_lists: bool,
+    /// The time of the oldest ping that the client has not answered.
+    pinged_at: Option<Instant>,
 }
 
-impl Connection<'_> {
-    async fn serve(&mut self) -> End {
+impl<'s> WsConnection<'s> {
+    fn new(socket: &'s mut WebSocket, session: Session, context: &'s WsContext) -> WsConnection<'s> {
+        let reader = session.reader();
+        WsConnection {
+            socket,
+            session,
+            reader,
+            context,
+            lists: [false; ListKind::ALL.len()],
+            watches_lists: false,
+            pinged_at: None,
+        }
+    }
+
+    async fn run(&mut self) -> End {
         let mut entries = Vec::new();
         loop {
-            let patience = self.asked.map(|asked| asked + self.shared.config.pong_timeout);
-            let silent = async {
-                match patience {
-                    Some(until) => sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let pong_deadline = self
+                .pinged_at
+                .map(|pinged_at| pinged_at + self.context.config.pong_timeout);
             let step = tokio::select! {
                 received = self.socket.next() => self.received(received).await,
                 drained = self.reader.drain(&mut entries) => self.drained(drained, &mut entries).await,
-                () = silent => {
+                () = until(pong_deadline) => {
                     metrics::limit_reached(Limit::PongTimeout);
-                    let seconds = self.shared.config.pong_timeout.as_secs();
-                    ControlFlow::Break(Some(Close::policy(format!(
-                        "no answer to a ping within {seconds} s (ws.pong_timeout)"
-                    ))))
+                    let seconds = self.context.config.pong_timeout.as_secs();
+                    let text = format!("no answer to a ping within {seconds} s (ws.pong_timeout)");
+                    ControlFlow::Break(Some(Close::policy(text)))
                 }
             };
             if let ControlFlow::Break(end) = step {
@@ -129,50 +135,52 @@ impl Connection<'_> {
             Some(Err(error)) => return ControlFlow::Break(self.unreadable(&error)),
             None => return ControlFlow::Break(None),
         };
-        self.asked = None;
+        // Any message shows that the client is alive, not only a pong.
+        self.pinged_at = None;
         match message {
-            Message::Text(text) if text.len() > self.shared.config.message_bytes_max => {
+            Message::Text(text) if text.len() > self.context.config.message_bytes_max => {
                 ControlFlow::Break(Some(self.too_big()))
             }
-            Message::Text(text) => self.requested(&text).await,
+            Message::Text(text) => self.carry_out(&text).await,
             Message::Binary(_) => ControlFlow::Break(Some(Close::not_text())),
-            // A ping is answered, and a close confirmed, by the protocol's own layer with the next read.
+            // The WebSocket library answers pings and confirms closes with the next read.
             Message::Ping(_) | Message::Pong(_) | Message::Close(_) => ControlFlow::Continue(()),
         }
     }
 
     fn too_big(&self) -> Close {
         metrics::limit_reached(Limit::WsMessageBytes);
-        Close::too_big(self.shared.config.message_bytes_max)
+        Close::too_big(self.context.config.message_bytes_max)
     }
 
     fn unreadable(&self, error: &axum::Error) -> End {
-        let text = error.to_string();
-        if text.contains("too long") {
+        // axum hides the library's error type, and its text is all that tells a message that is too long.
+        if error.to_string().contains("too long") {
             return Some(self.too_big());
         }
-        let io = std::error::Error::source(error)
-            .and_then(std::error::Error::source)
-            .is_some_and(<dyn std::error::Error>::is::<std::io::Error>);
-        (!io).then(|| Close::unreadable(error))
+        if is_io_error(error) {
+            return None;
+        }
+        Some(Close::unreadable(error))
     }
 
-    async fn requested(&mut self, text: &str) -> ControlFlow<End> {
-        self.shared.metrics.requests.increment(1);
-        let answers = match Request::read(text) {
-            Ok(Request::Subscribe {
+    /// Carries out a request and answers it.
+    async fn carry_out(&mut self, text: &str) -> ControlFlow<End> {
+        self.context.metrics.requests.increment(1);
+        let answers = match ClientMessage::parse(text) {
+            Ok(ClientMessage::Subscribe {
                 id,
                 uris,
                 lists,
                 known,
-            }) => self.subscribe(id, uris, &lists, &known).await,
-            Ok(Request::Unsubscribe { id, uris, lists }) => self.unsubscribe(id, uris, &lists).await,
-            Ok(Request::Ping { id }) => Ok(vec![message::pong(&id)]),
+            }) => self.subscribe(id, &uris, &lists, &known).await,
+            Ok(ClientMessage::Unsubscribe { id, uris, lists }) => self.unsubscribe(id, uris, &lists).await,
+            Ok(ClientMessage::Ping { id }) => Ok(vec![message::pong(&id)]),
             Err(error) => Ok(vec![error]),
         };
         match answers {
             Ok(answers) => self.write(answers).await,
-            // The outbox says why, after what is left in it.
+            // The outbox tells the reason of the end, after its last entries.
             Err(Closed) => ControlFlow::Continue(()),
         }
     }
@@ -180,42 +188,45 @@ impl Connection<'_> {
     async fn subscribe(
         &mut self,
         id: Value,
-        uris: Vec<String>,
+        uris: &[String],
         lists: &[String],
-        known: &std::collections::BTreeMap<String, Option<String>>,
+        known: &BTreeMap<String, Option<String>>,
     ) -> Result<Vec<Message>, Closed> {
         let mut ack = Ack { id, ..Ack::default() };
-        let mut wanted: Vec<ResourceUri> = Vec::new();
+        let mut requested: Vec<ResourceUri> = Vec::new();
         for uri in uris.iter().chain(known.keys()) {
             match ResourceUri::new(uri) {
-                Ok(uri) => wanted.push(uri),
-                Err(error) => drop(ack.refused.insert(uri.clone(), error.to_string())),
+                Ok(uri) => requested.push(uri),
+                Err(error) => ack.refuse(uri, error.to_string()),
             }
         }
-        wanted.sort();
-        wanted.dedup();
-        let mut others = Vec::new();
-        let mut subscribed = std::collections::BTreeMap::new();
-        let answers = self.session.subscribe(wanted.clone()).await?;
-        for (uri, answer) in wanted.iter().zip(answers) {
+        requested.sort();
+        requested.dedup();
+        let mut updates = Vec::new();
+        let mut subscribed = BTreeMap::new();
+        let answers = self.session.subscribe(requested.clone()).await?;
+        for (uri, answer) in requested.iter().zip(answers) {
             match answer {
                 Ok(etag) => {
-                    let known = known.get(uri.as_str());
-                    if known.is_some_and(|known| known.as_deref() != Some(etag.to_string().as_str())) {
-                        others.push(message::other(uri.as_str(), etag));
+                    let text = etag.to_string();
+                    if let Some(known) = known.get(uri.as_str())
+                        && known.as_ref() != Some(&text)
+                    {
+                        updates.push(message::outdated(uri.as_str(), etag));
                     }
-                    subscribed.insert(uri.to_string(), etag.to_string());
+                    subscribed.insert(uri.to_string(), text);
                 }
-                Err(error) => drop(ack.refused.insert(uri.to_string(), error.to_string())),
+                Err(error) => ack.refuse(uri.as_str(), error.to_string()),
             }
         }
         ack.subscribed = Some(subscribed);
-        self.want(lists, true, &mut ack);
-        if self.lists.contains(&true) && !std::mem::replace(&mut self.watching, true) {
+        self.set_lists(lists, true, &mut ack);
+        if self.lists.contains(&true) && !self.watches_lists {
+            self.watches_lists = true;
             self.session.ready().await?;
         }
         let mut messages = vec![ack.message()];
-        messages.append(&mut others);
+        messages.append(&mut updates);
         Ok(messages)
     }
 
@@ -228,64 +239,71 @@ impl Connection<'_> {
         let mut ack = Ack { id, ..Ack::default() };
         let mut unsubscribed = Vec::new();
         for text in uris {
-            let there = match ResourceUri::new(&text) {
+            let was_subscribed = match ResourceUri::new(&text) {
                 Ok(uri) => self.session.unsubscribe(uri).await?,
                 Err(_) => false,
             };
-            if there {
+            if was_subscribed {
                 unsubscribed.push(text);
             } else {
-                ack.refused.insert(text, "not subscribed to".to_owned());
+                ack.refuse(&text, "not subscribed to".to_owned());
             }
         }
         ack.unsubscribed = Some(unsubscribed);
-        self.want(lists, false, &mut ack);
+        self.set_lists(lists, false, &mut ack);
         Ok(vec![ack.message()])
     }
 
-    /// Notes which lists are wanted from now on.
-    fn want(&mut self, lists: &[String], wanted: bool, ack: &mut Ack) {
-        let index = |name: &str| ListKind::ALL.iter().position(|kind| kind.name() == name);
-        for name in lists {
-            match index(name) {
+    /// Sets for the named lists whether the client wants their changes, and puts all wanted lists into `ack`.
+    fn set_lists(&mut self, names: &[String], wanted: bool, ack: &mut Ack) {
+        for name in names {
+            match ListKind::ALL.iter().position(|kind| kind.name() == name) {
                 Some(at) => self.lists[at] = wanted,
                 None => {
                     let name: String = name.chars().take(40).collect();
-                    let all = ListKind::ALL.map(ListKind::name).join(", ");
-                    ack.refused.insert(name, format!("no list; the lists are {all}"));
+                    let known = ListKind::ALL.map(ListKind::name).join(", ");
+                    ack.refuse(&name, format!("no list; the lists are {known}"));
                 }
             }
         }
-        let named = ListKind::ALL.iter().zip(self.lists);
-        ack.lists = named
-            .filter_map(|(kind, wanted)| wanted.then_some(kind.name()))
-            .collect();
+        for (kind, wanted) in ListKind::ALL.iter().zip(self.lists) {
+            if wanted {
+                ack.lists.push(kind.name());
+            }
+        }
+    }
+
+    fn wants_list(&self, kind: ListKind) -> bool {
+        match ListKind::ALL.iter().position(|other| *other == kind) {
+            Some(at) => self.lists[at],
+            None => false,
+        }
     }
 
     async fn drained(&mut self, drained: Drained, entries: &mut Vec<OutboxEntry>) -> ControlFlow<End> {
         match drained {
             Drained::Entries(position) => {
-                let messages: Vec<_> = entries
-                    .drain(..)
-                    .filter_map(|entry| match entry {
-                        OutboxEntry::Updated(notice) => Some(message::notice(&notice)),
-                        OutboxEntry::ListChanged(kind) => {
-                            let at = ListKind::ALL.iter().position(|other| *other == kind)?;
-                            self.lists[at].then(|| message::list_changed(kind, position))
+                let mut messages = Vec::with_capacity(entries.len());
+                for entry in entries.drain(..) {
+                    match entry {
+                        OutboxEntry::Updated(notice) => messages.push(message::notice(&notice)),
+                        OutboxEntry::ListChanged(kind) if self.wants_list(kind) => {
+                            messages.push(message::list_changed(kind, position));
                         }
-                    })
-                    .collect();
+                        OutboxEntry::ListChanged(_) => {}
+                    }
+                }
                 self.write(messages).await
             }
             Drained::KeepAlive => {
-                self.asked.get_or_insert_with(Instant::now);
+                self.pinged_at.get_or_insert_with(Instant::now);
                 self.write(vec![Message::Ping(bytes::Bytes::new())]).await
             }
             Drained::Ended(reason) => ControlFlow::Break(Some(Close::ended(reason))),
         }
     }
 
-    /// Writes these, all at once; waits for the client to take them.
+    /// Writes messages, all at once, and waits for the client to take them.
     async fn write(&mut self, messages: Vec<Message>) -> ControlFlow<End> {
         let count = messages.len() as u64;
         let writing = async {
@@ -294,28 +312,46 @@ impl Connection<'_> {
             }
             self.socket.flush().await
         };
-        let limit = self.shared.write_timeout;
-        match timeout(limit, writing).await {
+        let limit = self.context.write_timeout;
+        let error = match timeout(limit, writing).await {
             Ok(Ok(())) => {
-                self.shared.metrics.written.increment(count);
-                ControlFlow::Continue(())
+                self.context.metrics.written.increment(count);
+                return ControlFlow::Continue(());
             }
-            Ok(Err(error)) => {
-                // The connection has a write deadline of its own, which may run out first.
-                if is_write_timeout(&error) {
-                    metrics::limit_reached(Limit::WriteTimeout);
-                }
+            // The connection has a write deadline of its own, which may run out first.
+            Ok(Err(error)) if !is_write_timeout(&error) => {
                 debug!(%error, "a WebSocket ended");
-                ControlFlow::Break(None)
+                return ControlFlow::Break(None);
             }
-            Err(_elapsed) => {
-                metrics::limit_reached(Limit::WriteTimeout);
-                debug!(
-                    ?limit,
-                    "a WebSocket client does not read; it is cut (http.write_timeout)"
-                );
-                ControlFlow::Break(None)
-            }
-        }
+            Ok(Err(error)) => error.to_string(),
+            Err(elapsed) => elapsed.to_string(),
+        };
+        metrics::limit_reached(Limit::WriteTimeout);
+        debug!(
+            error,
+            ?limit,
+            "a WebSocket client does not read; it is cut (http.write_timeout)"
+        );
+        ControlFlow::Break(None)
     }
+}
+
+/// Waits until `deadline`; without one, for ever.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns true if the connection failed, rather than the WebSocket protocol on it.
+fn is_io_error(error: &axum::Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if error.is::<std::io::Error>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }

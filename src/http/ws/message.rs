@@ -1,6 +1,6 @@
-//! The messages of `/v1/ws`, in both directions.
+//! The JSON messages of `/v1/ws`, in both directions.
 //!
-//! Owns: their JSON. Never: decides what is sent. A notice is encoded once for all connections and kept with it.
+//! A notice is encoded once for all connections, and its frame is kept with it.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 
 use crate::{Cause, Etag, ListKind, Notice, Position};
 
-/// The slot of a notice's frames that is this transport's; the others are MCP's.
+/// The slot of this transport among the frames that a notice keeps; MCP uses the others.
 const SLOT: usize = 3;
 
-/// Names that one request may have.
+/// The number of names that one request may have.
 pub(super) const NAMES_MAX: usize = 1_000;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Request {
-    /// Begin to tell.
+pub(super) enum ClientMessage {
+    /// Begin to send changes.
     Subscribe {
         #[serde(default)]
         id: Value,
@@ -29,11 +29,11 @@ pub(super) enum Request {
         uris: Vec<String>,
         #[serde(default)]
         lists: Vec<String>,
-        /// Subscribed to as well; told at once where the etag is another one.
+        /// Further URIs, with the etags that the client has. A resource that is at another one is sent at once.
         #[serde(default)]
         known: BTreeMap<String, Option<String>>,
     },
-    /// Tell no more.
+    /// Send no more changes.
     Unsubscribe {
         #[serde(default)]
         id: Value,
@@ -42,20 +42,23 @@ pub(super) enum Request {
         #[serde(default)]
         lists: Vec<String>,
     },
-    /// Is anybody there?
+    /// Answer, to show that the connection works.
     Ping {
         #[serde(default)]
         id: Value,
     },
 }
 
-impl Request {
-    /// Reads a request; else the error to send.
-    pub(super) fn read(text: &str) -> Result<Request, Message> {
+impl ClientMessage {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// The message to send back.
+    pub(super) fn parse(text: &str) -> Result<ClientMessage, Message> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| failed(&Value::Null, &format!("no JSON: {error}")))?;
         let id = value.get("id").cloned().unwrap_or_default();
-        let request: Request = serde_json::from_value(value).map_err(|error| {
+        let request: ClientMessage = serde_json::from_value(value).map_err(|error| {
             failed(
                 &id,
                 &format!("no request: {error}; see subscribe, unsubscribe and ping"),
@@ -72,11 +75,11 @@ impl Request {
 
     fn names(&self) -> usize {
         match self {
-            Request::Subscribe {
+            ClientMessage::Subscribe {
                 uris, lists, known, ..
             } => uris.len() + lists.len() + known.len(),
-            Request::Unsubscribe { uris, lists, .. } => uris.len() + lists.len(),
-            Request::Ping { .. } => 0,
+            ClientMessage::Unsubscribe { uris, lists, .. } => uris.len() + lists.len(),
+            ClientMessage::Ping { .. } => 0,
         }
     }
 }
@@ -86,32 +89,37 @@ impl Request {
 #[serde(tag = "type", rename = "ack")]
 pub(super) struct Ack {
     pub(super) id: Value,
-    /// From which etags on changes are told.
+    /// The URIs, with the etags after which changes are sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subscribed: Option<BTreeMap<String, String>>,
-    /// What is told no more.
+    /// The URIs whose changes are no longer sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) unsubscribed: Option<Vec<String>>,
-    /// The lists whose changes are told now.
+    /// The lists whose changes are sent from now on.
     pub(super) lists: Vec<&'static str>,
-    /// What cannot be, and why.
+    /// The names that were refused, with the reasons.
     pub(super) refused: BTreeMap<String, String>,
 }
 
 impl Ack {
+    pub(super) fn refuse(&mut self, name: &str, reason: String) {
+        self.refused.insert(name.to_owned(), reason);
+    }
+
     pub(super) fn message(&self) -> Message {
         text(json!(self).to_string())
     }
 }
 
-/// "This resource changed", or is gone.
+/// Encodes the change or the removal of a resource.
 pub(super) fn notice(notice: &Notice) -> Message {
     let frame = notice.frame(SLOT, |notice| {
         let kind = match notice.cause {
             Cause::Updated => "updated",
             Cause::Removed => "removed",
         };
-        let (uri, etag, position) = (json!(notice.uri.as_str()), notice.etag, notice.position);
+        let uri = json!(notice.uri.as_str());
+        let Notice { etag, position, .. } = notice;
         Bytes::from(format!(
             "{{\"type\":\"{kind}\",\"uri\":{uri},\"etag\":\"{etag}\",\"position\":\"{position}\"}}"
         ))
@@ -119,12 +127,13 @@ pub(super) fn notice(notice: &Notice) -> Message {
     Message::Text(Utf8Bytes::try_from(frame).unwrap_or_default())
 }
 
-/// "This resource is another one than you know"; no notice of now, so it has no position.
-pub(super) fn other(uri: &str, etag: Etag) -> Message {
+/// Encodes the etag of a resource that the client knows at another one. It comes from no notice, so it has no
+/// position.
+pub(super) fn outdated(uri: &str, etag: Etag) -> Message {
     text(json!({ "type": "updated", "uri": uri, "etag": etag.to_string() }).to_string())
 }
 
-/// "This list changed."
+/// Encodes the change of a list.
 pub(super) fn list_changed(list: ListKind, position: Position) -> Message {
     let list = list.name();
     text(format!(
@@ -132,12 +141,12 @@ pub(super) fn list_changed(list: ListKind, position: Position) -> Message {
     ))
 }
 
-/// The answer to a ping.
+/// Encodes the answer to a ping.
 pub(super) fn pong(id: &Value) -> Message {
     text(json!({ "type": "pong", "id": id }).to_string())
 }
 
-/// What was wrong with a request; nothing was changed by it.
+/// Encodes the error of a request that was not carried out.
 pub(super) fn failed(id: &Value, message: &str) -> Message {
     text(json!({ "type": "error", "id": id, "message": message }).to_string())
 }
@@ -157,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_none_is_answered_with_what_is_wrong() {
+    fn invalid_request_is_answered_with_its_fault() {
         for (text, id, named) in [
             ("", json!(null), "no JSON"),
             ("[]", json!(null), "no request"),
@@ -173,24 +182,24 @@ mod tests {
                 "sequence",
             ),
         ] {
-            let error = sent(&Request::read(text).unwrap_err());
+            let error = sent(&ClientMessage::parse(text).unwrap_err());
             assert_eq!((&error["type"], &error["id"]), (&json!("error"), &id), "{text}");
             assert!(error["message"].as_str().unwrap().contains(named), "{error}");
         }
         let many = json!({ "type": "subscribe", "uris": vec!["demo://a"; NAMES_MAX + 1] });
-        assert!(Request::read(&many.to_string()).is_err());
+        assert!(ClientMessage::parse(&many.to_string()).is_err());
         let enough = json!({ "type": "subscribe", "uris": vec!["demo://a"; NAMES_MAX] });
-        assert!(Request::read(&enough.to_string()).is_ok());
+        assert!(ClientMessage::parse(&enough.to_string()).is_ok());
     }
 
     #[test]
-    fn a_notice_is_told_with_its_position() {
+    fn notice_carries_its_position() {
         let uri = ResourceUri::new("demo://a").unwrap();
         let position = Position { epoch: 10, offset: 3 };
         for (cause, kind) in [(Cause::Updated, "updated"), (Cause::Removed, "removed")] {
-            let told = Notice::new(uri.clone(), Etag::UNKNOWN, cause, position, Instant::now());
+            let updated = Notice::new(uri.clone(), Etag::UNKNOWN, cause, position, Instant::now());
             assert_eq!(
-                sent(&notice(&told)),
+                sent(&notice(&updated)),
                 json!({ "type": kind, "uri": "demo://a", "etag": Etag::UNKNOWN.to_string(), "position": "a-3" })
             );
         }

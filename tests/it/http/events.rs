@@ -1,6 +1,7 @@
-//! `GET /v1/events`: what a client is told first, what it is told then, and what it is told of what it missed.
+//! `GET /v1/events`: the first event, the events after it, and the gaps.
 //!
-//! The service is the real binary; where thousands of changes are needed, the same router in a server of the test's own.
+//! The service is the real binary, except where a test makes thousands of changes: there the router runs in a server
+//! of the test's own.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::mcp::server::Server;
 
 const A: &str = "demo://a";
 
-/// After this long a wait has failed.
+/// The time after which a wait has failed.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -38,22 +39,26 @@ pub(crate) struct Event {
 
 impl Event {
     fn parse(text: &str) -> Event {
-        let field = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            line.map(|value| value.trim().to_owned())
-        };
         Event {
-            id: field("id:"),
-            name: field("event:"),
-            data: field("data:").map_or(Value::Null, |data| serde_json::from_str(&data).unwrap()),
+            id: Event::field(text, "id:"),
+            name: Event::field(text, "event:"),
+            data: match Event::field(text, "data:") {
+                Some(data) => serde_json::from_str(&data).unwrap(),
+                None => Value::Null,
+            },
         }
+    }
+
+    fn field(text: &str, name: &str) -> Option<String> {
+        let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(value.trim().to_owned())
     }
 
     fn is(&self, name: &str) -> bool {
         self.name.as_deref() == Some(name)
     }
 
-    /// The offset in its id.
+    /// Returns the offset in its id.
     fn offset(&self) -> u64 {
         let id = self.id.as_deref().unwrap_or_else(|| panic!("no id: {self:?}"));
         id.split_once('-').unwrap().1.parse().unwrap()
@@ -67,12 +72,12 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Opens a stream; answers it with its verdict.
+    /// Opens a stream; returns it with the data of its first event.
     pub(crate) async fn open(server: SocketAddr, query: &str) -> (Stream, Value) {
         Stream::of(Request::new("GET", format!("/v1/events{query}")), server).await
     }
 
-    /// Opens a stream that says what it has.
+    /// Opens a stream that continues after the event `id`.
     pub(crate) async fn resume(server: SocketAddr, query: &str, id: &str) -> (Stream, Value) {
         let request = Request::new("GET", format!("/v1/events{query}")).header("last-event-id", id);
         Stream::of(request, server).await
@@ -89,7 +94,7 @@ impl Stream {
         (stream, first.data)
     }
 
-    /// The next block, comments included.
+    /// Returns the next block, comments included.
     async fn block(&mut self) -> Result<Event, Read> {
         within("a block", async {
             loop {
@@ -106,7 +111,7 @@ impl Stream {
         .await
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub(crate) async fn event(&mut self) -> Event {
         loop {
             let block = self.block().await.unwrap_or_else(|ended| panic!("{ended:?}"));
@@ -116,7 +121,7 @@ impl Stream {
         }
     }
 
-    /// The next events, by name and by URI or list.
+    /// Returns the next events, by name and by URI or list.
     async fn events(&mut self, count: usize) -> Vec<String> {
         let mut events = Vec::new();
         for _ in 0..count {
@@ -127,7 +132,7 @@ impl Stream {
         events
     }
 
-    /// Reads to the end that the framing promised; answers the last event.
+    /// Reads to the end that the framing promised; returns the last event.
     pub(crate) async fn last(mut self) -> Event {
         let mut last = None;
         loop {
@@ -168,7 +173,7 @@ impl Local {
 }
 
 #[tokio::test]
-async fn a_stream_says_where_it_begins_and_carries_what_its_filter_wants() {
+async fn stream_names_its_begin_and_carries_its_filter() {
     let server = Server::start().await;
     let (mut all, verdict) = Stream::open(server.address, "").await;
     assert_eq!(
@@ -220,7 +225,7 @@ async fn a_stream_says_where_it_begins_and_carries_what_its_filter_wants() {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_back_gets_what_it_missed_and_nothing_twice() {
+async fn resumed_client_gets_missed_events_once() {
     let server = Server::start().await;
     let (mut stream, _) = Stream::open(server.address, "?kind=updated").await;
     server.put(A, "1").await;
@@ -246,41 +251,48 @@ async fn a_client_that_comes_back_gets_what_it_missed_and_nothing_twice() {
 }
 
 #[tokio::test]
-async fn what_the_history_has_forgotten_is_said_to_be_missing() {
+async fn forgotten_events_are_reported_as_missing() {
     let server = Server::with("[events]\nhistory_max = 4\n").await;
     let (mut stream, _) = Stream::open(server.address, "?kind=updated").await;
     server.put(A, "1").await;
     let id = stream.event().await.id.unwrap();
     for text in 2..=9 {
         server.put(A, &text.to_string()).await;
+        // A write is answered once its event is queued for the history; a stream that has it shows that it is there.
+        let event = stream.event().await;
+        assert!(
+            event.data["etag"]
+                .as_str()
+                .unwrap()
+                .starts_with(&format!("v{text}-")),
+            "{event:?}"
+        );
     }
-    // One list changed with the first, so four of nine are left.
-    let (mut stream, verdict) = Stream::resume(server.address, "", &id).await;
+
+    // The first write changed a list too, so nine events followed `id`, of which four are left.
+    let (mut stream, first) = Stream::resume(server.address, "", &id).await;
+    assert_eq!((&first["complete"], &first["missed"]), (&json!(false), &json!(5)));
+    let event = stream.event().await;
+    assert!(
+        event.data["etag"].as_str().unwrap().starts_with("v6-"),
+        "{event:?}"
+    );
+
+    // The number of events since a position of another process is unknown.
+    let (mut stream, first) = Stream::resume(server.address, "", "1-1").await;
     assert_eq!(
-        (&verdict["complete"], &verdict["missed"]),
-        (&json!(false), &json!(5))
+        (&first["complete"], &first["missed"]),
+        (&json!(false), &Value::Null)
     );
     let event = stream.event().await;
     assert!(
         event.data["etag"].as_str().unwrap().starts_with("v6-"),
         "{event:?}"
     );
-    // Nobody knows how much is missing since a position of another life.
-    let (mut stream, verdict) = Stream::resume(server.address, "", "1-1").await;
-    assert_eq!(
-        (&verdict["complete"], &verdict["missed"]),
-        (&json!(false), &Value::Null)
-    );
-    assert!(
-        stream.event().await.data["etag"]
-            .as_str()
-            .unwrap()
-            .starts_with("v6-")
-    );
 }
 
 #[tokio::test]
-async fn a_position_outlives_the_process_where_versions_do() {
+async fn position_outlives_process_with_store() {
     let data = tempfile::tempdir().unwrap();
     let config = format!("[store]\ndir = {:?}\n", data.path());
     let mut server = Server::with(&config).await;
@@ -299,7 +311,7 @@ async fn a_position_outlives_the_process_where_versions_do() {
 }
 
 #[tokio::test]
-async fn a_stream_whose_filter_lets_nothing_through_learns_how_far_it_is() {
+async fn filtered_stream_learns_its_position() {
     let server = Server::with("[http]\nkeep_alive = \"1s\"\n").await;
     let (mut stream, verdict) = Stream::open(server.address, "?uri=demo%3A%2F%2Fother&kind=updated").await;
     server.put(A, "1").await;
@@ -319,7 +331,7 @@ async fn a_stream_whose_filter_lets_nothing_through_learns_how_far_it_is() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_every_stream_after_its_last_event() {
+async fn signal_ends_streams_after_their_last_event() {
     let mut server = Server::start().await;
     let (stream, _) = Stream::open(server.address, "?kind=updated").await;
     let (mut other, _) = Stream::open(server.address, "?kind=updated").await;
@@ -335,7 +347,7 @@ async fn a_signal_ends_every_stream_after_its_last_event() {
 }
 
 #[tokio::test]
-async fn streams_beyond_the_limit_are_refused_until_one_closes() {
+async fn streams_beyond_limit_are_refused() {
     let server = Server::with("[events]\nstreams_max = 1\n").await;
     let (stream, _) = Stream::open(server.address, "").await;
     let refused = Request::new("GET", "/v1/events").send(server.address).await;
@@ -364,18 +376,20 @@ async fn streams_beyond_the_limit_are_refused_until_one_closes() {
 }
 
 #[tokio::test]
-async fn pages_of_allowed_origins_may_read_and_others_may_not() {
+async fn only_pages_of_allowed_origins_may_read() {
     let server = Server::with("[http]\nallowed_origins = [\"https://app.example\"]\n").await;
     for origin in ["http://localhost:3000", "https://app.example"] {
         let request = Request::new("GET", "/v1/events").header("origin", origin);
         let incoming = request.open(server.address).await;
-        let header = |name: &str| {
-            let found = incoming.headers.iter().find(|(known, _)| known == name);
-            found.map(|(_, value)| value.as_str())
-        };
-        assert_eq!((incoming.status, header("vary")), (200, Some("origin")));
-        assert_eq!(header("access-control-allow-origin"), Some(origin));
-        assert_eq!(header("content-type"), Some("text/event-stream"));
+        assert_eq!(incoming.status, 200);
+        for (name, expected) in [
+            ("vary", "origin"),
+            ("access-control-allow-origin", origin),
+            ("content-type", "text/event-stream"),
+        ] {
+            let expected = (name.to_owned(), expected.to_owned());
+            assert!(incoming.headers.contains(&expected), "{:?}", incoming.headers);
+        }
         let reply = Request::new("OPTIONS", "/v1/events").header("origin", origin);
         let reply = reply.send(server.address).await;
         assert_eq!(
@@ -400,7 +414,7 @@ async fn pages_of_allowed_origins_may_read_and_others_may_not() {
 }
 
 #[tokio::test]
-async fn a_query_that_means_nothing_is_refused_by_name() {
+async fn unknown_query_is_refused_by_name() {
     let server = Server::start().await;
     for (query, named) in [
         ("?kind=changed", "changed"),
@@ -420,10 +434,11 @@ async fn a_query_that_means_nothing_is_refused_by_name() {
     assert_eq!(reply.status, 405);
 }
 
-/// Reads a stream to `end`, cutting the connection after a few events each time and coming back with the last id. Every
+/// Reads a stream to `end`, but cuts the connection after a few events each time and resumes with the last id. Every
 /// offset must come once, in order.
 async fn follow_with_cuts(address: SocketAddr, mut cut: u64, from: String, end: u64) -> u64 {
-    let (mut known, mut connections) = (from, 0);
+    let mut known = from;
+    let mut connections = 0;
     loop {
         let (mut stream, verdict) = Stream::resume(address, "", &known).await;
         assert_eq!(verdict, json!({ "complete": true, "from": known, "missed": 0 }));
@@ -432,7 +447,7 @@ async fn follow_with_cuts(address: SocketAddr, mut cut: u64, from: String, end: 
         for _ in 0..cut {
             let event = stream.event().await;
             let before: u64 = known.split_once('-').unwrap().1.parse().unwrap();
-            assert_eq!(event.offset(), before + 1, "a hole, or an event twice");
+            assert_eq!(event.offset(), before + 1, "a missing or repeated event");
             known = event.id.unwrap();
             if before + 1 == end {
                 return connections;
@@ -442,7 +457,7 @@ async fn follow_with_cuts(address: SocketAddr, mut cut: u64, from: String, end: 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cut_again_and_again_while_things_change_every_event_comes_once() {
+async fn repeated_cuts_lose_and_repeat_no_event() {
     const CHANGES: u64 = 1_500;
     let local = Local::start(|_| ()).await;
     for name in 0..5 {
@@ -470,13 +485,13 @@ async fn cut_again_and_again_while_things_change_every_event_comes_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stalled_client_is_told_its_gap_and_others_notice_nothing() {
+async fn stalled_client_gets_gap_and_delays_no_other() {
     const CHANGES: u64 = 4_000;
     let local = Local::start(|options| options.history_max = 2_000).await;
     let uri = format!("demo://{}", "x".repeat(1_500));
     let (mut first, _) = Stream::open(local.address, "").await;
     local.put(&uri, "begin".into()).await;
-    // A change is answered when it has been handed to the history; who is told of the last of it knows that it is there.
+    // A change is answered once it is queued for the history. Its last event shows that the history has it.
     while !first.event().await.is("resources_list_changed") {}
     let stalled = Request::new("GET", "/v1/events").small_receive_buffer();
     let (mut stalled, verdict) = Stream::of(stalled, local.address).await;
@@ -504,7 +519,7 @@ async fn a_stalled_client_is_told_its_gap_and_others_notice_nothing() {
     for change in 0..CHANGES {
         local.put(&uri, change.to_string()).await;
         if change % 500 == 0 {
-            // The history is shorter than all there is to read; who reads is given the time that a busy machine takes.
+            // The history is shorter than the test, so the readers get the time that they need on a busy machine.
             for told in &mut read {
                 within("a healthy client", told.wait_for(|read| read + 1_000 > change))
                     .await
@@ -513,7 +528,8 @@ async fn a_stalled_client_is_told_its_gap_and_others_notice_nothing() {
         }
     }
     healthy.join_all().await;
-    let (mut at, mut missed) = (begin, 0);
+    let mut at = begin;
+    let mut missed = 0;
     while at < begin + CHANGES {
         let event = stalled.event().await;
         if event.is("gap") {
@@ -524,5 +540,5 @@ async fn a_stalled_client_is_told_its_gap_and_others_notice_nothing() {
         }
         at = event.offset();
     }
-    assert!(missed > 0, "it took everything although nobody read");
+    assert!(missed > 0, "the stalled client missed nothing");
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/ws`: a conversation with the real binary, and what becomes of those who do not keep to it.
+//! `GET /v1/ws`, on the real binary: requests, notices, limits, and the end.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::mcp::server::Server;
 const A: &str = "demo://a";
 const B: &str = "demo://b";
 
-/// After this long a wait has failed.
+/// The time after which a wait has failed.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -77,13 +77,13 @@ impl Client {
         }
     }
 
-    /// Asks, and takes the next message for the answer.
+    /// Sends a request, and takes the next message for the answer.
     async fn ask(&mut self, message: Value) -> Value {
         self.send(message).await;
         self.next().await
     }
 
-    /// Reads until the service closes; answers its code and reason.
+    /// Reads until the service closes; returns its code and reason.
     async fn closed(&mut self) -> (u16, String) {
         loop {
             match within("a close frame", self.socket.next()).await {
@@ -98,7 +98,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn a_client_subscribes_is_told_and_unsubscribes() {
+async fn client_subscribes_is_notified_and_unsubscribes() {
     let server = Server::start().await;
     let etag = server.put(A, "1").await;
     let mut client = Client::connect(server.address).await;
@@ -143,16 +143,17 @@ async fn a_client_subscribes_is_told_and_unsubscribes() {
     assert_eq!(
         client.ask(json!({ "type": "ping" })).await["type"],
         "pong",
-        "it was told after all"
+        "a notice came after the unsubscribe"
     );
     client.socket.close(None).await.unwrap();
-    server.until("nobody is there", <[_]>::is_empty).await;
+    server.until("no session is left", <[_]>::is_empty).await;
 }
 
 #[tokio::test]
-async fn a_client_that_comes_back_is_told_at_once_of_what_is_another_one() {
+async fn known_etags_that_differ_are_updated_at_once() {
     let server = Server::start().await;
-    let (old, same) = (server.put(A, "1").await, server.put(B, "1").await);
+    let old = server.put(A, "1").await;
+    let same = server.put(B, "1").await;
     let new = server.put(A, "2").await;
     let mut client = Client::connect(server.address).await;
     let request = json!({ "type": "subscribe", "id": 1, "known": { A: old, B: same } });
@@ -190,7 +191,7 @@ async fn pages_of_other_origins_get_no_connection() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_answered_and_what_is_too_much_closes() {
+async fn invalid_request_is_answered_oversize_closes() {
     let server = Server::with("[ws]\nmessage_bytes_max = \"1KiB\"\n").await;
     let etag = server.put(A, "1").await;
     let mut client = Client::connect(server.address).await;
@@ -203,28 +204,30 @@ async fn what_is_no_request_is_answered_and_what_is_too_much_closes() {
     let ack = client.ask(json!({ "type": "subscribe", "uris": [A] })).await;
     assert_eq!(ack["subscribed"], json!({ A: etag }), "it goes on");
 
-    let size = |bytes| Message::text("x".repeat(bytes));
-    for (message, code) in [(size(1_025), 1009), (Message::binary(vec![1, 2, 3]), 1003)] {
+    let too_long = Message::text("x".repeat(1_025));
+    for (message, code) in [(too_long, 1009), (Message::binary(vec![1, 2, 3]), 1003)] {
         let mut client = Client::connect(server.address).await;
         client.socket.send(message).await.unwrap();
         assert_eq!(client.closed().await.0, code);
     }
-    // What is far too large is not even read; the close frame may be lost with it, the connection is.
+    // A message that is far too large is not read, so the close frame may be lost with the connection.
     let mut client = Client::connect(server.address).await;
-    client.socket.send(size(5_000)).await.unwrap();
+    client
+        .socket
+        .send(Message::text("x".repeat(5_000)))
+        .await
+        .unwrap();
     match within("the end", client.socket.next()).await {
         Some(Ok(Message::Close(Some(frame)))) => assert_eq!(u16::from(frame.code), 1009),
         Some(Ok(other)) => panic!("{other:?}"),
         Some(Err(_)) | None => {}
     }
-    server
-        .until("only the first is there", |all| all.len() == 1)
-        .await;
+    server.until("only the first is left", |all| all.len() == 1).await;
     server.assert_healthy().await;
 }
 
 #[tokio::test]
-async fn beyond_the_limit_a_connection_is_told_to_come_back_later() {
+async fn connection_beyond_limit_is_told_to_come_later() {
     let server = Server::with("[ws]\nconnections_max = 1\n[session]\nsubscriptions_max = 1\n").await;
     server.put(A, "1").await;
     server.put(B, "1").await;
@@ -250,7 +253,7 @@ async fn beyond_the_limit_a_connection_is_told_to_come_back_later() {
 }
 
 #[tokio::test]
-async fn a_signal_closes_every_connection_after_its_last_message() {
+async fn signal_closes_connections_after_last_message() {
     let mut server = Server::start().await;
     server.put(A, "1").await;
     let mut clients = Vec::new();
@@ -269,14 +272,16 @@ async fn a_signal_closes_every_connection_after_its_last_message() {
 }
 
 #[tokio::test]
-async fn who_answers_no_ping_is_closed() {
+async fn client_that_answers_no_ping_is_closed() {
     let server = Server::with("[http]\nkeep_alive = \"1s\"\n[ws]\npong_timeout = \"1s\"\n").await;
-    // Bytes alone: a client of the protocol would answer as soon as it reads.
+    // Raw bytes, as a WebSocket client would answer pings as soon as it reads.
     let silent = Client::connect(server.address).await;
     let mut silent = silent.socket.into_inner();
     let mut alive = Client::connect(server.address).await;
     let listening = tokio::spawn(async move { alive.closed().await });
-    server.until("the silent one is gone", |all| all.len() == 1).await;
+    server
+        .until("the silent client is gone", |all| all.len() == 1)
+        .await;
     let mut bytes = Vec::new();
     within("the end", silent.read_to_end(&mut bytes)).await.unwrap();
     let (pings, close) = bytes.split_at(bytes.iter().position(|byte| *byte == 0x88).unwrap());
@@ -290,7 +295,7 @@ async fn who_answers_no_ping_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_stops_reading_keeps_the_newest_and_others_notice_nothing() {
+async fn stalled_client_gets_newest_and_delays_no_other() {
     const ROUNDS: usize = 60;
     let server = Server::with("[session]\nsubscriptions_max = 20\n[events]\nhistory_max = 200\n").await;
     let uris: Vec<String> = (0..20)
@@ -338,7 +343,7 @@ async fn a_client_that_stops_reading_keeps_the_newest_and_others_notice_nothing(
         "{waiting:?}"
     );
     assert!(waiting[0]["pending"]["entries"].as_u64().unwrap() <= 20);
-    // It reads again: what it has not been told yet is the newest of each.
+    // It reads again, and gets the newest version of each resource.
     let mut told = BTreeMap::new();
     let mut messages = 0;
     while told != newest {
