@@ -95,31 +95,31 @@ mod tests {
         assert!(data["time"].as_u64().unwrap() > 1_700_000_000_000);
     }
 
-    fn text(frame: Bytes) -> String {
+    fn text(frame: &Bytes) -> String {
         String::from_utf8(frame.to_vec()).unwrap()
     }
 
     #[test]
     fn other_events_have_documented_text() {
         assert_eq!(
-            text(gap(7, AT)),
+            text(&gap(7, AT)),
             "id: a-3\nevent: gap\ndata: {\"missed\":7,\"from\":\"a-3\"}\n\n"
         );
         assert_eq!(
-            text(end("shutdown")),
+            text(&end("shutdown")),
             "event: end\ndata: {\"reason\":\"shutdown\"}\n\n"
         );
-        assert_eq!(text(progress(AT)), "id: a-3\n\n");
+        assert_eq!(text(&progress(AT)), "id: a-3\n\n");
         let unknown = Resumption {
             complete: false,
             from: AT,
             missed: None,
         };
         assert_eq!(
-            text(resumed(&unknown, Duration::from_secs(3))),
+            text(&resumed(&unknown, Duration::from_secs(3))),
             "retry: 3000\nid: a-3\nevent: resumed\ndata: {\"complete\":false,\"from\":\"a-3\",\"missed\":null}\n\n"
         );
-        let listed = text(list(ListKind::Tools, AT));
+        let listed = text(&list(ListKind::Tools, AT));
         assert!(listed.starts_with(
             "id: a-3\nevent: tools_list_changed\ndata: {\"kind\":\"tools_list_changed\",\"list\":\"tools\",\"time\":"
         ));
