@@ -1,8 +1,8 @@
 //! Row `scale`: as many sessions over real sockets as one process may have open.
 //!
 //! Two changes per second in the open model: each is made when it is due, and its latency counts from then.
-//! Where the machine is too busy for two per second, the service merges some, and the share of notices shows
-//! it. One server is open at a time, since only one fits.
+//! A machine that is too busy for two per second makes the service merge some; the share of notices shows it.
+//! One server is open at a time, since only one fits.
 
 use std::iter::repeat_n;
 use std::time::{Duration, Instant};

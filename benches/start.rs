@@ -173,7 +173,7 @@ impl Stage {
             Case::Version => self.version(),
             Case::Empty => self.service("empty", None, 0),
             Case::Files => self.service("full", None, FILES),
-            // Both name the same store: the second start finds what the first one left.
+            // Both name the same store, which the first of them creates.
             Case::StoreNew | Case::StoreKnown => self.service("full", Some(round), FILES),
             Case::Bare => bare(&self.folder.path().join("full/resources")),
         };

@@ -1,7 +1,7 @@
 //! The wire as a client sees it: HTTP/1.1, server-sent events, JSON-RPC, and the dialects of MCP's revisions.
 //!
-//! `tidings check`, `tidings bench`, the benches and the tests speak to servers with it. A client library would
-//! hide the faults that they look for, and add its own share to the costs that they measure.
+//! `tidings check`, `tidings bench`, the benches and the tests speak to servers with it. A client library
+//! would hide the faults that they look for, and add its own share to the costs that they measure.
 
 pub mod protocol;
 #[cfg(any(feature = "check", feature = "bench"))]

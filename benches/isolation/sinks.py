@@ -79,7 +79,7 @@ class Receiver(threading.Thread):
 
 
 class WebSocket:
-    """A client with a small receive buffer, which reads only after `read` is called."""
+    """A client with a small receive buffer, which reads only in `next`."""
 
     def __init__(self, port):
         self.socket = socket.socket()

@@ -208,6 +208,7 @@ impl Connection {
         let mut params = json!({});
         for _ in 0..PAGES_MAX {
             let answer = self.call(list.method, params).await?;
+            // An error is no abort: a server may lack a list of a kind that it has, such as templates.
             let Some(result) = answer.result() else {
                 return Ok(None);
             };

@@ -194,14 +194,20 @@ impl Shared {
         let response = self.response(self.post(message)).await?;
         let status = Some(response.status().as_u16());
         if message["method"] == "initialize" {
+            // A server without sessions gives no id, and no later request has one.
             self.dialect().session = header(&response, SESSION_HEADER);
         }
         let message = if is_stream(&response) {
             let (answer, _) = self
                 .read_stream(response, &Origin::Response, message.get("id"))
                 .await;
-            let cut = || TransportError::Broken("a stream ended before its answer".to_owned());
-            answer.ok_or_else(cut)?
+            match answer {
+                Some(answer) => answer,
+                None => {
+                    let problem = "a stream ended before its answer".to_owned();
+                    return Err(TransportError::Broken(problem));
+                }
+            }
         } else {
             read_body(response).await?
         };
@@ -221,11 +227,13 @@ impl Shared {
         while let Ok(Some(bytes)) = response.chunk().await {
             let mut messages = Vec::new();
             let split = events.read(&bytes, |event| {
+                // Only streams that may fall silent are checked for keep-alives.
                 if *origin != Origin::Response {
                     self.transcript.record_activity();
                 }
                 messages.extend(serde_json::from_slice::<Value>(event.data));
             });
+            // Handled after the split, since a reply waits for the server and the callback above cannot.
             for message in messages {
                 if id.is_some() && message.get("id") == id && message.get("method").is_none() {
                     return (Some(message), None);

@@ -12,6 +12,7 @@ use super::transport::Transport;
 
 /// Makes the checks in the order in which the life of a session allows them.
 pub(super) async fn check(run: &mut Run<'_>) -> Result<(), Aborted> {
+    // Opened before the client is ready: without a stream, no message could come too early over HTTP.
     let early = open_stream(run).await;
     await_early_messages().await;
     check_initialized_first(run);
@@ -131,6 +132,7 @@ async fn check_unknown_uri(run: &mut Run<'_>) -> Result<(), Aborted> {
 async fn check_subscription(run: &mut Run<'_>, uri: &str) -> Result<(), Aborted> {
     let is_notice = |received: &Received| received.announces(uri);
     let came = run.check_change(uri, Check::SubscribeObeyed, is_notice).await?;
+    // Ended even without a notice, since the check of keep-alives needs a silent stream.
     let params = json!({ "uri": uri });
     let answer = run.connection.call("resources/unsubscribe", params).await?;
     if !came {
@@ -159,6 +161,7 @@ async fn check_session_end(run: &mut Run<'_>) -> Result<(), Aborted> {
     let mut pass_text = "the session ended, and is answered with 404";
     match http.delete_session().await? {
         200..300 => {
+            // Any request will do, since all of them carry the id of the deleted session.
             let answer = run.connection.call("ping", json!({})).await?;
             if answer.status != Some(404) {
                 problems.error(format!(

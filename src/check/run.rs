@@ -48,7 +48,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// A run that adds its findings to `findings`, where they stay if the run is cancelled.
+    /// Makes a run that adds its findings to `findings`, where they stay if the run is cancelled.
     pub(super) fn new(
         connection: Connection,
         options: &'a Options,
@@ -69,6 +69,7 @@ impl<'a> Run<'a> {
             return self.add(check, Verdict::Pass, check.severity(), pass_text);
         };
         let texts: Vec<&str> = problems.0.iter().map(|(_, text)| text.as_str()).collect();
+        // The catalog has the upper limit: a missing keep-alive, say, is worth knowing and no warning.
         let severity = worst.min(check.severity());
         self.add(check, Verdict::Fail, severity, &texts.join("; "));
     }
@@ -171,6 +172,7 @@ impl<'a> Run<'a> {
         }
         match answer.status {
             Some(404) | None => {}
+            // Only 2026-07-28 prescribes a status.
             Some(_) if !self.connection.is_modern() => {}
             Some(_) => problems.error(format!(
                 "an unknown method must have HTTP status 404, but was answered with {answer}"

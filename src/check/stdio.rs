@@ -90,9 +90,11 @@ impl StdioTransport {
     pub(super) async fn request(&self, message: &Value) -> Result<Answer, TransportError> {
         let id = message["id"].to_string();
         let (sender, answer) = oneshot::channel();
+        // Registered before it is sent: the answer may arrive before `send` returns.
         self.shared.pending().insert(id.clone(), sender);
         self.send(message).await?;
         let answer = timeout(self.shared.answer_max, answer).await;
+        // Still there only if no answer came.
         self.shared.pending().remove(&id);
         match answer {
             Ok(Ok(message)) => Ok(Answer {
@@ -172,6 +174,7 @@ impl Shared {
         let mut line = Vec::new();
         loop {
             line.clear();
+            // A line without an end would otherwise fill the memory.
             let mut limited = (&mut output).take(MESSAGE_BYTES_MAX as u64);
             let read = limited.read_until(b'\n', &mut line).await;
             if read.is_err() || line.last() != Some(&b'\n') {
@@ -182,6 +185,7 @@ impl Shared {
                 self.receive(message).await;
             }
         }
+        // Without their senders, the requests that still wait fail at once.
         self.pending().clear();
     }
 

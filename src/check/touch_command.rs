@@ -16,6 +16,7 @@ const QUOTE_CHARS_MAX: usize = 200;
 pub(super) async fn run_touch_command(command: &str) -> Result<(), Aborted> {
     let run = Command::new("sh")
         .args(["-c", command])
+        // A command that reads its input would wait for the terminal.
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -85,6 +85,7 @@ impl Transcript {
         if entries.messages.len() < MESSAGES_MAX {
             entries.messages.push(Received { origin, message });
         }
+        // Released before the waiting tasks wake up and lock it.
         drop(entries);
         self.grown.notify_waiters();
     }

@@ -71,6 +71,8 @@ impl Check {
         let (target, options) = self.target_and_options()?;
         let report = block_on(async {
             tokio::select! {
+                // An interrupt wins over a check that ends at the same time: the user wants no report any
+                // more.
                 biased;
                 () = signal::interrupted() => Ok(None),
                 checked = check::run(&target, &options) => Ok(Some(checked?)),

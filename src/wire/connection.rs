@@ -50,6 +50,8 @@ impl BlockingConnection {
         }
         socket.connect_timeout(&address.into(), answer_max)?;
         let socket = TcpStream::from(socket);
+        // Several requests may be sent before the first answer: the later ones would wait for an
+        // acknowledgement.
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(answer_max))?;
         socket.set_write_timeout(Some(answer_max))?;
@@ -121,6 +123,7 @@ impl BlockingConnection {
         let mut body = Vec::new();
         let mut has_begun = first.is_none();
         loop {
+            // Taken whole, since a stream is the last response of its connection.
             let bytes = std::mem::take(&mut self.unread);
             let read = response.read(&bytes, |part| body.extend_from_slice(part));
             read.map_err(invalid)?;
@@ -188,6 +191,7 @@ pub async fn exchange(
     stream.write_all(request).await?;
     let mut response = ResponseReader::default();
     let mut body = Vec::new();
+    // Smaller than for threads, since this buffer is a part of the future.
     let mut bytes = [0; READ_BYTES / 2];
     while !response.is_done() {
         let count = stream.read(&mut bytes).await?;
@@ -208,7 +212,7 @@ fn contains(text: &[u8], part: &str) -> bool {
     memchr::memmem::find(text, part.as_bytes()).is_some()
 }
 
-/// The body of a refusal says why; the part of it that came with the head is enough.
+/// Returns the error for a response that is no stream, with the part of its body that came with the head.
 fn no_stream(head: &ResponseHead, body: &[u8]) -> io::Error {
     let text = String::from_utf8_lossy(body);
     let status = head.status;

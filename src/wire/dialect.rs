@@ -1,5 +1,5 @@
-//! The revisions of MCP, and how the requests of each look: in a session (2024-11-05 to 2025-11-25), or each
-//! by itself (2026-07-28).
+//! The form of requests in each revision of MCP: within a session (2024-11-05 to 2025-11-25), or without one
+//! (2026-07-28).
 
 use serde_json::{Value, json};
 
@@ -12,13 +12,13 @@ pub use super::protocol::{
     SUBSCRIPTION_ID_META_KEY, header_value,
 };
 
-/// A filter for the changes of these resources.
+/// Returns the filter for the changes of these resources.
 pub fn resource_filter(uris: &[impl AsRef<str>]) -> Value {
     let uris: Vec<&str> = uris.iter().map(AsRef::as_ref).collect();
     json!({ "resourceSubscriptions": uris })
 }
 
-/// The wording of one client: its revision, its name, and its session where it has one.
+/// The form of one client's requests: its revision, its name, and its session if it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dialect {
     /// The revision that its requests are written in.
@@ -29,7 +29,7 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    /// The dialect of a client of this name that has no session yet.
+    /// Makes the dialect of a client of this name, without a session.
     pub fn new(revision: Revision, client: &'static str) -> Dialect {
         Dialect {
             revision,
@@ -38,7 +38,7 @@ impl Dialect {
         }
     }
 
-    /// The parameters of the request that opens a session.
+    /// Returns the parameters of the request that opens a session.
     pub fn initialize_params(&self) -> Value {
         json!({
             "protocolVersion": self.revision.as_str(),
@@ -64,7 +64,8 @@ impl Dialect {
         json!({ "name": self.client, "version": env!("CARGO_PKG_VERSION") })
     }
 
-    /// The headers of a request without a message: the GET of a session's stream, or the DELETE of a session.
+    /// Returns the headers of a request without a message: the GET of a session's stream, or the DELETE of a
+    /// session.
     pub fn session_headers(&self) -> Vec<(&'static str, String)> {
         let mut headers = Vec::new();
         if let Some(session) = &self.session {
@@ -76,7 +77,7 @@ impl Dialect {
         headers
     }
 
-    /// The headers of a POST of `message`, beside those of its body.
+    /// Returns the headers of a POST of `message`, except those of its body.
     pub fn message_headers(&self, message: &Value) -> Vec<(&'static str, String)> {
         let method = message["method"].as_str().unwrap_or_default();
         // The revision is negotiated by this request, and there is no session before its answer.
@@ -93,7 +94,7 @@ impl Dialect {
         headers
     }
 
-    /// A POST of a message.
+    /// Writes a POST of a message.
     pub fn post(&self, target: &HttpTarget, message: &Value) -> Vec<u8> {
         target
             .request("POST")
@@ -102,36 +103,38 @@ impl Dialect {
             .body("application/json", message.to_string().as_bytes())
     }
 
-    /// The POST that opens a session.
+    /// Writes the POST that opens a session.
     pub fn initialize(&self, target: &HttpTarget) -> Vec<u8> {
         self.post(target, &request(0, "initialize", self.initialize_params()))
     }
 
-    /// The POST that ends the opening of a session.
+    /// Writes the POST that ends the opening of a session.
     pub fn initialized(&self, target: &HttpTarget) -> Vec<u8> {
         self.post(target, &notification("notifications/initialized"))
     }
 
-    /// The POST of a request.
+    /// Writes the POST of a request.
     pub fn request(&self, target: &HttpTarget, id: u64, method: &str, params: Value) -> Vec<u8> {
         self.post(target, &request(id, method, self.params(params)))
     }
 
-    /// Opens the stream of notifications: a listen request for `uris`, or the GET of the session.
+    /// Writes the request that opens the stream of notifications: a listen request for `uris`, or the GET of
+    /// the session.
     pub fn stream(&self, target: &HttpTarget, uris: &[&str]) -> Vec<u8> {
         match self.revision.is_stateless() {
             true => self.listen(target, 1, uris),
+            // A session subscribes by requests of its own, so its stream names no resource.
             false => self.session_stream(target, None),
         }
     }
 
-    /// The POST that opens a stream of the changes of `uris` (2026-07-28).
+    /// Writes the POST that opens a stream of the changes of `uris` (2026-07-28).
     pub fn listen(&self, target: &HttpTarget, id: u64, uris: &[&str]) -> Vec<u8> {
         let params = json!({ "notifications": resource_filter(uris) });
         self.request(target, id, "subscriptions/listen", params)
     }
 
-    /// The GET of the session's stream, resumed after the event of that id.
+    /// Writes the GET of the session's stream, resumed after the event with this id.
     pub fn session_stream(&self, target: &HttpTarget, last_id: Option<&str>) -> Vec<u8> {
         let request = target
             .request("GET")
@@ -143,7 +146,7 @@ impl Dialect {
         }
     }
 
-    /// The request that ends the session; none where there is no session.
+    /// Writes the request that ends the session; none if there is no session.
     pub fn delete(&self, target: &HttpTarget) -> Option<Vec<u8>> {
         self.session.as_ref()?;
         let request = target.request("DELETE").headers(&self.session_headers());
@@ -151,7 +154,7 @@ impl Dialect {
     }
 }
 
-/// The tool, prompt or resource that a request is about, where the newest revision asks for it in a header.
+/// Returns the tool, prompt or resource of a request, if the newest revision requires it in a header.
 fn subject<'p>(method: &str, params: &'p Value) -> Option<&'p str> {
     match method {
         "tools/call" | "prompts/get" => params["name"].as_str(),

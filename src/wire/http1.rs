@@ -1,5 +1,4 @@
-//! HTTP/1.1 as a client sees it: requests as bytes, and a reader that takes a response apart as its bytes
-//! arrive.
+//! HTTP/1.1 as a client sees it: requests as bytes, and an incremental reader of responses.
 
 use std::net::SocketAddr;
 
@@ -22,7 +21,7 @@ pub struct HttpTarget {
 }
 
 impl HttpTarget {
-    /// The MCP endpoint of a server of ours at `address`.
+    /// Returns the MCP endpoint of a service at `address`.
     pub fn mcp(address: SocketAddr) -> HttpTarget {
         HttpTarget {
             address,
@@ -112,7 +111,7 @@ impl RequestBuilder {
     }
 }
 
-/// The bytes that came are no HTTP response.
+/// The error for bytes that are no HTTP response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the server does not answer in HTTP/1.1: {0}")]
 pub struct MalformedResponse(String);
@@ -132,36 +131,37 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// True for the statuses 200 to 299.
+    /// Returns true for the statuses 200 to 299.
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    /// The headers in the order in which they came.
+    /// Returns the headers in their order.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
         let lines = self.text.lines().skip(1);
         let pairs = lines.flat_map(|line| line.split_once(':'));
         pairs.map(|(name, value)| (name, value.trim()))
     }
 
-    /// The value of the first header of that name, in any case.
+    /// Returns the value of the first header of that name, in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
+        // Names have no case (RFC 9110, section 5.1).
         let mut headers = self.headers();
         let (_, value) = headers.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
         Some(value)
     }
 
-    /// The value of the `ETag` header, without its quotes.
+    /// Returns the value of the `ETag` header, without its quotes.
     pub fn etag(&self) -> Option<&str> {
         self.header("etag").map(|etag| etag.trim_matches('"'))
     }
 
-    /// The id of the MCP session that this response opened.
+    /// Returns the id of the MCP session that this response opened.
     pub fn session(&self) -> Option<&str> {
         self.header(super::dialect::SESSION_HEADER)
     }
 
-    /// The number of bytes of the head, its final empty line included.
+    /// Returns the number of bytes of the head, its final empty line included.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
@@ -197,7 +197,7 @@ enum Framing {
     Done,
 }
 
-/// Takes one response apart as its bytes arrive.
+/// Reads one response as its bytes arrive.
 ///
 /// The body is handed on without a copy, and no allocation is made per chunk, since the load generator reads
 /// hundreds of thousands of small chunks per second with it.
@@ -226,12 +226,12 @@ impl ResponseReader {
         }
     }
 
-    /// True once the last byte of the response was read.
+    /// Returns true once the last byte of the response was read.
     pub fn is_done(&self) -> bool {
         self.framing == Framing::Done
     }
 
-    /// True if the end of the connection is the end of this response's body.
+    /// Returns true if the end of the connection is the end of this response's body.
     pub fn ends_with_connection(&self) -> bool {
         self.framing == Framing::UntilClose
     }
@@ -290,6 +290,7 @@ impl ResponseReader {
                 false => Ok(()),
             };
         };
+        // The part that came with earlier reads is not in `rest`.
         *rest = &rest[length - before..];
         self.partial.clear();
         if head.status < 200 {
@@ -304,6 +305,7 @@ impl ResponseReader {
         self.framing = match (head.chunked, head.length) {
             // RFC 9112, section 6.3: these two never have a body, in spite of any header.
             _ if matches!(head.status, 204 | 304) => Framing::Done,
+            // RFC 9112, section 6.3: chunks override a length.
             (true, _) => Framing::ChunkSize,
             (false, Some(0)) => Framing::Done,
             (false, Some(length)) => Framing::Counted(length),
@@ -344,6 +346,7 @@ impl ResponseReader {
             },
             Framing::ChunkEnd if line.is_empty() => Framing::ChunkSize,
             Framing::ChunkEnd => return Err(malformed("a chunk is longer than its size")),
+            // Trailers are dropped: no reader asks for one.
             Framing::Trailer if line.is_empty() => Framing::Done,
             framing => framing,
         };
@@ -391,6 +394,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, MalformedRe
 
 fn chunk_size(line: &[u8]) -> Result<usize, MalformedResponse> {
     let text = std::str::from_utf8(line).unwrap_or_default();
+    // Extensions after the size may be ignored (RFC 9112, section 7.1.1).
     let size = text.split(';').next().unwrap_or_default().trim();
     usize::from_str_radix(size, 16).map_err(|_| malformed("a chunk has no size"))
 }

@@ -1,5 +1,4 @@
-//! JSON-RPC messages: how they are put together, and how an answer over HTTP is read, be it JSON or a stream
-//! of events.
+//! JSON-RPC messages, and the reader of an answer over HTTP, which is JSON or a stream of events.
 
 use serde_json::{Value, json};
 
@@ -7,10 +6,10 @@ use super::connection::HttpAnswer;
 use super::http1::ResponseHead;
 use super::sse::EventReader;
 
-/// This much of a refusal is quoted, in bytes.
+/// The limit on the quoted part of a refusal.
 const QUOTE_BYTES: usize = 200;
 
-/// A request.
+/// Makes a request.
 pub fn request(id: impl Into<Value>, method: &str, params: Value) -> Value {
     let mut message = notification(method);
     message["id"] = id.into();
@@ -18,18 +17,19 @@ pub fn request(id: impl Into<Value>, method: &str, params: Value) -> Value {
     message
 }
 
-/// A notification without parameters.
+/// Makes a notification without parameters.
 pub fn notification(method: &str) -> Value {
     json!({ "jsonrpc": "2.0", "method": method })
 }
 
-/// The answer to a request of the server: a ping is answered, everything else is beyond us. None for other
-/// messages.
+/// Answers a request of the server: a ping with an empty result, any other one with an error. Returns none for
+/// other messages.
 pub fn reply(request: &Value) -> Option<Value> {
     let id = request.get("id")?;
     if request.get("method")? == "ping" {
         return Some(json!({ "jsonrpc": "2.0", "id": id, "result": {} }));
     }
+    // A refusal lets a server go on that waits for the answer.
     let error = json!({ "code": -32601, "message": "Method not found" });
     Some(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
 }
@@ -72,7 +72,7 @@ pub fn refusal(head: &ResponseHead, body: &[u8]) -> String {
 }
 
 impl HttpAnswer {
-    /// The result in it; see [`result`].
+    /// Returns the result in the answer; see [`result`].
     ///
     /// # Errors
     /// Those of [`result`].
@@ -81,7 +81,7 @@ impl HttpAnswer {
     }
 }
 
-/// The message that answers the request; null when there is none.
+/// Returns the message that answers the request; null if there is none.
 fn message(head: &ResponseHead, body: &[u8]) -> Value {
     if !head.is_stream {
         return serde_json::from_slice(body).unwrap_or(Value::Null);
@@ -103,6 +103,7 @@ fn message(head: &ResponseHead, body: &[u8]) -> Value {
 
 /// Shortens a text to one line of a bounded length.
 fn quote(text: &str) -> String {
+    // Line ends of a server's text would break the one line of an error message.
     let words: Vec<&str> = text.split_whitespace().collect();
     let text = words.join(" ");
     match text.char_indices().find(|(at, _)| *at >= QUOTE_BYTES) {

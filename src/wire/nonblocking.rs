@@ -42,6 +42,7 @@ impl NonblockingConnection {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
+        // Before the connection is made, since the window is negotiated with it (tcp(7)).
         if let Some(bytes) = receive_bytes {
             socket.set_recv_buffer_size(bytes)?;
         }
@@ -70,6 +71,8 @@ impl NonblockingConnection {
     /// # Errors
     /// The error of the selector.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        // Both at once: events are edge-triggered, so an interest that is not needed costs no wake-ups, and
+        // none has to be changed later.
         registry.register(&mut self.socket, token, Interest::READABLE | Interest::WRITABLE)
     }
 
@@ -107,6 +110,7 @@ impl NonblockingConnection {
                 Err(error) => return Err(error),
             }
         }
+        // Cleared rather than dropped: the next request finds its room.
         self.unsent.clear();
         self.written = 0;
         Ok(())

@@ -55,7 +55,7 @@ impl Revision {
         Revision::R2026_07_28,
     ];
 
-    /// The revision of that date.
+    /// Returns the revision of that date.
     pub fn parse(date: &str) -> Option<Revision> {
         Revision::ALL
             .into_iter()
@@ -73,12 +73,12 @@ impl Revision {
         }
     }
 
-    /// True if every request stands for itself (2026-07-28) rather than in a session.
+    /// Returns true if requests belong to no session (2026-07-28).
     pub fn is_stateless(self) -> bool {
         self >= Revision::R2026_07_28
     }
 
-    /// True if requests name the revision in a header.
+    /// Returns true if requests name the revision in a header.
     pub fn has_revision_header(self) -> bool {
         self >= Revision::R2025_06_18
     }

@@ -1,6 +1,6 @@
-//! Server-sent events of a stream, handed on without a copy where one read holds them whole.
+//! Server-sent events: splits the body of a stream into events.
 
-/// An event beyond this many bytes is no notification.
+/// The default limit on an event; notifications are far smaller.
 const EVENT_BYTES_MAX: usize = 4 << 20;
 
 /// An event is larger than the reader allows.
@@ -19,7 +19,7 @@ pub struct SseEvent<'e> {
     pub comment: Option<&'e str>,
 }
 
-/// Splits a stream into its events, however the bytes are cut.
+/// Splits a stream into its events, across the boundaries of reads.
 #[derive(Debug)]
 pub struct EventReader {
     /// The line that is not complete yet.
@@ -41,7 +41,7 @@ impl Default for EventReader {
 }
 
 impl EventReader {
-    /// A reader that refuses events larger than `bytes_max`; by default 4 MiB.
+    /// Makes a reader that refuses events larger than `bytes_max`; the default is 4 MiB.
     pub fn with_limit(bytes_max: usize) -> EventReader {
         EventReader {
             line: Vec::new(),
@@ -55,7 +55,7 @@ impl EventReader {
         }
     }
 
-    /// The id of the last event that had one: the place to resume the stream from.
+    /// Returns the id of the last event that had one, after which the stream can be resumed.
     pub fn last_id(&self) -> Option<&str> {
         match self.last_id.as_str() {
             "" => None,
@@ -145,9 +145,10 @@ impl EventReader {
     }
 }
 
-/// The value of a line of the field `name`.
+/// Returns the value of a line of the field `name`.
 fn field<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     let value = line.strip_prefix(name)?.strip_prefix(b":")?;
+    // One space after the colon is not a part of the value (HTML, section 9.2.6).
     Some(value.strip_prefix(b" ").unwrap_or(value))
 }
 

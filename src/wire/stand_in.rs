@@ -33,6 +33,7 @@ pub fn read_request(reader: &mut impl BufRead) -> io::Result<Option<String>> {
             };
         }
     }
+    // Read to its end, so that the next request begins at the right place.
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
     Ok(Some(start))

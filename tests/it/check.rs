@@ -258,8 +258,8 @@ async fn service_is_clean_over_stdio() {
     let touch = format!("printf x >> '{}'", file.display());
     let config = folder.path().join("tidings.toml");
     let [folder, config] = [folder.path(), &config].map(|path| path.to_str().expect("a plain path"));
-    let (program, uri) = (binary(), "workspace:///a.txt");
-    let server = [program, "serve", folder, "--config", config, "--stdio"];
+    let uri = "workspace:///a.txt";
+    let server = [binary(), "serve", folder, "--config", config, "--stdio"];
     let arguments = [&["--uri", uri, "--touch", &touch, "--"][..], &server].concat();
     let clean = tidings_check(&arguments).await;
     let ends = clean.1["checks"].as_array().expect("findings").iter();
