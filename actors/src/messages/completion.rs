@@ -23,7 +23,10 @@ impl Finish {
     pub(crate) fn answer(self, notified: usize, listed: usize, metrics: &Metrics) {
         match self {
             Finish::Change(reply, outcome) => {
-                metrics.record_fan_out(reply.at());
+                // The same content again reaches no outbox, and would only make the fan-out look fast.
+                if outcome.changed {
+                    metrics.record_fan_out(reply.at());
+                }
                 reply.answer(Ok(Outcome { notified, ..outcome }));
             }
             Finish::List(reply, outcome) => {
