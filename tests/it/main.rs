@@ -12,6 +12,7 @@ mod client;
 mod sink;
 mod mcp;
 mod http;
+mod source;
 
 mod story;
 mod wrap;

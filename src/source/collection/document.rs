@@ -143,36 +143,10 @@ impl CollectionSpec {
         }
     }
 
-    /// Returns a collection of annotations with a filtered and a grouped view.
+    /// Returns a small collection of annotations.
     #[cfg(test)]
     pub(super) fn for_test() -> CollectionSpec {
-        use crate::config::{FilterConfig, ViewConfig};
-        let open = FilterConfig {
-            field: "status".to_owned(),
-            equals: Some(Value::from("open")),
-            ..FilterConfig::default()
-        };
-        let config = CollectionConfig {
-            name: "annotations".to_owned(),
-            item: "annotation".to_owned(),
-            file: "annotations.json".into(),
-            pointer: String::new(),
-            id: "id".to_owned(),
-            title: None,
-            views: vec![
-                ViewConfig {
-                    name: "open".to_owned(),
-                    filter: Some(open),
-                    group_by: None,
-                },
-                ViewConfig {
-                    name: "page".to_owned(),
-                    filter: None,
-                    group_by: Some("pageUrl".to_owned()),
-                },
-            ],
-        };
-        CollectionSpec::new(&config, 100, 1 << 20)
+        CollectionSpec::new(&annotations_config("annotations.json".into()), 100, 1 << 20)
     }
 
     /// Returns the URI of the view `all`.
@@ -359,6 +333,37 @@ fn list_text(items: &[impl AsRef<str>]) -> Arc<str> {
     }
     list.push_str("\n]");
     Arc::from(list)
+}
+
+/// Returns a collection of annotations in `file`, with a filtered and a grouped view.
+#[cfg(test)]
+pub(super) fn annotations_config(file: std::path::PathBuf) -> CollectionConfig {
+    use crate::config::{FilterConfig, ViewConfig};
+    let open = FilterConfig {
+        field: "status".to_owned(),
+        equals: Some(Value::from("open")),
+        ..FilterConfig::default()
+    };
+    CollectionConfig {
+        name: "annotations".to_owned(),
+        item: "annotation".to_owned(),
+        file,
+        pointer: String::new(),
+        id: "id".to_owned(),
+        title: None,
+        views: vec![
+            ViewConfig {
+                name: "open".to_owned(),
+                filter: Some(open),
+                group_by: None,
+            },
+            ViewConfig {
+                name: "page".to_owned(),
+                filter: None,
+                group_by: Some("pageUrl".to_owned()),
+            },
+        ],
+    }
 }
 
 #[cfg(test)]
