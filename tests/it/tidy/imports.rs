@@ -12,14 +12,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     (
         "cli",
-        &["bench", "check", "client", "config", "http_client", "mcp", "service", "telemetry", "timestamp", "wire"],
+        &["bench", "check", "client", "config", "http_client", "mcp", "service", "telemetry", "timestamp", "uri_encoding", "wire"],
     ),
     ("service", &["config", "http", "mcp", "metrics", "sink", "source", "store"]),
     ("check", &["client", "http_client", "wire"]),
     ("bench", &["wire"]),
     ("mcp", &["config", "http", "metrics", "wire"]),
-    ("http", &["config", "metrics"]),
-    ("source", &["config", "metrics"]),
+    ("http", &["config", "metrics", "uri_encoding"]),
+    ("source", &["config", "metrics", "uri_encoding"]),
     ("sink", &["config", "http_client", "metrics", "timestamp"]),
     ("client", &["http_client", "wire"]),
     ("metrics", &[]),
@@ -29,6 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("http_client", &[]),
     ("timestamp", &[]),
+    ("uri_encoding", &[]),
 ];
 
 /// The folders that may name a heavy crate, so that it can be exchanged.
