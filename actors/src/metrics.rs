@@ -191,6 +191,8 @@ impl Metrics {
     /// Registers the metrics with the recorder that is installed now.
     pub(crate) fn register(shards: usize) -> Arc<Metrics> {
         describe();
+        // All counters start at 0, because one that appears with its first event hides that event from
+        // `rate()`.
         Arc::new(Metrics {
             changes: Counter::new(counter!(CHANGES, "outcome" => "changed")),
             changes_of_lists: Counter::new(counter!(CHANGES, "outcome" => "changed")),
@@ -285,6 +287,7 @@ impl Metrics {
 
     /// Sets the number of stalled subscribers of a shard.
     pub(crate) fn set_stalled(&self, shard: usize, count: usize) {
+        // Kept by shard, because each shard knows only its own subscribers; `export` adds them up.
         if let Some(stalled) = self.stalled_by_shard.get(shard) {
             stalled.store(count as u64, Ordering::Relaxed);
         }

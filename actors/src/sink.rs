@@ -180,6 +180,7 @@ impl AttachOptions {
         AttachOptions {
             name: name.into(),
             filter: Filter::default(),
+            // Bounded, so that a subscriber that hangs costs a known amount of memory.
             class: DeliveryClass::Every {
                 capacity: 10_000,
                 overflow: Overflow::DropOldest,

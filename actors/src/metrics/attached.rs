@@ -50,6 +50,8 @@ impl std::fmt::Debug for AttachedMetrics {
 impl AttachedMetrics {
     pub(crate) fn register(name: &Arc<str>) -> AttachedMetrics {
         describe();
+        // All counters start at 0, because one that appears with its first event hides that event from
+        // `rate()`.
         AttachedMetrics {
             delivered: Counter::new(counter!(DELIVERED, "subscriber" => name.clone())),
             retries: Counter::new(counter!(RETRIES, "subscriber" => name.clone())),

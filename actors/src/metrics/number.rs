@@ -59,6 +59,7 @@ impl StripedCounter {
 
     pub(super) fn export(&self) {
         let now = self.value.get();
+        // The recorder has one counter for all buses of the process, so only the difference is added.
         let difference = now - self.last.swap(now, Ordering::Relaxed);
         self.exported.increment(difference.unsigned_abs());
     }

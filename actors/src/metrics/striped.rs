@@ -42,6 +42,7 @@ impl Striped {
     }
 
     pub(crate) fn get(&self) -> i64 {
+        // The stripes are not read at one moment, so the sum is exact only when no thread adds.
         let stripes = self.stripes.iter();
         stripes.map(|stripe| stripe.0.load(Ordering::Relaxed)).sum()
     }

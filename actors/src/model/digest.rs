@@ -8,7 +8,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 /// The bytes that the length of a part takes.
 const LEN_BYTES: usize = size_of::<u64>();
-/// The largest input, in bytes, that is hashed with one call.
+// The largest input, in bytes, that is hashed with one call. Up to this length xxh3 needs no state between
+// blocks.
 const AT_ONCE_MAX: usize = 240;
 
 /// The digest of some content. Equal digests mean equal content.
@@ -74,6 +75,7 @@ fn write_canonical(value: &Value, out: &mut Vec<u8>) {
             out.push(b'[');
             for item in items {
                 write_canonical(item, out);
+                // A comma after the last item does no harm, since the text is only hashed.
                 out.push(b',');
             }
             out.push(b']');

@@ -70,9 +70,11 @@ impl FromStr for UriPattern {
 
     /// Reads a template if the text has a brace, a prefix if it ends with `*`, and otherwise a single URI.
     fn from_str(text: &str) -> Result<UriPattern, InvalidPattern> {
+        // RFC 3986 allows no braces in a URI, so this can only be a template.
         if text.contains('{') {
             return Ok(UriPattern::Template(UriTemplate::parse(text)?));
         }
+        // A prefix needs no scheme, so that `*` alone stands for every URI.
         match text.strip_suffix('*') {
             Some(prefix) if !prefix.contains('*') && prefix.len() <= URI_LEN_MAX => {
                 Ok(UriPattern::Prefix(prefix.to_owned()))
@@ -176,6 +178,7 @@ impl Filter {
     /// Restricts the filter to these kinds.
     #[must_use]
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = NoticeKind>) -> Filter {
+        // Bits of one byte, because the Publisher tests every notice against every filter.
         self.kinds = Some(kinds.into_iter().fold(0, |bits, kind| bits | kind.bit()));
         self
     }
@@ -200,6 +203,7 @@ impl Filter {
 
     /// Returns true if this notice passes.
     pub fn wants(&self, notice: &Notice) -> bool {
+        // The kind first: it is one bit, while a template may take many steps.
         self.wants_kind(notice.cause.into()) && self.wants_uri(&notice.uri)
     }
 }

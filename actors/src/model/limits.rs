@@ -64,6 +64,8 @@ impl Default for Limits {
 impl Limits {
     /// Raises limits that would stop the bus to the smallest ones that work.
     pub(crate) fn at_least_minimum(mut self) -> Limits {
+        // Without a permit no request would be admitted, an empty drain would hand out nothing, and a
+        // keep-alive of zero would never let the shards rest.
         self.in_flight_max = self.in_flight_max.max(1);
         self.drain_max = self.drain_max.max(1);
         self.keep_alive = self.keep_alive.max(Duration::from_millis(10));

@@ -45,6 +45,7 @@ impl ListHash {
     /// Returns the hash of the list with one more item.
     #[must_use]
     pub fn with(self, item: Digest) -> ListHash {
+        // A wrapping sum can be undone by `without` in any order.
         ListHash(self.0.wrapping_add(item.0))
     }
 

@@ -88,7 +88,10 @@ where
 /// use serde_json::{Map, Value};
 /// use tidings_actors::{Prompt, PromptMessage};
 /// let review = Prompt::new("review", |arguments: Map<String, Value>| async move {
-///     let page = arguments.get("page").and_then(Value::as_str).unwrap_or("/");
+///     let page = match arguments.get("page") {
+///         Some(Value::String(page)) => page,
+///         _ => "/",
+///     };
 ///     Ok(vec![PromptMessage::user(format!("Review the page {page}"))])
 /// })
 /// .argument("page", "which page", true);
@@ -179,6 +182,7 @@ impl Prompt {
 
     /// Returns the name of the first required argument that is missing in `arguments`.
     pub fn missing_argument(&self, arguments: &Map<String, Value>) -> Option<&str> {
+        // Handlers rely on this check, because a client need not make it.
         let mut required = self.arguments.iter().filter(|argument| argument.required);
         let missing = required.find(|argument| !arguments.contains_key(&argument.name))?;
         Some(&missing.name)

@@ -36,6 +36,7 @@ impl Descriptor {
         let text = uri.as_str();
         let name = match text.trim_end_matches('/').rsplit(['/', ':']).next() {
             Some(last) if !last.is_empty() => last.to_owned(),
+            // A URI such as `demo://` or `x:` has no last segment.
             _ => text.to_owned(),
         };
         Descriptor {
@@ -113,6 +114,8 @@ impl Body {
             Body::Text(_) => b"text",
             Body::Blob(_) => b"blob",
         };
+        // The same bytes are another content under another media type, and so are an empty text and an empty
+        // blob.
         Digest::of(&[media_type.unwrap_or_default().as_bytes(), kind, self.as_bytes()])
     }
 }

@@ -33,7 +33,7 @@ pub struct InvalidSubscriberId(pub String);
 impl FromStr for SubscriberId {
     type Err = InvalidSubscriberId;
 
-    /// Reads what [`Display`](fmt::Display) writes.
+    /// Reads the form that [`Display`](fmt::Display) writes.
     fn from_str(text: &str) -> Result<SubscriberId, InvalidSubscriberId> {
         match text.strip_prefix('s').map(str::parse) {
             // The parser of integers accepts a leading `+`, which is never written.
@@ -91,6 +91,7 @@ pub struct SubscriberInfo {
 impl SubscriberInfo {
     /// The longest time that something has waited for it, by which listings are sorted.
     pub fn slowness(&self) -> Option<Duration> {
+        // `None` is less than any time, so this is the longer of those that exist.
         self.pending.oldest.max(self.progress.untaken)
     }
 }

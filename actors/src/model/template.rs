@@ -50,9 +50,10 @@ where
 ///
 /// ```
 /// use tidings_actors::{Body, ResourceTemplate, ResourceUri, Variables};
-/// let users = ResourceTemplate::new("app://users/{id}", |_uri: ResourceUri, variables: Variables| async move {
+/// let read = |_uri: ResourceUri, variables: Variables| async move {
 ///     Ok(variables.get("id").map(|id| Body::text(format!("user {id}"))))
-/// })?
+/// };
+/// let users = ResourceTemplate::new("app://users/{id}", read)?
 /// .title("Users")
 /// .media_type("text/plain");
 /// assert_eq!(users.uri_template().as_str(), "app://users/{id}");
@@ -82,6 +83,7 @@ impl ResourceTemplate {
     ) -> Result<ResourceTemplate, InvalidUriTemplate> {
         Ok(ResourceTemplate {
             uri_template: UriTemplate::parse(uri_template)?,
+            // A list item has to have a name, and the text of the template is unique.
             name: uri_template.to_owned(),
             title: None,
             description: None,
@@ -169,6 +171,7 @@ impl ResourceTemplate {
     }
 
     pub(crate) fn digest(&self) -> Digest {
+        // The callbacks are left out because a list does not show them.
         Digest::of(&[
             b"template",
             self.uri_template.as_str().as_bytes(),

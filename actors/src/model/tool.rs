@@ -134,7 +134,9 @@ where
 /// use serde_json::{Map, Value, json};
 /// use tidings_actors::{Tool, ToolOutput};
 /// let greet = Tool::new("greet", |arguments: Map<String, Value>| async move {
-///     let name = arguments.get("name").and_then(Value::as_str).ok_or("name is missing")?;
+///     let Some(Value::String(name)) = arguments.get("name") else {
+///         return Err("name is missing".into());
+///     };
 ///     Ok(ToolOutput::text(format!("hello {name}")))
 /// })
 /// .description("Greets a person")
@@ -159,6 +161,7 @@ impl Tool {
             name: name.into(),
             title: None,
             description: None,
+            // Clients expect an object schema even for a tool without arguments.
             input_schema: json!({ "type": "object" }),
             output_schema: None,
             annotations: None,
@@ -226,6 +229,7 @@ impl Tool {
 
     /// Returns the handler if it has the type `H`.
     pub fn handler<H: CallTool>(&self) -> Option<&H> {
+        // `CallTool: Any` makes the upcast possible.
         let handler: &dyn Any = &*self.handler;
         handler.downcast_ref()
     }
@@ -270,6 +274,7 @@ impl fmt::Debug for Tool {
 
 /// Creates a JSON object of the fields that have a value.
 pub(super) fn object_of<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
+    // Clients reject `null` where the protocol has an optional field.
     let mut object = Map::new();
     for (name, field) in fields {
         if let Some(value) = field {

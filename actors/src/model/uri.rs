@@ -59,6 +59,7 @@ fn check(text: &str) -> Result<(), &'static str> {
     let Some((scheme, _)) = text.split_once(':') else {
         return Err("it has no scheme; write scheme:rest, for example demo://name");
     };
+    // RFC 3986, section 3.1.
     let starts_well = scheme.starts_with(|first: char| first.is_ascii_alphabetic());
     let mut bytes = scheme.bytes();
     if !starts_well || !bytes.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)) {
@@ -74,6 +75,7 @@ fn check(text: &str) -> Result<(), &'static str> {
 }
 
 fn shorten(text: &str) -> String {
+    // The text may come from a client, and the error is logged and sent back.
     text.chars().take(120).collect()
 }
 
@@ -117,6 +119,7 @@ impl From<std::convert::Infallible> for InvalidUri {
 
 impl Borrow<str> for ResourceUri {
     fn borrow(&self) -> &str {
+        // Maps with URIs as keys can be searched with text, without an allocation.
         &self.0
     }
 }

@@ -54,6 +54,7 @@ impl UriTemplate {
     /// ```
     pub fn parse(text: &str) -> Result<UriTemplate, InvalidUriTemplate> {
         if text.len() > TEMPLATE_LEN_MAX {
+            // The error may be logged, so it does not quote a text of any length.
             let start = text.chars().take(QUOTED_CHARS_MAX).collect();
             return Err(InvalidUriTemplate::TooLong {
                 start,
@@ -136,6 +137,7 @@ impl UriTemplate {
     /// # Ok::<_, tidings_actors::InvalidUriTemplate>(())
     /// ```
     pub fn matches(&self, uri: &str) -> Option<Variables> {
+        // Bounds the memory of the table, since a client chooses the URI.
         if uri.len() > URI_LEN_MAX {
             return None;
         }
@@ -147,6 +149,7 @@ impl UriTemplate {
         let mut operator = Operator::Simple;
         let mut names = body;
         if body.starts_with(|first| OPERATORS.contains(first)) {
+            // All operators are ASCII, so the first byte is the whole character.
             let (sign, rest) = body.split_at(1);
             let sign = char::from(sign.as_bytes()[0]);
             operator = Operator::of(sign).ok_or_else(|| InvalidUriTemplate::ReservedOperator {
@@ -175,6 +178,7 @@ impl UriTemplate {
         offset: usize,
     ) -> Result<Variable, InvalidUriTemplate> {
         let template = self.text.clone();
+        // Checked before the name, so that `{b*}` is reported as level 4 and not as a bad name.
         if let Some(at) = name.find(['*', ':']) {
             return Err(InvalidUriTemplate::Modifier {
                 template,
@@ -190,6 +194,7 @@ impl UriTemplate {
             });
         }
         let units = self.read_units(name, offset)?;
+        // A second occurrence had to have an equal value, and finding one takes exponential time.
         if self.variable_names().any(|known| known == name) {
             return Err(InvalidUriTemplate::RepeatedVariable {
                 template,
@@ -197,6 +202,7 @@ impl UriTemplate {
                 name: name.to_owned(),
             });
         }
+        // Each variable adds a row to the table of every match.
         if self.variable_names().count() == TEMPLATE_VARIABLES_MAX {
             return Err(InvalidUriTemplate::TooManyVariables { template, offset });
         }
@@ -303,7 +309,8 @@ impl Variables {
 /// use tidings_actors::{InvalidUriTemplate, UriTemplate};
 /// let error = UriTemplate::parse("a/{b").expect_err("the brace is open");
 /// assert!(matches!(error, InvalidUriTemplate::UnclosedExpression { offset: 2, .. }));
-/// assert_eq!(error.to_string(), "uri template `a/{b`, byte 2: the expression has no end; close it with `}`");
+/// let expected = "uri template `a/{b`, byte 2: the expression has no end; close it with `}`";
+/// assert_eq!(error.to_string(), expected);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -67,6 +67,7 @@ impl Outbox {
             idle: None,
             untaken,
         };
+        // A session with an open stream is not idle, however silent its client is.
         if state.readers.is_empty() {
             let activity = MonotonicMillis::from_bits(self.last_activity.load(Ordering::Relaxed));
             let quiet_since = activity.max(state.last_reader_closed);
@@ -89,6 +90,7 @@ impl Outbox {
 
     /// Describes the subscriber for a listing.
     pub(crate) fn info(&self, stalled_after: Duration) -> SubscriberInfo {
+        // All fields are read under one lock, so that they belong together.
         let state = self.lock();
         let now = MonotonicMillis::now();
         let pending_uris = state.set.pending_notices().map(|notice| &notice.uri);

@@ -86,6 +86,7 @@ impl OutboxSet {
     /// the subscription is new.
     pub(crate) fn subscribe(&mut self, uri: &ResourceUri, etag: Etag, at: u64) -> (SlotId, bool) {
         let index = match self.find(uri) {
+            // Subscribed already, or added by the filter.
             Some(index) => index,
             None => self.insert(uri, etag, at),
         };
@@ -257,6 +258,8 @@ impl OutboxSet {
             current_local: at,
             first_offset: None,
         };
+        // A list that is watched already keeps its hash, since the client may announce that it is ready
+        // twice.
         self.lists.get_or_insert_default()[kind.index()].get_or_insert(slot);
         self.highest_offset = self.highest_offset.max(at);
     }
@@ -306,6 +309,7 @@ impl OutboxSet {
         let held = self.slots.get_mut(slot)?;
         held.first_offset = None;
         let notice = held.latest.clone()?;
+        // A removed resource changes no more, so the filter needs no slot for it.
         if self.filter.is_some() && !held.subscribed && notice.cause == Cause::Removed {
             self.remove(slot);
         }
@@ -342,6 +346,7 @@ impl OutboxSet {
         for list in self.lists.iter_mut().flat_map(|lists| lists.iter_mut()).flatten() {
             if list.notified_offset > offset {
                 list.first_offset.get_or_insert(list.notified_offset);
+                // The subscriber may have missed the last hash, so none counts as known.
                 list.notified = None;
             }
         }

@@ -23,6 +23,7 @@ impl OutboxReader {
         let id = outbox.next_reader_id.fetch_add(1, Ordering::Relaxed);
         outbox.labels.streams.increment(1.0);
         let mut state = outbox.lock();
+        // A new stream gets the full stall time-out.
         state.stall_start = MonotonicMillis::now();
         state.readers.push(Reader::new(id));
         drop(state);
@@ -131,6 +132,7 @@ impl OutboxReader {
                 take(entry);
             }
         });
+        // Counted once per drain, because a counter costs more than an entry.
         self.outbox.labels.delivered.add(taken);
         self.outbox.labels.lists_sent.add(lists);
         debug_assert!(taken > 0, "a pending set hands out at least one entry");

@@ -73,6 +73,7 @@ pub(super) struct Readers {
 
 impl Readers {
     pub(super) fn push(&mut self, reader: Reader) {
+        // The older one stays open and takes over if the newest goes first.
         self.older.extend(self.newest.replace(reader));
     }
 

@@ -86,6 +86,7 @@ impl SlotTable {
             by_uri.insert(uri.clone(), slot);
             return;
         }
+        // Built with all slots so far, of which there are just more than a search should cover.
         let known = self.iter().map(|(index, slot)| (slot.uri.clone(), index));
         self.by_uri = Some(known.collect());
     }
@@ -96,6 +97,7 @@ impl SlotTable {
         if let Some(by_uri) = &mut self.by_uri {
             by_uri.remove(&removed.uri);
         }
+        // The lowest index is reused first, which keeps the table short.
         self.free_from = self.free_from.min(index);
         self.len -= 1;
         Some(removed)

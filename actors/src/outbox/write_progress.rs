@@ -59,6 +59,7 @@ impl WriteProgress {
 
     /// Asks the task of the connection to close it at once.
     pub(crate) fn cut(&self) {
+        // The task of the connection checks the mark itself, since the outbox cannot close a socket.
         self.end.store(CUT, Ordering::Relaxed);
     }
 

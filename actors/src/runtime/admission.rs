@@ -1,7 +1,8 @@
 //! Admission: the limit on the number of requests inside the bus.
 //!
 //! actix ignores the limit of a mailbox for some sends, so the bus is bounded here instead. A permit travels
-//! inside its message until the last actor has answered; whatever waits in a mailbox therefore has a permit.
+//! inside its message until the last actor has answered; each request that waits in a mailbox therefore has a
+//! permit.
 
 use std::sync::Arc;
 use std::time::Instant;

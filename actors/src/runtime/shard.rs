@@ -18,6 +18,7 @@ pub(crate) fn current_shard() -> Option<usize> {
 /// Makes this thread the one of `shard`.
 pub(crate) fn enter_shard(shard: usize) {
     SHARD.set(Some(shard));
+    // The metrics are below this module and cannot ask for the shard.
     enter_stripe(shard);
 }
 

@@ -43,6 +43,7 @@ pub(crate) struct Tracer {
 impl Tracer {
     /// Adds a target that gets every `every`-th notice that its filter lets through.
     pub(crate) fn add(&self, to: Arc<dyn TraceTarget>, every: u64) {
+        // With an interval of 0 only the count 0 would be a multiple.
         let every = every.max(1);
         let mut targets = self.targets.write().unwrap_or_else(PoisonError::into_inner);
         targets.push(Target { to, every });
@@ -58,6 +59,7 @@ impl Tracer {
 
     /// Returns true if there is a target.
     pub(crate) fn is_on(&self) -> bool {
+        // Relaxed, because a trace may start a notice earlier or later.
         self.on.load(Ordering::Relaxed)
     }
 

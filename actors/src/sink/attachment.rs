@@ -101,6 +101,7 @@ impl AttachmentState {
     }
 
     pub(crate) fn begin_call(&self) {
+        // Plus one, so that 0 can stand for no call.
         let started = self.attached.elapsed().as_millis() as u64 + 1;
         self.call_started.store(started, Ordering::Relaxed);
     }
@@ -253,6 +254,7 @@ struct Attached {
 impl Attached {
     /// Accepts no more deliveries. Those that wait are still delivered.
     fn close(&mut self) {
+        // Marked first, so that nothing is offered to a queue that its thread has left.
         self.state.closed.store(true, Ordering::Relaxed);
         self.closing = None;
         if let Some(session) = &self.session {
@@ -288,6 +290,7 @@ impl Attachments {
         closing: Sender<Infallible>,
         done: oneshot::Receiver<()>,
     ) -> Result<Attachment, AttachError> {
+        // The name is reserved before the subscriber is created, which may take any time.
         let mut attached = self.lock();
         let name = state.name.clone();
         if attached.contains_key(&name) {
@@ -359,6 +362,7 @@ pub(crate) async fn wait_for_end(
     // The thread drops the sender without sending, so any result means that it has ended.
     let ended = tokio::time::timeout_at(deadline, done).await.is_ok();
     if !ended {
+        // A thread cannot be ended from outside, but it checks this mark after each call.
         state.abandoned.store(true, Ordering::Relaxed);
         let pending = state.pending();
         tracing::warn!(subscriber = %state.name, pending, "a subscriber did not end in time; it is left to itself");

@@ -92,6 +92,7 @@ impl Feed {
 
     /// Waits for `pause`. Returns false if the subscriber is being detached.
     pub(crate) fn pause(&self, pause: Duration) -> bool {
+        // Nothing is ever sent on this channel, so it wakes up early only if it is disconnected.
         matches!(self.closing.recv_timeout(pause), Err(RecvTimeoutError::Timeout))
     }
 
@@ -134,7 +135,7 @@ impl QueueSource {
             self.expected = number + 1;
             return Next::Delivery(delivery);
         }
-        // With an empty queue no later number shows what is missing, so the next one to be given does.
+        // With an empty queue no later number reveals missing deliveries, so the next one to be given does.
         if let Some(next) = self.queue.next_if_empty() {
             *lost += next.saturating_sub(self.expected);
             self.expected = next;

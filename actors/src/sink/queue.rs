@@ -43,6 +43,7 @@ impl Queue {
     /// deliveries.
     pub(crate) fn offer(&self, delivery: Delivery) -> u64 {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        // Numbered under the lock, so that numbers are in the order of the queue.
         let number = *next;
         *next += 1;
         let mut item = Numbered { number, delivery };

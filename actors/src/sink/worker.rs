@@ -105,6 +105,7 @@ impl Worker {
     /// Runs `f` and catches a panic. The duration of the call is watched for a stall.
     fn call<T>(&self, f: impl FnOnce() -> Result<T, SubscriberError>) -> Result<T, Failure> {
         self.state.begin_call();
+        // The assertion holds because a subscriber that panicked is not called again.
         let result = catch_unwind(AssertUnwindSafe(f));
         self.state.end_call();
         match result {

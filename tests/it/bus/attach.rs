@@ -292,20 +292,22 @@ fn held_up(
     let (release, held) = crossbeam_channel::bounded::<()>(0);
     let (enter, entered) = crossbeam_channel::bounded::<()>(1);
     let taken = taken.clone();
-    let make = move || {
-        let held = held.clone();
-        let enter = enter.clone();
-        Ok(Recording {
-            taken: taken.clone(),
-            behaviour: Box::new(move |_: &Delivery| {
-                // Full after the first call, which is the one that the test waits for.
-                let _first = enter.try_send(());
-                assert!(held.recv().is_err(), "nothing is sent");
-                Ok(())
-            }) as HeldBehaviour,
-        })
-    };
-    (make, Held { release, entered })
+    (
+        move || {
+            let held = held.clone();
+            let enter = enter.clone();
+            Ok(Recording {
+                taken: taken.clone(),
+                behaviour: Box::new(move |_: &Delivery| {
+                    // Full after the first call, which is the one that the test waits for.
+                    let _first = enter.try_send(());
+                    assert!(held.recv().is_err(), "nothing is sent");
+                    Ok(())
+                }) as HeldBehaviour,
+            })
+        },
+        Held { release, entered },
+    )
 }
 
 #[tokio::test]

@@ -114,6 +114,7 @@ impl Operator {
     }
 
     pub(super) fn allows(self, unit: Unit) -> bool {
+        // RFC 6570, section 3.2.1: only `+` and `#` allow reserved characters.
         let takes_all = matches!(self, Operator::Reserved | Operator::Fragment);
         takes_all || unit.is_encoded || is_unreserved(unit.character)
     }

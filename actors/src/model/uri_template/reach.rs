@@ -34,6 +34,7 @@ fn fill(parts: &[Part], units: &[Unit]) -> Vec<Row> {
         enter: [end, Vec::new()],
         value: Vec::new(),
     }];
+    // From the end, because a row depends only on the one after it.
     for part in parts.iter().rev() {
         let after = rows.last().expect("the row of the end is there from the start");
         let row = match part {
@@ -60,6 +61,7 @@ fn fill_literal(literal: &[Unit], units: &[Unit], after: &Row) -> Row {
 fn fill_variable(variable: &Variable, units: &[Unit], after: &Row) -> Row {
     let exit = &after.enter[variable.state_after(true)];
     let mut value = exit.clone();
+    // From the end, so that one pass covers values of any length.
     for at in (0..units.len()).rev() {
         count(1);
         value[at] |= value[at + 1] && variable.operator.allows(units[at]);
@@ -101,6 +103,7 @@ fn walk(parts: &[Part], units: &[Unit], rows: &[Row]) -> Vec<(String, String)> {
             exit,
         };
         if let Some((begin, end_min)) = presence.find(at, state) {
+            // The first possible end makes the value as short as possible.
             at = (end_min..=units.len())
                 .find(|&end| exit[end])
                 .expect("a value that was entered has an exit");
