@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     for seconds in 1.. {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // The same content again would be no change, and notify no one.
+        // An update with the same content would notify no one.
         let outcome = bus.update(clock(seconds)?).await?;
         eprintln!("demo://clock {} notified {}", outcome.etag, outcome.notified);
     }

@@ -111,7 +111,7 @@ async fn add_constant_tools(bus: &Bus) -> Result<(), CallbackError> {
 
 /// Adds the tools that change the lists of tools and prompts.
 async fn add_changing_tools(bus: &Bus) -> Result<(), CallbackError> {
-    // Weak: the bus holds its tools, so a tool that held the bus would keep it running for ever.
+    // Weak: the bus holds its tools, so a tool that held the bus would never let it stop.
     let weak = bus.downgrade();
     let tools = Tool::new("test_trigger_tool_change", move |_: Arguments| {
         let bus = weak.upgrade();

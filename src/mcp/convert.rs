@@ -41,7 +41,7 @@ pub(crate) fn template(template: &ResourceTemplate) -> RmcpTemplate {
     item
 }
 
-/// Returns tools as list items, without those that are no valid item.
+/// Returns tools as list items, without invalid ones.
 pub(crate) fn tools(tools: &[Arc<Tool>]) -> Vec<RmcpTool> {
     let mut items = Vec::with_capacity(tools.len());
     for tool in tools {
@@ -57,7 +57,7 @@ pub(crate) fn tools(tools: &[Arc<Tool>]) -> Vec<RmcpTool> {
     items
 }
 
-/// Returns prompts as list items, without those that are no valid item.
+/// Returns prompts as list items, without invalid ones.
 pub(crate) fn prompts(prompts: &[Arc<Prompt>]) -> Vec<RmcpPrompt> {
     let mut items = Vec::with_capacity(prompts.len());
     for prompt in prompts {

@@ -18,7 +18,7 @@ pub(crate) fn invalid_params(text: impl Into<String>) -> ErrorData {
     ErrorData::invalid_params(text.into(), None)
 }
 
-/// Makes the error of a server that is stopping, or of a session that ended meanwhile: -32603.
+/// Makes the error of a server that is stopping, or of a session that has ended: -32603.
 pub(crate) fn stopping(_: Closed) -> ErrorData {
     ErrorData::internal_error(
         "the session was ended or the server is stopping; connect again",

@@ -95,7 +95,7 @@ pub fn with_client_etag(
     let item = tool.item();
     let mut schema = item["inputSchema"].clone();
     schema["properties"]["client_etag"] = client_etag_schema();
-    // Weak: the bus holds its tools, so a tool that held the bus would keep it running for ever.
+    // Weak: the bus holds its tools, so a tool that held the bus would never let it stop.
     let bus = bus.downgrade();
     let inner = Arc::new(tool);
     let wrapped = inner.clone();
@@ -185,7 +185,7 @@ impl HeldResources {
         Ok(held)
     }
 
-    /// Returns true when one of the etags is not the one that the client holds.
+    /// Returns true when one of the etags differs from the one that the client holds.
     fn is_any_stale(&self, etags: &[Etag]) -> bool {
         for (index, item) in self.items.iter().enumerate() {
             if etags[index].is_stale(item.client_etag.as_deref()) {
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(first, expected);
         let current = call_with_etag(&bus, "get_resource_etag", json!("v1-7")).await;
         assert_eq!(current["stale_for_client"], false);
-        // The same content again is no change.
+        // The same content again must not make the etag stale.
         for (content, stale) in [("one", false), ("two", true)] {
             bus.update(Resource::text("demo://a", content).unwrap())
                 .await

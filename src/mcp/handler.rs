@@ -122,7 +122,7 @@ impl ServerHandler for Handler {
     ) -> Result<InitializeResult, ErrorData> {
         let mut info = self.negotiate_initialize(&request)?;
         let revision = Revision::negotiated(Some(&info.protocol_version));
-        // `get_info` declares those of 2026-07-28, since it is not told the revision.
+        // `get_info` declares those of 2026-07-28, since it does not know the revision.
         info.capabilities = capabilities(revision);
         // Later requests of this connection take their revision from here.
         request.protocol_version = info.protocol_version.clone();
@@ -272,7 +272,7 @@ impl ServerHandler for Handler {
     ) -> Result<(), ErrorData> {
         let session = self.session(&context)?;
         let uri = resource_uri(&request.uri)?;
-        // The end of a subscription that never was is no error: the client has the state that it asked for.
+        // Not an error without a subscription: the client has the state that it asked for.
         session.session.unsubscribe(uri).await.map_err(error::stopping)?;
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::config::{HttpConfig, McpConfig, SessionConfig};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct McpOptions {
-    /// The server, its lists and its tools, as clients are told of them.
+    /// The server's name, its lists and its tools, as clients see them.
     pub mcp: McpConfig,
     /// The limits of each session and stream. The bus counts sessions, so `max` has no effect here: see
     /// [`Limits::sessions_max`](crate::Limits::sessions_max). On stdio, which has one client, neither has

@@ -1,6 +1,6 @@
 //! MCP over stdin and stdout, or any pair of byte streams. rmcp reads and writes every message; the transport
 //! here narrows listen requests on their way in and holds the end of the input back until the client has been
-//! sent everything that it is owed.
+//! sent everything that is pending for it.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -23,8 +23,8 @@ use crate::Bus;
 use crate::http::WriteDeadline;
 use crate::metrics::McpMetrics;
 
-/// The time in which a client that sends nothing more must read the messages it is owed; its input may be
-/// blocked.
+/// The time in which a client that has closed its output must read its pending messages; it may have stopped
+/// reading.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves one client on `input` and `output` until the input ends or the bus stops; the service's stdin and
@@ -78,7 +78,7 @@ where
             };
             waited.map(drop).map_err(std::io::Error::other)
         }
-        // A client that leaves before its first message is no failure of the server.
+        // A client may leave before its first message; the server has not failed then.
         Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
         Err(failure) => Err(std::io::Error::other(failure)),
     }
@@ -100,7 +100,7 @@ struct NarrowingTransport<T> {
     open: Vec<Weak<ListenPump>>,
     /// The client has said that it accepts notifications.
     initialized: bool,
-    /// Once the input has ended: the deadline for the messages that the client is owed.
+    /// Once the input has ended: the deadline for the pending messages of the client.
     end_of_input: Option<Instant>,
 }
 

@@ -10,8 +10,8 @@ use super::session::{McpContext, McpSession};
 use super::tool_report::Reporter;
 use super::{convert, error};
 
-/// Calls the tool that `request` names and returns its answer, after the last message that the tool sent
-/// meanwhile.
+/// Calls the tool that `request` names and returns its answer, once the messages that the tool sent while it
+/// ran are on their way.
 pub(crate) async fn call_tool(
     server: &McpContext,
     request: CallToolRequestParams,

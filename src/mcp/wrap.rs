@@ -80,7 +80,7 @@ struct WrapState {
     /// The number of changes seen of each kind of list; moves only under the lock of `listed`.
     list_changes: [AtomicU64; 3],
     /// The handlers that have a client now, the oldest first. An entry goes with its [`Wrapped`], so a
-    /// handler that holds a `Wrap` is no cycle.
+    /// handler that holds a `Wrap` makes no cycle.
     clients: Mutex<BTreeMap<u64, ClientView>>,
     next_id: AtomicU64,
 }

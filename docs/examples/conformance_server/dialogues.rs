@@ -42,7 +42,7 @@ pub(crate) async fn call(
         "test_elicitation_sep1330_enums" => elicit(context, "Please choose".into(), enums()).await,
         _ => log(server, context).await,
     };
-    // A client without the capability is no protocol error: the model sees the answer.
+    // A client without the capability gets an answer that its model sees, rather than a protocol error.
     Ok(match outcome {
         Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]).into(),
         Err(failure) => CallToolResult::error(vec![ContentBlock::text(failure.to_string())]).into(),

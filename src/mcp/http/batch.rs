@@ -15,7 +15,7 @@ use crate::metrics::{self, Limit};
 /// Splits a batch into its messages.
 ///
 /// # Errors
-/// The refusal of a body that is no array, or one with no message or more than `max`.
+/// The refusal of a body that is not an array, or of one without messages or with more than `max`.
 pub(super) fn split(body: &[u8], max: usize) -> Result<Vec<Bytes>, Refusal> {
     let messages: Vec<Box<RawValue>> =
         serde_json::from_slice(body).map_err(|error| reply::parse_error(&error))?;

@@ -63,7 +63,7 @@ impl FastPath {
         if !is_plain_post(headers) || names_other_method(headers) {
             return None;
         }
-        // A body that is no plain poll ends the attempt at its first unknown field.
+        // Any other body ends the attempt at its first unknown field.
         let poll: Poll<'_> = serde_json::from_slice(body).ok()?;
         if !poll.is_plain() {
             return None;
@@ -95,7 +95,7 @@ impl FastPath {
 
     /// Returns the handler that answers under the tool's name, if it is the bus's own.
     async fn tool_handler(&self) -> Option<GetResourceEtag> {
-        // Read before the tool is looked up: a change meanwhile then causes another look-up.
+        // Read before the look-up, so that a change during the look-up causes another one.
         let tool_changes = self.bus.tool_changes();
         let known = self.tool.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(known) = known
@@ -141,7 +141,7 @@ impl FastPath {
     }
 }
 
-/// Returns true when a header says that the body is no call, which saves the attempt to read it as one.
+/// Returns true when a header names another method, which saves the attempt to read the body as a call.
 fn names_other_method(headers: &HeaderMap) -> bool {
     match headers.get(MCP_METHOD) {
         Some(method) => method != METHOD,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::mcp::revision::Revision;
 
-/// The largest number of digits for which an id surely is an integer of 64 bits.
+/// The number of digits up to which any integer fits into 64 bits.
 const ID_DIGITS_MAX: usize = 18;
 
 /// The `_meta` of a plain request of 2026-07-28. Objects are read in full, so that a request which rmcp

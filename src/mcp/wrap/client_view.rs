@@ -90,7 +90,7 @@ impl ClientView {
         let mut context = RequestContext::new(NumberOrString::Number(0), peer);
         context.meta = meta;
         context.extensions = extensions;
-        // The wrapper's own questions are no part of that request's progress.
+        // The wrapper asks for itself: the answers must not report progress to the client's request.
         context.meta.0.0.remove("progressToken");
         ClientView {
             server: Arc::new(ServerOf(handler.clone())),

@@ -324,8 +324,8 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         for (index, uri) in uris.into_iter().enumerate() {
             etags_before.insert(uri, etags[index]);
         }
-        let (stream, owed) = self.open(filter, changes_before, &etags_before).await?;
-        for notification in owed {
+        let (stream, missed) = self.open(filter, changes_before, &etags_before).await?;
+        for notification in missed {
             if context.sink().send(notification).await.is_err() {
                 return Ok(());
             }
@@ -335,7 +335,7 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
 
     #[expect(deprecated, reason = "the older revisions have logging")]
     async fn set_level(&self, request: SetLevelRequestParams, context: Context) -> Result<(), ErrorData> {
-        // Both are told: tools of either may log to this client.
+        // Both servers set the level, since tools of either may log to this client.
         let answer_of_bus = self.bus_handler.set_level(request.clone(), context.clone()).await;
         match self.inner.set_level(request, context).await {
             // The wrapped server does not log, but tools of the bus may.

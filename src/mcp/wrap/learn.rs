@@ -13,7 +13,7 @@ use super::content::{KnownContent, ReadAnswer, ReadDecision, decide};
 use super::{CALLING_CLIENT, Wrap, WrapState, listed};
 use crate::{Body, CallbackError, Content, Descriptor, Digest, Etag, PublishError, Resource, ResourceUri};
 
-/// The number of resources that are read at once when the wrapper reads several on its own account.
+/// The number of resources that the wrapper reads at once when it reads several by itself.
 const READS_AT_ONCE: usize = 16;
 
 impl Wrap {
@@ -73,9 +73,8 @@ impl Wrap {
                 let Some(etag) = self.touch(uri).await? else {
                     return Ok(None);
                 };
-                // Another publisher's change may have come between. Then no one can say which content is the
-                // newest, so the next read decides, and this reader gets the etag that its content surely
-                // has.
+                // Another publisher may have changed the resource in between. It is then unknown which content
+                // is the newest: the next read decides, and this one gets the etag from before.
                 if etag.version != held.version + 1 {
                     return Ok(Some(held));
                 }

@@ -49,7 +49,7 @@ impl ListedItems {
                 None => None,
             };
             is_empty &= digest.is_none();
-            // An empty list counts too: an item that moves from one list to the other is a change.
+            // The digest includes empty lists: an item that moves from one list to the other is a change.
             bytes.push(digest.map(|digest| digest.0.to_le_bytes()).unwrap_or_default());
         }
         (!is_empty).then(|| digest_of_all(&bytes))
@@ -67,7 +67,7 @@ pub(super) fn digest(items: &[Value]) -> Option<Digest> {
         .iter()
         .map(|item| Digest::of_json(item).0.to_le_bytes())
         .collect();
-    // Servers often list from a hash map, and another order is no change.
+    // Servers often list from a hash map, so another order must not look like a change.
     digests.sort_unstable();
     (!items.is_empty()).then(|| digest_of_all(&digests))
 }

@@ -24,24 +24,24 @@ use crate::mcp::revision::SERVER_INFO_META_KEY;
 use crate::mcp::session::SessionLifetime;
 use crate::{Digest, Etag, OutboxEntry, ResourceUri};
 
-/// A `ServerHandler` with a bus: serve it in place of the one it wraps, on any transport of rmcp.
+/// A `ServerHandler` with a bus, to be served in place of the one that it wraps, on any transport of rmcp.
 ///
-/// It keeps all that the wrapped one does, and adds: `resources/subscribe` and `unsubscribe`,
+/// It keeps the behaviour of the wrapped handler and adds: `resources/subscribe` and `unsubscribe`,
 /// `subscriptions/listen`, etags in `_meta` of reads and resource lists, the etag tools, list notifications
-/// by content, and every item that is registered at the bus itself. A resource has an etag from its first
+/// by content, and the items that are registered at the bus itself. A resource has an etag from its first
 /// read or subscription on.
 ///
-/// On a transport of rmcp's own, `subscriptions/listen` is acknowledged as it was asked, unknown URIs
-/// included: rmcp's hook for narrowing it can neither wait nor see the client. Nothing is ever sent for a URI
-/// that does not exist.
+/// On rmcp's own transports the acknowledgement of `subscriptions/listen` repeats the whole request, unknown
+/// URIs included: rmcp's hook for narrowing it can neither wait nor see the client. Nothing is ever sent for
+/// a URI that does not exist.
 pub struct Wrapped<H: ServerHandler> {
     /// The key of this handler among those that have a client.
     id: u64,
     pub(super) inner: Arc<H>,
     pub(super) bus_handler: Handler,
     pub(super) wrap: Wrap,
-    /// The lists as this client was answered them last. An equal list is no news, even when another client's
-    /// list differs: two clients who see different lists would otherwise notify each other for ever.
+    /// The digests of the lists that this client got last. A list that is equal to its client's last one is
+    /// not learned from: two clients with different lists would otherwise notify each other without end.
     views: Mutex<HashMap<ServerList, Option<Digest>>>,
     /// The listen requests that rmcp is acknowledging, with the number of list changes before.
     acknowledging: Mutex<Vec<(SubscriptionFilter, [u64; 3])>>,
@@ -85,8 +85,8 @@ impl<H: ServerHandler> Wrapped<H> {
     }
 
     /// Subscribes a stream to everything that `filter` asks for. Returns also the notifications that the
-    /// stream owes, since it was acknowledged a while before: the lists that changed since `changes_before`,
-    /// and the etags that differ from `etags_before`.
+    /// stream missed since it was acknowledged: the lists that changed since `changes_before`, and the etags
+    /// that differ from `etags_before`.
     pub(super) async fn open(
         &self,
         filter: SubscriptionFilter,
@@ -99,14 +99,14 @@ impl<H: ServerHandler> Wrapped<H> {
         let accepted = AcceptedListen::open(server, filter, SessionLifetime::Connection).await?;
         let changes = self.wrap.list_changes();
         drop(unchanging);
-        let mut owed = Vec::new();
+        let mut missed = Vec::new();
         for kind in requested_lists(&accepted.filter) {
             if changes[kind as usize] != changes_before[kind as usize] {
-                owed.push(notification(&OutboxEntry::ListChanged(kind)));
+                missed.push(notification(&OutboxEntry::ListChanged(kind)));
             }
         }
-        owed.extend(missed_updates(&accepted.subscribed, etags_before));
-        Ok((ListenPump::new(server, accepted), owed))
+        missed.extend(missed_updates(&accepted.subscribed, etags_before));
+        Ok((ListenPump::new(server, accepted), missed))
     }
 
     /// Returns the wrapped server as this request's client sees it. From the first request on, the wrapper
@@ -182,9 +182,8 @@ impl<H: ServerHandler> Wrapped<H> {
         learned.map_err(|failure| error::list(&failure))
     }
 
-    /// Reads the wrapped server's resources that the arguments of an etag tool name. A client that asks
-    /// whether its etag is current then gets the state of now, also of a resource whose change was never
-    /// announced.
+    /// Reads the wrapped server's resources that the arguments of an etag tool name. A client that polls then
+    /// also sees changes that were never announced.
     async fn renew_named(&self, client: &ClientView, arguments: &JsonObject) -> Result<(), ErrorData> {
         let items = match arguments.get("items") {
             Some(Value::Array(items)) => items.as_slice(),
@@ -255,9 +254,9 @@ impl<H: ServerHandler> Wrapped<H> {
     }
 }
 
-/// Returns the updates that a stream missed which was subscribed a while after it was acknowledged: the etags
-/// that moved between `before` and the subscription. A resource without an etag before got its first version
-/// on the way, which is no change.
+/// Returns the updates that a stream missed between its acknowledgement and its subscriptions: the etags that
+/// moved since `before`. A resource without an etag before got its first version
+/// on the way, which does not count as a change.
 fn missed_updates(
     subscribed: &[(ResourceUri, Etag)],
     before: &HashMap<String, Option<Etag>>,
@@ -276,7 +275,7 @@ fn missed_updates(
     missed
 }
 
-/// Takes "no such method" for success: the wrapped server leaves that part to the bus.
+/// Turns "no such method" into success: the wrapped server leaves that part to the bus.
 pub(super) fn if_implemented(answer: Result<(), ErrorData>) -> Result<(), ErrorData> {
     match answer {
         Err(refusal) if refusal.code == ErrorCode::METHOD_NOT_FOUND => Ok(()),

@@ -108,7 +108,7 @@ impl Request {
         ));
         stream.write_all(head.as_bytes()).await.ok()?;
         if let Err(error) = stream.write_all(&self.body).await {
-            // A server that refuses a body may close before it has read it all. Its answer tells.
+            // A server that refuses a body may close before it has read all of it, but it has answered.
             eprintln!("the body was not read: {error}");
         }
         Incoming::head(stream).await

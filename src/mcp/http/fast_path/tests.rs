@@ -34,7 +34,7 @@ impl RawRequest {
         let mut request = Request::new(());
         *request.method_mut() = Method::POST;
         for (name, value) in &self.headers {
-            // Bytes that are no header value cannot be sent.
+            // Some bytes cannot be sent as a header value.
             if let Ok(value) = HeaderValue::from_bytes(value) {
                 request.headers_mut().append(name, value);
             }
@@ -397,7 +397,7 @@ async fn truncated_or_garbled_body_gets_same_answer() {
             request.body.truncate(cut);
             bench.assert_same(&request).await;
         }
-        // Bytes that are no text, in every third place.
+        // A byte that is not valid in UTF-8, in every third place.
         for at in (0..plain.body.len()).step_by(3) {
             let mut request = plain.clone();
             request.body[at] = 0xff;
