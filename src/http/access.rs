@@ -17,11 +17,11 @@ const SHOWN_LEN_MAX: usize = 120;
 /// The hosts and origins whose requests are answered, besides those of loopback.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// Hosts that the service may be called by, besides localhost, 127.0.0.1 and \[::1\]: without port, IPv6 in
-    /// brackets. A request for another one gets 403.
+    /// Hosts that the service may be called by, besides localhost, 127.0.0.1 and \[::1\]: without port, IPv6
+    /// in brackets. A request for another one gets 403.
     pub allowed_hosts: Vec<String>,
-    /// Origins of web pages that may call, besides those of localhost, 127.0.0.1 and \[::1\]: `scheme://host`,
-    /// with the port unless it is the scheme's own. A request from another one gets 403.
+    /// Origins of web pages that may call, besides those of localhost, 127.0.0.1 and \[::1\]:
+    /// `scheme://host`, with the port unless it is the scheme's own. A request from another one gets 403.
     pub allowed_origins: Vec<String>,
 }
 
@@ -51,6 +51,7 @@ impl Access {
     /// # Errors
     /// The refusal, 403.
     pub(crate) fn admit<B>(&self, request: &mut Request<B>) -> Result<(), Problem> {
+        // Extensions never come from the wire, so a client cannot forge this.
         if Principal::of(request.extensions()).is_some() {
             return Ok(());
         }
@@ -141,6 +142,8 @@ enum Host<'a> {
 impl Host<'_> {
     fn is_loopback(self) -> bool {
         match self {
+            // Only these spellings: a browser turns others, such as 127.1, into them before it sends
+            // the header.
             Host::Name(name) => name.eq_ignore_ascii_case("localhost") || name == "127.0.0.1",
             Host::V6(address) => address == Ipv6Addr::LOCALHOST,
         }
@@ -168,6 +171,7 @@ fn split_port(authority: &str) -> Option<(Host<'_>, Option<u16>)> {
         }
         (Host::Name(name), after)
     };
+    // `localhost:` without digits is refused below, since servers read it differently.
     if after.is_empty() {
         return Some((host, None));
     }
@@ -202,6 +206,7 @@ impl Origin<'_> {
         } else {
             None
         };
+        // Browsers leave the scheme's own port out, configurations may name it.
         let port = if port == own_port { None } else { port };
         Some(Origin { scheme, host, port })
     }

@@ -4,9 +4,9 @@
 //! request than the whole answer from the bus.
 //!
 //! `GET`, `HEAD`, `PUT`, `POST` and `DELETE` on `/v1/resources/{uri}`, where `{uri}` is the resource's URI
-//! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET /v1/resources`, `GET /v1/sessions`,
-//! `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /healthz`, `GET /readyz`. Errors are
-//! problem details (RFC 9457).
+//! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET /v1/resources`, `GET
+//! /v1/sessions`, `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /healthz`, `GET
+//! /readyz`. Errors are problem details (RFC 9457).
 
 mod path;
 mod conditions;
@@ -61,6 +61,7 @@ pub struct Api {
 /// set, `/readyz` answers 503.
 pub fn router(bus: Bus, access: Access, ready: Arc<AtomicBool>) -> Router {
     let api = Api::new(bus, access, ready);
+    // Several paths rather than a fallback, so that the router can be merged with one that has its own.
     let mut router = Router::new();
     for path in ["/v1", "/v1/", "/v1/{*rest}", "/healthz", "/readyz"] {
         router = router.route_service(path, api.clone());
@@ -93,6 +94,7 @@ impl Api {
             true => Ok(()),
             false => self.access.admit(&mut request),
         };
+        // The head is kept: a problem repeats the path, and the response depends on the method.
         let (head, body) = request.into_parts();
         let answered = match admitted {
             Ok(()) => self.route(&head, body).await,
@@ -101,6 +103,7 @@ impl Api {
         let response = match answered {
             Ok(response) => response,
             Err(problem) => {
+                // A refused write is a change that did not arrive, which the metrics of sources count.
                 if !head.method.is_safe() {
                     recorded::source_failed(recorded::Source::Http);
                 }

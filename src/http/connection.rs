@@ -70,12 +70,15 @@ pub(super) async fn serve_connection<S, T>(
         handover: handover.clone(),
         permit: permit.clone(),
     };
+    // Every connection may be upgraded: only its requests show whether it becomes a WebSocket, and any of
+    // them may.
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = Box::new(connection.with_upgrades());
     let mut served = poll_fn(|cx| poll_served(&mut connection, &handover, &progress, cx));
     let ended = tokio::select! {
         ended = &mut served => ended,
         _ = closing.wait_for(|closing| *closing) => {
+            // The request that is being answered is finished; an idle connection ends here.
             Pin::new(&mut *connection).graceful_shutdown();
             poll_fn(|cx| poll_served(&mut connection, &handover, &progress, cx)).await
         }
@@ -120,6 +123,7 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Connectio
             extensions.insert(self.handover.clone());
         }
         if extensions.get::<OnUpgrade>().is_some() {
+            // A WebSocket outlives this connection's task, so it must hold the permit itself.
             extensions.insert(self.permit.clone());
         }
         CountedAnswer {
@@ -184,7 +188,8 @@ where
     }
 }
 
-/// Logs why a connection failed, and counts the limit that ended it, if one did. Most often the client is gone.
+/// Logs why a connection failed, and counts the limit that ended it, if one did. Most often the client is
+/// gone.
 fn note_failure(error: &hyper::Error) {
     debug!(%error, "a connection ended");
     if error.is_timeout() {

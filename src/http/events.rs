@@ -1,8 +1,8 @@
 //! Server-sent events: `GET /v1/events`, all changes of the bus, filtered by the client's query.
 //!
-//! The hub is one attached subscriber that keeps the newest events as encoded frames. A client is a cursor into
-//! that history and a filter: it has no queue, so a slow client costs nothing, and one that falls off the end of
-//! the history is told how many events it missed.
+//! The hub is one attached subscriber that keeps the newest events as encoded frames. A client is a cursor
+//! into that history and a filter: it has no queue, so a slow client costs nothing, and one that falls off
+//! the end of the history is told how many events it missed.
 
 mod frame;
 mod history;
@@ -41,8 +41,8 @@ const NAME: &str = "v1-events";
 /// The parts into which the keep-alives of all streams are divided, so that not all write at once.
 const KEEP_ALIVE_TICKS: u32 = 8;
 
-/// The history of events, from which every stream reads. It is recorded as long as a clone of this or a router
-/// made from it exists; then its streams end.
+/// The history of events, from which every stream reads. It is recorded as long as a clone of this or a
+/// router made from it exists; then its streams end.
 #[derive(Debug, Clone)]
 pub struct Hub {
     state: Arc<HubState>,
@@ -51,8 +51,8 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Attaches a hub to `bus`; its history begins here. When the bus ends, it waits at most `drain_timeout` for
-    /// streams to take the remaining events and the event `end`.
+    /// Attaches a hub to `bus`; its history begins here. When the bus ends, it waits at most `drain_timeout`
+    /// for streams to take the remaining events and the event `end`.
     ///
     /// # Errors
     /// [`AttachError`]: the bus has stopped, has a hub already, or has no room.
@@ -71,6 +71,7 @@ impl Hub {
             .await?;
         // The position is known, as the hub's delivery class is *every*.
         let start = attachment.position().unwrap_or(Position { epoch: 0, offset: 0 });
+        // Before any client connects, so that a position from before the start is recognised as too old.
         state.lock().history.begin(start);
         state.start_keep_alive(bus, keep_alive / KEEP_ALIVE_TICKS);
         Ok(Hub {
@@ -109,6 +110,7 @@ async fn open(
             )));
         }
     };
+    // Without a hand-over the router is mounted in another server, which writes the stream itself.
     let body = match handover {
         Some(Extension(handover)) => Body::new(handover.hand_over(Box::new(BodyStream(stream)))),
         None => Body::new(stream),
@@ -126,8 +128,8 @@ async fn open(
     Ok(response)
 }
 
-/// Answers the preflight request that a browser sends for scripts which read the stream with `fetch` and headers
-/// of their own.
+/// Answers the preflight request that a browser sends for scripts which read the stream with `fetch` and
+/// headers of their own.
 async fn preflight() -> impl IntoResponse {
     let headers = [
         (header::ACCESS_CONTROL_ALLOW_METHODS, "GET"),
@@ -145,6 +147,7 @@ async fn allow_origin(request: Request, next: Next) -> Response {
     let origin = request.headers().get(header::ORIGIN).cloned();
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
+    // Also without an origin: a cache must not answer a page with the response to a script.
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     if let Some(origin) = origin {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);

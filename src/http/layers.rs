@@ -1,4 +1,5 @@
-//! The parts that all axum routers of this module have: the rule of hosts and origins, and problems as answers.
+//! The parts that all axum routers of this module have: the rule of hosts and origins, and problems as
+//! answers.
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::metrics;
 pub(super) fn guarded(routes: Router, access: Access) -> Router {
     routes
         .method_not_allowed_fallback(wrong_method)
+        // The last layer is the outermost: `render` must see the refusals of `admit`, too.
         .layer(from_fn_with_state(Arc::new(access), admit))
         .layer(from_fn(render))
 }
@@ -36,6 +38,7 @@ async fn render(request: Request, next: Next) -> Response {
     let Some(problem) = response.extensions_mut().remove::<Problem>() else {
         return response;
     };
+    // Refused reads are the client's business; a refused write is a change that did not arrive.
     if publishes {
         metrics::source_failed(metrics::Source::Http);
     }

@@ -17,8 +17,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A listening socket.
 pub(crate) struct Listener {
     address: SocketAddr,
-    /// Closes the server that the listener hands its connections to. Boxed, as listeners of different services
-    /// are kept together.
+    /// Closes the server that the listener hands its connections to. Boxed, as listeners of different
+    /// services are kept together.
     close: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -76,6 +76,8 @@ async fn accept<S: RequestService + Sync>(socket: TcpListener, server: HttpServe
 
 /// Sets the socket options of a connection and takes it off this runtime.
 fn prepare(stream: TcpStream, config: &HttpConfig) -> io::Result<std::net::TcpStream> {
+    // A notification is one small write, which Nagle's algorithm would hold back until the last one is
+    // acknowledged.
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
     #[cfg(target_os = "linux")]
@@ -87,6 +89,7 @@ fn prepare(stream: TcpStream, config: &HttpConfig) -> io::Result<std::net::TcpSt
         // gives up when the kernel takes no more.
         socket.set_tcp_user_timeout(Some(config.write_timeout))?;
     }
+    // An idle connection sends nothing, so without probes one whose client vanished would stay open.
     socket.set_keepalive(true)?;
     stream.into_std()
 }

@@ -136,6 +136,7 @@ impl Problem {
             title,
             status: status.as_u16(),
             detail: &self.detail,
+            // An answer must not repeat a path of many kilobytes.
             instance: Some(instance).filter(|path| path.len() <= INSTANCE_LEN_MAX),
         };
         let details = serde_json::to_vec(&details).expect("texts and numbers are JSON");
@@ -154,10 +155,12 @@ impl Problem {
             ProblemKind::Unavailable => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
+            // RFC 9110, section 15.5.22, requires the header Upgrade.
             ProblemKind::UpgradeRequired => {
                 headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
                 headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
             }
+            // RFC 9110, section 15.5.16: names the codings that would have been accepted.
             ProblemKind::UnsupportedMediaType => {
                 headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             }

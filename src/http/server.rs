@@ -1,4 +1,5 @@
-//! The HTTP server: carries connections on the bus's threads and answers their requests with one tower service.
+//! The HTTP server: carries connections on the bus's threads and answers their requests with one tower
+//! service.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -21,8 +22,8 @@ use crate::config::HttpConfig;
 use crate::metrics::{self, HttpMetrics, Limit};
 use crate::{Bus, Shard};
 
-/// A tower service that answers HTTP requests and never fails, with futures that are [`Unpin`], such as boxed ones.
-/// Implemented by every service that qualifies.
+/// A tower service that answers HTTP requests and never fails, with futures that are [`Unpin`], such as boxed
+/// ones. Implemented by every service that qualifies.
 pub trait RequestService:
     Service<Request<Incoming>, Response = Response<Self::Body>, Error = Infallible, Future: Unpin + 'static>
     + Clone
@@ -44,7 +45,8 @@ where
     type Body = B;
 }
 
-/// Serves HTTP/1.1 on connections that it is handed: sockets, or any other stream of bytes in both directions.
+/// Serves HTTP/1.1 on connections that it is handed: sockets, or any other stream of bytes in both
+/// directions.
 ///
 /// Cheap to clone; all clones are one server. Each connection lives on the thread of one shard, so that the
 /// streams it carries are woken without leaving that thread.
@@ -99,6 +101,8 @@ impl<S: RequestService> HttpServer<S> {
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        // A connection beyond the limit is closed at once rather than queued: a client that waits without an
+        // answer would take the service for dead.
         let Ok(permit) = self.permits.clone().try_acquire_owned() else {
             let limit = self.context.config.connections_max;
             metrics::limit_reached(Limit::Connections);
@@ -108,6 +112,8 @@ impl<S: RequestService> HttpServer<S> {
         };
         let permit = ConnectionPermit::new(permit, self.context.metrics.connected());
         let context = self.context.clone();
+        // In turn, not by load: a connection stays on its thread for life, so the load of the moment tells
+        // little.
         let shard = &self.shards[self.accepted.fetch_add(1, Ordering::Relaxed) % self.shards.len()];
         shard.spawn(move || async move {
             match open() {

@@ -1,12 +1,12 @@
 //! The hand-over of a stream: it leaves the HTTP library once the head of its response is written.
 //!
-//! An idle connection of the HTTP library holds a read buffer, a parser and a boxed service, and each frame passes
-//! its whole state machine. After the head, a stream needs a socket and a source of bytes only (figures in
-//! `docs/benchmarks.md`).
+//! An idle connection of the HTTP library holds a read buffer, a parser and a boxed service, and each frame
+//! passes its whole state machine. After the head, a stream needs a socket and a source of bytes only
+//! (figures in `docs/benchmarks.md`).
 //!
-//! The server puts a [`StreamHandover`] into the request. A service that answers with a stream hands it over and
-//! returns a [`DeferredBody`]. The library polls the body after it has written the head; then the server takes the
-//! connection away from the library.
+//! The server puts a [`StreamHandover`] into the request. A service that answers with a stream hands it over
+//! and returns a [`DeferredBody`]. The library polls the body after it has written the head; then the server
+//! takes the connection away from the library.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,11 +17,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-/// A source of bytes that are written after the head. Unlike a body it appends to the buffer that is written, and
-/// reports in the same call whether there is more, so that a delivery is one poll and one copy.
+/// A source of bytes that are written after the head. Unlike a body it appends to the buffer that is written,
+/// and reports in the same call whether there is more, so that a delivery is one poll and one copy.
 pub(crate) trait StreamSource: Send {
-    /// Appends the next bytes to `out`, as many as one write should carry. Pending when there are none; then, and
-    /// after [`Appended::Drained`], `cx` is woken when there are some.
+    /// Appends the next bytes to `out`, as many as one write should carry. Pending when there are none; then,
+    /// and after [`Appended::Drained`], `cx` is woken when there are some.
     fn poll_append(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Appended>;
 }
 
@@ -83,6 +83,7 @@ impl StreamHandover {
 
     /// Takes the stream that was handed over, once its head is written.
     pub(crate) fn take(&self) -> Option<Stream> {
+        // Service and server run on the same thread, so no stronger order is needed.
         if !self.slot.polled.load(Ordering::Relaxed) {
             return None;
         }

@@ -3,8 +3,9 @@
 //! It takes no more from the source than one write carries. The rest stays in the source, where newer notices
 //! replace older ones.
 //!
-//! A request that a client sends on such a connection cannot be answered before the stream ends, which is also the
-//! end of the connection. The bytes are read, so that a client that goes away is noticed, and dropped.
+//! A request that a client sends on such a connection cannot be answered before the stream ends, which is
+//! also the end of the connection. The bytes are read, so that a client that goes away is noticed, and
+//! dropped.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -27,8 +28,8 @@ const CHUNK_HEAD: usize = 2 * size_of::<usize>() + 2;
 const CHUNK_KEPT: usize = 256 * 1024;
 
 thread_local! {
-    /// The buffer in which a chunk is made: one for all streams of a thread, as the kernel mostly takes a chunk
-    /// whole.
+    /// The buffer in which a chunk is made: one for all streams of a thread, as the kernel mostly takes a
+    /// chunk whole.
     static CHUNK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -55,6 +56,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
     }
 
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // First, so that nothing is taken from the source for a client that is gone.
         if self.poll_client_gone(cx)? {
             return Poll::Ready(Ok(()));
         }
@@ -66,14 +68,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
                     false => Poll::Ready(Ok(())),
                 };
             }
-            // The source is polled while the connection is blocked, too: it gives nothing then, but wakes this task
-            // when it is ended.
+            // The source is polled while the connection is blocked, too: it gives nothing then, but wakes
+            // this task when it is ended.
             let appended = std::task::ready!(self.poll_chunk(cx)?);
             self.last = appended == Appended::Finished;
             if blocked || (appended == Appended::Drained && self.rest.is_empty()) {
                 return Poll::Pending;
             }
         }
+        // The source may have more: this task goes to the end of the thread's queue.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -91,6 +94,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
             }
             Poll::Pending => Ok(()),
         };
+        // One large body must not hold its memory on every thread for good.
         chunk.shrink_to(CHUNK_KEPT);
         CHUNK.set(chunk);
         written?;
@@ -99,6 +103,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
 
     /// Writes as much of `bytes` as the kernel takes, and keeps the rest. Earlier bytes come first.
     fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
+        // Kept bytes must be written before new ones.
         let taken = if self.rest.is_empty() && !bytes.is_empty() {
             match Pin::new(&mut self.socket).poll_write(cx, bytes) {
                 Poll::Ready(taken) => taken?,
@@ -160,8 +165,8 @@ impl<T> std::fmt::Debug for StreamWriter<T> {
     }
 }
 
-/// Makes a chunk of the bytes after the room for its head, followed by the last chunk if it is the last. Returns the
-/// index where it starts. No bytes make no chunk, as an empty one would end the stream.
+/// Makes a chunk of the bytes after the room for its head, followed by the last chunk if it is the last.
+/// Returns the index where it starts. No bytes make no chunk, as an empty one would end the stream.
 fn close_chunk(chunk: &mut Vec<u8>, last: bool) -> usize {
     let size = chunk.len() - CHUNK_HEAD;
     let mut start = CHUNK_HEAD;

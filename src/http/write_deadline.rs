@@ -1,4 +1,5 @@
-//! A byte stream that counts the bytes that its far end takes, and fails when the far end takes none for too long.
+//! A byte stream that counts the bytes that its far end takes, and fails when the far end takes none for too
+//! long.
 
 use std::error::Error;
 use std::io::{self, IoSlice};
@@ -12,9 +13,9 @@ use tokio::time::Sleep;
 
 use crate::WriteProgress;
 
-/// A connection with a deadline for writes. Put its [`progress`](Self::progress) into the extensions of each request
-/// that comes over it; the streams that answer then take nothing from their outboxes while the connection is
-/// blocked.
+/// A connection with a deadline for writes. Put its [`progress`](Self::progress) into the extensions of each
+/// request that comes over it; the streams that answer then take nothing from their outboxes while the
+/// connection is blocked.
 #[derive(Debug)]
 pub struct WriteDeadline<T> {
     inner: T,
@@ -60,6 +61,7 @@ impl<T> WriteDeadline<T> {
     ) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(bytes)) => {
+                // Any progress counts, so the next refused write gets the whole time again.
                 self.deadline = None;
                 if self.progress.took(bytes) {
                     // The stream that waits for the connection is polled by the task that writes.
@@ -70,6 +72,7 @@ impl<T> WriteDeadline<T> {
             Poll::Ready(Err(error)) => Poll::Ready(Err(self.note_error(error))),
             Poll::Pending => {
                 self.progress.refused();
+                // Without a time-out the wait is still noted, so that outboxes hold their entries back.
                 let Some(timeout) = self.write_timeout else {
                     return Poll::Pending;
                 };

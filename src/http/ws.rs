@@ -1,7 +1,8 @@
 //! A WebSocket for clients that subscribe and unsubscribe as they go: `GET /v1/ws`.
 //!
-//! Each connection is a session of the bus with an outbox of its own, so a slow client gets fewer notices but never
-//! misses the last state. Nothing is kept for a client that is gone; it reconnects with the etags that it knows.
+//! Each connection is a session of the bus with an outbox of its own, so a slow client gets fewer notices but
+//! never misses the last state. Nothing is kept for a client that is gone; it reconnects with the etags that
+//! it knows.
 
 mod close;
 mod connection;
@@ -29,7 +30,8 @@ use crate::metrics::WsMetrics;
 /// The bytes that are read from a socket at a time. Requests are small.
 const READ_BUFFER: usize = 4 << 10;
 
-/// A message up to this many times the allowed size is still read, so that the close frame can name the limit.
+/// A message up to this many times the allowed size is still read, so that the close frame can name the
+/// limit.
 const OVERSIZE_FACTOR: usize = 4;
 
 /// The parts that all connections share.
@@ -71,8 +73,8 @@ impl Drop for WsPermit {
     }
 }
 
-/// Returns `GET /v1/ws` as a router of its own, to be served alone or merged with others. The server must allow
-/// upgrades. A connection on which a write makes no progress for `write_timeout` is cut.
+/// Returns `GET /v1/ws` as a router of its own, to be served alone or merged with others. The server must
+/// allow upgrades. A connection on which a write makes no progress for `write_timeout` is cut.
 pub fn router(bus: Bus, config: WsConfig, write_timeout: Duration, access: Access) -> Router {
     let context = WsContext {
         bus,
@@ -99,6 +101,7 @@ async fn upgrade(
             return Err(ProblemKind::UpgradeRequired.because(text));
         }
     };
+    // Beyond this the library stops reading, and the close frame may be lost.
     let message_bytes_max = context.config.message_bytes_max.saturating_mul(OVERSIZE_FACTOR);
     let upgrade = upgrade
         .read_buffer_size(READ_BUFFER)

@@ -1,5 +1,5 @@
-//! The paths of the service: the MCP endpoint, the HTTP API, and the routers of the transports beside them. The
-//! rule of hosts and origins stands before all of them.
+//! The paths of the service: the MCP endpoint, the HTTP API, and the routers of the transports beside them.
+//! The rule of hosts and origins stands before all of them.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -74,6 +74,7 @@ impl Service<Request<Incoming>> for Routes {
         let is_api = is_open || path.starts_with("/v1/resources");
         let is_mcp = path == MCP_PATH;
         if !is_open && let Err(problem) = self.access.admit(&mut request) {
+            // A POST to MCP is a question more often than a change, so it counts as no failed source.
             if !is_mcp && !request.method().is_safe() {
                 metrics::source_failed(metrics::Source::Http);
             }
@@ -94,6 +95,7 @@ impl Service<Request<Incoming>> for Routes {
                 })
             }
             _ => {
+                // The body is boxed only for axum; the services above take the library's own type.
                 let answered = self.others.call(request.map(Body::new));
                 Box::pin(async move { Ok(answered.await?.map(|body| Either::Right(Either::Right(body)))) })
             }

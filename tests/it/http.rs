@@ -1,5 +1,4 @@
-//! The HTTP side of the service: who may call it, what a connection may become, the API, event streams, the
-//! WebSocket.
+//! The HTTP side of the service: its callers, upgrades of connections, the API, event streams, the WebSocket.
 
 mod access;
 mod upgrade;

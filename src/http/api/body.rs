@@ -46,6 +46,7 @@ where
     check_coding(headers)?;
     let media_type = MediaType::from_headers(headers)?;
     let descriptor = describe(uri, headers, &media_type)?;
+    // Before the body is read: a client that announces too much is refused without a transfer.
     check_length(headers, bytes_max)?;
     let bytes = collect(body, bytes_max).await?;
     let body = media_type.body(bytes)?;
@@ -148,6 +149,7 @@ impl MediaType {
         let Some(value) = headers.get(header::CONTENT_TYPE) else {
             return MediaType::parse("application/octet-stream");
         };
+        // The text is stored with the resource and sent to every reader, so it is bounded.
         match value.to_str() {
             Ok(text) if text.len() <= MEDIA_TYPE_LEN_MAX => MediaType::parse(text),
             _ => {
@@ -173,6 +175,7 @@ impl MediaType {
         }
         let is_text = match (is_textual(&essence.to_ascii_lowercase()), charset(parts)) {
             (is_textual, None) => is_textual,
+            // A type that names UTF-8 is text, even one that is binary by its name.
             (_, Some(charset)) if is_utf8(charset) => true,
             (true, Some(_)) => {
                 return Err(ProblemKind::UnsupportedMediaType.because(format!(

@@ -15,8 +15,8 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Makes the text. Called on a thread of the bus, so it must not block.
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Returns a router of `/metrics` alone, to be merged with others or served on a listener of its own. It has the
-/// rule of hosts, too, since the numbers would tell a web page about the use of this machine.
+/// Returns a router of `/metrics` alone, to be merged with others or served on a listener of its own. It has
+/// the rule of hosts, too, since the numbers would tell a web page about the use of this machine.
 pub fn metrics_router(render: Render, access: Access) -> Router {
     let show = async move || {
         let headers = [

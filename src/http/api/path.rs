@@ -45,6 +45,7 @@ pub(crate) fn path_of(uri: &ResourceUri) -> String {
 /// The fault of a text that is not percent-encoded UTF-8.
 pub(super) fn decode(encoded: &[u8]) -> Result<Cow<'_, str>, &'static str> {
     let mut rest = encoded;
+    // `percent_decode` keeps an invalid escape as it is, which would make two paths of one resource.
     while let Some(at) = rest.iter().position(|byte| *byte == b'%') {
         match rest.get(at + 1..at + 3) {
             Some(digits) if digits.iter().all(u8::is_ascii_hexdigit) => rest = &rest[at + 3..],

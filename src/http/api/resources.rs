@@ -1,7 +1,7 @@
 //! Resources: read, listed, created, replaced, touched and removed.
 //!
-//! A write with preconditions cannot overwrite a version that its client did not see: they are evaluated on the
-//! current version, and the change is made only if that is still the current one.
+//! A write with preconditions cannot overwrite a version that its client did not see: they are evaluated on
+//! the current version, and the change is made only if that is still the current one.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -106,13 +106,14 @@ impl Api {
         Ok(changed(StatusCode::NO_CONTENT, &outcome))
     }
 
-    /// `GET /v1/resources?after=&limit=`: a page of the list, ordered by URI; `next` is the `after` of the next
-    /// page.
+    /// `GET /v1/resources?after=&limit=`: a page of the list, ordered by URI; `next` is the `after` of the
+    /// next page.
     pub(super) async fn list_resources(&self, head: &Parts) -> Result<ApiResponse, Problem> {
         require_get(head)?;
         let PageQuery { after, limit } = query(head, "after and limit")?;
         let limit = page_len(limit)?;
         let page = self.bus.resources(given(after), limit).await?;
+        // The items borrow from the page, so the JSON is made without copies of their texts.
         let items: Vec<_> = page
             .items
             .iter()
@@ -142,6 +143,7 @@ fn whole(snapshot: Snapshot) -> ApiResponse {
     };
     let mut response = Response::new(Full::new(bytes));
     let headers = response.headers_mut();
+    // Makes room for all headers at once rather than in two steps.
     headers.reserve(5);
     headers.insert(header::CONTENT_TYPE, media_type);
     // Bodies are other people's data: a browser that shows one must not run it as a page of this service.
@@ -169,6 +171,7 @@ fn identify(headers: &mut HeaderMap, etag: Etag) {
 }
 
 fn quoted(etag: Etag) -> HeaderValue {
+    // Written in place: every answer carries an etag, and a string of its own would cost an allocation.
     let mut text = BytesMut::with_capacity(48);
     text.put_u8(b'"');
     write!(text, "{etag}\"").expect("a buffer that grows takes any text");

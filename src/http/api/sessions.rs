@@ -134,8 +134,8 @@ struct ExplanationItem {
 }
 
 impl Api {
-    /// `GET /v1/sessions?uri=&limit=`: the subscribers, or those of `uri`, with their pending notifications. The
-    /// slowest come first, as many as `limit` allows.
+    /// `GET /v1/sessions?uri=&limit=`: the subscribers, or those of `uri`, with their pending notifications.
+    /// The slowest come first, as many as `limit` allows.
     pub(super) async fn list_sessions(&self, head: &Parts) -> Result<ApiResponse, Problem> {
         require_get(head)?;
         let ListQuery { uri, limit } = query(head, "uri and limit")?;
@@ -144,12 +144,14 @@ impl Api {
         Ok(subscriber_items(&found))
     }
 
-    /// `GET …/subscribers`: the subscribers of a resource, the slowest first and at most 1,000 of them. A resource
-    /// that was removed may still have some; 404 when there is neither.
+    /// `GET …/subscribers`: the subscribers of a resource, the slowest first and at most 1,000 of them. A
+    /// resource that was removed may still have some; 404 when there is neither.
     pub(super) async fn subscribers(&self, segment: &str, head: &Parts) -> Result<ApiResponse, Problem> {
         require_get(head)?;
         let uri = parse_uri(segment, head)?;
         let found = self.bus.list_subscribers(Some(&uri), PAGE_LEN_MAX).await?;
+        // A removed resource may still have subscribers, so its existence matters only when there are
+        // none.
         if found.total == 0 {
             let known = self.bus.etags(vec![uri.clone()]).await?;
             if known.into_iter().flatten().next().is_none() {
@@ -168,8 +170,8 @@ impl Api {
         }
     }
 
-    /// `GET /v1/sessions/{id}?uri=`: a subscriber, also one that ended a short time ago. With `uri`, the answer
-    /// explains whether it was notified of the newest version of that resource, and if not, why.
+    /// `GET /v1/sessions/{id}?uri=`: a subscriber, also one that ended a short time ago. With `uri`, the
+    /// answer explains whether it was notified of the newest version of that resource, and if not, why.
     async fn show_session(&self, id: SubscriberId, head: &Parts) -> Result<ApiResponse, Problem> {
         let ExplainQuery { uri } = query(head, "uri")?;
         let uri = resource_uri(uri)?;
@@ -209,6 +211,7 @@ impl Api {
         if self.bus.evict(id).await? {
             return Ok(empty(StatusCode::NO_CONTENT));
         }
+        // Eviction reports false both for an unknown subscriber and for one that has ended.
         match self.bus.subscriber_state(id).await? {
             Some(SubscriberState::Ended(ended)) => {
                 let text = format!("{id} has ended already: {}", ended.reason.name());
@@ -357,6 +360,7 @@ fn pending_text(version: u64, changed: Duration, reason: DelayReason) -> String 
         DelayReason::Stalled => "it is stalled: its stream takes nothing",
         _ => "it is on its way",
     };
+    // Whole milliseconds: nanoseconds would only make the sentence longer.
     let changed = Duration::from_millis(millis(changed));
     format!("version {version} is pending, changed {changed:?} ago; {reason}")
 }

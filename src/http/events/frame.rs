@@ -58,8 +58,8 @@ pub(super) fn end(reason: &str) -> Bytes {
     Bytes::from(format!("event: end\ndata: {{\"reason\":\"{reason}\"}}\n\n"))
 }
 
-/// Encodes a keep-alive that moves the client's last event id, for a client whose filter has let no event pass for
-/// a while. It has no data, so browsers dispatch no event.
+/// Encodes a keep-alive that moves the client's last event id, for a client whose filter has let no event
+/// pass for a while. It has no data, so browsers dispatch no event.
 pub(super) fn progress(position: Position) -> Bytes {
     Bytes::from(format!("id: {position}\n\n"))
 }

@@ -1,6 +1,7 @@
 //! The bounded log of the newest events, as frames, in the order of the bus.
 //!
-//! The hub is offered every notice, and offsets grow by one per notice, so a hole between two offsets is a loss.
+//! The hub is offered every notice, and offsets grow by one per notice, so a hole between two offsets is a
+//! loss.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -123,8 +124,8 @@ impl History {
         self.floor.unwrap_or(self.last)
     }
 
-    /// Returns the number of events that are missing before an event at `position`. They must be added first, as a
-    /// loss ([`push_loss`](Self::push_loss)).
+    /// Returns the number of events that are missing before an event at `position`. They must be added first,
+    /// as a loss ([`push_loss`](Self::push_loss)).
     pub(super) fn missing_before(&self, position: Position) -> u64 {
         match self.floor {
             Some(_) => (position.offset.saturating_sub(1)).saturating_sub(self.last),
@@ -164,6 +165,7 @@ impl History {
         self.last = self.last.max(event.offset);
         self.bytes += event.cost();
         self.events.push_back(Arc::new(event));
+        // The newest event stays even if it is larger than the bound, or no client could be sent it.
         while self.events.len() > self.events_max || (self.bytes > self.bytes_max && self.events.len() > 1) {
             let Some(oldest) = self.events.pop_front() else {
                 break;
@@ -173,7 +175,8 @@ impl History {
         }
     }
 
-    /// Returns the point from which a stream continues whose client names the id of its last event, if it has one.
+    /// Returns the point from which a stream continues whose client names the id of its last event, if it has
+    /// one.
     pub(super) fn resume(&self, known: Option<&str>) -> Resumption {
         let Some(known) = known else {
             return Resumption {
@@ -214,6 +217,7 @@ impl History {
         if offset >= self.last {
             return Found::Nothing;
         }
+        // Offsets are sorted, but have holes where events were lost, so the index cannot be computed.
         let first = self.events.partition_point(|event| event.offset <= offset);
         found.extend(self.events.range(first..).take(max).cloned());
         Found::Events
@@ -299,7 +303,8 @@ mod tests {
     }
 
     proptest! {
-        /// A reader that continues from each reported position accounts for every offset, as seen or as missing.
+        /// A reader that continues from each reported position accounts for every offset, as seen or as
+        /// missing.
         #[test]
         fn every_offset_is_seen_or_reported_missing(
             events_max in 1_usize..6,

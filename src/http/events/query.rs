@@ -1,4 +1,5 @@
-//! The query of `/v1/events`: the parameters `uri`, `kind` and `last_event_id`, and the header `Last-Event-ID`.
+//! The query of `/v1/events`: the parameters `uri`, `kind` and `last_event_id`, and the header
+//! `Last-Event-ID`.
 
 use axum::extract::Query;
 use axum::http::{HeaderMap, HeaderName, Uri};

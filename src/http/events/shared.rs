@@ -88,15 +88,18 @@ impl HubState {
             if left.is_zero() {
                 break;
             }
+            // A blocking wait: the recorder runs on a thread of its own.
             let waited = self.closed.wait_timeout(contents, left);
             contents = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         contents.open
     }
 
-    /// Wakes every stream that waits for its keep-alive, one part of them at a time, as long as the hub exists.
+    /// Wakes every stream that waits for its keep-alive, one part of them at a time, as long as the hub
+    /// exists.
     pub(super) fn start_keep_alive(self: &Arc<HubState>, bus: &Bus, every: Duration) {
         let Some(shard) = bus.shards().first() else { return };
+        // Weak, so that this task does not keep a hub alive whose handles are gone.
         let weak = Arc::downgrade(self);
         let every = every.max(Duration::from_millis(1));
         shard.spawn(move || async move {

@@ -1,7 +1,7 @@
 //! The body of one open stream: a cursor into the hub's history and a filter.
 //!
-//! A stream has no queue, no task and no timer. The recorder and the keep-alive wake it, and the connection asks it
-//! for the next frame when it can take one.
+//! A stream has no queue, no task and no timer. The recorder and the keep-alive wake it, and the connection
+//! asks it for the next frame when it can take one.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -114,6 +114,7 @@ impl EventStream {
                     if let Some(reason) = contents.ended {
                         return Next::Ended(reason);
                     }
+                    // Under the lock that recording takes, so no event can come between the look and this.
                     contents.waiting.insert(self.number, cx.waker().clone());
                     return Next::Nothing;
                 }
@@ -175,7 +176,8 @@ impl Frames {
         match self.first.take() {
             None if self.count == 1 => self.first = Some(frame.clone()),
             first => {
-                // A single frame goes out as it is, shared with all streams; several are copied into one write.
+                // A single frame goes out as it is, shared with all streams; several are copied into one
+                // write.
                 if let Some(first) = first {
                     self.all.put(first);
                 }
@@ -220,6 +222,7 @@ impl Body for EventStream {
                     frame::end(reason)
                 }
                 Next::More => {
+                    // Nothing passed the filter so far; other streams of the thread come first.
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }

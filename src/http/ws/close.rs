@@ -17,6 +17,7 @@ pub(super) struct Close {
 impl Close {
     fn new(code: u16, reason: impl Into<String>) -> Close {
         let mut reason = reason.into();
+        // By characters, as the reason must stay UTF-8.
         while reason.len() > REASON_LEN_MAX {
             reason.pop();
         }

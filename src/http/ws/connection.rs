@@ -1,7 +1,7 @@
 //! One WebSocket connection, from the upgrade to the close frame.
 //!
-//! It carries out one request at a time. While a write waits for the client, nothing is read from the client and
-//! nothing is taken from the session's outbox, in which newer notices replace older ones.
+//! It carries out one request at a time. While a write waits for the client, nothing is read from the client
+//! and nothing is taken from the session's outbox, in which newer notices replace older ones.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -65,8 +65,8 @@ async fn open_session(context: &WsContext) -> Result<Session, Close> {
     }
 }
 
-/// Sends a close frame and gives the client a moment to answer it. If the socket were closed with unread bytes of
-/// the client in it, the kernel would reset the connection and drop the close frame.
+/// Sends a close frame and gives the client a moment to answer it. If the socket were closed with unread
+/// bytes of the client in it, the kernel would reset the connection and drop the close frame.
 async fn send_close(socket: &mut WebSocket, context: &WsContext, close: &Close) {
     context.metrics.closed(close.code);
     debug!(code = close.code, reason = close.reason, "a WebSocket is closed");
@@ -200,6 +200,7 @@ impl<'s> WsConnection<'s> {
                 Err(error) => ack.refuse(uri, error.to_string()),
             }
         }
+        // A URI may be in both lists, and the bus must be asked once for it.
         requested.sort();
         requested.dedup();
         let mut updates = Vec::new();
@@ -221,6 +222,7 @@ impl<'s> WsConnection<'s> {
         }
         ack.subscribed = Some(subscribed);
         self.set_lists(lists, true, &mut ack);
+        // A session that never wants a list costs the bus no list notices.
         if self.lists.contains(&true) && !self.watches_lists {
             self.watches_lists = true;
             self.session.ready().await?;
@@ -296,6 +298,7 @@ impl<'s> WsConnection<'s> {
                 self.write(messages).await
             }
             Drained::KeepAlive => {
+                // A second ping does not extend the time for the answer to the first.
                 self.pinged_at.get_or_insert_with(Instant::now);
                 self.write(vec![Message::Ping(bytes::Bytes::new())]).await
             }

@@ -29,7 +29,8 @@ pub(super) enum ClientMessage {
         uris: Vec<String>,
         #[serde(default)]
         lists: Vec<String>,
-        /// Further URIs, with the etags that the client has. A resource that is at another one is sent at once.
+        /// Further URIs, with the etags that the client has. A resource that is at another one is sent at
+        /// once.
         #[serde(default)]
         known: BTreeMap<String, Option<String>>,
     },
@@ -64,6 +65,7 @@ impl ClientMessage {
                 &format!("no request: {error}; see subscribe, unsubscribe and ping"),
             )
         })?;
+        // Bounded, as one request is carried out as a whole before the next is read.
         match request.names() {
             0..=NAMES_MAX => Ok(request),
             names => Err(failed(

@@ -13,7 +13,8 @@ use crate::mcp::server::Server;
 /// Paths that answer a caller who is let in.
 const GUARDED: [&str; 5] = ["/mcp", "/v1/resources", "/v1/events", "/v1/ws", "/metrics"];
 
-/// Request targets and headers of callers that are not let in. No browser sends most of them, but a lax proxy may.
+/// Request targets and headers of callers that are not let in. No browser sends most of them, but a lax proxy
+/// may.
 const REFUSED: [(&str, &str); 18] = [
     ("", ""),
     ("", "host: evil.example\r\n"),

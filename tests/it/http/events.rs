@@ -1,7 +1,7 @@
 //! `GET /v1/events`: the first event, the events after it, and the gaps.
 //!
-//! The service is the real binary, except where a test makes thousands of changes: there the router runs in a server
-//! of the test's own.
+//! The service is the real binary, except where a test makes thousands of changes: there the router runs in a
+//! server of the test's own.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -258,7 +258,8 @@ async fn forgotten_events_are_reported_as_missing() {
     let id = stream.event().await.id.unwrap();
     for text in 2..=9 {
         server.put(A, &text.to_string()).await;
-        // A write is answered once its event is queued for the history; a stream that has it shows that it is there.
+        // A write is answered once its event is queued for the history; a stream that has it shows that it is
+        // there.
         let event = stream.event().await;
         assert!(
             event.data["etag"]
@@ -434,8 +435,8 @@ async fn unknown_query_is_refused_by_name() {
     assert_eq!(reply.status, 405);
 }
 
-/// Reads a stream to `end`, but cuts the connection after a few events each time and resumes with the last id. Every
-/// offset must come once, in order.
+/// Reads a stream to `end`, but cuts the connection after a few events each time and resumes with the last
+/// id. Every offset must come once, in order.
 async fn follow_with_cuts(address: SocketAddr, mut cut: u64, from: String, end: u64) -> u64 {
     let mut known = from;
     let mut connections = 0;
@@ -519,7 +520,8 @@ async fn stalled_client_gets_gap_and_delays_no_other() {
     for change in 0..CHANGES {
         local.put(&uri, change.to_string()).await;
         if change % 500 == 0 {
-            // The history is shorter than the test, so the readers get the time that they need on a busy machine.
+            // The history is shorter than the test, so the readers get the time that they need on a busy
+            // machine.
             for told in &mut read {
                 within("a healthy client", told.wait_for(|read| read + 1_000 > change))
                     .await

@@ -27,7 +27,7 @@ async fn wrapping_page_works_as_printed() {
 #[tokio::test]
 async fn http_api_page_explains_missing_update() {
     let page = include_str!("../../../docs/http-api.md");
-    let (_, rest) = page.split_once("## Who is slow").unwrap();
+    let (_, rest) = page.split_once("## Slow subscribers").unwrap();
     let (section, _) = rest.split_once("\n## ").unwrap();
     Story::new(section).follow().await;
 }
