@@ -8,11 +8,11 @@
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
 //! # let file = dir.path().join("journal.jsonl");
-//! use tidings::sink::{JsonLines, JsonLinesOptions};
+//! use tidings::sink::{FileOptions, JsonLines};
 //! use tidings::{Bus, Resource};
 //! use tidings::attach::AttachOptions;
 //! let bus = Bus::builder().start()?;
-//! let options = JsonLinesOptions::new(&file);
+//! let options = FileOptions::new(&file);
 //! let journal = bus.attach(AttachOptions::new("journal"), move || JsonLines::open(&options)).await?;
 //! bus.register(Resource::text("demo://greeting", "hello")?).await?;
 //! journal.detach(std::time::Duration::from_secs(10)).await;
@@ -31,5 +31,5 @@ mod configured;
 pub use append_file::{FileOptions, Fsync};
 pub use configured::{SinkChanges, SinkError, Sinks};
 pub use debug_log::{DebugLog, DebugLogOptions, DebugLogTarget};
-pub use json_lines::{JsonLines, JsonLinesOptions};
+pub use json_lines::JsonLines;
 pub use webhook::{InvalidSecret, Secret, SecretSource, Webhook, WebhookOptions};

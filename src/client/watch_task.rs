@@ -209,7 +209,7 @@ impl WatchTask {
         self.events.push(uri, WatchEvent::Changed(changed));
     }
 
-    // ── Commands ────────────────────────────────────────────────────────────────────────────────────────────────
+    // ── Commands ──────────────────────────────────────────────────────────────────────────────────────
 
     async fn execute(&mut self, link: &mut Link, command: Command) -> Result<(), Lost> {
         match command {

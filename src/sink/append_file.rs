@@ -56,6 +56,16 @@ impl FileOptions {
             fsync: Fsync::Interval(Duration::from_secs(1)),
         }
     }
+
+    /// Returns the value for [`AttachOptions::idle_every`](tidings_actors::attach::AttachOptions::idle_every) with
+    /// which lines are flushed in time although no further line comes.
+    pub fn idle_every(&self) -> Duration {
+        let most = Duration::from_secs(1);
+        match self.fsync {
+            Fsync::Interval(every) => every.min(most),
+            _ => most,
+        }
+    }
 }
 
 /// A failed operation on a file.

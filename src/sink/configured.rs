@@ -14,8 +14,8 @@ use tidings_actors::attach::{AttachError, AttachOptions, Attachment, DeliveryCla
 use tidings_actors::{Bus, Filter, NoticeKind, UriPattern};
 
 use super::{
-    DebugLog, DebugLogOptions, DebugLogTarget, FileOptions, Fsync, JsonLines, JsonLinesOptions, SecretSource,
-    Webhook, WebhookOptions,
+    DebugLog, DebugLogOptions, DebugLogTarget, FileOptions, Fsync, JsonLines, SecretSource, Webhook,
+    WebhookOptions,
 };
 use crate::config::{
     Config, DebugLogConfig, FsyncPolicy, JournalConfig, SinkClass, SinkOverflow, WebhookConfig,
@@ -173,9 +173,7 @@ impl ConfiguredSink for JournalConfig {
     }
 
     fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>> {
-        let options = JsonLinesOptions {
-            file: journal_file(self),
-        };
+        let options = journal_file(self);
         let feed = Feed {
             uris: &self.uris,
             kinds: &self.kinds,

@@ -1,39 +1,10 @@
 //! A sink that writes each notice as a JSON object on a line of a file.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use serde::Deserialize;
 use tidings_actors::attach::{Delivery, Subscriber, SubscriberError};
 
-use super::append_file::{AppendFile, FileOptions, Fsync};
+use super::append_file::{AppendFile, FileOptions};
 use super::record::Record;
-
-/// The options of a journal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JsonLinesOptions {
-    /// The file, its rotation and its fsync policy.
-    pub file: FileOptions,
-}
-
-impl JsonLinesOptions {
-    /// Returns the defaults for the file at `path`.
-    pub fn new(path: impl Into<PathBuf>) -> JsonLinesOptions {
-        JsonLinesOptions {
-            file: FileOptions::new(path),
-        }
-    }
-
-    /// Returns the value for [`AttachOptions::idle_every`](tidings_actors::attach::AttachOptions::idle_every)
-    /// with which lines are flushed in time although no further line comes.
-    pub fn idle_every(&self) -> Duration {
-        let most = Duration::from_secs(1);
-        match self.file.fsync {
-            Fsync::Interval(every) => every.min(most),
-            _ => most,
-        }
-    }
-}
 
 /// A sink that writes each delivery to a file.
 #[derive(Debug)]
@@ -57,8 +28,8 @@ impl JsonLines {
     ///
     /// # Errors
     /// [`SubscriberError::Again`] if the file cannot be opened, so that the bus tries again.
-    pub fn open(options: &JsonLinesOptions) -> Result<JsonLines, SubscriberError> {
-        let file = AppendFile::open(options.file.clone())?;
+    pub fn open(options: &FileOptions) -> Result<JsonLines, SubscriberError> {
+        let file = AppendFile::open(options.clone())?;
         let last = file.last_line()?.unwrap_or_default();
         let seq = match serde_json::from_slice::<Numbered>(&last) {
             Ok(line) => line.seq,

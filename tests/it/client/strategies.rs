@@ -275,7 +275,7 @@ async fn configured_strategy_is_used_or_refused() {
     );
 }
 
-// ── Against our own server ──────────────────────────────────────────────────────────────────────────────────────────
+// ── Against our own server ────────────────────────────────────────────────────────────────────────────────
 
 /// A bus with an MCP endpoint, which can be stopped and started again with the same store.
 struct Tidings {

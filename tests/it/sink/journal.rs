@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use tidings::sink::{FileOptions, Fsync, JsonLines, JsonLinesOptions};
+use tidings::sink::{FileOptions, Fsync, JsonLines};
 use tidings_actors::attach::{AttachOptions, Health};
 
 use super::service::ServiceFolder;
@@ -32,13 +32,11 @@ async fn rotation_under_load_loses_and_tears_no_line() {
     let bench = Bench::start();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let options = JsonLinesOptions {
-        file: FileOptions {
-            bytes_max: 3_000,
-            files_max: 1000,
-            fsync: Fsync::Never,
-            ..FileOptions::new(&path)
-        },
+    let options = FileOptions {
+        bytes_max: 3_000,
+        files_max: 1000,
+        fsync: Fsync::Never,
+        ..FileOptions::new(&path)
     };
     let attached = bench
         .bus
@@ -84,8 +82,8 @@ async fn full_disk_is_seen_and_delays_no_other_sink() {
     let bench = Bench::start();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("j");
-    let full = JsonLinesOptions::new("/dev/full");
-    let good = JsonLinesOptions::new(&path);
+    let full = FileOptions::new("/dev/full");
+    let good = FileOptions::new(&path);
     let full = bench
         .bus
         .attach(AttachOptions::new("full"), move || JsonLines::open(&full));

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use tidings::sink::{FileOptions, JsonLines, JsonLinesOptions, SecretSource, Webhook, WebhookOptions};
+use tidings::sink::{FileOptions, JsonLines, SecretSource, Webhook, WebhookOptions};
 use tidings_actors::attach::{AttachOptions, Attachment, Health};
 use tidings_actors::{Filter, NoticeKind};
 
@@ -87,7 +87,7 @@ async fn hanging_receiver_is_seen_and_delays_no_other_sink() {
         ..options(&receiver)
     };
     let hook = attach(&bench, &slow).await;
-    let journal = JsonLinesOptions::new(&path);
+    let journal = FileOptions::new(&path);
     let journal = bench
         .bus
         .attach(AttachOptions::new("j"), move || JsonLines::open(&journal));
