@@ -7,7 +7,6 @@
 // queue holds the newest value per resource, so a slow reader costs one entry per resource and loses no
 // resource.
 
-pub(crate) mod backoff;
 mod error;
 mod handshake;
 mod inbox;
@@ -27,7 +26,7 @@ use std::time::Duration;
 
 use crate::Digest;
 
-pub use backoff::Backoff;
+pub use crate::backoff::Backoff;
 pub use error::{ConnectError, WatchError};
 pub use options::WatchOptions;
 pub use strategy::WatchStrategy;

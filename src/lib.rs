@@ -38,6 +38,8 @@ mod uri_encoding;
 pub mod wire;
 #[cfg(feature = "client")]
 mod http_client;
+#[cfg(feature = "client")]
+mod backoff;
 
 pub use mcp::etag_tools;
 pub use tidings_actors::{

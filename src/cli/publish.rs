@@ -11,7 +11,7 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use serde::Deserialize;
 
 use super::{CliError, block_on, usage};
-use crate::http::api::path_of;
+use crate::uri_encoding::EXCEPT_UNRESERVED;
 use crate::{ResourceUri, http_client};
 
 /// The default address of a service.
@@ -118,7 +118,8 @@ impl Publish {
     fn address(&self) -> String {
         // The service may be mounted below a path of its own.
         let base = self.url.as_str().trim_end_matches('/');
-        format!("{base}{}", path_of(&self.uri))
+        let segment = utf8_percent_encode(self.uri.as_str(), EXCEPT_UNRESERVED);
+        format!("{base}/v1/resources/{segment}")
     }
 
     fn no_answer(&self, error: &reqwest::Error) -> CliError {

@@ -198,7 +198,7 @@ impl Watch {
         current: bool,
     ) -> Result<(), CliError> {
         let at = timestamp::utc(SystemTime::now());
-        let line = Line {
+        let line = ChangeLine {
             uri,
             etag,
             strategy: strategy.name(),
@@ -213,7 +213,7 @@ impl Watch {
 
 /// One line of standard output.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct ChangeLine<'a> {
     uri: &'a str,
     etag: Option<&'a str>,
     #[serde(rename = "road")]
@@ -224,7 +224,7 @@ struct Line<'a> {
     current: bool,
 }
 
-impl Line<'_> {
+impl ChangeLine<'_> {
     fn text(&self) -> String {
         let mark = if self.current { " current" } else { "" };
         format!("{} {} {}{mark}", self.at, self.uri, self.etag.unwrap_or("-"))
@@ -361,8 +361,8 @@ mod tests {
         }
     }
 
-    fn line(etag: Option<&str>, current: bool) -> Line<'_> {
-        Line {
+    fn line(etag: Option<&str>, current: bool) -> ChangeLine<'_> {
+        ChangeLine {
             uri: "demo://a",
             etag,
             strategy: WatchStrategy::Listen.name(),

@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 /// A queue with the newest value of each key, for any number of writers and one reader.
 #[derive(Debug)]
 pub(crate) struct LatestQueue<T> {
-    entries: Mutex<Entries<T>>,
+    entries: Mutex<QueueEntries<T>>,
     wake: Notify,
 }
 
 #[derive(Debug)]
-struct Entries<T> {
+struct QueueEntries<T> {
     order: VecDeque<String>,
     values: HashMap<String, T>,
     closed: bool,
@@ -24,7 +24,7 @@ struct Entries<T> {
 impl<T> LatestQueue<T> {
     pub(crate) fn new() -> LatestQueue<T> {
         LatestQueue {
-            entries: Mutex::new(Entries {
+            entries: Mutex::new(QueueEntries {
                 order: VecDeque::new(),
                 values: HashMap::new(),
                 closed: false,
@@ -33,7 +33,7 @@ impl<T> LatestQueue<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Entries<T>> {
+    fn lock(&self) -> MutexGuard<'_, QueueEntries<T>> {
         // Both collections change together without a call that could panic in between, so a poisoned lock
         // still guards a consistent state.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)

@@ -64,14 +64,14 @@ impl From<ServiceError> for LinkError {
 
 /// A resource that cannot be watched, and the reason.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct RefusedResource {
     pub(super) uri: String,
     pub(super) reason: String,
 }
 
-impl Refusal {
-    pub(super) fn new(uri: &str, reason: impl Into<String>) -> Refusal {
-        Refusal {
+impl RefusedResource {
+    pub(super) fn new(uri: &str, reason: impl Into<String>) -> RefusedResource {
+        RefusedResource {
             uri: uri.to_owned(),
             reason: reason.into(),
         }
@@ -79,10 +79,10 @@ impl Refusal {
 }
 
 /// Separates a refusal, which concerns `uri` alone, from the loss of the connection.
-fn or_refusal<T>(uri: &str, outcome: Result<T, LinkError>) -> Result<Result<T, Refusal>, Lost> {
+fn or_refusal<T>(uri: &str, outcome: Result<T, LinkError>) -> Result<Result<T, RefusedResource>, Lost> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
-        Err(LinkError::Refused(reason)) => Ok(Err(Refusal::new(uri, reason))),
+        Err(LinkError::Refused(reason)) => Ok(Err(RefusedResource::new(uri, reason))),
         Err(LinkError::Lost(lost)) => Err(lost),
     }
 }
@@ -162,7 +162,11 @@ impl Link {
     }
 
     /// Subscribes to `new`, in addition to `held`. Returns the refused ones.
-    pub(super) async fn watch(&mut self, held: &[String], new: &[String]) -> Result<Vec<Refusal>, Lost> {
+    pub(super) async fn watch(
+        &mut self,
+        held: &[String],
+        new: &[String],
+    ) -> Result<Vec<RefusedResource>, Lost> {
         // Before the request: a notification may arrive before the answer.
         for uri in new {
             self.inbox.watch(uri);
@@ -190,7 +194,7 @@ impl Link {
     }
 
     #[expect(deprecated, reason = "the older revisions have no other way")]
-    async fn subscribe(&self, uris: &[String]) -> Result<Vec<Refusal>, Lost> {
+    async fn subscribe(&self, uris: &[String]) -> Result<Vec<RefusedResource>, Lost> {
         let mut refusals = Vec::new();
         for uri in uris {
             let answer = within(self.peer.subscribe(SubscribeRequestParams::new(uri))).await;
@@ -208,20 +212,20 @@ impl Link {
     }
 
     /// Listens to `held` and `new`. Returns those of `new` that the server refused.
-    async fn listen_to(&mut self, held: &[String], new: &[String]) -> Result<Vec<Refusal>, Lost> {
+    async fn listen_to(&mut self, held: &[String], new: &[String]) -> Result<Vec<RefusedResource>, Lost> {
         let mut refusals = Vec::new();
         match self.listen([held, new].concat()).await {
             Ok(accepted) => {
                 for uri in new {
                     if !accepted.contains(uri) {
                         let reason = "the server does not have it or does not let it be watched";
-                        refusals.push(Refusal::new(uri, reason));
+                        refusals.push(RefusedResource::new(uri, reason));
                     }
                 }
             }
             Err(LinkError::Lost(lost)) => return Err(lost),
             Err(LinkError::Refused(reason)) if new.len() <= 1 => {
-                refusals.extend(new.iter().map(|uri| Refusal::new(uri, &*reason)));
+                refusals.extend(new.iter().map(|uri| RefusedResource::new(uri, &*reason)));
             }
             Err(LinkError::Refused(_)) => return self.listen_one_by_one(held, new).await,
         }
@@ -229,7 +233,11 @@ impl Link {
     }
 
     /// Adds the URIs of `new` one at a time, for servers that refuse a whole list because of one URI.
-    async fn listen_one_by_one(&mut self, held: &[String], new: &[String]) -> Result<Vec<Refusal>, Lost> {
+    async fn listen_one_by_one(
+        &mut self,
+        held: &[String],
+        new: &[String],
+    ) -> Result<Vec<RefusedResource>, Lost> {
         let mut held = held.to_vec();
         let mut refusals = Vec::new();
         for uri in new {
@@ -271,18 +279,18 @@ impl Link {
         &self,
         uris: &[String],
         strategy: WatchStrategy,
-    ) -> Result<Vec<Result<Version, Refusal>>, Lost> {
+    ) -> Result<Vec<Result<Version, RefusedResource>>, Lost> {
         let mut versions = match &self.tools {
             // An etag suffices, so no body needs to travel.
             Some(tools) if strategy != WatchStrategy::ReadAndHash => self.etags(tools, uris).await?,
             _ => uris
                 .iter()
-                .map(|uri| Err(Refusal::new(uri, "not asked")))
+                .map(|uri| Err(RefusedResource::new(uri, "not asked")))
                 .collect(),
         };
         if strategy != WatchStrategy::EtagTool {
             for version in &mut versions {
-                if let Err(Refusal { uri, .. }) = version {
+                if let Err(RefusedResource { uri, .. }) = version {
                     let read = self.read(uri).await;
                     *version = or_refusal(uri, read)?;
                 }
@@ -296,11 +304,11 @@ impl Link {
         &self,
         uri: &str,
         strategy: WatchStrategy,
-    ) -> Result<Result<Version, Refusal>, Lost> {
+    ) -> Result<Result<Version, RefusedResource>, Lost> {
         let mut versions = self.versions(&[uri.to_owned()], strategy).await?;
         match versions.pop() {
             Some(version) => Ok(version),
-            None => Ok(Err(Refusal::new(uri, "no answer"))),
+            None => Ok(Err(RefusedResource::new(uri, "no answer"))),
         }
     }
 

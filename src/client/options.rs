@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::backoff::Backoff;
 use super::strategy::WatchStrategy;
+use crate::backoff::Backoff;
 
 /// The shortest interval that can be configured, so that no server is asked in a tight loop.
 const WAIT_MIN: Duration = Duration::from_millis(10);

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::backoff::shortened;
 use super::options::WatchOptions;
+use crate::backoff::shortened;
 
 /// The shortest interval between two polls that notifications cause, however many notifications a server
 /// sends.
@@ -26,7 +26,7 @@ pub(super) enum PollReason {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ScheduledPoll {
     at: Instant,
     reason: PollReason,
     /// The interval that led to `at`, before it was shortened at random.
@@ -39,7 +39,7 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct PollSchedule {
     options: WatchOptions,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, ScheduledPoll>,
 }
 
 impl PollSchedule {
@@ -118,7 +118,7 @@ impl PollSchedule {
             Some(entry) => entry.noticed,
             None => None,
         };
-        let entry = Entry {
+        let entry = ScheduledPoll {
             at,
             reason,
             interval,

@@ -14,11 +14,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
 use super::error::WatchError;
 use super::inbox::Signal;
 use super::latest_queue::LatestQueue;
-use super::link::{Link, LinkError, Lost, Refusal};
+use super::link::{Link, LinkError, Lost, RefusedResource};
 use super::options::WatchOptions;
 use super::poll_schedule::PollSchedule;
 use super::reported::{Novelty, Reported};
@@ -26,6 +25,7 @@ use super::strategy::WatchStrategy;
 use super::target::{Era, Target};
 use super::version::Version;
 use super::{ResourceChanged, WatchEvent};
+use crate::backoff::Backoff;
 use poll::LongPoll;
 
 /// The interval of pings in a session of an older revision, so that no server ends it as idle: half of the
@@ -39,22 +39,22 @@ const CONNECTION: &str = "\0connection";
 type Subscribed = Result<Vec<(Option<String>, WatchStrategy)>, WatchError>;
 
 /// A request of the watcher to its task.
-pub(super) enum Command {
+pub(super) enum WatchCommand {
     /// Watch these resources; the reply is in the same order.
     Subscribe(Vec<String>, oneshot::Sender<Subscribed>),
     /// Stop watching this resource.
     Unsubscribe(String, oneshot::Sender<Result<(), WatchError>>),
 }
 
-impl From<Refusal> for WatchError {
-    fn from(Refusal { uri, reason }: Refusal) -> WatchError {
+impl From<RefusedResource> for WatchError {
+    fn from(RefusedResource { uri, reason }: RefusedResource) -> WatchError {
         WatchError::Refused { uri, reason }
     }
 }
 
 /// The next thing to handle.
 enum Turn {
-    Command(Option<Command>),
+    Command(Option<WatchCommand>),
     Signal(Signal),
     Ping,
     Retry,
@@ -68,7 +68,7 @@ pub(super) struct WatchTask {
     era: Era,
     options: WatchOptions,
     backoff: Backoff,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<WatchCommand>,
     events: Arc<LatestQueue<WatchEvent>>,
     reported: Reported,
     schedule: PollSchedule,
@@ -85,7 +85,7 @@ impl WatchTask {
         target: Target,
         era: Era,
         options: WatchOptions,
-        commands: mpsc::Receiver<Command>,
+        commands: mpsc::Receiver<WatchCommand>,
         events: Arc<LatestQueue<WatchEvent>>,
     ) -> WatchTask {
         WatchTask {
@@ -211,16 +211,16 @@ impl WatchTask {
 
     // ── Commands ──────────────────────────────────────────────────────────────────────────────────────
 
-    async fn execute(&mut self, link: &mut Link, command: Command) -> Result<(), Lost> {
+    async fn execute(&mut self, link: &mut Link, command: WatchCommand) -> Result<(), Lost> {
         match command {
-            Command::Subscribe(uris, reply) => match self.subscribe(link, &uris).await {
+            WatchCommand::Subscribe(uris, reply) => match self.subscribe(link, &uris).await {
                 Ok(outcome) => send_reply(reply, outcome),
                 Err(Lost(reason)) => {
                     send_reply(reply, Err(WatchError::Disconnected(reason.clone())));
                     return Err(Lost(reason));
                 }
             },
-            Command::Unsubscribe(uri, reply) => {
+            WatchCommand::Unsubscribe(uri, reply) => {
                 let strategy = self.reported.strategy(&uri);
                 self.forget(&uri);
                 let outcome = match strategy {

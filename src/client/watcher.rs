@@ -13,7 +13,7 @@ use super::latest_queue::LatestQueue;
 use super::options::WatchOptions;
 use super::strategy::WatchStrategy;
 use super::target::{Era, Target};
-use super::watch_task::{Command, WatchTask};
+use super::watch_task::{WatchCommand, WatchTask};
 use super::{ResourceChanged, WatchEvent};
 
 /// The capacity of the command queue. A watcher sends one command at a time, since its methods borrow it
@@ -41,7 +41,7 @@ pub struct Watcher {
     revision: String,
     strategy: WatchStrategy,
     subscribed: BTreeMap<String, WatchStrategy>,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<WatchCommand>,
     events: Arc<LatestQueue<WatchEvent>>,
     task: JoinHandle<()>,
 }
@@ -119,7 +119,9 @@ impl Watcher {
         uris: Vec<String>,
     ) -> Result<Vec<Option<String>>, WatchError> {
         let requested = uris.clone();
-        let answers = self.send(|reply| Command::Subscribe(requested, reply)).await?;
+        let answers = self
+            .send(|reply| WatchCommand::Subscribe(requested, reply))
+            .await?;
         let mut etags = Vec::with_capacity(uris.len());
         for (uri, (etag, strategy)) in std::iter::zip(uris, answers) {
             self.subscribed.insert(uri, strategy);
@@ -137,7 +139,7 @@ impl Watcher {
             return Ok(false);
         }
         let gone = uri.to_owned();
-        self.send(|reply| Command::Unsubscribe(gone, reply)).await?;
+        self.send(|reply| WatchCommand::Unsubscribe(gone, reply)).await?;
         // The task may have reported a change before it took the command.
         self.events.forget(uri);
         Ok(true)
@@ -176,7 +178,7 @@ impl Watcher {
 
     async fn send<T>(
         &self,
-        command: impl FnOnce(oneshot::Sender<Result<T, WatchError>>) -> Command,
+        command: impl FnOnce(oneshot::Sender<Result<T, WatchError>>) -> WatchCommand,
     ) -> Result<T, WatchError> {
         let (reply, received) = oneshot::channel();
         if self.commands.send(command(reply)).await.is_err() {

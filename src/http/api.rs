@@ -35,8 +35,6 @@ use serde::de::DeserializeOwned;
 use tidings_actors::Bus;
 
 pub use metrics::{Render, metrics_router};
-#[cfg(feature = "service")]
-pub(crate) use path::path_of;
 
 use super::access::Access;
 use super::problem::{Problem, ProblemKind};

@@ -57,8 +57,8 @@ impl FileOptions {
         }
     }
 
-    /// Returns the value for [`AttachOptions::idle_every`](tidings_actors::attach::AttachOptions::idle_every) with
-    /// which lines are flushed in time although no further line comes.
+    /// Returns the value for [`AttachOptions::idle_every`](tidings_actors::attach::AttachOptions::idle_every)
+    /// with which lines are flushed in time although no further line comes.
     pub fn idle_every(&self) -> Duration {
         let most = Duration::from_secs(1);
         match self.fsync {

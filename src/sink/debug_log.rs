@@ -76,7 +76,7 @@ impl DebugLog {
     }
 
     fn line(&self, delivery: &Delivery) -> Option<Vec<u8>> {
-        let entry = Entry::of(delivery, timestamp::utc_millis(SystemTime::now()))?;
+        let entry = TraceEntry::of(delivery, timestamp::utc_millis(SystemTime::now()))?;
         Some(match self.format {
             LogFormat::Text => format!("{}\n", entry.text()).into_bytes(),
             LogFormat::Json => line(&entry),
@@ -128,7 +128,7 @@ impl Subscriber for DebugLog {
 
 /// One line of the log. The order of the fields is that in JSON output.
 #[derive(Debug, Default, Serialize)]
-struct Entry<'a> {
+struct TraceEntry<'a> {
     time: String,
     step: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,15 +157,15 @@ struct Entry<'a> {
     lost: Option<u64>,
 }
 
-impl<'a> Entry<'a> {
-    fn of(delivery: &'a Delivery, time: String) -> Option<Entry<'a>> {
-        let entry = Entry {
+impl<'a> TraceEntry<'a> {
+    fn of(delivery: &'a Delivery, time: String) -> Option<TraceEntry<'a>> {
+        let entry = TraceEntry {
             time,
-            ..Entry::default()
+            ..TraceEntry::default()
         };
         match delivery {
             Delivery::Trace(trace) => Some(entry.with_trace(trace)),
-            Delivery::Gap(gap) => Some(Entry {
+            Delivery::Gap(gap) => Some(TraceEntry {
                 step: GAP,
                 lost: Some(gap.lost),
                 ..entry
@@ -174,7 +174,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    fn with_trace(mut self, trace: &'a Trace) -> Entry<'a> {
+    fn with_trace(mut self, trace: &'a Trace) -> TraceEntry<'a> {
         self.step = trace.step.name();
         self.position = trace.position.map(|position| position.to_string());
         match &trace.subject {
@@ -204,7 +204,7 @@ impl<'a> Entry<'a> {
 
     /// Formats the line for people: time, subject, version, position, step, subscriber, details.
     fn text(&self) -> String {
-        let Entry { time, step, .. } = self;
+        let TraceEntry { time, step, .. } = self;
         if let Some(lost) = self.lost {
             return format!("{time} gap: {lost} steps are missing here");
         }
@@ -250,7 +250,7 @@ mod tests {
     use tidings_actors::{Etag, ListKind, NoticeKind, Position, ResourceUri};
 
     fn entries(delivery: &Delivery) -> (String, String) {
-        let entry = Entry::of(delivery, "T".to_owned()).unwrap();
+        let entry = TraceEntry::of(delivery, "T".to_owned()).unwrap();
         (entry.text(), serde_json::to_string(&entry).unwrap())
     }
 

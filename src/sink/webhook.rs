@@ -102,15 +102,15 @@ pub struct Webhook {
     /// The number of the last message.
     seq: u64,
     /// The message that was not delivered; the bus hands its delivery over again.
-    undelivered: Option<Message>,
+    undelivered: Option<PendingMessage>,
     /// Lost notices that the receiver could not be told of yet.
     unreported: u64,
     /// The reason that the sink counts as failing, until a message is delivered.
-    fault: Option<Fault>,
+    fault: Option<DeliveryFault>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Fault {
+enum DeliveryFault {
     /// The receiver wants no further messages.
     Gone,
     /// The last message was given up, for this reason.
@@ -119,7 +119,7 @@ enum Fault {
 
 /// A message, which is the same in every request for it.
 #[derive(Debug)]
-struct Message {
+struct PendingMessage {
     id: String,
     body: String,
     record: Record,
@@ -176,7 +176,7 @@ impl Webhook {
 
     /// Returns the message of `delivery`: the undelivered one if there is one, since the bus hands over the
     /// same delivery until it succeeds.
-    fn message(&mut self, delivery: &Delivery) -> Option<Message> {
+    fn message(&mut self, delivery: &Delivery) -> Option<PendingMessage> {
         if let Some(message) = self.undelivered.take() {
             return Some(message);
         }
@@ -193,7 +193,7 @@ impl Webhook {
             timestamp: &record.time,
             data: &record,
         };
-        Some(Message {
+        Some(PendingMessage {
             id: format!("msg_{:016x}_{}", self.run_id, record.seq),
             body: serde_json::to_string(&body).expect("records hold only texts and numbers"),
             record,
@@ -203,7 +203,7 @@ impl Webhook {
     }
 
     /// Sends `message` once.
-    fn send(&mut self, mut message: Message) -> Result<(), SubscriberError> {
+    fn send(&mut self, mut message: PendingMessage) -> Result<(), SubscriberError> {
         // Read before each request, so that a secret can be changed while the service runs.
         let outcome = match self.secret.read() {
             Ok(secrets) => self.sender.send(&message.id, &message.body, &secrets).judge(),
@@ -219,7 +219,7 @@ impl Webhook {
                 tracing::warn!(
                     "a webhook's receiver answered 410; nothing more is sent to it until it is attached anew"
                 );
-                self.fault = Some(Fault::Gone);
+                self.fault = Some(DeliveryFault::Gone);
                 self.health()
             }
             AttemptOutcome::Failed(reason, requested) => self.failed(message, reason, requested),
@@ -229,7 +229,7 @@ impl Webhook {
     /// Keeps a message for another attempt, or gives it up.
     fn failed(
         &mut self,
-        message: Message,
+        message: PendingMessage,
         reason: String,
         requested: Option<Duration>,
     ) -> Result<(), SubscriberError> {
@@ -249,14 +249,14 @@ impl Webhook {
             return Err(SubscriberError::Later { after, reason });
         }
         self.bury(message, &reason)?;
-        self.fault = Some(Fault::GivenUp(format!(
+        self.fault = Some(DeliveryFault::GivenUp(format!(
             "{reason}; given up after {attempts} requests"
         )));
         self.health()
     }
 
     /// Writes a message that was given up to the dead-letter file. If that fails, the message is kept.
-    fn bury(&mut self, message: Message, error: &str) -> Result<(), SubscriberError> {
+    fn bury(&mut self, message: PendingMessage, error: &str) -> Result<(), SubscriberError> {
         let Some(file) = &mut self.dead_letters else {
             return Ok(());
         };
@@ -277,17 +277,17 @@ impl Webhook {
     fn health(&self) -> Result<(), SubscriberError> {
         match &self.fault {
             None => Ok(()),
-            Some(Fault::Gone) => Err(SubscriberError::Refused(
+            Some(DeliveryFault::Gone) => Err(SubscriberError::Refused(
                 "the receiver answered 410, so nothing more is sent to it".to_owned(),
             )),
-            Some(Fault::GivenUp(reason)) => Err(SubscriberError::Refused(reason.clone())),
+            Some(DeliveryFault::GivenUp(reason)) => Err(SubscriberError::Refused(reason.clone())),
         }
     }
 }
 
 impl Subscriber for Webhook {
     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError> {
-        if self.fault == Some(Fault::Gone) {
+        if self.fault == Some(DeliveryFault::Gone) {
             return self.health();
         }
         match self.message(delivery) {
@@ -365,7 +365,7 @@ mod tests {
             ..options("http://localhost:9/")
         };
         let sender = Sender::new(&options, options.target().unwrap()).unwrap();
-        let retry::Answer::None(reason) = sender.send("msg", "{}", &[]) else {
+        let retry::ReceiverAnswer::None(reason) = sender.send("msg", "{}", &[]) else {
             panic!("it was answered")
         };
         assert!(reason.contains("localhost has no public address"), "{reason}");

@@ -15,13 +15,13 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Runs a command for each change.
 pub(super) struct Exec {
     command: Option<String>,
-    running: Option<Run>,
+    running: Option<RunningCommand>,
     /// Changes that wait for their run: only the newest per resource, so a slow command costs bounded memory.
     waiting: LatestQueue<ResourceChanged>,
 }
 
 /// A command in progress, and the resource it runs for.
-struct Run {
+struct RunningCommand {
     uri: String,
     child: Child,
 }
@@ -63,7 +63,7 @@ impl Exec {
         // In a process group of its own, so that the programs it started can be ended with it.
         #[cfg(unix)]
         command.process_group(0);
-        self.running = Some(Run {
+        self.running = Some(RunningCommand {
             uri: changed.uri,
             child: command.spawn()?,
         });
@@ -85,7 +85,7 @@ impl Exec {
 
     /// Ends the current run and the programs it started. Waiting changes are dropped.
     pub(super) async fn close(self) {
-        let Some(Run { mut child, .. }) = self.running else {
+        let Some(RunningCommand { mut child, .. }) = self.running else {
             return;
         };
         let Some(id) = child.id() else {

@@ -7,7 +7,7 @@ use rmcp::model::{
 use rmcp::service::Peer;
 use serde_json::{Value, json};
 
-use super::{Link, LinkError, Lost, Refusal, or_refusal, within};
+use super::{Link, LinkError, Lost, RefusedResource, or_refusal, within};
 use crate::client::version::Version;
 
 const ONE: &str = "get_resource_etag";
@@ -81,7 +81,7 @@ impl Link {
         &self,
         tools: &EtagTools,
         uris: &[String],
-    ) -> Result<Vec<Result<Version, Refusal>>, Lost> {
+    ) -> Result<Vec<Result<Version, RefusedResource>>, Lost> {
         let mut versions = Vec::with_capacity(uris.len());
         for uris in uris.chunks(ITEMS_MAX) {
             if tools.many && (uris.len() > 1 || !tools.one) {

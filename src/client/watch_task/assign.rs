@@ -5,7 +5,7 @@
 
 use tokio::time::Instant;
 
-use super::{Link, Lost, Refusal, Version, WatchStrategy, WatchTask, random};
+use super::{Link, Lost, RefusedResource, Version, WatchStrategy, WatchTask, random};
 use crate::client::WatchEvent;
 
 /// A strategy that accepts a resource.
@@ -20,7 +20,7 @@ pub(super) struct Assignment {
 
 /// A resource without a strategy so far.
 struct Unassigned {
-    refusal: Refusal,
+    refusal: RefusedResource,
     /// The first strategy that refused it, and the reason.
     first: Option<(WatchStrategy, String)>,
 }
@@ -49,11 +49,11 @@ impl WatchTask {
         &mut self,
         link: &mut Link,
         uris: Vec<String>,
-    ) -> Result<(Vec<Assignment>, Vec<Refusal>), Lost> {
+    ) -> Result<(Vec<Assignment>, Vec<RefusedResource>), Lost> {
         let mut assigned = Vec::new();
         let mut left = Vec::with_capacity(uris.len());
         for uri in uris {
-            let refusal = Refusal::new(&uri, "the server offers no strategy to it");
+            let refusal = RefusedResource::new(&uri, "the server offers no strategy to it");
             left.push(Unassigned { refusal, first: None });
         }
         for strategy in self.strategies(link) {
@@ -87,7 +87,7 @@ impl WatchTask {
         link: &mut Link,
         strategy: WatchStrategy,
         uris: &[String],
-    ) -> Result<Vec<Result<Version, Refusal>>, Lost> {
+    ) -> Result<Vec<Result<Version, RefusedResource>>, Lost> {
         if !strategy.is_push() {
             return link.versions(uris, strategy).await;
         }
@@ -100,7 +100,7 @@ impl WatchTask {
         let mut unreadable = Vec::new();
         for uri in uris {
             if let Some(refusal) = refusals.iter().find(|refusal| refusal.uri == *uri) {
-                outcomes.push(Err(Refusal::new(uri, &*refusal.reason)));
+                outcomes.push(Err(RefusedResource::new(uri, &*refusal.reason)));
                 continue;
             }
             let outcome = link.version(uri, strategy).await?;

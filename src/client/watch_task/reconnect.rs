@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    CONNECTION, Command, Link, Lost, PING_EVERY, Refusal, WatchError, WatchTask, random, send_reply,
+    CONNECTION, Link, Lost, PING_EVERY, RefusedResource, WatchCommand, WatchError, WatchTask, random,
+    send_reply,
 };
 use crate::client::{WatchEvent, handshake};
 
@@ -42,10 +43,10 @@ impl WatchTask {
             };
             match command {
                 None => return false,
-                Some(Command::Subscribe(_, reply)) => {
+                Some(WatchCommand::Subscribe(_, reply)) => {
                     send_reply(reply, Err(WatchError::Disconnected(reason.to_owned())));
                 }
-                Some(Command::Unsubscribe(uri, reply)) => {
+                Some(WatchCommand::Unsubscribe(uri, reply)) => {
                     self.forget(&uri);
                     send_reply(reply, Ok(()));
                 }
@@ -101,7 +102,7 @@ impl WatchTask {
     }
 
     /// Notes that the server refuses a resource, and reports it unless it was missing before.
-    pub(super) fn report_missing(&mut self, Refusal { uri, reason }: Refusal) {
+    pub(super) fn report_missing(&mut self, RefusedResource { uri, reason }: RefusedResource) {
         self.schedule.forget(&uri);
         if self.reported.missed(&uri) {
             let key = format!("\0missing {uri}");

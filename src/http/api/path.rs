@@ -32,7 +32,7 @@ pub(super) fn parse_uri(segment: &str, head: &Parts) -> Result<ResourceUri, Prob
 }
 
 /// Returns the path of a resource.
-pub(crate) fn path_of(uri: &ResourceUri) -> String {
+pub(super) fn path_of(uri: &ResourceUri) -> String {
     format!(
         "{RESOURCES}{}",
         utf8_percent_encode(uri.as_str(), EXCEPT_UNRESERVED)

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::client::backoff::{doubled, shortened};
+use crate::backoff::{doubled, shortened};
 
 /// The first pause between two attempts.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
@@ -14,7 +14,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
 /// The answer to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ReceiverAnswer {
     /// A status, and the value of `Retry-After`.
     Status(u16, Option<Duration>),
     /// No answer, for this reason.
@@ -32,24 +32,24 @@ pub(super) enum AttemptOutcome {
     Failed(String, Option<Duration>),
 }
 
-impl Answer {
+impl ReceiverAnswer {
     /// Judges an answer by the rules of Standard Webhooks: every status but 2xx and 410 may change with
     /// another attempt.
     pub(super) fn judge(self) -> AttemptOutcome {
         match self {
-            Answer::Status(200..=299, _) => AttemptOutcome::Delivered,
-            Answer::Status(410, _) => AttemptOutcome::Gone,
-            Answer::Status(status @ 300..=399, _) => AttemptOutcome::Failed(
+            ReceiverAnswer::Status(200..=299, _) => AttemptOutcome::Delivered,
+            ReceiverAnswer::Status(410, _) => AttemptOutcome::Gone,
+            ReceiverAnswer::Status(status @ 300..=399, _) => AttemptOutcome::Failed(
                 format!("the receiver answered {status}; redirects are not followed"),
                 None,
             ),
-            Answer::Status(status @ (429 | 503), after) => {
+            ReceiverAnswer::Status(status @ (429 | 503), after) => {
                 AttemptOutcome::Failed(format!("the receiver answered {status}"), after)
             }
-            Answer::Status(status, _) => {
+            ReceiverAnswer::Status(status, _) => {
                 AttemptOutcome::Failed(format!("the receiver answered {status}"), None)
             }
-            Answer::None(reason) => AttemptOutcome::Failed(reason, None),
+            ReceiverAnswer::None(reason) => AttemptOutcome::Failed(reason, None),
         }
     }
 }
@@ -121,9 +121,9 @@ mod tests {
                 AttemptOutcome::Failed("the receiver answered 400".into(), None),
             ),
         ] {
-            assert_eq!(Answer::Status(status, after).judge(), expected);
+            assert_eq!(ReceiverAnswer::Status(status, after).judge(), expected);
         }
-        let AttemptOutcome::Failed(text, None) = Answer::Status(302, None).judge() else {
+        let AttemptOutcome::Failed(text, None) = ReceiverAnswer::Status(302, None).judge() else {
             panic!("a redirect is a failure")
         };
         assert_eq!(text, "the receiver answered 302; redirects are not followed");

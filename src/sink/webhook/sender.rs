@@ -8,7 +8,7 @@ use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHO
 use tokio::runtime::Runtime;
 
 use super::address::PublicOnly;
-use super::retry::Answer;
+use super::retry::ReceiverAnswer;
 use super::{Secret, WebhookOptions};
 use crate::http_client;
 
@@ -52,7 +52,7 @@ impl Sender {
     }
 
     /// Sends `body` once, signed with each of `secrets`, and blocks until the answer or the timeout.
-    pub(super) fn send(&self, id: &str, body: &str, secrets: &[Secret]) -> Answer {
+    pub(super) fn send(&self, id: &str, body: &str, secrets: &[Secret]) -> ReceiverAnswer {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let timestamp = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         let signatures: Vec<_> = secrets
@@ -71,11 +71,12 @@ impl Sender {
         runtime.block_on(async {
             match request.send().await {
                 Ok(response) => {
-                    let answer = Answer::Status(response.status().as_u16(), retry_after(response.headers()));
+                    let answer =
+                        ReceiverAnswer::Status(response.status().as_u16(), retry_after(response.headers()));
                     drain(response).await;
                     answer
                 }
-                Err(error) => Answer::None(reason(error)),
+                Err(error) => ReceiverAnswer::None(reason(error)),
             }
         })
     }

@@ -20,8 +20,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mcp", &["config", "http", "metrics", "wire"]),
     ("http", &["config", "metrics", "uri_encoding"]),
     ("source", &["config", "metrics", "uri_encoding"]),
-    ("sink", &["config", "http_client", "metrics", "timestamp"]),
-    ("client", &["http_client", "wire"]),
+    ("sink", &["backoff", "config", "http_client", "metrics", "timestamp"]),
+    ("client", &["backoff", "http_client", "wire"]),
     ("metrics", &[]),
     ("store", &[]),
     ("telemetry", &["config"]),
@@ -29,6 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("http_client", &[]),
     ("timestamp", &[]),
+    ("backoff", &[]),
     ("uri_encoding", &[]),
 ];
 

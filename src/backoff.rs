@@ -28,7 +28,7 @@ impl Backoff {
     ///
     /// The whole range is used ("full jitter"), so clients that lost one server together come back spread
     /// out.
-    pub(super) fn next(&mut self, random: u32) -> Duration {
+    pub(crate) fn next(&mut self, random: u32) -> Duration {
         let bound = doubled(self.first, self.max, self.attempts);
         self.attempts = self.attempts.saturating_add(1);
         // `mul_f64` may round up beyond the bound.
@@ -36,13 +36,13 @@ impl Backoff {
     }
 
     /// Returns the same waits, beginning with the first.
-    pub(super) fn restarted(self) -> Backoff {
+    pub(crate) fn restarted(self) -> Backoff {
         Backoff::new(self.first, self.max)
     }
 
     /// The time that a connection must last for the waits to begin anew. Without it, a server that accepts
     /// every client and drops it at once would be tried in a tight loop.
-    pub(super) fn stable_after(&self) -> Duration {
+    pub(crate) fn stable_after(&self) -> Duration {
         self.max
     }
 }
