@@ -238,6 +238,7 @@ impl ToolCall<'_> {
 
 impl Drop for ToolCall<'_> {
     fn drop(&mut self) {
+        // The future of the call was dropped: the client cancelled it or left.
         if !self.ended {
             self.handles.tool_cancelled.increment(1);
         }
@@ -274,6 +275,7 @@ impl HttpMetrics {
 
     /// Counts a request that was answered with `status`.
     pub(crate) fn answered(&self, path: Path, status: http::StatusCode) {
+        // Clamped, since a status beyond 599 must not panic here.
         let class = usize::from(status.as_u16() / 100).clamp(1, STATUSES.len()) - 1;
         self.requests[path as usize][class].increment(1);
     }

@@ -88,6 +88,8 @@ impl RedbStore {
     /// Runs `work` in one transaction, which is durable when this returns.
     fn write<T>(&self, work: impl FnOnce(&mut Tables<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
         let mut transaction = self.database.begin_write()?;
+        // The bus notifies a change after this commit, so a crash never takes back a version that a client has
+        // seen.
         transaction.set_durability(Durability::Immediate)?;
         let mut tables = Tables {
             meta: transaction.open_table(META)?,
@@ -105,8 +107,10 @@ impl RedbStore {
 impl Store for RedbStore {
     fn load(&mut self) -> Result<Checkpoint, StoreError> {
         let loaded = self.write(|tables| {
+            // The limit may be lower than in the last run.
             tables.prune(self.removed_max)?;
             let epoch = match tables.number("epoch")? {
+                // A new file has no epoch yet.
                 0 => tables.begin_history()?,
                 epoch => epoch,
             };

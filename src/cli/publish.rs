@@ -91,6 +91,7 @@ impl Publish {
         if status.is_success() {
             return Ok(describe_outcome(self.uri.as_str(), status, answer.headers()));
         }
+        // A body that breaks off says no more than the status does.
         let text = answer.text().await.unwrap_or_default();
         Err(CliError::Failed(describe_problem(status, &text)))
     }

@@ -136,11 +136,13 @@ impl Watch {
             connected = Watcher::connect_with(target, self.era.into(), self.options()) => connected?,
         };
         let mut exec = Exec::new(self.exec.clone());
+        // Biased: an interrupt ends the watch even if events never pause.
         let watched = tokio::select! {
             biased;
             () = &mut interrupted => Ok(()),
             watched = self.follow(&name, &mut watcher, &mut exec, uris) => watched,
         };
+        // Together, since each may take seconds.
         tokio::join!(exec.close(), watcher.close());
         watched
     }
@@ -205,6 +207,7 @@ impl Watch {
             at: &at,
             current,
         };
+        // Flushed line by line: a program at the other end of a pipe waits for each change.
         let mut out = std::io::stdout().lock();
         writeln!(out, "{}", if self.json { line.json() } else { line.text() })?;
         Ok(out.flush()?)

@@ -56,6 +56,8 @@ impl Inbox {
 
     /// Puts in an update, unless a newer one of the same resource waits already.
     pub(super) fn updated(&self, uri: &str, etag: Option<String>) {
+        // An update may slip in between this check and `unwatch`. The task ignores it, since it no longer knows the
+        // resource.
         if !self.watched().contains(uri) {
             return;
         }
@@ -74,6 +76,7 @@ impl Inbox {
 
     /// Puts in the loss of the connection. Signals after the first loss are dropped.
     pub(super) fn lost(&self, reason: impl Into<String>) {
+        // The first reason is the cause; those after it are consequences.
         self.signals.push(LOST, Signal::Lost(reason.into()));
         self.signals.close();
     }

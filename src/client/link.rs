@@ -132,6 +132,7 @@ impl Link {
         let peer = running.peer().clone();
         let stop = running.cancellation_token();
         let signals = inbox.clone();
+        // Only `waiting` returns the reason of the end, and it consumes the service, so a task waits for it.
         let ended = tokio::spawn(async move {
             let reason = match running.waiting().await {
                 Ok(_) => "the server closed the connection".to_owned(),
@@ -343,6 +344,7 @@ impl Link {
 async fn within<T>(request: impl Future<Output = Result<T, ServiceError>>) -> Result<T, LinkError> {
     match tokio::time::timeout(ANSWER_TIMEOUT, request).await {
         Ok(answer) => Ok(answer?),
+        // A server that does not answer is as good as gone, even if its socket is open.
         Err(_) => Err(LinkError::Lost(Lost(no_answer()))),
     }
 }

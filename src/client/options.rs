@@ -57,6 +57,7 @@ impl WatchOptions {
         for wait in waits {
             *wait = (*wait).clamp(WAIT_MIN, WAIT_MAX);
         }
+        // Otherwise the first interval would be the longest.
         self.poll_first = self.poll_first.min(self.poll_max);
         self
     }

@@ -99,6 +99,7 @@ impl PollSchedule {
     pub(super) fn notice(&mut self, uri: &str, now: Instant) {
         let mut at = now;
         if let Some(entry) = self.entries.get(uri) {
+            // One poll answers for all notifications that came before it.
             if entry.reason == PollReason::Notice {
                 return;
             }

@@ -121,6 +121,7 @@ impl Reported {
         let Some(new) = etag else {
             return Novelty::Unclear;
         };
+        // Notifications may arrive out of order, so an older version is no news either.
         if let Some(known) = watched.version.etag.as_deref()
             && (new == known || is_older(new, known))
         {

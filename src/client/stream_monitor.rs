@@ -110,6 +110,7 @@ impl StreamableHttpClient for MonitoredClient {
             .await
     }
 
+    // Overridden, as is the one below, because the default drops the limit of the event size.
     async fn post_message_with_max_sse_event_size(
         &self,
         uri: Arc<str>,

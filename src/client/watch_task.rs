@@ -125,6 +125,7 @@ impl WatchTask {
         self.events.close();
         self.long_poll.cancel();
         let held = self.reported.present(WatchStrategy::is_push);
+        // A listen stream ends with the connection, but not every server ends subscriptions with it.
         if link.push == Some(WatchStrategy::Subscribe)
             && let Err(Lost(reason)) = link.unwatch(&[], &held).await
         {

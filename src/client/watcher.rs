@@ -66,6 +66,7 @@ impl Watcher {
         options: WatchOptions,
     ) -> Result<Watcher, ConnectError> {
         let options = options.bounded();
+        // Here rather than in the task, so that the caller gets the error of the first connection.
         let link = handshake::open(&target, era, options.strategy).await?;
         let (commands, received) = mpsc::channel(COMMANDS);
         let events = Arc::new(LatestQueue::new());
@@ -180,6 +181,7 @@ impl Watcher {
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, WatchError>>) -> WatchCommand,
     ) -> Result<T, WatchError> {
+        // Both channels are closed only if the task has ended.
         let (reply, received) = oneshot::channel();
         if self.commands.send(command(reply)).await.is_err() {
             return Err(WatchError::Closed);

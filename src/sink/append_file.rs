@@ -164,6 +164,7 @@ impl AppendFile {
             return Err(error);
         }
         open.len += line.len() as u64;
+        // The oldest line counts, so a steady stream of lines cannot postpone the flush.
         if !always {
             self.unsynced.get_or_insert_with(Instant::now);
         }
@@ -228,6 +229,7 @@ impl AppendFile {
         {
             return Ok(());
         }
+        // The file is not seen again, so its lines are flushed now.
         self.try_sync()?;
         self.open = None;
         Ok(())
@@ -246,6 +248,7 @@ impl AppendFile {
         } else {
             rename_if_present(path, &rotated(path, 1))?;
         }
+        // At once, so that an error concerns the line that is kept, rather than a later one.
         self.open = None;
         self.opened()?;
         if self.options.fsync != Fsync::Never {
@@ -269,6 +272,7 @@ impl OpenFile {
     fn open(path: &Path) -> io::Result<OpenFile> {
         let opened = OpenOptions::new()
             .read(true)
+            // The system positions each write, so another writer to the same file cannot be overwritten.
             .append(true)
             .create(true)
             .mode(0o600)
@@ -345,6 +349,7 @@ impl OpenFile {
 
     /// Returns the last [`LINE_MAX`] bytes and their position in the file.
     fn tail(&self) -> io::Result<(u64, Vec<u8>)> {
+        // Only the end is read: a journal may have gigabytes.
         let begin = self.len.saturating_sub(LINE_MAX);
         let mut tail = vec![0; usize::try_from(self.len - begin).unwrap_or_default()];
         self.file.read_exact_at(&mut tail, begin)?;

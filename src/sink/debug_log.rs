@@ -88,6 +88,7 @@ impl Output {
     fn write(&mut self, line: &[u8]) -> Result<(), SubscriberError> {
         match self {
             Output::File(file) => Ok(file.append(line)?),
+            // One lock for the whole line, so that no other thread writes into it.
             Output::Stderr => match io::stderr().lock().write_all(line) {
                 Ok(()) => Ok(()),
                 Err(error) => {
@@ -101,6 +102,7 @@ impl Output {
 
 impl Subscriber for DebugLog {
     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError> {
+        // A line is formatted once, so a retry does not change its time.
         let Some(line) = self.unwritten.take().or_else(|| self.line(delivery)) else {
             return Ok(());
         };
@@ -217,6 +219,7 @@ impl<'a> TraceEntry<'a> {
             text.push_str(part);
         }
         text.push_str(": ");
+        // The names of steps are made for programs.
         text.push_str(&step.replace('_', " "));
         if let (Some(id), Some(kind), Some(label)) = (&self.subscriber, self.subscriber_kind, self.label) {
             text.push_str(&format!(" {id} ({kind}, {label})"));

@@ -36,6 +36,7 @@ impl WatchTask {
     async fn wait(&mut self, time: Duration, reason: &str) -> bool {
         let end = Instant::now() + time;
         loop {
+            // Biased: a watcher that is dropped ends the wait at once.
             let command = tokio::select! {
                 biased;
                 command = self.commands.recv() => command,
@@ -57,6 +58,7 @@ impl WatchTask {
     async fn connect(&mut self) -> Result<Link, Lost> {
         let opened = handshake::open(&self.target, self.era, self.options.strategy).await;
         let mut link = opened.map_err(|error| Lost(error.to_string()))?;
+        // The schedule belongs to the old connection; the server may offer other strategies now.
         self.ping_at = Instant::now() + PING_EVERY;
         self.retry = None;
         self.schedule.clear();
@@ -70,6 +72,7 @@ impl WatchTask {
         match self.resubscribe(&mut link).await {
             Ok(()) => Ok(link),
             Err(lost) => {
+                // In the background, since closing may take seconds.
                 tokio::spawn(link.close());
                 Err(lost)
             }
@@ -103,6 +106,7 @@ impl WatchTask {
 
     /// Notes that the server refuses a resource, and reports it unless it was missing before.
     pub(super) fn report_missing(&mut self, RefusedResource { uri, reason }: RefusedResource) {
+        // `schedule_retry` asks for it again; polling would only repeat the refusal.
         self.schedule.forget(&uri);
         if self.reported.missed(&uri) {
             let key = format!("\0missing {uri}");

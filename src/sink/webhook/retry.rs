@@ -77,7 +77,9 @@ impl RetryPolicy {
         }
         let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
         let usual = shortened(doubled(PAUSE_MIN, self.backoff_max, doublings), random);
+        // Bounded, or a receiver could stop its sink for days.
         let pause = usual.max(requested.unwrap_or_default().min(RETRY_AFTER_MAX));
+        // A last attempt after the deadline would only hold up the notices behind this one.
         (spent + pause <= self.retry_for).then_some(pause)
     }
 }

@@ -28,6 +28,7 @@ pub enum SecretSource {
 
 impl fmt::Debug for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not derived: the options, and with them the secret, would appear in debug output.
         match self {
             SecretSource::File(path) => write!(f, "File({})", path.display()),
             SecretSource::Variable(name) => write!(f, "Variable({name})"),
@@ -68,6 +69,7 @@ impl Secret {
     /// Parses `whsec_` and the base64 of 24 to 64 bytes; the prefix is optional.
     fn parse(text: &str) -> Option<Secret> {
         let key = STANDARD.decode(text.strip_prefix(PREFIX).unwrap_or(text)).ok()?;
+        // Standard Webhooks demands 192 to 512 bits.
         (24..=64).contains(&key.len()).then_some(Secret(key))
     }
 

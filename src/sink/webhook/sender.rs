@@ -31,8 +31,11 @@ impl Sender {
         let builder = http_client::builder(url.as_str())
             .user_agent(USER_AGENT)
             .timeout(options.timeout)
+            // Requests are sent one after the other.
             .pool_max_idle_per_host(1)
+            // A proxy would make the connection, past the check of addresses.
             .no_proxy()
+            // A redirect to an IP address would bypass the resolver, and with it the check.
             .redirect(reqwest::redirect::Policy::none());
         let builder = if options.allow_private {
             builder
