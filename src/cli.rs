@@ -52,7 +52,7 @@ enum Command {
     #[command(after_help = exit::HELP)]
     Check(Check),
     #[cfg(feature = "bench")]
-    /// Load any MCP server with sessions and updates, and measure how fast everybody is told
+    /// Load any MCP server with sessions and updates, and measure how fast all of them are notified
     #[command(after_help = exit::HELP)]
     Bench(Box<Bench>),
     /// Tell a story on a bus of its own: one resource, registered once and updated twice

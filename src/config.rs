@@ -47,7 +47,7 @@ pub struct Config {
     pub session: SessionConfig,
     /// The limits of the bus, and of the changes that wait to enter it.
     pub bus: BusConfig,
-    /// The server, its lists and its tools, as MCP clients are told of them.
+    /// The presentation of the server, its lists and its tools to MCP clients.
     pub mcp: McpConfig,
     /// The folder whose files are served, and the way files are watched.
     pub workspace: WorkspaceConfig,
@@ -63,13 +63,13 @@ pub struct Config {
     pub ws: WsConfig,
     /// The log: the events in it, and their form.
     pub log: LogConfig,
-    /// The numbers for Prometheus, and the address that shows them.
+    /// The metrics for Prometheus, and the address that serves them.
     pub metrics: MetricsConfig,
     /// The end of the service.
     pub shutdown: ShutdownConfig,
     /// JSON files whose items are served.
     pub collection: Vec<CollectionConfig>,
-    /// JSON-lines files that are told of every change.
+    /// JSON-lines files to which every notice is appended.
     #[cfg_attr(feature = "service", schemars(extend("x-reloaded" = true)))]
     pub journal: Vec<JournalConfig>,
     /// Receivers of signed POST requests.

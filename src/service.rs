@@ -1,5 +1,5 @@
-//! The service: starts a bus with its sinks, listeners and sources as the configuration says, and stops them in
-//! reverse order. This is the only module that knows HTTP, MCP, sources and sinks at once.
+//! The service: starts a bus with its sinks, listeners and sources as the configuration says, and stops them
+//! in reverse order. This is the only module that knows HTTP, MCP, sources and sinks at once.
 
 mod routes;
 mod reload;
@@ -43,7 +43,8 @@ pub struct ServeOptions {
     pub stdio: bool,
     /// Listens on HTTP.
     pub http: bool,
-    /// Reads the configuration again on SIGHUP, to replace the sinks. Without it, the signal ends the process.
+    /// Reads the configuration again on SIGHUP, to replace the sinks. Without it, the signal ends the
+    /// process.
     pub reload: Option<Reload>,
 }
 
@@ -114,7 +115,8 @@ struct Running {
 }
 
 impl Running {
-    /// Starts all of them. The listener accepts at once, and `/readyz` answers 503 until the sources have been read.
+    /// Starts all of them. The listener accepts at once, and `/readyz` answers 503 until the sources have
+    /// been read.
     async fn start(
         config: &Config,
         bus: &Bus,
@@ -137,7 +139,8 @@ impl Running {
         if let (Some(router), None) = (metrics, &metrics_listener) {
             routes = routes.merge(router);
         }
-        // Before the sources, whose first scan may take long: probes and early clients get an answer meanwhile.
+        // Before the sources, whose first scan may take long: probes and early clients get an answer
+        // meanwhile.
         let listener = match http {
             true => Some(bind(config, bus, &ready, routes).await?),
             false => None,
@@ -175,8 +178,8 @@ impl Running {
         }
     }
 
-    /// Stops the sources and accepts no connection any more. Open streams stay until the bus ends them, so that
-    /// they get their last notices.
+    /// Stops the sources and accepts no connection any more. Open streams stay until the bus ends them, so
+    /// that they get their last notices.
     async fn stop(self) {
         self.ready.store(false, Ordering::Release);
         for collection in self.collections {
@@ -330,7 +333,8 @@ fn install_exporter(config: &Config) -> Option<Exporter> {
 fn metrics_router(config: &Config, bus: &Bus, exporter: Exporter) -> Router {
     let bus = bus.clone();
     let render = Arc::new(move || {
-        // The bus counts on its own, so that its hot paths share no counter; a scrape reads the current values.
+        // The bus counts on its own, so that its hot paths share no counter; a scrape reads the current
+        // values.
         bus.export_metrics();
         exporter.render()
     });

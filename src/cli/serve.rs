@@ -1,4 +1,5 @@
-//! `tidings serve`: reads the configuration from file, environment and command line, and runs the service with it.
+//! `tidings serve`: reads the configuration from file, environment and command line, and runs the service
+//! with it.
 //!
 //! The whole configuration is checked before anything is started.
 
@@ -82,8 +83,8 @@ impl Serve {
         telemetry::install(&config.log)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let served = runtime.block_on(service::run(self.options(config)));
-        // Dropping the runtime would wait for the thread that reads stdin: the read cannot be cancelled and may never
-        // return.
+        // Dropping the runtime would wait for the thread that reads stdin: the read cannot be cancelled and
+        // may never return.
         runtime.shutdown_background();
         served.map_err(|error| CliError::Failed(format!("{error:#}")))
     }

@@ -27,7 +27,7 @@ pub struct BusConfig {
     /// At the limit: A further registration gets an error that names the limit.
     #[serde(with = "Checked::<Count<1, 1_000_000>>")]
     pub list_items_max: usize,
-    /// Threads among which connections and their subscriptions are dealt; 0 means one per core.
+    /// Threads over which connections and their subscriptions are distributed; 0 means one per core.
     /// At the limit: With 0, cores above 64 carry no shard.
     #[serde(with = "Checked::<Count<0, 64>>")]
     pub shards: usize,
@@ -66,7 +66,7 @@ pub struct StoreConfig {
 #[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ShutdownConfig {
-    /// Time a stopping service continues to deliver the notices that its clients have not been told.
+    /// Time in which a stopping service still delivers pending notices.
     /// At the limit: The rest is dropped with a warning that counts it.
     #[serde(with = "Checked::<Time<0, { 10 * MINUTE }>>")]
     pub drain_timeout: Duration,

@@ -43,9 +43,9 @@ pub struct HttpConfig {
     /// Interval of the comments on an idle stream, by which proxies keep it and dead peers are noticed.
     #[serde(with = "Checked::<Time<SECOND, { 5 * MINUTE }>>")]
     pub keep_alive: Duration,
-    /// Time a connection may take nothing of the bytes that are written to it.
-    /// At the limit: It is closed. A listen stream ends with it; the client of a session comes back and is
-    /// told what it missed.
+    /// Time a connection may read nothing of the bytes that are written to it.
+    /// At the limit: It is closed, which ends a listen stream. The client of a session may reconnect and gets
+    /// the notices it missed.
     #[serde(with = "Checked::<Time<SECOND, HOUR>>")]
     pub write_timeout: Duration,
     /// Unsent bytes the kernel may hold per stream (`TCP_NOTSENT_LOWAT`); more means staler notices for slow
@@ -76,8 +76,8 @@ impl Default for HttpConfig {
 #[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct EventsConfig {
-    /// Events kept for streams that are behind or come back.
-    /// At the limit: The oldest is forgotten; a stream that still wanted it is told how many it missed.
+    /// Events kept for streams that are behind or reconnect.
+    /// At the limit: The oldest is forgotten; a stream that still needed it reports how many it missed.
     #[serde(with = "Checked::<Count<1, 10_000_000>>")]
     pub history_max: usize,
     /// Memory of those events.
@@ -133,12 +133,12 @@ impl Default for WsConfig {
     }
 }
 
-/// The numbers for Prometheus, and the address that shows them.
+/// The metrics for Prometheus, and the address that serves them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsConfig {
-    /// Keeps numbers for Prometheus and serves them as `/metrics`.
+    /// Collects metrics for Prometheus and serves them as `/metrics`.
     pub enabled: bool,
     /// Address that serves `/metrics` alone; empty serves it on `http.listen`.
     /// At the limit: An address other machines can reach needs `http.allowed_hosts`, or the service does not

@@ -4,7 +4,7 @@ use super::bounded::{Checked, Count, HOUR, OrNone, SECOND, Text, Time};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The server, its lists and its tools, as MCP clients are told of them.
+/// The presentation of the server, its lists and its tools to MCP clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]

@@ -22,14 +22,14 @@ pub struct SessionConfig {
     /// At the limit: The session ends and its next request gets 404.
     #[serde(with = "Checked::<Time<{ 10 * SECOND }, { 24 * HOUR }>>")]
     pub idle_timeout: Duration,
-    /// Time a session may take nothing of its pending notices though its stream is open; 0s is for ever,
-    /// since their number is bounded by its subscriptions.
-    /// At the limit: It is ended and its connection cut; the next request gets 404 with the reason.
+    /// Time a session with an open stream may read none of its pending notices; 0s is no limit, since their
+    /// number is bounded by its subscriptions.
+    /// At the limit: It ends and its connection is cut; the next request gets 404 with the reason.
     #[serde(with = "Checked::<OrNone<Time<0, { 24 * HOUR }>>>")]
     pub stall_timeout: Option<Duration>,
-    /// Greatest age of a session or listen stream; 0s is none. Each ends up to a tenth earlier, so that those
-    /// that came together do not come back together.
-    /// At the limit: It is told what is pending and ended; the next request of a session gets 404 with the
+    /// Greatest age of a session or listen stream; 0s is no limit. Each ends up to a tenth earlier, so that
+    /// clients that connected together do not reconnect together.
+    /// At the limit: It gets its pending notices and ends; the next request of a session gets 404 with the
     /// reason, a listen stream its result.
     #[serde(with = "Checked::<OrNone<Time<0, { 30 * 24 * HOUR }>>>")]
     pub age_max: Option<Duration>,
@@ -38,7 +38,7 @@ pub struct SessionConfig {
     /// At the limit: Further `initialize` and `subscriptions/listen` requests get an error with status 429.
     #[serde(with = "Checked::<OrNone<Count<0, 1_000_000>>>")]
     pub per_peer_max: Option<usize>,
-    /// Tells a fresh session once of every list that is not empty.
+    /// Sends a new session one list change for every list that is not empty.
     pub announce_on_connect: bool,
     /// Open streams in all.
     /// At the limit: A request for a further stream gets 503.

@@ -1,4 +1,4 @@
-//! The sinks: files and receivers that are told of every change.
+//! The sinks: files and receivers of notices.
 //!
 //! A sink is a struct of its own here and one field of [`Config`](super::Config). The attribute `x-path`
 //! marks paths that start at the folder of the configuration file, with `written` for files that no other
@@ -38,7 +38,7 @@ pub enum SinkOverflow {
     DropNewest,
 }
 
-/// The moments at which a file is brought to the disk.
+/// The moments at which a file is synced to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -67,16 +67,16 @@ pub struct JournalConfig {
     #[serde(with = "Checked::<File>")]
     #[cfg_attr(feature = "service", schemars(extend("x-path" = "written")))]
     pub file: PathBuf,
-    /// Resources it is told of; empty means all.
+    /// Resources whose notices it gets; empty means all.
     #[serde(default, with = "Checked::<List<Pattern, 0, PATTERNS_MAX>>")]
     pub uris: Vec<String>,
-    /// Kinds of notices it is told of; empty means all.
+    /// Kinds of notices it gets; empty means all.
     #[serde(default, with = "Checked::<List<Kind, 0, 256>>")]
     pub kinds: Vec<String>,
     /// Every notice, or, while it is behind, only the newest of each resource and list.
     #[serde(default)]
     pub class: SinkClass,
-    /// Notices that may wait; beyond, `overflow` says which are lost, and a gap is told.
+    /// Notices that may wait. Beyond that, `overflow` decides which are lost, and a gap is reported.
     #[serde(default = "count::<10_000>", with = "Checked::<Count<1, 1_000_000>>")]
     pub queue: usize,
     /// The notices that a full queue loses, with the class `every`.
@@ -91,10 +91,10 @@ pub struct JournalConfig {
     /// Rotated files that are kept besides FILE; the oldest is removed.
     #[serde(default = "count::<5>", with = "Checked::<Count<0, 1000>>")]
     pub files_max: usize,
-    /// The moments at which lines are brought to the disk; the page on sinks tells the possible loss of each.
+    /// The moments at which lines are synced to the disk; the page on sinks lists the possible loss of each.
     #[serde(default)]
     pub fsync: FsyncPolicy,
-    /// Time a line may wait for that with `interval`.
+    /// Longest time until a line is synced, with `interval`.
     #[serde(default = "millis::<SECOND>", with = "Checked::<Time<10, HOUR>>")]
     pub fsync_every: Duration,
 }
@@ -120,16 +120,16 @@ pub struct WebhookConfig {
     /// Environment variable with the secret, in place of `secret_file`; several are separated by blanks.
     #[serde(default, with = "Checked::<Optional<Variable>>")]
     pub secret_variable: Option<String>,
-    /// Resources it is told of; empty means all.
+    /// Resources whose notices it gets; empty means all.
     #[serde(default, with = "Checked::<List<Pattern, 0, PATTERNS_MAX>>")]
     pub uris: Vec<String>,
-    /// Kinds of notices it is told of; empty means all.
+    /// Kinds of notices it gets; empty means all.
     #[serde(default, with = "Checked::<List<Kind, 0, 256>>")]
     pub kinds: Vec<String>,
     /// Every notice, or, while it is behind, only the newest of each resource and list.
     #[serde(default)]
     pub class: SinkClass,
-    /// Notices that may wait; beyond, `overflow` says which are lost, and a gap is told.
+    /// Notices that may wait. Beyond that, `overflow` decides which are lost, and a gap is reported.
     #[serde(default = "count::<10_000>", with = "Checked::<Count<1, 1_000_000>>")]
     pub queue: usize,
     /// The notices that a full queue loses, with the class `every`.
@@ -184,7 +184,7 @@ pub struct DebugLogConfig {
     /// Traces changes of lists too.
     #[serde(default = "yes")]
     pub lists: bool,
-    /// Of every so many notices one is traced, counted by position.
+    /// Traces one notice of this many, counted by position.
     #[serde(default = "count::<1>", with = "Checked::<Count<1, 1_000_000_000>>")]
     pub sample: usize,
     /// One line of text, or one JSON object, per step.
@@ -203,7 +203,7 @@ pub struct DebugLogConfig {
     /// Rotated files that are kept besides it.
     #[serde(default = "count::<2>", with = "Checked::<Count<0, 1000>>")]
     pub files_max: usize,
-    /// Steps that may wait; the oldest are lost beyond, and a gap is written.
+    /// Steps that may wait. Beyond that, the oldest are lost, and a gap is written.
     #[serde(default = "count::<10_000>", with = "Checked::<Count<1, 1_000_000>>")]
     pub queue: usize,
 }

@@ -15,9 +15,12 @@ pub(crate) mod size {
 
     /// Writes a size with the largest unit that keeps the number whole.
     pub(crate) fn text(bytes: u64) -> String {
-        let divides = |(_, size): &&(&str, u64)| bytes > 0 && bytes.is_multiple_of(*size);
-        let (unit, size) = UNITS.iter().find(divides).unwrap_or(&("B", 1));
-        format!("{}{unit}", bytes / size)
+        let largest = UNITS.iter().find(|(_, size)| bytes.is_multiple_of(*size));
+        match largest {
+            // Zero is a multiple of every unit.
+            Some((unit, size)) if bytes > 0 => format!("{}{unit}", bytes / size),
+            _ => format!("{bytes}B"),
+        }
     }
 }
 
@@ -36,10 +39,14 @@ pub(crate) mod time {
     /// Writes a duration with the largest unit that keeps the number whole. Cuts parts of a millisecond off.
     pub(crate) fn text(duration: Duration) -> String {
         let millis = duration.as_millis();
-        let divides = |(_, size): &&(&str, u64)| millis > 0 && millis.is_multiple_of(u128::from(*size));
-        // Zero is divided by every unit; seconds are the ones that people write.
-        let (unit, size) = UNITS.iter().find(divides).unwrap_or(&("s", 1));
-        format!("{}{unit}", millis / u128::from(*size))
+        let largest = UNITS
+            .iter()
+            .find(|(_, size)| millis.is_multiple_of(u128::from(*size)));
+        match largest {
+            // Zero is a multiple of every unit; in seconds it is written most often.
+            Some((unit, size)) if millis > 0 => format!("{}{unit}", millis / u128::from(*size)),
+            _ => "0s".to_owned(),
+        }
     }
 }
 

@@ -25,8 +25,8 @@ pub struct WorkspaceConfig {
     /// At the limit: It is read in the middle of the burst.
     #[serde(with = "Checked::<Time<10, MINUTE>>")]
     pub debounce_max: Duration,
-    /// Interval at which the folder, or the file of a collection, is looked at without any event, as a safety
-    /// net.
+    /// Interval at which the folder, or the file of a collection, is checked without a file event, in case
+    /// one was lost.
     #[serde(with = "Checked::<Time<SECOND, { 24 * HOUR }>>")]
     pub rescan: Duration,
     /// Largest file that is served.

@@ -1,7 +1,7 @@
 //! Reads the configuration again on SIGHUP, while the service runs.
 //!
-//! Only the sinks change then. Other keys that differ are named in the log, as they take effect at the next start; a
-//! file with mistakes changes nothing.
+//! Only the sinks change then. Other keys that differ are named in the log, as they take effect at the next
+//! start; a file with mistakes changes nothing.
 
 use std::fmt;
 use std::sync::Arc;

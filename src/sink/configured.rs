@@ -21,11 +21,12 @@ use crate::config::{
     Config, DebugLogConfig, FsyncPolicy, JournalConfig, SinkClass, SinkOverflow, WebhookConfig,
 };
 
-/// Time after which a webhook that handles one notice counts as stalled. A request takes as long as its receiver,
-/// and one that hangs should show soon.
+/// Time after which a webhook that handles one notice counts as stalled. A request takes as long as its
+/// receiver, and one that hangs should show soon.
 const WEBHOOK_STALL: Duration = Duration::from_secs(3);
 
-/// Longest pause before a file is opened again. A try is cheap, and a disk with free space again should be used soon.
+/// Longest pause before a file is opened again. A try is cheap, and a disk with free space again should be
+/// used soon.
 const FILE_BACKOFF: Duration = Duration::from_secs(5);
 
 /// A sink that cannot be used at all, such as a webhook without its secret.
@@ -99,8 +100,8 @@ impl Sinks {
     /// Attaches the sinks of `config`. They get everything that is published after this has returned.
     ///
     /// # Errors
-    /// [`SinkError`] for a sink that cannot be used at all. A file or receiver that is out of reach is no error: the
-    /// bus tries it again until it is there.
+    /// [`SinkError`] for a sink that cannot be used at all. A file or receiver that is out of reach is no
+    /// error: the bus tries it again until it is there.
     pub async fn attach(bus: &Bus, config: &Config) -> Result<Sinks, SinkError> {
         let mut sinks = Sinks {
             bus: bus.clone(),
@@ -116,10 +117,11 @@ impl Sinks {
         }
     }
 
-    /// Attaches and detaches until the sinks are those of `config`. A sink with the same values stays attached.
+    /// Attaches and detaches until the sinks are those of `config`. A sink with the same values stays
+    /// attached.
     ///
-    /// One that changed is detached, for which it gets at most `timeout` to take the rest of its queue, and attached
-    /// again; it misses the notices in between.
+    /// One that changed is detached, for which it gets at most `timeout` to take the rest of its queue, and
+    /// attached again; it misses the notices in between.
     ///
     /// # Errors
     /// [`SinkError`] for a sink that cannot be used at all; nothing has changed then.
@@ -144,7 +146,8 @@ impl Sinks {
                 }
             }
         }
-        // All at once, so that slow ones share the timeout. Two of one name cannot be attached, so this comes first.
+        // All at once, so that slow ones share the timeout. Two of one name cannot be attached, so this comes
+        // first.
         join_all(detaching).await;
         for (name, WantedSink { values, sink }) in wanted {
             if self.attached.contains_key(&name) {
@@ -240,7 +243,8 @@ fn filter(uris: &[String]) -> Result<Filter, String> {
     Filter::of(patterns).map_err(|error| error.to_string())
 }
 
-/// The keys that journals and webhooks share: the notices that they get, and those kept while they are behind.
+/// The keys that journals and webhooks share: the notices that they get, and those kept while they are
+/// behind.
 struct Feed<'a> {
     uris: &'a [String],
     kinds: &'a [String],
@@ -330,7 +334,8 @@ fn debug_log(config: &DebugLogConfig) -> DebugLogOptions {
                 path: path.clone(),
                 bytes_max: config.bytes_max,
                 files_max: config.files_max,
-                // A trace is read while the system runs; after a crash of the machine its last lines matter little.
+                // A trace is read while the system runs; after a crash of the machine its last lines matter
+                // little.
                 fsync: Fsync::Never,
             }),
             None => DebugLogTarget::Stderr,

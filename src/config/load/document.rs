@@ -243,3 +243,153 @@ impl Structure<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::SHOWN_MAX;
+    use super::super::tests::{from_text, refusal};
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn dotted_keys_inline_tables_and_sections_agree() {
+        let expected = from_text("[session]\nmax = 0x10\n").unwrap();
+        assert_eq!(expected.session.max, 16);
+        assert_eq!(from_text("session.max = 16").unwrap(), expected);
+        assert_eq!(from_text("session = { max = 1_6 }").unwrap(), expected);
+        assert_eq!(from_text("[session]").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn unknown_key_is_named_with_line_and_neighbour() {
+        for (text, expected) in [
+            (
+                "# mine\n[http]\nlisen = \"127.0.0.1:1\"\n",
+                "unknown key \"http.lisen\" in tidings.toml (line 3): did you mean \"http.listen\"?",
+            ),
+            (
+                "\n[htpp]\nlisten = 1\n",
+                "unknown key \"htpp.listen\" in tidings.toml (line 3): did you mean \"http.listen\"?",
+            ),
+            (
+                "page_size = 1",
+                "unknown key \"page_size\" in tidings.toml (line 1): did you mean \"mcp.page_size\"?",
+            ),
+            (
+                "[stoer]",
+                "unknown key \"stoer\" in tidings.toml (line 1): did you mean \"store\"?",
+            ),
+        ] {
+            assert_eq!(refusal(text), expected);
+        }
+    }
+
+    #[test]
+    fn column_is_counted_in_characters() {
+        let error = from_text("mcp = { name = \"é\", nam = 1 }").unwrap_err();
+        let Place::File { line, column, .. } = error.mistakes()[0].place() else {
+            panic!("{error}")
+        };
+        assert_eq!((*line, *column), (1, 21));
+    }
+
+    #[test]
+    fn wrong_value_names_key_line_value_and_range() {
+        assert_eq!(
+            refusal("[session]\n\nmax = 0"),
+            "invalid value 0 for \"session.max\" in tidings.toml (line 3): expected an integer from 1 to 1000000"
+        );
+        assert_eq!(
+            refusal("[http]\nkeep_alive = \"10m\""),
+            "invalid value \"10m\" for \"http.keep_alive\" in tidings.toml (line 2): \
+             expected a duration from \"1s\" to \"5m\""
+        );
+        assert!(
+            refusal("http.body_bytes_max = 1023").ends_with("expected a size from \"1KiB\" to \"64MiB\"")
+        );
+        assert!(refusal("mcp.cache_scope = 'shared'").ends_with("expected \"private\" or \"public\""));
+    }
+
+    #[test]
+    fn wrong_types_are_refused() {
+        for text in [
+            "session.max = '5'",
+            "session.max = 5.0",
+            "session.max = -1",
+            "session.max = 99999999999999999999",
+            "workspace.hidden = 'true'",
+            "http.keep_alive = 15",
+            "http.keep_alive = 07:30:00",
+            "http.body_bytes_max = '2048'",
+            "http.allowed_hosts = 'a.example'",
+            "http.allowed_hosts = ['a.example', 1]",
+            "http.allowed_hosts = ['a', '*']",
+            "http.listen = 'localhost:80'",
+            "[http.listen]\nhost = 'a'",
+            "[[mcp.name]]",
+        ] {
+            assert!(
+                refusal(text).starts_with("invalid value "),
+                "{text}: {}",
+                refusal(text)
+            );
+        }
+    }
+
+    #[test]
+    fn bounds_of_ranges_are_allowed() {
+        for text in [
+            "session.max = 1",
+            "session.max = 1000000",
+            "http.body_bytes_max = 1024",
+            "http.body_bytes_max = '64MiB'",
+            "http.keep_alive = '1s'",
+            "http.keep_alive = '300000ms'",
+            "mcp.instructions = ''",
+        ] {
+            assert!(from_text(text).is_ok(), "{text}: {}", refusal(text));
+        }
+        for text in [
+            "session.max = 1000001",
+            "http.body_bytes_max = '65MiB'",
+            "http.keep_alive = '999ms'",
+            "http.keep_alive = '301s'",
+            "mcp.name = ''",
+        ] {
+            assert!(from_text(text).is_err(), "{text}");
+        }
+        let hosts = |count| format!("http.allowed_hosts = {:?}", vec!["a"; count]);
+        assert!(from_text(&hosts(256)).is_ok() && from_text(&hosts(257)).is_err());
+    }
+
+    #[test]
+    fn section_of_another_type_is_refused() {
+        assert_eq!(
+            refusal("http = 80"),
+            "invalid value 80 for \"http\" in tidings.toml (line 1): expected a section, written [http]"
+        );
+        assert!(refusal("[[http]]").contains("expected a section, written [http]"));
+        assert!(refusal("[collection]\nname = 'a'\n").contains("each written [[collection]]"));
+    }
+
+    #[test]
+    fn broken_text_is_located() {
+        let text = refusal("[http]\nlisten = ");
+        assert!(
+            text.starts_with("tidings.toml is not valid TOML (line 2, column "),
+            "{text}"
+        );
+        assert!(!text.contains('\n'), "{text}");
+        assert!(refusal("[log]\nlevel = 'a'\nlevel = 'b'").contains("(line 3, column 1)"));
+    }
+
+    #[test]
+    fn long_value_is_cut_in_messages() {
+        let long = "x".repeat(1000);
+        let error = refusal(&format!("workspace.scheme = '''{long}\n{long}'''"));
+        assert!(
+            error.contains(&format!("{}… for", "x".repeat(SHOWN_MAX - 3))),
+            "{error}"
+        );
+    }
+}

@@ -58,3 +58,29 @@ fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'
     }
     best
 }
+
+#[cfg(test)]
+mod tests {
+    use super::for_key;
+
+    #[test]
+    fn slip_in_key_section_or_case_is_seen() {
+        assert_eq!(for_key("http.lisen"), "did you mean \"http.listen\"?");
+        assert_eq!(for_key("htpp.listen"), "did you mean \"http.listen\"?");
+        assert_eq!(for_key("http.keep-alive"), "did you mean \"http.keep_alive\"?");
+        assert_eq!(for_key("Session.Max"), "did you mean \"session.max\"?");
+        assert_eq!(for_key("sesion"), "did you mean \"session\"?");
+    }
+
+    #[test]
+    fn key_in_the_wrong_section_is_found() {
+        assert_eq!(for_key("listen"), "did you mean \"http.listen\"?");
+        assert_eq!(for_key("server.page_size"), "did you mean \"mcp.page_size\"?");
+    }
+
+    #[test]
+    fn known_names_are_listed_when_none_is_near() {
+        assert_eq!(for_key("log.colour"), "the keys here are level, format");
+        assert!(for_key("telemetry.zzz").starts_with("the keys here are http, session, "));
+    }
+}

@@ -202,3 +202,105 @@ pub(super) fn keys_for_restart(before: &Config, after: &Config) -> Vec<String> {
     }
     changed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{all_keys, from_text, refusal};
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn keys_stand_in_the_order_of_declaration() {
+        assert!(Key::root().names().starts_with("http, session, bus, mcp, "));
+        assert!(
+            Key::root()
+                .names()
+                .ends_with(", collection, journal, webhook, debug_log")
+        );
+        let webhook = Key::at("webhook").unwrap();
+        assert!(
+            webhook
+                .names()
+                .starts_with("name, url, secret_file, secret_variable, ")
+        );
+    }
+
+    #[test]
+    fn required_keys_have_examples_that_load() {
+        let required: Vec<_> = all_keys(Key::root())
+            .into_iter()
+            .filter(|key| key.is_required())
+            .collect();
+        assert_eq!(required.len(), 10, "{required:?}");
+        let text = "[[collection]]\nitem = 1\n[[collection.view]]\nfilter = { exists = true }\n\
+                    [[journal]]\n[[webhook]]\nsecret_variable = 'X'\n[[debug_log]]\n";
+        // One mistake for each: nothing that stands in for a missing value is refused itself.
+        assert_eq!(refusal(text).lines().count(), required.len(), "{}", refusal(text));
+    }
+
+    #[test]
+    fn variable_follows_from_the_path() {
+        let key = Key::at("session.subscriptions_max").unwrap();
+        assert_eq!(key.variable(), "TIDINGS_SESSION__SUBSCRIPTIONS_MAX");
+    }
+
+    #[test]
+    fn every_key_is_described_for_a_table_cell() {
+        let mut paths = BTreeSet::new();
+        for key in all_keys(Key::root()) {
+            let path = &key.path;
+            let (meaning, at_limit) = key.words();
+            let allowed = key.allowed();
+            assert!(paths.insert(path), "{path} stands twice");
+            assert!(meaning.ends_with('.'), "{path}: {meaning}");
+            assert!(
+                at_limit.is_empty() || at_limit.ends_with('.'),
+                "{path}: {at_limit}"
+            );
+            assert!(
+                !format!("{meaning}{at_limit}{allowed}").contains(['|', '\n']),
+                "{path}"
+            );
+            assert!(!allowed.is_empty(), "{path} has no range");
+        }
+        assert_eq!(Key::of_sections().count(), 58);
+    }
+
+    #[test]
+    fn schema_has_default_range_and_description() {
+        let schema: Value = serde_json::from_str(&Config::json_schema()).unwrap();
+        let session = &schema["properties"]["session"]["properties"];
+        assert_eq!(session["max"]["default"], 20_000);
+        assert_eq!(
+            (&session["max"]["minimum"], &session["max"]["maximum"]),
+            (&1.into(), &1_000_000.into())
+        );
+        assert_eq!(session["idle_timeout"]["default"], "5m");
+        assert_eq!(session["idle_timeout"]["x-maximum"], "24h");
+        assert!(
+            session["max"]["description"]
+                .as_str()
+                .unwrap()
+                .starts_with("Sessions at a time.")
+        );
+        let journal = &schema["properties"]["journal"]["items"];
+        assert_eq!(journal["required"], serde_json::json!(["name", "file"]));
+    }
+
+    #[test]
+    fn keys_that_changed_are_named() {
+        let before = Config::default();
+        let mut after = before.clone();
+        assert_eq!(before.keys_for_restart(&after), [""; 0]);
+        after.http.connections_max += 1;
+        after.log.level = "debug".to_owned();
+        after.session.max += 1;
+        after.journal = from_text("[[journal]]\nname = 'j'\nfile = 'j'\n")
+            .unwrap()
+            .journal;
+        assert_eq!(
+            before.keys_for_restart(&after),
+            ["http.connections_max", "session.max", "log.level"]
+        );
+    }
+}

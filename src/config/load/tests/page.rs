@@ -1,7 +1,7 @@
-//! Holds `docs/configuration.md` against the structs.
+//! Compares `docs/configuration.md` with the structs.
 //!
 //! The tables of the page are generated: `TIDINGS_UPDATE_DOCS=1 cargo test --lib config::load::tests::page`
-//! writes them anew. The text around them is written by hand.
+//! writes them again. The text around them is written by hand.
 
 use super::super::environment::ALIASES;
 use super::super::print::literal;
@@ -62,7 +62,7 @@ fn written_anew(page: &str) -> String {
             .split_once(&heading)
             .unwrap_or_else(|| panic!("the page lacks{heading}"));
         let (text, table) = rest.split_once("\n| ").unwrap_or((rest, ""));
-        let after = table.split_once("\n\n").map_or("", |(_, after)| after);
+        let after = table.split_once("\n\n").unwrap_or_default().1;
         let about = match key.is_list() {
             // Lists are introduced by hand, with links to their pages.
             true => text.to_owned(),
@@ -96,7 +96,7 @@ fn page_has_no_other_key() {
     let rows = page
         .lines()
         .filter(|line| line.starts_with("| `") && !line.starts_with("| `TIDINGS_"));
-    let keys: usize = Key::root().keys.iter().map(|table| keys::all(table).len()).sum();
+    let keys: usize = Key::root().keys.iter().map(|table| all_keys(table).len()).sum();
     assert_eq!(rows.count(), keys);
     let headings = page.lines().filter(|line| line.starts_with("### ["));
     assert_eq!(headings.count(), Key::root().keys.len());
@@ -115,16 +115,18 @@ fn page_has_the_aliases() {
     assert_eq!(rows.count(), ALIASES.len());
 }
 
+/// The first block of code of the page that begins with `fence`.
+fn block<'a>(page: &'a str, fence: &str) -> &'a str {
+    let (_, rest) = page.split_once(fence).expect("the page has this example");
+    rest.split("```").next().unwrap_or_default()
+}
+
 #[test]
 fn examples_of_the_page_load() {
     let page = page();
-    let block = |fence: &str| {
-        let (_, rest) = page.split_once(fence).expect("the page has this example");
-        rest.split("```").next().unwrap_or_default().to_owned()
-    };
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(block("```toml\n").as_bytes()).unwrap();
-    let examples = block("```sh\n");
+    file.write_all(block(&page, "```toml\n").as_bytes()).unwrap();
+    let examples = block(&page, "```sh\n");
     let variables = examples.lines().filter_map(|line| line.split_once('='));
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let config = Config::load(Some(file.path()), variables, &Overrides::default()).unwrap();
