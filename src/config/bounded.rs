@@ -333,39 +333,39 @@ texts! {
         names::scheme;
     /// A pattern of URIs.
     Pattern = "a URI, the beginning of URIs such as \"note://*\", or a template such as \"note://{name}\"",
-        "note://*", |text| given(text, text.parse::<UriPattern>().is_ok());
+        "note://*", |text| if_allowed(text, text.parse::<UriPattern>().is_ok());
     /// The name of a kind of notices.
     Kind = format!("one of {}", NoticeKind::ALL.map(NoticeKind::name).join(", ")), "updated", |text| {
-        given(text, NoticeKind::from_name(text).is_some())
+        if_allowed(text, NoticeKind::from_name(text).is_some())
     };
     /// The path of a file or folder.
-    File = "a path in UTF-8", "data/notes.json", |text| given(text, !text.is_empty() && !text.contains('\0'));
+    File = "a path in UTF-8", "data/notes.json", |text| if_allowed(text, !text.is_empty() && !text.contains('\0'));
     /// A name that fits into URIs and into names of tools.
     Name = "a lower-case letter, then lower-case letters, digits, \"_\" or \"-\", 48 at most", "notes", |text| {
-        given(text, names::is_identifier(text))
+        if_allowed(text, names::is_identifier(text))
     };
     /// A name that is the scheme of URIs too.
     SchemeName = "a lower-case letter, then lower-case letters, digits or \"-\", 48 at most", "notes", |text| {
-        given(text, names::is_identifier(text) && !text.contains('_'))
+        if_allowed(text, names::is_identifier(text) && !text.contains('_'))
     };
     /// A JSON pointer, or empty text for the whole document.
     Pointer = "a JSON pointer such as \"/items\", or \"\"", "/items", |text| {
-        given(text, names::is_json_pointer(text))
+        if_allowed(text, names::is_json_pointer(text))
     };
     /// The path of a field in a JSON object.
     Field = "a path such as \"author.name\", or a JSON pointer such as \"/author/name\"", "author.name", |text| {
-        given(text, names::is_field_path(text))
+        if_allowed(text, names::is_field_path(text))
     };
     /// The address of a webhook.
     Url = "an address such as \"https://hooks.example/tidings\", without user and password",
-        "https://hooks.example/tidings", |text| given(text, names::is_webhook_url(text));
+        "https://hooks.example/tidings", |text| if_allowed(text, names::is_webhook_url(text));
     /// The name of an environment variable.
     Variable = "the name of an environment variable that does not begin with TIDINGS_", "WEBHOOK_SECRET", |text| {
-        given(text, names::is_foreign_variable(text))
+        if_allowed(text, names::is_foreign_variable(text))
     };
 }
 
-fn given(text: &str, is_allowed: bool) -> Option<String> {
+fn if_allowed(text: &str, is_allowed: bool) -> Option<String> {
     is_allowed.then(|| text.to_owned())
 }
 

@@ -1,7 +1,6 @@
-//! Loading: the values of file, environment and command line, one over the other, become a checked
-//! [`Config`].
+//! Loads a checked [`Config`] from the file, the environment and the command line.
 //!
-//! All mistakes are collected before any is told, so that a file is corrected in one go.
+//! All mistakes are collected before they are reported, so that a file can be corrected in one go.
 
 mod document;
 mod environment;
@@ -89,7 +88,7 @@ struct Draft {
     /// For the JSON pointer of each value in `tree`: its text and place.
     written: BTreeMap<String, Written>,
     mistakes: Vec<Mistake>,
-    /// Pointers of values that were refused, so that nothing which follows from it is told as well.
+    /// Pointers of values that were refused, so that mistakes which only follow from them are left out.
     refused: BTreeSet<String>,
     /// The configuration file.
     file: Option<PathBuf>,
@@ -105,7 +104,8 @@ struct Written {
 }
 
 impl Written {
-    /// `shown` is the value as its writer sees it; messages repeat its first line, cut when long.
+    /// Keeps the first line of `shown`, the value as its writer sees it; a message would be unreadable with
+    /// more.
     fn new(shown: &str, place: Place) -> Written {
         let line = shown.lines().next().unwrap_or_default();
         let mut cut: String = line.chars().take(SHOWN_MAX).collect();
@@ -126,7 +126,7 @@ impl Draft {
         let pointer = pointer(&key.path);
         let mut at = &mut self.tree;
         for name in key.path.split('.') {
-            // Makes an object of the null that an empty draft, or a section without keys, is.
+            // Indexing turns null, as which every draft begins, into an object.
             at = &mut at[name];
         }
         *at = value;
@@ -159,7 +159,8 @@ impl Draft {
         if self.tree.is_null() {
             self.tree = json!({});
         }
-        // serde stops at the first wrong value, so each round notes one and puts another in its place.
+        // serde stops at the first wrong value. Each round replaces that value, so that the next one finds
+        // another.
         let mut config = loop {
             match serde_path_to_error::deserialize::<_, Config>(&self.tree) {
                 Ok(config) => break config,
@@ -195,7 +196,7 @@ impl Draft {
             table.insert(key.name().to_owned(), key.example());
         }
         self.refuse(key, pointer);
-        // An example that is refused too would be put back for ever.
+        // An example that is refused as well would be put back for ever.
         removed.is_some() && removed != Some(key.example())
     }
 

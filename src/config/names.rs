@@ -1,14 +1,12 @@
-//! The syntax of names that the configuration holds: hosts, origins, URI schemes, paths to fields, addresses.
-//!
-//! Each function returns the normal form that requests are compared with, or `None` for text that is no such
-//! name.
+//! The syntax of hosts, origins, URI schemes, paths to fields and other names in the configuration.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The normal form of a host without port: a DNS name, an IPv4 address or an IPv6 address in brackets.
+/// Returns the normal form of a host without port: a DNS name, an IPv4 address or an IPv6 address in
+/// brackets.
 pub(super) fn host(text: &str) -> Option<String> {
     let inner = text.strip_prefix('[').unwrap_or(text);
-    // One bracket without the other is no address, and no name either.
+    // One bracket without the other makes neither an address nor a name.
     let bare = match inner.strip_suffix(']') {
         Some(bare) if inner.len() < text.len() => bare,
         _ => text,
@@ -20,11 +18,15 @@ pub(super) fn host(text: &str) -> Option<String> {
         return Some(address.to_string());
     }
     let name = text.to_ascii_lowercase();
-    let edges = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') && !name.contains("..");
-    (edges && only(&name, b"-_.") && name.len() <= 253).then_some(name)
+    // Underscores are not allowed in host names, but names of containers have them.
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    // 253 is the longest name that DNS can carry (RFC 1035 section 2.3.4).
+    let is_name = starts_well && !name.contains("..") && has_only(&name, b"-_.") && name.len() <= 253;
+    is_name.then_some(name)
 }
 
-/// The normal form of an origin: `scheme://host`, with the port unless it is the scheme's usual one.
+/// Returns the normal form of an origin: `scheme://host`, with the port unless it is the usual one of the
+/// scheme.
 pub(super) fn origin(text: &str) -> Option<String> {
     let (written, rest) = text.split_once("://")?;
     let scheme = scheme(written)?;
@@ -37,31 +39,33 @@ pub(super) fn origin(text: &str) -> Option<String> {
     let Some(port) = port else {
         return Some(format!("{scheme}://{host}"));
     };
+    // Browsers leave out the usual port in `Origin`, so a form with it would never match.
     match (scheme.as_str(), port_number(port)?) {
         ("http", 80) | ("https", 443) => Some(format!("{scheme}://{host}")),
         (_, port) => Some(format!("{scheme}://{host}:{port}")),
     }
 }
 
-/// The normal form of a URI scheme (RFC 3986 section 3.1).
+/// Returns the normal form of a URI scheme (RFC 3986 section 3.1).
 pub(super) fn scheme(text: &str) -> Option<String> {
     let starts = text.starts_with(|c: char| c.is_ascii_alphabetic());
-    (starts && only(text, b"+-.") && text.len() <= 64).then(|| text.to_ascii_lowercase())
+    (starts && has_only(text, b"+-.") && text.len() <= 64).then(|| text.to_ascii_lowercase())
 }
 
-/// True for a lower-case name of letters, digits, `_` and `-`.
+/// Returns true for a lower-case name of letters, digits, `_` and `-`.
 pub(super) fn is_identifier(text: &str) -> bool {
     let starts = text.starts_with(|c: char| c.is_ascii_lowercase());
-    starts && only(text, b"_-") && !text.contains(|c: char| c.is_ascii_uppercase()) && text.len() <= 48
+    starts && has_only(text, b"_-") && !text.contains(|c: char| c.is_ascii_uppercase()) && text.len() <= 48
 }
 
-/// True for a JSON pointer (RFC 6901), the empty one included.
+/// Returns true for a JSON pointer (RFC 6901), the empty one included.
 pub(super) fn is_json_pointer(text: &str) -> bool {
+    // `~` is always part of an escape: `~0` or `~1`.
     let mut escapes = text.split('~').skip(1);
     (text.is_empty() || text.starts_with('/')) && escapes.all(|part| part.starts_with(['0', '1']))
 }
 
-/// True for a path to a field: names with dots between them, or a JSON pointer that is not empty.
+/// Returns true for a path to a field: names with dots between them, or a JSON pointer that is not empty.
 pub(super) fn is_field_path(text: &str) -> bool {
     if text.starts_with('/') {
         return is_json_pointer(text);
@@ -69,8 +73,7 @@ pub(super) fn is_field_path(text: &str) -> bool {
     text.split('.').all(|part| !part.is_empty())
 }
 
-/// True for an address that a webhook may call, as far as its text shows. The HTTP client parses it in full
-/// later.
+/// Returns true for an address that a webhook may call, as far as its text shows.
 pub(super) fn is_webhook_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else {
         return false;
@@ -81,27 +84,29 @@ pub(super) fn is_webhook_url(text: &str) -> bool {
         _ => (authority, ""),
     };
     let known = ["http", "https"].contains(&scheme.to_ascii_lowercase().as_str());
-    // An `@` would mark a user and a password, which do not belong into a file that many may read.
+    // The HTTP client parses the address in full when the sink is attached, so this only needs to catch
+    // slips. An `@` would mark a user and a password, which do not belong into a file that many may read.
     let plain =
         !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "@<>^|%\\\"`{}".contains(c));
     known && plain && (port.is_empty() || port_number(port).is_some())
 }
 
-/// True for the name of an environment variable that does not belong to this program.
+/// Returns true for the name of an environment variable of another program.
 pub(super) fn is_foreign_variable(text: &str) -> bool {
+    // Names with the prefix of Tidings are left to keys, of which there may be more one day.
     let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    starts && only(text, b"_") && text.len() <= 128 && !text.starts_with("TIDINGS_")
+    starts && has_only(text, b"_") && text.len() <= 128 && !text.starts_with("TIDINGS_")
 }
 
-/// The parser of integers also takes a sign, which a port never has.
 fn port_number(digits: &str) -> Option<u16> {
+    // The parser of integers accepts a sign, which a port never has.
     match digits.bytes().all(|byte| byte.is_ascii_digit()) {
         true => digits.parse().ok(),
         false => None,
     }
 }
 
-fn only(text: &str, others: &[u8]) -> bool {
+fn has_only(text: &str, others: &[u8]) -> bool {
     text.bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || others.contains(&byte))
 }
