@@ -77,7 +77,7 @@ pub struct CollectionStats {
     /// True while the file has no valid content.
     pub failing: bool,
     /// Scans of the file, for any reason.
-    pub looks: u64,
+    pub scans: u64,
     /// Scans because the interval `workspace.rescan` was over.
     pub rescans: u64,
     /// Documents that were published.

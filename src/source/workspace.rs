@@ -42,10 +42,10 @@ use runner::Runner;
 use scanner::Scanner;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use task::{Inbox, WorkspaceTask};
+use task::{TaskInbox, WorkspaceTask};
 use tidings_actors::Bus;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot, watch as latest};
@@ -104,9 +104,9 @@ pub struct WorkspaceStats {
     /// Files not served now, by reason; hidden ones are not counted.
     pub skipped: BTreeMap<SkipReason, usize>,
     /// Files not served now because they are beyond `workspace.files_max`.
-    pub beyond: usize,
+    pub over_limit: usize,
     /// Scans of the folder or parts of it, for any reason.
-    pub looks: u64,
+    pub scans: u64,
     /// Scans because the interval `workspace.rescan` was over.
     pub rescans: u64,
     /// Files read, including attempts.
@@ -161,15 +161,7 @@ impl Workspace {
         watch: bool,
     ) -> Result<Workspace, WorkspaceError> {
         let base = served_folder(config).await?;
-        let folder = Folder {
-            base: base.clone(),
-            root: base.join("resources"),
-            hidden: config.hidden,
-            flat: false,
-            file_bytes_max: config.file_bytes_max,
-            files_max: config.files_max,
-            cancelled: Arc::default(),
-        };
+        let folder = resources(config, &base);
         let root = folder.root.clone();
         let cancelled = folder.cancelled.clone();
         let dirty = DirtySet::new();
@@ -200,7 +192,7 @@ impl Workspace {
             registering.spawn(register.repeat(register_changed, send_outcome));
             tokio::select! {
                 _ = stopped => {}
-                () = task.run(Inbox { rescans, outcomes }) => {}
+                () = task.run(TaskInbox { rescans, outcomes }) => {}
             }
         });
         Ok(Workspace {
@@ -258,6 +250,19 @@ impl Workspace {
 impl Drop for Workspace {
     fn drop(&mut self) {
         self.cancel();
+    }
+}
+
+/// Returns the folder `resources` of `base`.
+fn resources(config: &WorkspaceConfig, base: &Path) -> Folder {
+    Folder {
+        base: base.to_owned(),
+        root: base.join("resources"),
+        hidden: config.hidden,
+        flat: false,
+        file_bytes_max: config.file_bytes_max,
+        files_max: config.files_max,
+        cancelled: Arc::default(),
     }
 }
 

@@ -100,7 +100,7 @@ impl CollectionTask {
             scanner.lock().unwrap_or_else(PoisonError::into_inner).scan(known)
         }))
         .await?;
-        self.stats.send_modify(|stats| stats.looks += 1);
+        self.stats.send_modify(|stats| stats.scans += 1);
         let published = match scan {
             FileScan::Unchanged => Ok(()),
             FileScan::Changing => {
@@ -145,7 +145,7 @@ impl CollectionTask {
             tracing::info!(
                 collection = self.name,
                 file = %self.file.display(),
-                "the file of a collection can be read again"
+                "the file of a collection is valid again"
             );
         }
         self.known = identity;
@@ -166,8 +166,8 @@ impl CollectionTask {
         tracing::warn!(
             collection = self.name,
             file = %self.file.display(),
-            fault = %error,
-            "the file of a collection cannot be taken; what was read before stays"
+            %error,
+            "the file of a collection is not valid; the last valid items stay"
         );
         self.stats.send_modify(|stats| stats.faults += 1);
     }

@@ -45,17 +45,17 @@ struct GetArguments {
 /// The place where a page begins: after the item with an id, which had a position in a view. It is sent as a
 /// JSON array in base64, which clients do not look into.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct PageCursor(String, usize, String);
+struct ItemCursor(String, usize, String);
 
-impl PageCursor {
+impl ItemCursor {
     fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(json!(self).to_string())
     }
 
     /// Decodes a cursor of the view `uri`.
-    fn decode(text: &str, uri: &ResourceUri) -> Result<PageCursor, CallbackError> {
+    fn decode(text: &str, uri: &ResourceUri) -> Result<ItemCursor, CallbackError> {
         if let Ok(json) = URL_SAFE_NO_PAD.decode(text)
-            && let Ok(cursor) = serde_json::from_slice::<PageCursor>(&json)
+            && let Ok(cursor) = serde_json::from_slice::<ItemCursor>(&json)
             && cursor.0 == uri.as_str()
         {
             return Ok(cursor);
@@ -165,7 +165,7 @@ impl Tools {
             return Err(format!("limit is {limit}: give 1 to {LIMIT_MAX}").into());
         }
         let cursor = match &arguments.cursor {
-            Some(text) => Some(PageCursor::decode(text, &uri)?),
+            Some(text) => Some(ItemCursor::decode(text, &uri)?),
             None => None,
         };
         let snapshot = self.bus.upgrade()?.read(&uri).await?;
@@ -257,14 +257,14 @@ fn page(
     spec: &CollectionSpec,
     uri: &ResourceUri,
     snapshot: &Snapshot,
-    cursor: Option<&PageCursor>,
+    cursor: Option<&ItemCursor>,
     limit: usize,
 ) -> Result<Value, CallbackError> {
     let items = items(snapshot)?;
     let start = match cursor {
         None => 0,
         // After the cursor's item, wherever it is now. If it is gone, its successor has taken its position.
-        Some(PageCursor(_, position, id)) => match position_of(spec, &items, id, *position) {
+        Some(ItemCursor(_, position, id)) => match position_of(spec, &items, id, *position) {
             Some(position) => position + 1,
             None => (*position).min(items.len()),
         },
@@ -284,7 +284,7 @@ fn page(
         && end < items.len()
     {
         let id = spec.id_of(last).unwrap_or_default();
-        answer["next_cursor"] = json!(PageCursor(uri.to_string(), end - 1, id).encode());
+        answer["next_cursor"] = json!(ItemCursor(uri.to_string(), end - 1, id).encode());
     }
     answer["items"] = Value::Array(shown);
     Ok(answer)

@@ -45,6 +45,41 @@ struct DefinitionFile<T> {
     problem: Option<String>,
 }
 
+impl<T> Default for DefinitionFile<T> {
+    fn default() -> DefinitionFile<T> {
+        DefinitionFile {
+            good: None,
+            problem: None,
+        }
+    }
+}
+
+impl<T> DefinitionFile<T> {
+    /// Applies the result of a read. A file that is gone or changing stays as it was.
+    fn update(&mut self, read: FileRead, parse: impl Fn(&str) -> Parsed<T>) {
+        let parsed = match read {
+            FileRead::Contents(contents) => match contents.body.as_text() {
+                Some(text) => parse(text),
+                None => Err("it is not text in UTF-8".to_owned()),
+            },
+            FileRead::Skipped(reason) => {
+                self.good = None;
+                Err(reason.to_string())
+            }
+            FileRead::Failed(error) => Err(format!("{}: {error}", SkipReason::Unreadable)),
+            FileRead::Gone | FileRead::Changing => return,
+        };
+        match parsed {
+            Ok((good, note)) => {
+                self.good = Some(good);
+                self.problem = note;
+            }
+            // It may be half of a write, so the last good reading stays.
+            Err(problem) => self.problem = Some(problem),
+        }
+    }
+}
+
 /// A folder of definitions, with other files beside them.
 struct DefinitionFolder<T> {
     /// The folder, without a limit on the size of files.
@@ -250,39 +285,21 @@ impl<T> DefinitionFolder<T> {
         parse: &impl Fn(&str, &str) -> Parsed<T>,
     ) -> bool {
         let name = self.stem(&path).to_owned();
-        let mut file = self.files.remove(&path).unwrap_or(DefinitionFile {
-            good: None,
-            problem: None,
-        });
+        let mut file = self.files.remove(&path).unwrap_or_default();
         let mut complete = true;
-        let mut settled = false;
-        match self.read(&path) {
-            _ if !is_name(&name) => {
-                file.problem = Some(invalid_name(&name));
-                settled = true;
-            }
-            FileRead::Contents(contents) => {
+        // Only another name makes a file with an invalid one valid, and that is another file.
+        let mut settled = true;
+        if is_name(&name) {
+            let read = self.read(&path);
+            settled = false;
+            if let FileRead::Contents(contents) = &read {
                 settled = contents.settled;
                 seen.identity = contents.identity;
-                let parsed = match contents.body.as_text() {
-                    Some(text) => parse(&name, text),
-                    None => Err("it is not text in UTF-8".to_owned()),
-                };
-                match parsed {
-                    Ok((good, note)) => {
-                        file.good = Some(good);
-                        file.problem = note;
-                    }
-                    // It may be half of a write, so the last good reading stays.
-                    Err(problem) => file.problem = Some(problem),
-                }
             }
-            FileRead::Skipped(reason) => {
-                file.good = None;
-                file.problem = Some(reason.to_string());
-            }
-            FileRead::Failed(error) => file.problem = Some(format!("{}: {error}", SkipReason::Unreadable)),
-            FileRead::Gone | FileRead::Changing => complete = false,
+            complete = !matches!(read, FileRead::Gone | FileRead::Changing);
+            file.update(read, |text| parse(&name, text));
+        } else {
+            file.problem = Some(invalid_name(&name));
         }
         self.keep(path.clone(), seen, settled);
         self.files.insert(path, file);

@@ -5,7 +5,7 @@
 use crate::metrics::{self, Source};
 use std::collections::BTreeMap;
 
-/// Problems by their subject, such as `tools/count.json` or `register`.
+/// OpenProblems by their subject, such as `tools/count.json` or `register`.
 pub(super) type ProblemMap = BTreeMap<String, String>;
 
 /// The origins of problems. Each one reports all of its problems at a time.
@@ -25,12 +25,12 @@ pub(super) enum ProblemOrigin {
 
 /// The open problems.
 #[derive(Debug, Default)]
-pub(super) struct Problems {
+pub(super) struct OpenProblems {
     open: BTreeMap<ProblemOrigin, ProblemMap>,
     reports: u64,
 }
 
-impl Problems {
+impl OpenProblems {
     /// Replaces the problems of an origin. New ones and those that ended are logged.
     pub(super) fn replace(&mut self, origin: ProblemOrigin, found: ProblemMap) {
         let before = self.open.remove(&origin).unwrap_or_default();
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn problem_is_reported_once_until_it_ends() {
-        let mut problems = Problems::default();
+        let mut problems = OpenProblems::default();
         problems.replace(ProblemOrigin::Definitions, found(&[("a", "line 1")]));
         problems.replace(ProblemOrigin::Definitions, found(&[("a", "line 2"), ("b", "")]));
         assert_eq!(problems.reports(), 2);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn origin_ends_only_its_own_problems() {
-        let mut problems = Problems::default();
+        let mut problems = OpenProblems::default();
         problems.replace(ProblemOrigin::Definitions, found(&[("a", "")]));
         problems.replace(ProblemOrigin::Register, found(&[]));
         assert_eq!(problems.all(), found(&[("a", "")]));

@@ -245,12 +245,17 @@ mod tests {
     fn prompt_with_a_mistake_has_a_note() {
         assert_eq!(parse("p", "---x\nhello").unwrap().1, None);
         assert_eq!(parse("p", "---\n---\nhello").unwrap().1, None);
-        let odd = |text: &str| parse("p", text).unwrap().1.unwrap();
-        assert!(odd("hello {{you}}").contains("{{you}}"));
-        assert!(odd("---\ntitel: x\n---\n").contains("did you mean \"title\"?"));
-        assert!(
-            odd("---\narguments: [{name: a, requird: true}]\n---\n").contains("did you mean \"required\"?")
-        );
+        for (text, note) in [
+            ("hello {{you}}", "{{you}}"),
+            ("---\ntitel: x\n---\n", "did you mean \"title\"?"),
+            (
+                "---\narguments: [{name: a, requird: true}]\n---\n",
+                "did you mean \"required\"?",
+            ),
+        ] {
+            let (_, noted) = parse("p", text).unwrap();
+            assert!(noted.unwrap().contains(note), "{text:?}");
+        }
     }
 
     #[test]

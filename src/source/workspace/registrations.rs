@@ -4,7 +4,7 @@
 //! change of the bus, so that clients are notified once.
 
 use super::definitions::Definitions;
-use super::problems::{ProblemMap, ProblemOrigin, Problems};
+use super::problems::{OpenProblems, ProblemMap, ProblemOrigin};
 use super::prompts::PromptSpec;
 use super::register::{RegisterDocument, RegisterOutcome};
 use super::runner::Runner;
@@ -30,7 +30,7 @@ pub(super) struct Registrations {
     tools: ItemMap<ToolSpec>,
     prompts: ItemMap<PromptSpec>,
     resources: BTreeSet<ResourceUri>,
-    problems: Problems,
+    problems: OpenProblems,
 }
 
 impl Registrations {
@@ -45,7 +45,7 @@ impl Registrations {
             tools: BTreeMap::new(),
             prompts: BTreeMap::new(),
             resources: BTreeSet::new(),
-            problems: Problems::default(),
+            problems: OpenProblems::default(),
         }
     }
 
@@ -184,7 +184,7 @@ impl Registrations {
     }
 
     /// Returns the open problems.
-    pub(super) fn problems(&self) -> &Problems {
+    pub(super) fn problems(&self) -> &OpenProblems {
         &self.problems
     }
 }

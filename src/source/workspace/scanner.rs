@@ -24,7 +24,7 @@ pub(super) enum Mark {
 
 /// A file that cannot be served.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct RefusedFile {
     pub(super) path: FilePath,
     /// The file as it is kept in mind.
     pub(super) known: KnownFile,
@@ -146,8 +146,10 @@ impl Scanner {
         for path in &scan.not_utf8 {
             self.reports.skip(path, SkipReason::NotUtf8, "");
         }
-        // The limit is reported once, and again only after there was room.
-        let before = self.over_limit;
+        self.report_over_limit(scan);
+    }
+
+    fn report_over_limit(&mut self, scan: &FolderScan) {
         let is_full = scan.scope == ScanScope::All;
         let Some((count, first)) = &scan.over_limit else {
             // A scan of some paths does not show that there is room for all.
@@ -156,7 +158,9 @@ impl Scanner {
             }
             return;
         };
+        let before = self.over_limit;
         self.over_limit = if is_full { *count } else { before.max(*count) };
+        // The limit is reported once, and again only after there was room.
         if before == 0 {
             metrics::limit_reached(Limit::Files);
             tracing::warn!(
@@ -168,12 +172,12 @@ impl Scanner {
     }
 
     /// Reports a file that cannot be served and keeps it in mind. Returns true if it was served until now.
-    pub(super) fn refuse(&mut self, refusal: &Refusal) -> bool {
-        let path = &refusal.path;
+    pub(super) fn refuse(&mut self, refused: &RefusedFile) -> bool {
+        let path = &refused.path;
         self.reports
-            .skip(Path::new(path.as_str()), refusal.reason, &refusal.detail);
+            .skip(Path::new(path.as_str()), refused.reason, &refused.detail);
         let was_served = self.file_index.forget(path);
-        self.file_index.keep(path.clone(), refusal.known.clone());
+        self.file_index.keep(path.clone(), refused.known.clone());
         was_served
     }
 

@@ -23,7 +23,7 @@ impl ToolSchema {
     /// # Errors
     /// The reason that it is not a schema of objects.
     pub(super) fn compile(value: Value) -> Result<ToolSchema, String> {
-        if value.get("type").and_then(Value::as_str) != Some("object") {
+        if value["type"] != "object" {
             return Err("it must be a schema with \"type\": \"object\"".to_owned());
         }
         let validator = jsonschema::validator_for(&value).map_err(|error| shorten(error.to_string()))?;

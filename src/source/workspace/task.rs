@@ -10,7 +10,7 @@ use super::file_uri::{path_of, uri_of};
 use super::read::{FileContents, FileRead, ReadBatch};
 use super::register::RegisterOutcome;
 use super::registrations::Registrations;
-use super::scanner::{Mark, Refusal, Scanner};
+use super::scanner::{Mark, RefusedFile, Scanner};
 use super::skip::SkipReason;
 use crate::source::watch::{DirtyBatch, PendingChanges};
 use crate::source::{join_blocking, remove_all, upsert_all};
@@ -31,7 +31,7 @@ const THOROUGH_EVERY: u64 = 10;
 type WantedFiles = BTreeMap<FilePath, SeenFile>;
 
 /// The messages to the task.
-pub(super) struct Inbox {
+pub(super) struct TaskInbox {
     /// Requests for a full scan, each answered when it is done.
     pub(super) rescans: mpsc::Receiver<oneshot::Sender<()>>,
     /// The outcomes of the runs of `register`.
@@ -57,7 +57,7 @@ pub(super) struct WorkspaceTask {
 
 impl WorkspaceTask {
     /// Runs until the bus stops.
-    pub(super) async fn run(mut self, mut inbox: Inbox) {
+    pub(super) async fn run(mut self, mut inbox: TaskInbox) {
         let mut rescan_at = Instant::now() + self.rescan;
         loop {
             let done = tokio::select! {
@@ -143,7 +143,7 @@ impl WorkspaceTask {
             }
             done = done.and(self.registrations.replace_definitions(found).await);
         }
-        self.stats.send_modify(|stats| stats.looks += 1);
+        self.stats.send_modify(|stats| stats.scans += 1);
         self.update_stats();
         done
     }
@@ -172,7 +172,7 @@ impl WorkspaceTask {
         self.stats.send_modify(|stats| {
             stats.files = scanner.file_index.served();
             stats.skipped = scanner.reports.counts();
-            stats.beyond = scanner.over_limit;
+            stats.over_limit = scanner.over_limit;
             stats.tools = registrations.tools();
             stats.prompts = registrations.prompts();
             stats.registered = registrations.resources();
@@ -216,17 +216,17 @@ impl WorkspaceTask {
     async fn publish(&mut self, batch: ReadBatch) -> Result<(), Closed> {
         self.stats.send_modify(|stats| stats.reads += batch.len() as u64);
         let mut files = Vec::new();
-        let mut refusals = Vec::new();
+        let mut refused_files = Vec::new();
         for (path, seen, read) in batch {
             match read {
                 FileRead::Contents(contents) => match uri_of(&self.scheme, &path) {
                     Ok(uri) => files.push((path, seen, uri, contents)),
                     Err(error) => {
                         let detail = error.to_string();
-                        refusals.push(refusal(path, seen, SkipReason::PathTooLong, detail));
+                        refused_files.push(refused(path, seen, SkipReason::PathTooLong, detail));
                     }
                 },
-                FileRead::Skipped(reason) => refusals.push(refusal(path, seen, reason, String::new())),
+                FileRead::Skipped(reason) => refused_files.push(refused(path, seen, reason, String::new())),
                 FileRead::Gone => self.recheck_gone(path),
                 FileRead::Changing => lock(&self.scanner).distrust(&path),
                 FileRead::Failed(error) => self.report_failure(&path, &error),
@@ -241,11 +241,11 @@ impl WorkspaceTask {
             match outcome {
                 Ok(_) => self.keep(path, seen, &contents),
                 Err(error) => {
-                    refusals.push(refusal(path, seen, SkipReason::Refused, error.to_string()));
+                    refused_files.push(refused(path, seen, SkipReason::Refused, error.to_string()));
                 }
             }
         }
-        self.refuse(&refusals).await
+        self.refuse(&refused_files).await
     }
 
     fn keep(&self, path: FilePath, seen: SeenFile, contents: &FileContents) {
@@ -261,11 +261,11 @@ impl WorkspaceTask {
     }
 
     /// Removes files that cannot be served.
-    async fn refuse(&mut self, refusals: &[Refusal]) -> Result<(), Closed> {
+    async fn refuse(&mut self, refused_files: &[RefusedFile]) -> Result<(), Closed> {
         let mut gone = Vec::new();
-        for refusal in refusals {
-            if lock(&self.scanner).refuse(refusal) {
-                gone.push(refusal.path.clone());
+        for file in refused_files {
+            if lock(&self.scanner).refuse(file) {
+                gone.push(file.path.clone());
             }
         }
         self.remove(&gone).await
@@ -319,7 +319,7 @@ fn lock(scanner: &Mutex<Scanner>) -> MutexGuard<'_, Scanner> {
     scanner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn refusal(path: FilePath, seen: SeenFile, reason: SkipReason, detail: String) -> Refusal {
+fn refused(path: FilePath, seen: SeenFile, reason: SkipReason, detail: String) -> RefusedFile {
     let known = KnownFile {
         identity: seen.identity,
         // A file refused by a limit stays refused until it changes. The other reasons may go away without a
@@ -328,7 +328,7 @@ fn refusal(path: FilePath, seen: SeenFile, reason: SkipReason, detail: String) -
         served: false,
         target: seen.target,
     };
-    Refusal {
+    RefusedFile {
         path,
         known,
         reason,

@@ -76,8 +76,8 @@ mod tests {
 
     fn fill(text: &str) -> (String, Vec<String>) {
         let (template, unknown) = PromptTemplate::parse(text, &BTreeSet::from(["page", "tone"]));
-        let value = |name: &str| (name == "page").then(|| "<{{tone}}>".to_owned());
-        (template.fill(value), unknown.into_iter().collect())
+        let text = template.fill(|name| (name == "page").then(|| "<{{tone}}>".to_owned()));
+        (text, unknown.into_iter().collect())
     }
 
     #[test]

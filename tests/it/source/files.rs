@@ -40,11 +40,11 @@ async fn file_is_followed_until_it_is_removed() {
     folder.write("a.md", "2");
     folder.wait_text("a.md", "2").await;
     assert_eq!(folder.etag("a.md").await.version, 2);
-    folder.wait_stats("two looks", |stats| stats.looks == 3).await;
+    folder.wait_stats("two looks", |stats| stats.scans == 3).await;
     fs::remove_file(folder.path("a.md")).unwrap();
     folder.wait_gone("a.md").await;
-    folder.wait_stats("a look more", |stats| stats.looks > 3).await;
-    assert_eq!(folder.stats().looks, 4, "after a quiet time one look is enough");
+    folder.wait_stats("a look more", |stats| stats.scans > 3).await;
+    assert_eq!(folder.stats().scans, 4, "after a quiet time one look is enough");
 }
 
 #[tokio::test]

@@ -112,13 +112,13 @@ async fn files_beyond_the_limit_wait_for_room() {
         folder.write(name, name);
     }
     folder.start().await;
-    assert_eq!((folder.stats().files, folder.stats().beyond), (2, 2));
+    assert_eq!((folder.stats().files, folder.stats().over_limit), (2, 2));
     assert_eq!(folder.etag("c").await, Etag::UNKNOWN);
     fs::remove_file(folder.path("a")).unwrap();
     folder.wait_text("c", "c").await;
     fs::remove_file(folder.path("d")).unwrap();
     fs::remove_file(folder.path("b")).unwrap();
-    folder.wait_stats("room", |stats| stats.beyond == 0).await;
+    folder.wait_stats("room", |stats| stats.over_limit == 0).await;
 }
 
 #[tokio::test]

@@ -283,12 +283,12 @@ async fn several_tools_at_once_are_one_list_change() {
     }
     folder.wait_tools(&["a", "b", "c"]).await;
     folder.wait_list_changes(before + 1).await;
-    let looks = folder.stats().looks;
+    let looks = folder.stats().scans;
     for file in fs::read_dir(folder.at("tools")).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
         folder.age(&format!("tools/{name}"));
     }
-    folder.wait_stats("a look", |stats| stats.looks > looks).await;
+    folder.wait_stats("a look", |stats| stats.scans > looks).await;
     folder.source().rescan().await;
     // Only times changed.
     folder.wait_list_changes(before + 1).await;
