@@ -20,7 +20,7 @@ use crate::outbox::Outbox;
 use crate::runtime::Reply;
 use crate::sink::AttachmentState;
 pub(crate) use completion::{Completion, Finish};
-pub(crate) use decision::{Decision, Effect, Found, Known};
+pub(crate) use decision::{Decision, Effect, Found, IndexedResource, Known};
 
 macro_rules! messages {
     ($($name:ty),* $(,)?) => { $(impl Message for $name { type Result = (); })* };
@@ -159,11 +159,6 @@ pub(crate) enum EtagRequest {
     Resources {
         found: Vec<(ResourceUri, Option<Found>)>,
         reply: Reply<Vec<Option<(Found, Etag)>>>,
-    },
-    /// Adds the etags to a page and replies.
-    ResourcePage {
-        resources: Vec<Arc<Resource>>,
-        reply: Reply<Vec<(Arc<Resource>, Etag)>>,
     },
     /// Begins the subscriptions that the Registry accepted.
     Subscribe {

@@ -31,7 +31,7 @@ pub use call_context::{CallContext, CallEvent, CallObserver, LogLevel};
 pub(crate) use callback::run_callback;
 pub use callback::{BoxFuture, CallbackError};
 pub(crate) use change::ListChange;
-pub use change::{Change, Condition, ListOutcome, Outcome};
+pub use change::{Change, Condition, EtagCondition, EtagSet, ListOutcome, Outcome};
 pub(crate) use clock::MonotonicMillis;
 pub use digest::Digest;
 pub use end_reason::EndReason;

@@ -4,6 +4,8 @@
 //! the Etag actor as one message, so that a busy bus pays for few messages and few wake-ups.
 
 mod catalog;
+mod lists;
+mod resources;
 
 use std::sync::Arc;
 
@@ -14,7 +16,9 @@ use crate::messages::{
     SubscriberRequest,
 };
 use crate::metrics::Metrics;
-use crate::model::{ListKind, ListOutcome, ResourceUri, SubscribeError};
+use crate::model::{
+    Change, Condition, Etag, ListKind, ListOutcome, PublishError, Resource, ResourceUri, SubscribeError,
+};
 use crate::outbox::Outbox;
 use crate::runtime::{CoreGuard, Inbox, InboxReady, Reply, mailbox};
 use crate::versions::EtagIndex;
@@ -94,6 +98,20 @@ impl Registry {
         }
     }
 
+    /// A page of the resource list as far as its versions may be seen.
+    fn page(&self, after: Option<&str>, limit: usize) -> Vec<(Arc<Resource>, Etag)> {
+        let mut page = Vec::new();
+        for resource in self.catalog.resources_after(after) {
+            if page.len() == limit {
+                break;
+            }
+            if let Some(entry) = self.etag_index.get(resource.uri().as_str()) {
+                page.push((entry.resource, entry.etag));
+            }
+        }
+        page
+    }
+
     fn subscribe(
         &self,
         uris: Vec<ResourceUri>,
@@ -117,10 +135,12 @@ impl Registry {
         announce: bool,
         reply: Reply<()>,
     ) -> EtagRequest {
-        let hashes = self.catalog.hashes();
         EtagRequest::WatchLists {
             outbox,
-            lists: kinds.iter().map(|kind| (*kind, hashes[kind.index()])).collect(),
+            lists: kinds
+                .iter()
+                .map(|kind| (*kind, self.catalog.hash(*kind)))
+                .collect(),
             announce,
             reply,
         }
@@ -133,7 +153,11 @@ impl Registry {
             now,
             reply,
         } = publish;
-        match self.catalog.apply(change, condition) {
+        let applied = match self.check(&change, &condition) {
+            Ok(()) => self.catalog.apply(change),
+            Err(error) => Err(error),
+        };
+        match applied {
             Ok(decision) => {
                 if decision.created || decision.effect == Effect::Removed {
                     self.metrics.set_registered(self.catalog.counts());
@@ -144,6 +168,35 @@ impl Registry {
                 self.metrics.count_refusal(&error);
                 reply.answer(Err(error));
             }
+        }
+    }
+
+    /// Checks the condition of a change at this point in the order of changes.
+    fn check(&self, change: &Change, condition: &Condition) -> Result<(), PublishError> {
+        let Condition::Etag(condition) = condition else {
+            return Ok(());
+        };
+        let uri = change.uri();
+        let generation = self.catalog.generation(uri);
+        let exists = generation.is_some() || condition.member.is_some();
+        // A request that would fail without its condition fails for that reason first (RFC 9110 13.2.1).
+        match change {
+            Change::Register(_) if exists => return Err(PublishError::AlreadyExists(uri.clone())),
+            Change::Touch(_) if !exists => return Err(PublishError::NotFound(uri.clone())),
+            Change::Update(_) | Change::Remove(_) if generation.is_none() => {
+                return Err(PublishError::NotFound(uri.clone()));
+            }
+            _ => {}
+        }
+        let etag = match generation {
+            // The Etag actor has not stamped a newer generation yet, so no caller can have named its etag.
+            Some(generation) => self.etag_index.etag_at(uri.as_str(), generation),
+            None => condition.member,
+        };
+        if condition.holds(exists, etag) {
+            Ok(())
+        } else {
+            Err(PublishError::Conflict(uri.clone()))
         }
     }
 
@@ -184,8 +237,7 @@ impl Registry {
                 self.decided.push(EtagRequest::Resources { found, reply });
             }
             Lookup::ResourcePage { after, limit, reply } => {
-                let resources = catalog.resources_after(after.as_deref(), limit);
-                self.decided.push(EtagRequest::ResourcePage { resources, reply });
+                reply.answer(self.page(after.as_deref(), limit));
             }
             Lookup::Tools { after, limit, reply } => {
                 reply.answer(catalog.tools_after(after.as_deref(), limit));

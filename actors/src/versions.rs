@@ -20,8 +20,8 @@ use crate::messages::{
 };
 use crate::metrics::Limit;
 use crate::model::{
-    Cause, Etag, ListHash, ListKind, ListOutcome, NoticeKind, Outcome, Position, PublishError, Resource,
-    ResourceUri, SubscribeError, TraceStep,
+    Cause, Etag, ListHash, ListKind, ListOutcome, NoticeKind, Outcome, Position, PublishError, ResourceUri,
+    SubscribeError, TraceStep,
 };
 use crate::outbox::Outbox;
 use crate::runtime::{CoreGuard, Reply, Tracer};
@@ -87,7 +87,6 @@ impl EtagActor {
             EtagRequest::Change { decision, now, reply } => self.change(decision, now, reply),
             EtagRequest::List { list, reply } => self.change_list(list, reply),
             EtagRequest::Resources { found, reply } => self.find(found, reply),
-            EtagRequest::ResourcePage { resources, reply } => self.page(resources, reply),
             EtagRequest::Subscribe {
                 outbox,
                 accepted,
@@ -204,7 +203,7 @@ impl EtagActor {
             self.record_change(&decision.uri, etag);
         }
         self.waiting.push(Release::Change(ReleasedChange {
-            shown: decision.into_shown(etag),
+            indexed: decision.into_indexed(etag),
             stamped,
             list,
             finish: Finish::Change(reply, outcome),
@@ -283,7 +282,7 @@ impl EtagActor {
             notified: 0,
         };
         self.waiting.push(Release::Change(ReleasedChange {
-            shown: None,
+            indexed: None,
             stamped: None,
             list: Some((kind, hash, position)),
             finish: Finish::List(reply, outcome),
@@ -302,15 +301,6 @@ impl EtagActor {
             });
         }
         self.waiting.push(Release::Resources(reply, etags));
-    }
-
-    fn page(&mut self, resources: Vec<Arc<Resource>>, reply: Reply<Vec<(Arc<Resource>, Etag)>>) {
-        let mut page = Vec::with_capacity(resources.len());
-        for resource in resources {
-            let etag = self.etag_of(resource.uri(), Known::Registered);
-            page.push((resource, etag));
-        }
-        self.waiting.push(Release::Page(reply, page));
     }
 
     fn subscribe(

@@ -20,8 +20,6 @@ pub struct Snapshot {
     pub body: Body,
     /// The version of that body.
     pub etag: Etag,
-    /// The revision for [`Condition::Generation`]; none for a member of a template.
-    pub generation: Option<u64>,
 }
 
 impl Bus {
@@ -138,28 +136,38 @@ impl Bus {
         InvalidUri: From<U::Error>,
     {
         let uri = uri.try_into().map_err(InvalidUri::from)?;
-        let mut held = self.find(&uri).await?;
+        let mut current = self.find(&uri).await?;
         for attempt in 1.. {
-            let (found, etag) = held.ok_or_else(|| ReadError::NotFound(uri.clone()))?;
-            let (descriptor, body, generation, lazy) = fetch(&uri, &found).await?;
+            let Some((found, etag)) = current else {
+                break;
+            };
+            let (descriptor, body, lazy) = fetch(&uri, &found).await?;
             let snapshot = Snapshot {
                 descriptor,
                 body,
                 etag,
-                generation,
             };
             if !lazy || attempt == READ_ATTEMPTS {
                 return Ok(snapshot);
             }
-            held = self.find(&uri).await?;
-            if held.as_ref().is_none_or(|(_, now)| *now == etag) {
-                return Ok(snapshot);
+            current = self.find(&uri).await?;
+            match &current {
+                // The resource was touched meanwhile, so the body may be of either version.
+                Some((_, now)) if *now != etag => {}
+                _ => return Ok(snapshot),
             }
         }
         Err(ReadError::NotFound(uri))
     }
 
     async fn find(&self, uri: &ResourceUri) -> Result<Option<(Found, Etag)>, Closed> {
+        if !self.inner.admission.is_open() {
+            return Err(Closed);
+        }
+        if let Some(entry) = self.inner.etag_index.get(uri.as_str()) {
+            return Ok(Some((Found::Resource(entry.resource), entry.etag)));
+        }
+        // A member of a template, which the index does not have, or an unknown URI.
         let uris = vec![uri.clone()];
         let found = self.ask(|reply| Lookup::Resources(uris, reply)).await?;
         Ok(found.into_iter().next().flatten())
@@ -175,6 +183,9 @@ impl Bus {
         InvalidUri: From<U::Error>,
     {
         let uri = uri.try_into().map_err(InvalidUri::from)?;
+        if let Some(etag) = self.cached_etag(uri.as_str())? {
+            return Ok(etag);
+        }
         let etags = self.etags(vec![uri]).await?;
         Ok(etags.into_iter().next().flatten().unwrap_or(Etag::UNKNOWN))
     }
@@ -216,30 +227,32 @@ impl Bus {
     }
 }
 
-/// Fetches the body of what was found; the last value says whether a callback did.
-async fn fetch(uri: &ResourceUri, found: &Found) -> Result<(Descriptor, Body, Option<u64>, bool), ReadError> {
-    let failed = |source| ReadError::Reader {
-        uri: uri.clone(),
-        source,
-    };
-    match found {
-        Found::Resource(resource, generation) => {
-            let (body, lazy) = match resource.content() {
-                Content::Held(body) => (body.clone(), false),
-                Content::Lazy(reader) => (run_callback(|| reader.read()).await.map_err(failed)?, true),
-            };
-            Ok((resource.descriptor().clone(), body, Some(*generation), lazy))
-        }
+/// Fetches the body. The last value is true if a callback returned it.
+async fn fetch(uri: &ResourceUri, found: &Found) -> Result<(Descriptor, Body, bool), ReadError> {
+    let result = match found {
+        Found::Resource(resource) => match resource.content() {
+            Content::Held(body) => return Ok((resource.descriptor().clone(), body.clone(), false)),
+            Content::Lazy(reader) => run_callback(|| reader.read()).await.map(Some),
+        },
         Found::Member(template, variables, _) => {
-            let read = || template.reader().read(uri.clone(), variables.clone());
-            let read = run_callback(read).await.map_err(failed)?;
-            let body = read.ok_or_else(|| ReadError::NotFound(uri.clone()))?;
-            let descriptor = Descriptor {
-                media_type: template.body_media_type().map(str::to_owned),
-                subscribable: template.subscribable,
-                ..Descriptor::new(uri.clone())
-            };
-            Ok((descriptor, body, None, true))
+            run_callback(|| template.reader().read(uri.clone(), variables.clone())).await
         }
-    }
+    };
+    let body = match result {
+        Ok(Some(body)) => body,
+        Ok(None) => return Err(ReadError::NotFound(uri.clone())),
+        Err(source) => {
+            let uri = uri.clone();
+            return Err(ReadError::Reader { uri, source });
+        }
+    };
+    let descriptor = match found {
+        Found::Resource(resource) => resource.descriptor().clone(),
+        Found::Member(template, ..) => Descriptor {
+            media_type: template.body_media_type().map(str::to_owned),
+            subscribable: template.subscribable,
+            ..Descriptor::new(uri.clone())
+        },
+    };
+    Ok((descriptor, body, true))
 }

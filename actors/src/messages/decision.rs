@@ -4,43 +4,60 @@ use std::sync::Arc;
 
 use crate::model::{Digest, Etag, ListHash, ListKind, Resource, ResourceTemplate, ResourceUri, Variables};
 
-/// What a change does to the ledger.
+/// The effect of a change on the version of its URI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing: same content.
+    /// Has the same content.
     Unchanged,
-    /// The URI has content with this digest (none: cannot be known).
+    /// Has content with this digest; none if the digest cannot be known.
     Stored(Option<Digest>),
-    /// The same, for a member of a template that is a resource of its own from now on.
+    /// Like `Stored`, for a member of a template that becomes a registered resource.
     Joined(Option<Digest>),
-    /// A member of a template registered at this time was touched.
+    /// Touches a member of a template that was registered at this time.
     Member(u64),
-    /// The URI is gone.
     Removed,
 }
 
-/// What the catalog made of a change.
-#[derive(Debug, PartialEq, Eq)]
+/// The result of a change in the catalog.
+#[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) uri: ResourceUri,
     pub(crate) effect: Effect,
     pub(crate) created: bool,
-    /// The new hash of the resource list, when it is another one.
+    /// The new hash of the resource list, if it is another one.
     pub(crate) list: Option<(ListKind, ListHash)>,
+    /// The registered resource and its generation.
+    pub(crate) entry: Option<(Arc<Resource>, u64)>,
 }
 
 impl Decision {
     /// The new entry of the etag index, which has registered resources alone; none if it stays as it is.
-    pub(crate) fn into_shown(self, etag: Etag) -> Option<(ResourceUri, Option<Etag>)> {
-        match self.effect {
-            Effect::Unchanged | Effect::Member(_) => None,
-            Effect::Stored(_) | Effect::Joined(_) => Some((self.uri, Some(etag))),
-            Effect::Removed => Some((self.uri, None)),
+    pub(crate) fn into_indexed(self, etag: Etag) -> Option<(ResourceUri, Option<IndexedResource>)> {
+        match (self.entry, self.effect) {
+            (Some((resource, generation)), _) => Some((
+                self.uri,
+                Some(IndexedResource {
+                    resource,
+                    etag,
+                    generation,
+                }),
+            )),
+            (None, Effect::Removed) => Some((self.uri, None)),
+            (None, _) => None,
         }
     }
 }
 
-/// What the Registry knows of a URI, for the Etag actor.
+/// A registered resource at one version, as the etag index has it.
+#[derive(Debug, Clone)]
+pub(crate) struct IndexedResource {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) etag: Etag,
+    /// The generation in the catalog that the etag belongs to.
+    pub(crate) generation: u64,
+}
+
+/// The registration of a URI, as far as its version depends on it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Known {
     Registered,
@@ -48,19 +65,17 @@ pub(crate) enum Known {
     Member(u64),
 }
 
-/// What a URI stands for.
+/// The resource or the template behind a URI.
 pub(crate) enum Found {
-    /// A registered resource at a revision.
-    Resource(Arc<Resource>, u64),
-    /// A member of a template that was registered at that time.
+    Resource(Arc<Resource>),
+    /// A member of a template that was registered at this time.
     Member(Arc<ResourceTemplate>, Variables, u64),
 }
 
 impl Found {
-    /// What the ledger has to know of it.
     pub(crate) fn known(&self) -> Known {
         match self {
-            Found::Resource(..) => Known::Registered,
+            Found::Resource(_) => Known::Registered,
             Found::Member(_, _, since) => Known::Member(*since),
         }
     }

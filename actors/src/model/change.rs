@@ -40,13 +40,63 @@ impl Change {
 }
 
 /// The condition under which a change is applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Condition {
     /// Applies in any case.
     #[default]
     Always,
-    /// Applies if the resource is still at this generation, as read from a [`Snapshot`](crate::Snapshot).
-    Generation(u64),
+    /// Applies if the etag of the resource satisfies this at the moment of the change.
+    Etag(EtagCondition),
+}
+
+/// A condition on the etag of a resource, like `If-Match` and `If-None-Match` of HTTP (RFC 9110 section 13).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EtagCondition {
+    /// The set that must contain the etag.
+    pub if_match: Option<EtagSet>,
+    /// The set that must not contain the etag.
+    pub if_none_match: Option<EtagSet>,
+    /// The etag of the member of a template that the URI names, if the resource is not registered. Only the
+    /// template's reader knows whether such a member exists, and the bus does not call it to make a change.
+    pub member: Option<Etag>,
+}
+
+/// A set of etags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EtagSet {
+    /// Every etag of a resource that exists.
+    Any,
+    /// These etags.
+    Listed(Vec<Etag>),
+}
+
+impl EtagCondition {
+    /// The condition that the resource is at this etag.
+    pub fn is_at(etag: Etag) -> EtagCondition {
+        EtagCondition {
+            if_match: Some(EtagSet::Listed(vec![etag])),
+            ..EtagCondition::default()
+        }
+    }
+
+    /// Returns true if a resource satisfies the condition. The etag is none if the resource does not exist, and
+    /// also if no caller can know it yet.
+    pub(crate) fn holds(&self, exists: bool, etag: Option<Etag>) -> bool {
+        let matches = |set: &EtagSet| match (set, etag) {
+            (EtagSet::Any, _) => exists,
+            (EtagSet::Listed(etags), Some(etag)) => etags.contains(&etag),
+            (EtagSet::Listed(_), None) => false,
+        };
+        let if_match = match &self.if_match {
+            Some(set) => matches(set),
+            None => true,
+        };
+        let if_none_match = match &self.if_none_match {
+            Some(set) => !matches(set),
+            None => true,
+        };
+        if_match && if_none_match
+    }
 }
 
 /// The result of a change.
@@ -99,15 +149,27 @@ pub(crate) enum ListChange {
 }
 
 impl ListChange {
-    /// Returns true if this change concerns the tools.
-    pub(crate) fn is_of_tools(&self) -> bool {
-        matches!(
-            self,
+    /// The list to change.
+    pub(crate) fn kind(&self) -> ListKind {
+        match self {
             ListChange::PutTool(_)
-                | ListChange::ReplaceTools(_)
-                | ListChange::RemoveTool(_)
-                | ListChange::ChangeTools { .. }
-        )
+            | ListChange::ReplaceTools(_)
+            | ListChange::RemoveTool(_)
+            | ListChange::ChangeTools { .. } => ListKind::Tools,
+            ListChange::PutPrompt(_)
+            | ListChange::ReplacePrompts(_)
+            | ListChange::RemovePrompt(_)
+            | ListChange::ChangePrompts { .. } => ListKind::Prompts,
+            ListChange::PutTemplate(..) | ListChange::RemoveTemplate(_) | ListChange::Listed(..) => {
+                ListKind::Resources
+            }
+            ListChange::Foreign(kind, _) => *kind,
+        }
+    }
+
+    /// Returns true if this change may replace a tool.
+    pub(crate) fn is_of_tools(&self) -> bool {
+        self.kind() == ListKind::Tools && !matches!(self, ListChange::Foreign(..))
     }
 }
 

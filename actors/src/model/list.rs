@@ -49,6 +49,18 @@ impl ListHash {
         ListHash(self.0.wrapping_add(item.0))
     }
 
+    /// Returns the hash of two lists together.
+    #[must_use]
+    pub(crate) fn plus(self, other: ListHash) -> ListHash {
+        ListHash(self.0.wrapping_add(other.0))
+    }
+
+    /// Returns the hash of the list without items that it has.
+    #[must_use]
+    pub(crate) fn minus(self, other: ListHash) -> ListHash {
+        ListHash(self.0.wrapping_sub(other.0))
+    }
+
     /// Returns the hash of the list without an item that it has.
     #[must_use]
     pub fn without(self, item: Digest) -> ListHash {

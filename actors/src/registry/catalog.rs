@@ -1,349 +1,193 @@
-//! The pure core of the Registry actor: what exists, and whether a change is one.
+//! Everything that is registered, and the hashes of the three lists.
 //!
-//! Owns: resources with their bodies and digests, templates, tools, prompts, and the three list hashes, kept
-//! incrementally. Never: knows versions, subscribers, actors or clocks; times are handed in.
+//! The catalog decides whether a change alters anything. It has no versions, actors or clocks, so its tests need none.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 
+use super::lists::{ItemList, ListItem};
+use super::resources::Resources;
 use crate::messages::{Decision, Effect, Found};
 use crate::model::{
-    Change, Condition, Content, Digest, Limits, ListChange, ListHash, ListKind, Prompt, PublishError,
-    Resource, ResourceTemplate, ResourceUri, SubscribeError, Tool, UriMap, Variables,
+    Change, Digest, Limits, ListChange, ListHash, ListKind, Prompt, PublishError, Resource, ResourceTemplate,
+    ResourceUri, SubscribeError, Tool, Variables,
 };
 
-struct ResourceEntry {
-    /// The key itself: what is handed on compares equal to what was handed on before without a look at the text.
-    uri: ResourceUri,
-    resource: Arc<Resource>,
-    content: Option<Digest>,
-    /// Its share in the list hash; none when it is not listed.
-    item: Option<Digest>,
-    generation: u64,
-}
-
+/// A template and what is known of the members it lists.
 struct Family {
     template: Arc<ResourceTemplate>,
     item: Digest,
+    /// The digest of the listed members; none without a lister.
     listed: Option<Digest>,
+    /// The time of registration, in seconds since 1970.
     since: u64,
 }
 
-/// What exists.
+impl ListItem for Family {
+    const PLURAL: &'static str = "resource templates";
+
+    fn name(&self) -> &str {
+        self.template.uri_template().as_str()
+    }
+
+    fn share(&self) -> ListHash {
+        let share = ListHash::EMPTY.with(self.item);
+        match self.listed {
+            Some(listed) => share.with(listed),
+            None => share,
+        }
+    }
+}
+
+impl ListItem for Arc<Tool> {
+    const PLURAL: &'static str = "tools";
+
+    fn name(&self) -> &str {
+        Tool::name(self)
+    }
+
+    fn share(&self) -> ListHash {
+        ListHash::EMPTY.with(self.digest())
+    }
+}
+
+impl ListItem for Arc<Prompt> {
+    const PLURAL: &'static str = "prompts";
+
+    fn name(&self) -> &str {
+        Prompt::name(self)
+    }
+
+    fn share(&self) -> ListHash {
+        ListHash::EMPTY.with(self.digest())
+    }
+}
+
+/// Everything that is registered.
 pub(crate) struct Catalog {
-    resources: UriMap<ResourceEntry>,
-    /// Those of them that are listed, in order.
-    listed: BTreeSet<ResourceUri>,
-    templates: BTreeMap<String, Family>,
-    tools: BTreeMap<String, (Arc<Tool>, Digest)>,
-    prompts: BTreeMap<String, (Arc<Prompt>, Digest)>,
-    /// Per list kind, the digest of what somebody else lists.
+    resources: Resources,
+    templates: ItemList<Family>,
+    tools: ItemList<Arc<Tool>>,
+    prompts: ItemList<Arc<Prompt>>,
+    /// Per list kind, the digest of the items that another server of the process lists.
     foreign: [Option<Digest>; 3],
-    hashes: [ListHash; 3],
-    generation: u64,
-    limits: Arc<Limits>,
 }
 
 impl Catalog {
+    /// Creates an empty catalog.
     pub(crate) fn new(limits: Arc<Limits>) -> Catalog {
+        let max = limits.list_items_max;
         Catalog {
-            resources: UriMap::default(),
-            listed: BTreeSet::new(),
-            templates: BTreeMap::new(),
-            tools: BTreeMap::new(),
-            prompts: BTreeMap::new(),
+            resources: Resources::new(limits),
+            templates: ItemList::new(max),
+            tools: ItemList::new(max),
+            prompts: ItemList::new(max),
             foreign: [None; 3],
-            hashes: [ListHash::EMPTY; 3],
-            generation: 0,
-            limits,
         }
     }
 
-    /// Makes a change, or refuses it and changes nothing.
-    pub(crate) fn apply(&mut self, change: Change, condition: Condition) -> Result<Decision, PublishError> {
-        if let Condition::Generation(generation) = condition
-            && self.resources.get(change.uri()).map(|entry| entry.generation) != Some(generation)
+    /// Makes a change to a resource, or refuses it and changes nothing.
+    pub(crate) fn apply(&mut self, change: Change) -> Result<Decision, PublishError> {
+        let before = self.resources.hash();
+        let mut decision = match change {
+            Change::Register(resource) => self.resources.register(resource)?,
+            Change::Upsert(resource) => self.resources.upsert(resource)?,
+            Change::Update(resource) => self.resources.update(resource)?,
+            Change::Touch(uri) => self.touch(uri)?,
+            Change::Remove(uri) => self.resources.remove(uri)?,
+        };
+        if let (true, Effect::Stored(digest)) = (decision.created, decision.effect)
+            && self.family_of(&decision.uri).is_some()
         {
-            return Err(PublishError::Conflict(change.uri().clone()));
+            decision.effect = Effect::Joined(digest);
         }
-        match change {
-            Change::Register(resource) if self.resources.contains_key(resource.uri()) => {
-                Err(PublishError::AlreadyExists(resource.uri().clone()))
-            }
-            Change::Register(resource) | Change::Upsert(resource) => self.store(resource, true),
-            Change::Update(resource) => self.store(resource, false),
-            Change::Touch(uri) => self.touch(uri),
-            Change::Remove(uri) => self.remove(uri),
+        if self.resources.hash() != before {
+            decision.list = Some((ListKind::Resources, self.hash(ListKind::Resources)));
         }
-    }
-
-    /// Makes `resource` what its URI stands for; one that does not exist yet only when it may be `new`.
-    fn store(&mut self, resource: Resource, new: bool) -> Result<Decision, PublishError> {
-        let uri = resource.uri().clone();
-        let held = self.resources.get_mut(&uri);
-        if held.is_none() && !new {
-            return Err(PublishError::NotFound(uri));
-        }
-        let (len, max) = (resource.held_len(), self.limits.body_bytes_max);
-        if len > max {
-            return Err(PublishError::BodyTooLarge { uri, len, max });
-        }
-        let content = content_digest(&resource);
-        let Some(held) = held else {
-            return self.create(uri, resource, content);
-        };
-        let item = if resource.descriptor() == held.resource.descriptor() {
-            held.item
-        } else {
-            item_digest(&resource)
-        };
-        let before = std::mem::replace(&mut held.item, item);
-        let effect = if same_content(held, &resource, content) {
-            Effect::Unchanged
-        } else {
-            self.generation += 1;
-            (held.content, held.generation) = (content, self.generation);
-            Effect::Stored(content)
-        };
-        // Also when nothing changed: what clients do not see may differ, such as whether they may subscribe.
-        held.resource = Arc::new(resource);
-        let uri = held.uri.clone();
-        let list = self.relist(&uri, before, item);
-        Ok(Decision {
-            uri,
-            effect,
-            created: false,
-            list,
-        })
-    }
-
-    fn create(
-        &mut self,
-        uri: ResourceUri,
-        resource: Resource,
-        content: Option<Digest>,
-    ) -> Result<Decision, PublishError> {
-        let max = self.limits.resources_max;
-        if self.resources.len() >= max {
-            let what = "resources";
-            return Err(PublishError::TooMany { what, max });
-        }
-        self.generation += 1;
-        let item = item_digest(&resource);
-        let entry = ResourceEntry {
-            uri: uri.clone(),
-            resource: Arc::new(resource),
-            content,
-            item,
-            generation: self.generation,
-        };
-        self.resources.insert(uri.clone(), entry);
-        let list = self.relist(&uri, None, item);
-        let effect = if self.family_of(&uri).is_some() {
-            Effect::Joined(content)
-        } else {
-            Effect::Stored(content)
-        };
-        Ok(Decision {
-            uri,
-            effect,
-            created: true,
-            list,
-        })
-    }
-
-    /// Takes the share `before` of `uri` out of the list of resources and puts `now` in. Answers the new hash when it is
-    /// another one.
-    fn relist(
-        &mut self,
-        uri: &ResourceUri,
-        before: Option<Digest>,
-        now: Option<Digest>,
-    ) -> Option<(ListKind, ListHash)> {
-        if before == now {
-            return None;
-        }
-        match (before, now) {
-            (None, Some(_)) => drop(self.listed.insert(uri.clone())),
-            (Some(_), None) => drop(self.listed.remove(uri)),
-            _ => {}
-        }
-        let hash = self.hashes[ListKind::Resources.index()];
-        let hash = before.into_iter().fold(hash, ListHash::without);
-        let hash = now.into_iter().fold(hash, ListHash::with);
-        self.set_hash(ListKind::Resources, hash)
+        Ok(decision)
     }
 
     fn touch(&mut self, uri: ResourceUri) -> Result<Decision, PublishError> {
-        let effect = if let Some(entry) = self.resources.get_mut(&uri) {
-            self.generation += 1;
-            entry.generation = self.generation;
-            Effect::Stored(None)
-        } else if let Some((family, _)) = self.family_of(&uri) {
-            Effect::Member(family.since)
-        } else {
-            return Err(PublishError::NotFound(uri));
-        };
-        Ok(Decision {
-            uri,
-            effect,
-            created: false,
-            list: None,
-        })
+        if let Some(decision) = self.resources.touch(&uri) {
+            return Ok(decision);
+        }
+        match self.family_of(&uri) {
+            Some((family, _)) => Ok(Decision {
+                effect: Effect::Member(family.since),
+                uri,
+                created: false,
+                list: None,
+                entry: None,
+            }),
+            None => Err(PublishError::NotFound(uri)),
+        }
     }
 
-    fn remove(&mut self, uri: ResourceUri) -> Result<Decision, PublishError> {
-        let Some(entry) = self.resources.remove(&uri) else {
-            return Err(PublishError::NotFound(uri));
-        };
-        let list = self.relist(&uri, entry.item, None);
-        Ok(Decision {
-            uri,
-            effect: Effect::Removed,
-            created: false,
-            list,
-        })
-    }
-
-    fn set_hash(&mut self, kind: ListKind, hash: ListHash) -> Option<(ListKind, ListHash)> {
-        let held = &mut self.hashes[kind.index()];
-        (*held != hash).then(|| {
-            *held = hash;
-            (kind, hash)
-        })
-    }
-
-    /// Makes a change to a list; answers the new hash when it is another one.
+    /// Makes a change to a list. Returns the new hash if it is another one.
     pub(crate) fn apply_list(
         &mut self,
         change: ListChange,
         now: u64,
     ) -> Result<Option<(ListKind, ListHash)>, PublishError> {
-        if let ListChange::Foreign(kind, digest) = change {
-            let old = std::mem::replace(&mut self.foreign[kind.index()], digest);
-            let without = old.into_iter().fold(self.hashes[kind.index()], ListHash::without);
-            return Ok(self.set_hash(kind, digest.into_iter().fold(without, ListHash::with)));
-        }
-        let max = self.limits.list_items_max;
-        let [mut resources, mut tools, mut prompts] = self.hashes;
+        let kind = change.kind();
+        let before = self.hash(kind);
         match change {
-            ListChange::PutTool(tool) => {
-                let digest = tool.digest();
-                put(
-                    &mut self.tools,
-                    tool.name().to_owned(),
-                    (tool, digest),
-                    &mut tools,
-                    "tools",
-                    max,
-                )?;
-            }
-            ListChange::ReplaceTools(all) => {
-                let all = all.into_iter().map(|tool| {
-                    (tool.name().to_owned(), {
-                        let d = tool.digest();
-                        (tool, d)
-                    })
-                });
-                replace(&mut self.tools, all.collect(), &mut tools, "tools", max)?;
-            }
-            ListChange::RemoveTool(name) => drop(take(&mut self.tools, &name, &mut tools)),
-            ListChange::ChangeTools { puts, removes } => {
-                let puts = puts.into_iter().map(|tool| {
-                    let digest = tool.digest();
-                    (tool.name().to_owned(), (tool, digest))
-                });
-                let puts = (puts.collect(), removes);
-                change_items(&mut self.tools, puts, &mut tools, "tools", max)?;
-            }
-            ListChange::PutPrompt(prompt) => {
-                let digest = prompt.digest();
-                put(
-                    &mut self.prompts,
-                    prompt.name().to_owned(),
-                    (prompt, digest),
-                    &mut prompts,
-                    "prompts",
-                    max,
-                )?;
-            }
-            ListChange::ReplacePrompts(all) => {
-                let all = all.into_iter().map(|p| {
-                    (p.name().to_owned(), {
-                        let d = p.digest();
-                        (p, d)
-                    })
-                });
-                replace(&mut self.prompts, all.collect(), &mut prompts, "prompts", max)?;
-            }
-            ListChange::RemovePrompt(name) => drop(take(&mut self.prompts, &name, &mut prompts)),
-            ListChange::ChangePrompts { puts, removes } => {
-                let puts = puts.into_iter().map(|prompt| {
-                    let digest = prompt.digest();
-                    (prompt.name().to_owned(), (prompt, digest))
-                });
-                let puts = (puts.collect(), removes);
-                change_items(&mut self.prompts, puts, &mut prompts, "prompts", max)?;
-            }
-            ListChange::PutTemplate(template, listed) => {
-                let item = template.digest();
-                let name = template.uri_template().as_str().to_owned();
-                let since = self.templates.get(&name).map_or(now, |held| held.since);
-                let family = Family {
-                    template,
-                    item,
-                    listed,
-                    since,
-                };
-                put(
-                    &mut self.templates,
-                    name,
-                    family,
-                    &mut resources,
-                    "resource templates",
-                    max,
-                )?;
-            }
-            ListChange::RemoveTemplate(name) => drop(take(&mut self.templates, &name, &mut resources)),
-            ListChange::Foreign(..) => {}
+            ListChange::PutTool(tool) => self.tools.put(tool)?,
+            ListChange::ReplaceTools(tools) => self.tools.replace(tools)?,
+            ListChange::RemoveTool(name) => self.tools.remove(&name),
+            ListChange::ChangeTools { puts, removes } => self.tools.change(puts, &removes)?,
+            ListChange::PutPrompt(prompt) => self.prompts.put(prompt)?,
+            ListChange::ReplacePrompts(prompts) => self.prompts.replace(prompts)?,
+            ListChange::RemovePrompt(name) => self.prompts.remove(&name),
+            ListChange::ChangePrompts { puts, removes } => self.prompts.change(puts, &removes)?,
+            ListChange::PutTemplate(template, listed) => self.put_template(template, listed, now)?,
+            ListChange::RemoveTemplate(name) => self.templates.remove(&name),
+            ListChange::Foreign(kind, digest) => self.foreign[kind.index()] = digest,
             ListChange::Listed(name, digest) => {
-                if let Some(family) = self.templates.get_mut(&name) {
-                    resources = family.weigh_out(resources);
-                    family.listed = Some(digest);
-                    resources = family.weigh_in(resources);
-                }
+                self.templates.edit(&name, |family| family.listed = Some(digest));
             }
         }
-        let new = [
-            (ListKind::Resources, resources),
-            (ListKind::Tools, tools),
-            (ListKind::Prompts, prompts),
-        ];
-        let changed = new
-            .into_iter()
-            .filter_map(|(kind, hash)| self.set_hash(kind, hash))
-            .next();
-        Ok(changed)
+        let hash = self.hash(kind);
+        Ok((hash != before).then_some((kind, hash)))
     }
 
-    /// What `uri` stands for.
+    fn put_template(
+        &mut self,
+        template: Arc<ResourceTemplate>,
+        listed: Option<Digest>,
+        now: u64,
+    ) -> Result<(), PublishError> {
+        let since = match self.templates.get(template.uri_template().as_str()) {
+            Some(before) => before.since,
+            None => now,
+        };
+        self.templates.put(Family {
+            item: template.digest(),
+            template,
+            listed,
+            since,
+        })
+    }
+
+    /// Finds the resource or the template member with this URI.
     pub(crate) fn find(&self, uri: &ResourceUri) -> Option<Found> {
-        if let Some(entry) = self.resources.get(uri) {
-            return Some(Found::Resource(entry.resource.clone(), entry.generation));
+        if let Some(resource) = self.resources.get(uri) {
+            return Some(Found::Resource(resource.clone()));
         }
         let (family, variables) = self.family_of(uri)?;
         Some(Found::Member(family.template.clone(), variables, family.since))
     }
 
     fn family_of(&self, uri: &ResourceUri) -> Option<(&Family, Variables)> {
-        self.templates.values().find_map(|family| {
-            let variables = family.template.uri_template().matches(uri.as_str())?;
-            Some((family, variables))
-        })
+        for family in self.templates.iter() {
+            if let Some(variables) = family.template.uri_template().matches(uri.as_str()) {
+                return Some((family, variables));
+            }
+        }
+        None
     }
 
-    /// Whether clients (or who is trusted) may subscribe to `uri`; answers when its template was registered, if it is a member of one.
+    /// Checks that `uri` may be subscribed to; `trusted` permits what clients may not subscribe to. Returns the time
+    /// of registration of the template if `uri` is a member of one.
     pub(crate) fn subscribable(
         &self,
         uri: &ResourceUri,
@@ -351,7 +195,7 @@ impl Catalog {
     ) -> Result<Option<u64>, SubscribeError> {
         let (subscribable, since) = match self.find(uri) {
             None => return Err(SubscribeError::NotFound(uri.clone())),
-            Some(Found::Resource(resource, _)) => (resource.descriptor().subscribable, None),
+            Some(Found::Resource(resource)) => (resource.descriptor().subscribable, None),
             Some(Found::Member(template, _, since)) => (template.subscribable, Some(since)),
         };
         if subscribable || trusted {
@@ -361,46 +205,58 @@ impl Catalog {
         }
     }
 
-    /// At most `limit` resources whose URI comes after `after`, in the order of their URIs.
-    pub(crate) fn resources_after(&self, after: Option<&str>, limit: usize) -> Vec<Arc<Resource>> {
-        let from = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let listed = self.listed.range::<str, _>(from).take(limit);
-        listed
-            .filter_map(|uri| Some(self.resources.get(uri)?.resource.clone()))
-            .collect()
+    /// The generation of a registered resource: it grows with each change of the content.
+    pub(crate) fn generation(&self, uri: &ResourceUri) -> Option<u64> {
+        self.resources.generation(uri)
     }
 
-    /// Every template, in the order of their texts.
+    /// The listed resources after this URI, in the order of their URIs.
+    pub(crate) fn resources_after(&self, after: Option<&str>) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.after(after)
+    }
+
+    /// All templates, in the order of their texts.
     pub(crate) fn templates(&self) -> Vec<Arc<ResourceTemplate>> {
         self.templates
-            .values()
+            .iter()
             .map(|family| family.template.clone())
             .collect()
     }
 
-    /// At most `limit` tools whose name comes after `after`, in the order of their names.
+    /// At most `limit` tools after this name, in the order of their names.
     pub(crate) fn tools_after(&self, after: Option<&str>, limit: usize) -> Vec<Arc<Tool>> {
-        values_after(&self.tools, after, limit)
+        self.tools.after(after).take(limit).cloned().collect()
     }
 
-    /// At most `limit` prompts whose name comes after `after`, in the order of their names.
+    /// At most `limit` prompts after this name, in the order of their names.
     pub(crate) fn prompts_after(&self, after: Option<&str>, limit: usize) -> Vec<Arc<Prompt>> {
-        values_after(&self.prompts, after, limit)
+        self.prompts.after(after).take(limit).cloned().collect()
     }
 
+    /// The tool with this name.
     pub(crate) fn tool(&self, name: &str) -> Option<Arc<Tool>> {
-        self.tools.get(name).map(|(tool, _)| tool.clone())
+        self.tools.get(name).cloned()
     }
 
+    /// The prompt with this name.
     pub(crate) fn prompt(&self, name: &str) -> Option<Arc<Prompt>> {
-        self.prompts.get(name).map(|(prompt, _)| prompt.clone())
+        self.prompts.get(name).cloned()
     }
 
-    pub(crate) fn hashes(&self) -> [ListHash; 3] {
-        self.hashes
+    /// The hash of a list, with the items of other servers.
+    pub(crate) fn hash(&self, kind: ListKind) -> ListHash {
+        let own = match kind {
+            ListKind::Resources => self.resources.hash().plus(self.templates.hash()),
+            ListKind::Tools => self.tools.hash(),
+            ListKind::Prompts => self.prompts.hash(),
+        };
+        match self.foreign[kind.index()] {
+            Some(foreign) => own.with(foreign),
+            None => own,
+        }
     }
 
-    /// How many resources, templates, tools and prompts there are.
+    /// The numbers of resources, templates, tools and prompts.
     pub(crate) fn counts(&self) -> [usize; 4] {
         [
             self.resources.len(),
@@ -409,132 +265,6 @@ impl Catalog {
             self.prompts.len(),
         ]
     }
-}
-
-fn content_digest(resource: &Resource) -> Option<Digest> {
-    match resource.content() {
-        Content::Held(body) => Some(body.digest(resource.descriptor().media_type.as_deref())),
-        Content::Lazy(_) => None,
-    }
-}
-
-/// The share of a resource in the hash of the list; none when it is not listed.
-fn item_digest(resource: &Resource) -> Option<Digest> {
-    let descriptor = resource.descriptor();
-    descriptor.listed.then(|| descriptor.digest())
-}
-
-fn same_content(held: &ResourceEntry, resource: &Resource, content: Option<Digest>) -> bool {
-    match (held.resource.content(), resource.content()) {
-        (Content::Held(_), Content::Held(_)) => held.content == content,
-        // Readers cannot be compared by what they would answer; the same reader is no change.
-        (Content::Lazy(old), Content::Lazy(new)) => Arc::ptr_eq(old, new),
-        _ => false,
-    }
-}
-
-/// An item that has a share in its list's hash.
-trait Weighed {
-    fn weigh_in(&self, hash: ListHash) -> ListHash;
-    fn weigh_out(&self, hash: ListHash) -> ListHash;
-}
-
-impl<T> Weighed for (Arc<T>, Digest) {
-    fn weigh_in(&self, hash: ListHash) -> ListHash {
-        hash.with(self.1)
-    }
-
-    fn weigh_out(&self, hash: ListHash) -> ListHash {
-        hash.without(self.1)
-    }
-}
-
-impl Weighed for Family {
-    fn weigh_in(&self, hash: ListHash) -> ListHash {
-        self.listed.into_iter().fold(hash.with(self.item), ListHash::with)
-    }
-
-    fn weigh_out(&self, hash: ListHash) -> ListHash {
-        self.listed
-            .into_iter()
-            .fold(hash.without(self.item), ListHash::without)
-    }
-}
-
-fn put<V: Weighed>(
-    map: &mut BTreeMap<String, V>,
-    name: String,
-    item: V,
-    hash: &mut ListHash,
-    what: &'static str,
-    max: usize,
-) -> Result<(), PublishError> {
-    if map.len() >= max && !map.contains_key(&name) {
-        return Err(PublishError::TooMany { what, max });
-    }
-    *hash = item.weigh_in(*hash);
-    if let Some(old) = map.insert(name, item) {
-        *hash = old.weigh_out(*hash);
-    }
-    Ok(())
-}
-
-fn replace<V: Weighed>(
-    map: &mut BTreeMap<String, V>,
-    all: BTreeMap<String, V>,
-    hash: &mut ListHash,
-    what: &'static str,
-    max: usize,
-) -> Result<(), PublishError> {
-    if all.len() > max {
-        return Err(PublishError::TooMany { what, max });
-    }
-    *hash = all
-        .values()
-        .fold(ListHash::EMPTY, |hash, item| item.weigh_in(hash));
-    *map = all;
-    Ok(())
-}
-
-/// Removes and puts items, all of them or none.
-fn change_items<V: Weighed>(
-    map: &mut BTreeMap<String, V>,
-    (puts, removes): (BTreeMap<String, V>, Vec<String>),
-    hash: &mut ListHash,
-    what: &'static str,
-    max: usize,
-) -> Result<(), PublishError> {
-    let removes: BTreeSet<String> = removes.into_iter().collect();
-    let gone = removes.iter().filter(|name| map.contains_key(*name)).count();
-    let new = |name: &&String| !map.contains_key(*name) || removes.contains(*name);
-    if map.len() - gone + puts.keys().filter(new).count() > max {
-        return Err(PublishError::TooMany { what, max });
-    }
-    for name in &removes {
-        drop(take(map, name, hash));
-    }
-    for (name, item) in puts {
-        put(map, name, item, hash, what, max)?;
-    }
-    Ok(())
-}
-
-fn take<V: Weighed>(map: &mut BTreeMap<String, V>, name: &str, hash: &mut ListHash) -> Option<V> {
-    let old = map.remove(name)?;
-    *hash = old.weigh_out(*hash);
-    Some(old)
-}
-
-fn values_after<T>(
-    map: &BTreeMap<String, (Arc<T>, Digest)>,
-    after: Option<&str>,
-    limit: usize,
-) -> Vec<Arc<T>> {
-    let from = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-    map.range::<str, _>(from)
-        .take(limit)
-        .map(|(_, (item, _))| item.clone())
-        .collect()
 }
 
 #[cfg(test)]
@@ -550,12 +280,16 @@ mod tests {
         }))
     }
 
+    fn hashes(catalog: &Catalog) -> [ListHash; 3] {
+        ListKind::ALL.map(|kind| catalog.hash(kind))
+    }
+
     fn text(uri: &str, text: &str) -> Resource {
         Resource::text(uri, text).unwrap()
     }
 
     fn apply(catalog: &mut Catalog, change: Change) -> Result<Decision, PublishError> {
-        catalog.apply(change, Condition::Always)
+        catalog.apply(change)
     }
 
     #[test]
@@ -609,12 +343,12 @@ mod tests {
     fn removal_takes_exactly_its_own_share_out_of_the_hash() {
         let mut catalog = catalog();
         apply(&mut catalog, Change::Register(text("demo://a", "1"))).unwrap();
-        let before = catalog.hashes();
+        let before = hashes(&catalog);
         apply(&mut catalog, Change::Register(text("demo://b", "1"))).unwrap();
-        assert_ne!(catalog.hashes(), before);
+        assert_ne!(hashes(&catalog), before);
         let uri = ResourceUri::new("demo://b").unwrap();
         apply(&mut catalog, Change::Remove(uri.clone())).unwrap();
-        assert_eq!(catalog.hashes(), before);
+        assert_eq!(hashes(&catalog), before);
         assert!(matches!(
             apply(&mut catalog, Change::Remove(uri)),
             Err(PublishError::NotFound(_))
@@ -627,7 +361,7 @@ mod tests {
         for name in ["demo://a", "demo://b", "demo://c"] {
             apply(&mut catalog, Change::Register(text(name, ""))).unwrap();
         }
-        let before = catalog.hashes();
+        let before = hashes(&catalog);
         let fourth = Change::Upsert(text("demo://d", ""));
         assert!(matches!(
             apply(&mut catalog, fourth),
@@ -638,7 +372,7 @@ mod tests {
             apply(&mut catalog, long),
             Err(PublishError::BodyTooLarge { len: 11, max: 10, .. })
         ));
-        assert_eq!(catalog.hashes(), before);
+        assert_eq!(hashes(&catalog), before);
     }
 
     fn tool(name: &str, description: &str) -> Arc<Tool> {
@@ -670,10 +404,10 @@ mod tests {
         ] {
             single.apply_list(change, 0).unwrap();
         }
-        assert_eq!(batch.hashes(), single.hashes());
+        assert_eq!(hashes(&batch), hashes(&single));
         assert_eq!(
             notified,
-            Some((ListKind::Tools, batch.hashes()[ListKind::Tools.index()]))
+            Some((ListKind::Tools, hashes(&batch)[ListKind::Tools.index()]))
         );
         assert_eq!(
             batch.apply_list(change, 0).unwrap(),
@@ -699,12 +433,12 @@ mod tests {
         }));
         let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| tool(name, "1"));
         catalog.apply_list(change_tools(&[&a, &b], &[]), 0).unwrap();
-        let before = catalog.hashes();
+        let before = hashes(&catalog);
         for beyond in [change_tools(&[&c], &[]), change_tools(&[&a, &c, &d], &["b"])] {
             let refused = catalog.apply_list(beyond, 0);
             assert!(matches!(refused, Err(PublishError::TooMany { max: 2, .. })));
         }
-        assert_eq!((catalog.hashes(), catalog.counts()[2]), (before, 2));
+        assert_eq!((hashes(&catalog), catalog.counts()[2]), (before, 2));
         catalog
             .apply_list(change_tools(&[&a, &c, &d], &["a", "b"]), 0)
             .unwrap_err();
@@ -728,21 +462,7 @@ mod tests {
         assert_eq!(catalog.apply_list(first, 0).unwrap(), None);
         let all = vec!["a".to_owned(), "b".to_owned()];
         catalog.apply_list(change(Vec::new(), all), 0).unwrap();
-        assert_eq!(catalog.hashes(), [ListHash::EMPTY; 3]);
-    }
-
-    #[test]
-    fn a_revision_that_has_passed_is_a_conflict() {
-        let mut catalog = catalog();
-        apply(&mut catalog, Change::Register(text("demo://a", "1"))).unwrap();
-        let uri = ResourceUri::new("demo://a").unwrap();
-        let Some(Found::Resource(_, generation)) = catalog.find(&uri) else {
-            panic!("registered")
-        };
-        let change = || Change::Update(text("demo://a", "2"));
-        assert!(catalog.apply(change(), Condition::Generation(generation)).is_ok());
-        let late = catalog.apply(change(), Condition::Generation(generation));
-        assert!(matches!(late, Err(PublishError::Conflict(_))));
+        assert_eq!(hashes(&catalog), [ListHash::EMPTY; 3]);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Requests that wait until every record before them is durable, and the sending of what they become.
 
 use crate::messages::{
-    AddListWatches, AddSubscriptions, AttachQueue, Finish, Found, Route, ShardRequest, SubscriberRequest,
+    AddListWatches, AddSubscriptions, AttachQueue, Finish, Found, IndexedResource, Route, ShardRequest,
+    SubscriberRequest,
 };
-use crate::model::{Etag, ListHash, ListKind, Position, Resource, ResourceUri};
+use crate::model::{Etag, ListHash, ListKind, Position, ResourceUri};
 use crate::runtime::Reply;
-use std::sync::Arc;
 
 use super::etag_index::EtagIndex;
 use super::fan_out::{Shards, StampedChange};
@@ -14,7 +14,6 @@ use super::fan_out::{Shards, StampedChange};
 pub(super) enum Release {
     Change(ReleasedChange),
     Resources(Reply<Vec<Option<(Found, Etag)>>>, Vec<Option<(Found, Etag)>>),
-    Page(Reply<Vec<(Arc<Resource>, Etag)>>, Vec<(Arc<Resource>, Etag)>),
     Subscribe(AddSubscriptions),
     WatchLists(AddListWatches),
     AttachQueue(AttachQueue, Position),
@@ -24,7 +23,7 @@ pub(super) enum Release {
 /// A change of a resource, of a list, or of both.
 pub(super) struct ReleasedChange {
     /// The new entry of the etag index.
-    pub(super) shown: Option<(ResourceUri, Option<Etag>)>,
+    pub(super) indexed: Option<(ResourceUri, Option<IndexedResource>)>,
     pub(super) stamped: Option<StampedChange>,
     pub(super) list: Option<(ListKind, ListHash, Position)>,
     pub(super) finish: Finish,
@@ -36,7 +35,6 @@ impl Release {
         match self {
             Release::Change(change) => change.run(shards, etag_index),
             Release::Resources(reply, found) => reply.answer(found),
-            Release::Page(reply, page) => reply.answer(page),
             Release::Subscribe(subscriptions) => shards.subscribe(subscriptions),
             Release::WatchLists(watches) => {
                 shards.send(watches.outbox.shard(), ShardRequest::AddListWatches(watches));
@@ -61,9 +59,9 @@ impl Release {
 
 impl ReleasedChange {
     fn run(self, shards: &mut Shards, etag_index: &EtagIndex) {
-        if let Some((uri, etag)) = self.shown {
+        if let Some((uri, entry)) = self.indexed {
             // Before any subscriber is notified: a notified one must not find the version before in the index.
-            etag_index.show(&uri, etag);
+            etag_index.set(uri, entry);
         }
         match (self.stamped, self.list) {
             (stamped, Some(list)) => shards.notify_list(stamped, list, self.finish),

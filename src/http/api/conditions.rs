@@ -1,7 +1,7 @@
 //! Preconditions: `If-Match` and `If-None-Match` (RFC 9110 section 13).
 
 use ::http::{HeaderMap, HeaderName, header};
-use tidings_actors::Etag;
+use tidings_actors::{Etag, EtagCondition, EtagSet};
 
 use crate::http::problem::{Problem, ProblemKind};
 
@@ -62,6 +62,15 @@ impl Preconditions {
         }
     }
 
+    /// The same preconditions for the bus. `member` is the etag of a template's member that is not registered.
+    pub(super) fn condition(&self, member: Option<Etag>) -> EtagCondition {
+        EtagCondition {
+            if_match: self.if_match.as_ref().map(|tags| tags.to_set(false)),
+            if_none_match: self.if_none_match.as_ref().map(|tags| tags.to_set(true)),
+            member,
+        }
+    }
+
     /// Evaluates the preconditions; `current` is none when the resource does not exist.
     pub(super) fn evaluate(&self, current: Option<Etag>) -> Evaluation {
         // RFC 9110 13.1: strong comparison for If-Match, weak comparison for If-None-Match.
@@ -103,6 +112,21 @@ impl Tags {
             }
         }
         Ok(Some(Tags::Listed(tags)))
+    }
+
+    /// The tags that are etags of the bus; a weak one matches nothing in strong comparison.
+    fn to_set(&self, with_weak: bool) -> EtagSet {
+        let Tags::Listed(tags) = self else {
+            return EtagSet::Any;
+        };
+        let mut etags = Vec::new();
+        for tag in tags {
+            let text = String::from_utf8_lossy(&tag.opaque);
+            if let (true, Ok(etag)) = (with_weak || !tag.weak, text.parse()) {
+                etags.push(etag);
+            }
+        }
+        EtagSet::Listed(etags)
     }
 
     fn match_strongly(&self, current: Etag) -> bool {

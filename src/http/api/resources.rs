@@ -1,7 +1,7 @@
 //! Resources: read, listed, created, replaced, touched and removed.
 //!
-//! A write with preconditions cannot overwrite a version that its client did not see: they are evaluated on
-//! the current version, and the change is made only if that is still the current one.
+//! A write with preconditions cannot overwrite a version that its client did not see: they travel with the
+//! change and are evaluated where its place in the order of changes is decided.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -26,10 +26,6 @@ use crate::http::problem::{Problem, ProblemKind};
 pub(super) const PAGE_LEN: usize = 100;
 /// The largest limit that a query may set.
 pub(super) const PAGE_LEN_MAX: usize = 1000;
-
-/// Evaluations of a guarded write whose resource changes meanwhile. Each further one means that another write
-/// succeeded.
-const ATTEMPTS_MAX: usize = 64;
 
 const METHODS: &str = "GET,HEAD,PUT,POST,DELETE";
 const CHANGED: HeaderName = HeaderName::from_static("tidings-changed");
@@ -84,8 +80,8 @@ impl Api {
     }
 
     async fn etag(&self, uri: &ResourceUri) -> Result<Option<Etag>, Problem> {
-        let etags = self.bus.etags(vec![uri.clone()]).await?;
-        Ok(etags.into_iter().next().flatten())
+        let etag = self.bus.etag(uri).await?;
+        Ok((etag != Etag::UNKNOWN).then_some(etag))
     }
 
     /// Removes a resource (204); the etag in the answer is its last.
@@ -192,76 +188,43 @@ async fn publish(bus: &Bus, change: Change, preconditions: &Preconditions) -> Re
     if preconditions.is_empty() {
         return Ok(bus.publish(change, Condition::Always).await?);
     }
-    for _ in 0..ATTEMPTS_MAX {
-        let current = current(bus, change.uri()).await?;
-        let (change, condition) = bind_to_current(change.clone(), current.as_ref(), preconditions)?;
-        match bus.publish(change, condition).await {
-            // The version that was evaluated is no longer the current one.
-            Err(PublishError::Conflict(_) | PublishError::AlreadyExists(_) | PublishError::NotFound(_)) => {}
-            other => return Ok(other?),
-        }
+    let uri = change.uri().clone();
+    let mut member = None;
+    if bus.cached_etag(uri.as_str())?.is_none() {
+        // Only the reader of its template knows whether a member exists, so it is asked before.
+        member = current(bus, &uri).await?;
     }
-    Err(ProblemKind::Unavailable.because(format!(
-        "{} changed {ATTEMPTS_MAX} times while its preconditions were evaluated; try again",
-        change.uri()
-    )))
+    let condition = preconditions.condition(member);
+    match bus.publish(change, Condition::Etag(condition)).await {
+        Err(PublishError::Conflict(uri)) => {
+            let current = bus.cached_etag(uri.as_str())?.or(member);
+            Err(unmet(&uri, current, preconditions))
+        }
+        other => Ok(other?),
+    }
 }
 
-async fn current(bus: &Bus, uri: &ResourceUri) -> Result<Option<Snapshot>, Problem> {
+async fn current(bus: &Bus, uri: &ResourceUri) -> Result<Option<Etag>, Problem> {
     match bus.read(uri).await {
-        Ok(snapshot) => Ok(Some(snapshot)),
+        Ok(snapshot) => Ok(Some(snapshot.etag)),
         Err(ReadError::NotFound(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Checks `change` against the current version, and makes it one that fails if that is no longer current.
-fn bind_to_current(
-    change: Change,
-    current: Option<&Snapshot>,
-    preconditions: &Preconditions,
-) -> Result<(Change, Condition), Problem> {
-    let generation = match current {
-        Some(snapshot) => snapshot.generation,
-        None => None,
-    };
-    // A request that would fail without preconditions fails for that reason first (RFC 9110 13.2.1).
-    match (&change, current) {
-        (Change::Register(_), Some(_)) => {
-            return Err(PublishError::AlreadyExists(change.uri().clone()).into());
-        }
-        (Change::Touch(_), None) => return Err(PublishError::NotFound(change.uri().clone()).into()),
-        // A member of a template is not registered, so it cannot be removed.
-        (Change::Remove(_), _) if generation.is_none() => {
-            return Err(PublishError::NotFound(change.uri().clone()).into());
-        }
-        _ => {}
-    }
-    check_preconditions(change.uri(), current, preconditions)?;
-    Ok(match (change, generation) {
-        (change, Some(generation)) => (change, Condition::Generation(generation)),
-        // To register fails if the resource exists by now.
-        (Change::Upsert(resource), None) => (Change::Register(resource), Condition::Always),
-        (change, None) => (change, Condition::Always),
-    })
-}
-
-fn check_preconditions(
-    uri: &ResourceUri,
-    current: Option<&Snapshot>,
-    preconditions: &Preconditions,
-) -> Result<(), Problem> {
-    let etag = current.map(|snapshot| snapshot.etag);
-    let now = match etag {
+/// The refusal of a write, with the etag that the client could have named.
+fn unmet(uri: &ResourceUri, current: Option<Etag>, preconditions: &Preconditions) -> Problem {
+    let now = match current {
         Some(etag) => format!("is at \"{etag}\""),
         None => "does not exist".to_owned(),
     };
-    let detail = match preconditions.evaluate(etag) {
-        Evaluation::Hold => return Ok(()),
+    let detail = match preconditions.evaluate(current) {
         Evaluation::IfMatchFails => format!("{uri} {now}, which If-Match does not name; read it again"),
         Evaluation::IfNoneMatchFails => format!("{uri} {now}, which If-None-Match rules out"),
+        // Another write was decided just before, and its version cannot be seen yet.
+        Evaluation::Hold => format!("{uri} changed at the same time; read it again"),
     };
-    Err(ProblemKind::PreconditionFailed.because(detail))
+    ProblemKind::PreconditionFailed.because(detail)
 }
 
 fn created_or_no_content(uri: &ResourceUri, outcome: &Outcome) -> ApiResponse {

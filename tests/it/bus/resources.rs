@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tidings::{Body, Change, Condition, PublishError, ReadError, Resource};
+use tidings::{Body, Change, Condition, EtagCondition, PublishError, ReadError, Resource};
 
 use crate::support::{Bench, text, uri, within};
 
@@ -200,24 +200,48 @@ async fn removed_resource_leaves_reads_and_lists() {
 }
 
 #[tokio::test]
-async fn condition_holds_only_at_the_read_generation() {
+async fn condition_holds_only_at_the_read_etag() {
     let bench = Bench::with_resources(["demo://a"]).await;
-    let generation = bench.bus.read("demo://a").await.unwrap().generation.unwrap();
-    let condition = Condition::Generation(generation);
-    let second = Change::Update(text("demo://a", "two"));
-    let third = Change::Update(text("demo://a", "three"));
-    assert_eq!(
-        bench.bus.publish(second, condition).await.unwrap().etag.version,
-        2
-    );
-    let late = bench.bus.publish(third, condition).await;
-    assert_eq!(late, Err(PublishError::Conflict(uri("demo://a"))));
-    let late = bench
-        .bus
-        .publish(Change::Remove(uri("demo://a")), condition)
-        .await;
-    assert_eq!(late, Err(PublishError::Conflict(uri("demo://a"))));
+    let read = bench.bus.read("demo://a").await.unwrap().etag;
+    let condition = Condition::Etag(EtagCondition::is_at(read));
+    let publish = async |change| bench.bus.publish(change, condition.clone()).await;
+    let second = publish(Change::Update(text("demo://a", "two"))).await;
+    assert_eq!(second.unwrap().etag.version, 2);
+    for late in [
+        Change::Update(text("demo://a", "three")),
+        Change::Touch(uri("demo://a")),
+        Change::Remove(uri("demo://a")),
+    ] {
+        assert_eq!(publish(late).await, Err(PublishError::Conflict(uri("demo://a"))));
+    }
     assert_eq!(bench.bus.read("demo://a").await.unwrap().body, Body::text("two"));
+}
+
+#[tokio::test]
+async fn guarded_writers_at_once_let_one_through() {
+    let bench = Bench::with_resources(["demo://a"]).await;
+    let read = bench.bus.read("demo://a").await.unwrap().etag;
+    let condition = &Condition::Etag(EtagCondition::is_at(read));
+    let write = async |body: &str| {
+        let change = Change::Update(text("demo://a", body));
+        bench.bus.publish(change, condition.clone()).await.is_ok()
+    };
+    // All of them are decided in one batch, before any of them has an etag.
+    let written = tokio::join!(write("two"), write("three"), write("four"), write("five"));
+    assert_eq!(written, (true, false, false, false));
+    let read = bench.bus.read("demo://a").await.unwrap();
+    assert_eq!((read.etag.version, read.body), (2, Body::text("two")));
+}
+
+#[tokio::test]
+async fn unmet_condition_yields_to_the_reason_before_it() {
+    let bench = Bench::with_resources(["demo://a"]).await;
+    let never = || Condition::Etag(EtagCondition::is_at(tidings::Etag::UNKNOWN));
+    let exists = Change::Register(text("demo://a", "two"));
+    let exists = bench.bus.publish(exists, never()).await;
+    assert_eq!(exists, Err(PublishError::AlreadyExists(uri("demo://a"))));
+    let unknown = bench.bus.publish(Change::Remove(uri("demo://b")), never()).await;
+    assert_eq!(unknown, Err(PublishError::NotFound(uri("demo://b"))));
 }
 
 #[tokio::test]

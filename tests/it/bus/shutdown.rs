@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidings::callback::ReadBody;
 use tidings::{
     Body, BoxFuture, Bus, CallbackError, Closed, Descriptor, EndReason, OpenError, PublishError, ReadError,
-    Resource, ResourceTemplate, ResourceUri, Variables,
+    Resource, ResourceTemplate, ResourceUri, Tool, ToolOutput, Variables,
 };
 
 use crate::support::{Bench, Client, DEADLINE, NoStore, on_shard, options, text, tool, uri, within};
@@ -231,7 +231,7 @@ async fn death_of_a_shard_stops_the_bus() {
     assert_eq!(late, Err(PublishError::Closed(Closed)));
 }
 
-/// A reader that panics when the Registry drops it.
+/// A callback that panics when an actor drops it.
 struct BadReader;
 
 impl ReadBody for BadReader {
@@ -249,7 +249,7 @@ impl Drop for BadReader {
 }
 
 #[tokio::test]
-async fn death_of_the_registry_stops_the_bus() {
+async fn death_of_the_etag_actor_stops_the_bus() {
     let bench = Bench::start();
     let mut client = bench.client().await;
     bench
@@ -259,6 +259,22 @@ async fn death_of_the_registry_stops_the_bus() {
         .unwrap();
     client.subscribe("demo://a").await;
     let removed = within(bench.bus.remove("demo://a")).await;
+    assert_eq!(removed, Err(PublishError::Closed(Closed)));
+    assert_eq!(within(bench.bus.stopped()).await, Some("etag"));
+    assert_eq!(client.until_end().await.1, EndReason::Failed);
+}
+
+#[tokio::test]
+async fn death_of_the_registry_stops_the_bus() {
+    let bench = Bench::with_resources(["demo://a"]).await;
+    let mut client = bench.subscriber("demo://a").await;
+    let reader = BadReader;
+    let tool = Tool::new("bad", move |_: serde_json::Map<String, serde_json::Value>| {
+        let _held = &reader;
+        async { Ok(ToolOutput::text("")) }
+    });
+    bench.bus.add_tool(tool).await.unwrap();
+    let removed = within(bench.bus.remove_tool("bad")).await;
     assert_eq!(removed, Err(PublishError::Closed(Closed)));
     assert_eq!(within(bench.bus.stopped()).await, Some("registry"));
     assert_eq!(client.until_end().await.1, EndReason::Failed);

@@ -1,0 +1,218 @@
+//! The registered resources with their bodies, and the hash of those that are listed.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::messages::{Decision, Effect};
+use crate::model::{Content, Digest, Limits, ListHash, PublishError, Resource, ResourceUri, UriMap};
+
+struct ResourceEntry {
+    /// The key itself. Handed on in place of the publisher's copy, it makes comparisons further down the way look at
+    /// one pointer.
+    uri: ResourceUri,
+    resource: Arc<Resource>,
+    /// The digest of the body; none for a lazy one.
+    content: Option<Digest>,
+    /// The share in the hash of the list; none when the resource is not listed.
+    item: Option<Digest>,
+    generation: u64,
+}
+
+impl ResourceEntry {
+    fn has_content(&self, resource: &Resource, content: Option<Digest>) -> bool {
+        match (self.resource.content(), resource.content()) {
+            (Content::Held(_), Content::Held(_)) => self.content == content,
+            // The results of readers cannot be compared; the same reader is no change.
+            (Content::Lazy(before), Content::Lazy(now)) => Arc::ptr_eq(before, now),
+            _ => false,
+        }
+    }
+
+    fn decision(&self, effect: Effect, created: bool) -> Decision {
+        Decision {
+            uri: self.uri.clone(),
+            effect,
+            created,
+            list: None,
+            entry: Some((self.resource.clone(), self.generation)),
+        }
+    }
+}
+
+/// The registered resources.
+pub(super) struct Resources {
+    entries: UriMap<ResourceEntry>,
+    /// The URIs of the listed ones, in order.
+    listed: BTreeSet<ResourceUri>,
+    hash: ListHash,
+    /// The number of contents stored so far.
+    generation: u64,
+    limits: Arc<Limits>,
+}
+
+impl Resources {
+    pub(super) fn new(limits: Arc<Limits>) -> Resources {
+        Resources {
+            entries: UriMap::default(),
+            listed: BTreeSet::new(),
+            hash: ListHash::EMPTY,
+            generation: 0,
+            limits,
+        }
+    }
+
+    /// The sum of the digests of the listed resources.
+    pub(super) fn hash(&self) -> ListHash {
+        self.hash
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn get(&self, uri: &ResourceUri) -> Option<&Arc<Resource>> {
+        self.entries.get(uri).map(|entry| &entry.resource)
+    }
+
+    pub(super) fn generation(&self, uri: &ResourceUri) -> Option<u64> {
+        self.entries.get(uri).map(|entry| entry.generation)
+    }
+
+    /// The listed resources after this URI, in the order of their URIs.
+    pub(super) fn after(&self, uri: Option<&str>) -> impl Iterator<Item = &Arc<Resource>> {
+        let start = match uri {
+            Some(uri) => Bound::Excluded(uri),
+            None => Bound::Unbounded,
+        };
+        self.listed
+            .range::<str, _>((start, Bound::Unbounded))
+            .map(|uri| &self.entries[uri].resource)
+    }
+
+    /// Creates a resource.
+    pub(super) fn register(&mut self, resource: Resource) -> Result<Decision, PublishError> {
+        if self.entries.contains_key(resource.uri()) {
+            return Err(PublishError::AlreadyExists(resource.uri().clone()));
+        }
+        self.create(resource)
+    }
+
+    /// Creates or replaces a resource.
+    pub(super) fn upsert(&mut self, resource: Resource) -> Result<Decision, PublishError> {
+        if self.entries.contains_key(resource.uri()) {
+            self.update(resource)
+        } else {
+            self.create(resource)
+        }
+    }
+
+    /// Replaces a resource.
+    pub(super) fn update(&mut self, resource: Resource) -> Result<Decision, PublishError> {
+        let Some(entry) = self.entries.get_mut(resource.uri()) else {
+            return Err(PublishError::NotFound(resource.uri().clone()));
+        };
+        check_len(&resource, self.limits.body_bytes_max)?;
+        let before = entry.item;
+        if resource.descriptor() != entry.resource.descriptor() {
+            entry.item = item_digest(&resource);
+        }
+        let content = content_digest(&resource);
+        let mut effect = Effect::Unchanged;
+        if !entry.has_content(&resource, content) {
+            self.generation += 1;
+            entry.content = content;
+            entry.generation = self.generation;
+            effect = Effect::Stored(content);
+        }
+        // Also without a change that clients see: whether they may subscribe is no part of an item or of the content.
+        entry.resource = Arc::new(resource);
+        let item = entry.item;
+        let decision = entry.decision(effect, false);
+        self.relist(&decision.uri, before, item);
+        Ok(decision)
+    }
+
+    fn create(&mut self, resource: Resource) -> Result<Decision, PublishError> {
+        check_len(&resource, self.limits.body_bytes_max)?;
+        let max = self.limits.resources_max;
+        if self.entries.len() >= max {
+            let what = "resources";
+            return Err(PublishError::TooMany { what, max });
+        }
+        self.generation += 1;
+        let content = content_digest(&resource);
+        let entry = ResourceEntry {
+            uri: resource.uri().clone(),
+            content,
+            item: item_digest(&resource),
+            generation: self.generation,
+            resource: Arc::new(resource),
+        };
+        let decision = entry.decision(Effect::Stored(content), true);
+        self.relist(&decision.uri, None, entry.item);
+        self.entries.insert(decision.uri.clone(), entry);
+        Ok(decision)
+    }
+
+    /// Moves a resource to a new generation; none if it is not registered.
+    pub(super) fn touch(&mut self, uri: &ResourceUri) -> Option<Decision> {
+        let entry = self.entries.get_mut(uri)?;
+        self.generation += 1;
+        entry.generation = self.generation;
+        Some(entry.decision(Effect::Stored(None), false))
+    }
+
+    /// Removes a resource.
+    pub(super) fn remove(&mut self, uri: ResourceUri) -> Result<Decision, PublishError> {
+        let Some(entry) = self.entries.remove(&uri) else {
+            return Err(PublishError::NotFound(uri));
+        };
+        self.relist(&uri, entry.item, None);
+        Ok(Decision {
+            uri,
+            effect: Effect::Removed,
+            created: false,
+            list: None,
+            entry: None,
+        })
+    }
+
+    /// Replaces the share of `uri` in the list.
+    fn relist(&mut self, uri: &ResourceUri, before: Option<Digest>, now: Option<Digest>) {
+        if before == now {
+            return;
+        }
+        if let Some(item) = before {
+            self.hash = self.hash.without(item);
+        }
+        if let Some(item) = now {
+            self.hash = self.hash.with(item);
+            self.listed.insert(uri.clone());
+        } else {
+            self.listed.remove(uri);
+        }
+    }
+}
+
+fn check_len(resource: &Resource, max: usize) -> Result<(), PublishError> {
+    let len = resource.held_len();
+    if len > max {
+        let uri = resource.uri().clone();
+        return Err(PublishError::BodyTooLarge { uri, len, max });
+    }
+    Ok(())
+}
+
+fn content_digest(resource: &Resource) -> Option<Digest> {
+    match resource.content() {
+        Content::Held(body) => Some(body.digest(resource.descriptor().media_type.as_deref())),
+        Content::Lazy(_) => None,
+    }
+}
+
+/// The share of a resource in the hash of the list; none when it is not listed.
+fn item_digest(resource: &Resource) -> Option<Digest> {
+    let descriptor = resource.descriptor();
+    descriptor.listed.then(|| descriptor.digest())
+}
