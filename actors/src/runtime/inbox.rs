@@ -1,7 +1,8 @@
 //! The inbox of an actor that takes everything that waits for it at once.
 //!
-//! A mailbox allocates twice and may wake a thread for every message. An inbox is one vector behind a lock, and its
-//! actor is woken once for all that gathers until it runs, which is most of the cost of a change that no one wants.
+//! A mailbox allocates twice and may wake a thread for every message. An inbox is one vector behind a lock,
+//! and its actor is woken once for all that gathers until it runs, which is most of the cost of a change that
+//! no one wants.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,8 +66,8 @@ impl<T> Shared<T> {
 }
 
 impl<T> Inbox<T> {
-    /// An inbox of this capacity, which only a bug can exceed, and the function that makes its other end once the
-    /// actor has an address.
+    /// An inbox of this capacity, which only a bug can exceed, and the function that makes its other end once
+    /// the actor has an address.
     pub(crate) fn new(
         capacity: usize,
         metrics: Arc<Metrics>,
@@ -137,8 +138,8 @@ impl<T> InboxSender<T> {
         self.wake();
     }
 
-    /// Pushes a request and wakes the actor after the other ready tasks of this thread had their turn, so that one
-    /// wake-up serves all that they push.
+    /// Pushes a request and wakes the actor after the other ready tasks of this thread had their turn, so
+    /// that one wake-up serves all that they push.
     pub(crate) async fn push_batched(&self, request: T) {
         match self.enqueue(request) {
             Wake::Left => {}
@@ -214,7 +215,8 @@ impl<T> Drop for WakeOnDrop<'_, T> {
     }
 }
 
-/// Lets the other ready tasks of the thread run first. Unlike `tokio::task::yield_now` it works on any executor.
+/// Lets the other ready tasks of the thread run first. Unlike `tokio::task::yield_now` it works on any
+/// executor.
 async fn yield_once() {
     let mut yielded = false;
     std::future::poll_fn(|context| {
