@@ -1,10 +1,9 @@
-//! The load test of notification fan-out, of Tidings and of any MCP server over streamable HTTP.
+//! The load test of notification fan-out, for Tidings and for any MCP server over streamable HTTP.
 //!
-//! Owns one run from its settings to its report: [`run`]; the search for the number of sessions that a latency allows:
-//! [`find_max`]; and the measurement of what the test itself costs: [`calibrate`]. It prints nothing and reads no
-//! command line. Readers and publisher are one thread with one epoll over plain sockets, so that the test takes little
-//! of the machine it shares with the server. The rules by which latencies and missing ends are counted are in
-//! `docs/bench.md`, and in code in `bench/updates.rs`.
+//! [`run`] takes settings to a report, [`find_max`] searches the number of sessions that a latency allows,
+//! and [`calibrate`] measures the cost of the test itself. Readers and publisher share one thread with one
+//! epoll over plain sockets, so that the test takes little of the machine that it shares with the server.
+//! `docs/bench.md` has the rules by which latencies and missing notices are counted.
 
 mod settings;
 mod target;
@@ -34,7 +33,7 @@ pub use search::{Goal, TRIALS_MAX, duration};
 pub use settings::{DURATION_MAX, Era, Publish, RESOURCES_MAX, SESSIONS_MAX, Settings, Uris};
 
 use crate::wire::dialect::Dialect;
-use crate::wire::http1::{HttpTarget, resource_path};
+use crate::wire::http1::resource_path;
 use child::Server;
 use control::Control;
 use engine::Engine;
@@ -48,20 +47,20 @@ use search::Search;
 
 /// The name that the clients of the test give.
 const CLIENT_NAME: &str = "tidings-bench";
-/// However a search goes, no trial begins after this long.
+/// No trial of a search begins after this time.
 const SEARCH_MAX: Duration = Duration::from_secs(1800);
 
-/// Why there is no report.
+/// The reason for a missing report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// What was asked for makes no sense.
+    /// The settings contradict each other or exceed a bound.
     #[error("{0}")]
     Arguments(String),
-    /// Nobody is there.
+    /// No server answers at the address.
     #[error("{0}")]
     Unreachable(String),
-    /// The server did not do what it was asked to, or not all sessions could be opened.
+    /// The server refused a request, or not all sessions could be opened.
     #[error("{0}")]
     Failed(String),
 }
@@ -72,24 +71,24 @@ impl From<std::io::Error> for BenchError {
     }
 }
 
-/// How far a run is.
+/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'p> {
-    /// What is being done.
+    /// The name of the phase.
     pub phase: &'p str,
-    /// How much of it is done, of `of`; both are 0 where nobody knows.
+    /// The part of `of` that is done; both are 0 where the amount is unknown.
     pub done: u64,
-    /// How much there is to do.
+    /// The amount to do.
     pub of: u64,
-    /// Notices so far.
+    /// Notices that were read so far.
     pub deliveries: u64,
 }
 
-/// Who watches a run and who may stop it.
+/// The connection of a run to its caller: progress and interruption.
 pub struct Observer<'o> {
     /// Called several times per second.
     pub progress: &'o mut dyn FnMut(Progress<'_>),
-    /// Once true, the run ends early and is reported as far as it came.
+    /// Once true, the run ends early; the report covers the time until then.
     pub stop: &'o AtomicBool,
 }
 
@@ -97,8 +96,8 @@ pub struct Observer<'o> {
 ///
 /// # Errors
 ///
-/// There is no report when the settings make no sense, nobody is there, or not all sessions could be opened. What went
-/// wrong during the measurement is in the report's `problems`.
+/// [`BenchError`] for wrong settings, an absent server, and sessions that could not be opened. Faults during
+/// the measurement are in the report's `problems` instead.
 pub fn run(settings: &Settings, outside: &mut Observer<'_>) -> Result<Report, BenchError> {
     measure(settings, outside).map(|run| run.report)
 }
@@ -113,13 +112,16 @@ fn measure(settings: &Settings, outside: &mut Observer<'_>) -> Result<Run, Bench
     };
     let target = target::resolve(&url, settings.allow_remote)?;
     let mut control = Control::new(&target);
-    let prepared = Prepared::new(settings, &mut control)?;
-    let pid = server.as_ref().map(Server::pid).or(settings.pid);
+    let mut prepared = Prepared::new(settings, &mut control)?;
+    if let Some(server) = &server {
+        prepared.pid = Some(server.pid());
+    }
     let mut farewells = Vec::new();
-    let measured = prepared.measure(settings, &mut control, (&target, pid), outside, &mut farewells);
+    let measured = prepared.measure(settings, &mut control, outside, &mut farewells);
     if let Some(Way::Api(_)) = prepared.way(settings) {
-        let removal = |uri: &String| target.request_to("DELETE", &resource_path(uri)).finish();
-        farewells.extend(prepared.uris.iter().map(removal));
+        for uri in &prepared.uris {
+            farewells.push(target.request_to("DELETE", &resource_path(uri)).finish());
+        }
     }
     // A server that ends with the run needs no cleaning up.
     if server.is_none() {
@@ -130,12 +132,14 @@ fn measure(settings: &Settings, outside: &mut Observer<'_>) -> Result<Run, Bench
     Ok(run)
 }
 
-/// What is known before the first session opens.
+/// The knowledge that is gathered before the first session opens.
 struct Prepared {
     uris: Vec<String>,
     /// The version of each resource, where updates go through the HTTP API.
     versions: Option<Vec<u64>>,
     dialect: Dialect,
+    /// The process of the server, where it is known.
+    pid: Option<u32>,
 }
 
 impl Prepared {
@@ -148,7 +152,7 @@ impl Prepared {
                     .to_owned(),
             ));
         }
-        // The publisher speaks what the first session speaks; it says hello only where it has something to say.
+        // The publisher uses the dialect of a session; it opens a session only where it calls tools or lists.
         let speaks = matches!(settings.publish, Publish::Tool { .. }) || settings.uris == Uris::Listed;
         let dialect = match speaks {
             true => control.introduce(settings.revision_of(1))?,
@@ -161,7 +165,8 @@ impl Prepared {
             Uris::Listed => control.listed(&dialect, settings.resources)?,
         };
         if uris.len() < settings.subscribe.max(1) {
-            let (found, wanted) = (uris.len(), settings.subscribe);
+            let found = uris.len();
+            let wanted = settings.subscribe;
             return Err(BenchError::Arguments(format!(
                 "the server lists {found} resources and each session is to subscribe to {wanted}: lower --subscribe"
             )));
@@ -170,14 +175,19 @@ impl Prepared {
             uris,
             versions: None,
             dialect,
+            pid: settings.pid,
         };
         if has_api {
-            let create = |uri: &String| {
+            let mut versions = Vec::with_capacity(prepared.uris.len());
+            for uri in &prepared.uris {
                 let etag = control.create(uri, "before the first update")?;
-                version(&etag)
-                    .ok_or_else(|| BenchError::Failed(format!("the etag {etag:?} of {uri} names no version")))
-            };
-            prepared.versions = Some(prepared.uris.iter().map(create).collect::<Result<_, _>>()?);
+                let Some(version) = version(&etag) else {
+                    let reason = format!("the etag {etag:?} of {uri} names no version");
+                    return Err(BenchError::Failed(reason));
+                };
+                versions.push(version);
+            }
+            prepared.versions = Some(versions);
         }
         Ok(prepared)
     }
@@ -194,16 +204,16 @@ impl Prepared {
         }
     }
 
-    /// Opens, publishes, settles. What has to be said to the server afterwards goes into `farewells`, however it ends.
+    /// Opens, publishes and settles. The requests that clean up at the server go into `farewells` in any
+    /// case.
     fn measure(
         &self,
         settings: &Settings,
         control: &mut Control<'_>,
-        (target, pid): (&HttpTarget, Option<u32>),
         outside: &mut Observer<'_>,
         farewells: &mut Vec<Vec<u8>>,
     ) -> Result<Run, BenchError> {
-        let mut book = Book::new(target.clone(), self.uris.clone());
+        let mut book = Book::new(control.target().clone(), self.uris.clone());
         for (resource, version) in self.versions.iter().flatten().enumerate() {
             book.updates.begin_at(resource, *version);
         }
@@ -211,7 +221,7 @@ impl Prepared {
         let publisher = self
             .way(settings)
             .map(|way| Publisher::new(way, settings.pace, tokens));
-        let mut engine = Engine::new(settings, outside, book, publisher, pid)?;
+        let mut engine = Engine::new(settings, outside, book, publisher, self.pid)?;
         for number in 0..settings.pollers {
             let dialect = control.introduce(settings.revision_of(number))?;
             let token = Engine::poller_token(number);
@@ -219,7 +229,7 @@ impl Prepared {
                 .pollers
                 .push(Poller::new(dialect, number % self.uris.len(), token));
         }
-        farewells.extend(self.dialect.delete(target));
+        farewells.extend(self.dialect.delete(control.target()));
         let ended = engine
             .open()
             .and_then(|()| engine.run())
@@ -230,26 +240,28 @@ impl Prepared {
     }
 }
 
-/// What one run of a search came to.
+/// The outcome of one run of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
-    /// How many sessions read.
+    /// The number of reading sessions.
     pub sessions: usize,
-    /// Whether the goal was met and nothing went wrong.
+    /// True if the goal was met without a problem.
     pub passed: bool,
-    /// The latency that the goal is about; none when there is no report.
+    /// The latency at the percentile of the goal; none without a report.
     pub latency: Option<Duration>,
-    /// What went wrong.
+    /// The first problem.
     pub problem: Option<String>,
 }
 
-/// Finds the largest number of sessions that meets `goal`: doubles from `settings.sessions` until it fails, then
-/// halves the gap until it is 5 %. At most [`TRIALS_MAX`] runs and half an hour; a server that the test starts is a
-/// fresh one for each. Every trial is handed to `tried`.
+/// Finds the largest number of sessions that meets `goal`.
+///
+/// Doubles from `settings.sessions` until a trial fails, then halves the gap until it is 5 %. It takes at
+/// most [`TRIALS_MAX`] runs and half an hour; a server that the test starts is a fresh one for each. Every
+/// trial is handed to `tried`.
 ///
 /// # Errors
 ///
-/// As for [`run`], when the settings make no sense or nobody is there.
+/// Those of [`run`], except that failures of a trial only end the doubling.
 pub fn find_max(
     settings: &Settings,
     goal: Goal,
@@ -278,7 +290,7 @@ pub fn find_max(
                     problem,
                 }
             }
-            // Too many files, or a server that takes no more: beyond what is possible, so the search goes down.
+            // Too many files, or a server that takes no more sessions: the limit is below this number.
             Err(BenchError::Failed(reason)) => failed(sessions, reason),
             Err(BenchError::Arguments(reason)) if search.best().is_some() => failed(sessions, reason),
             Err(error) => return Err(error),
@@ -298,12 +310,14 @@ fn failed(sessions: usize, reason: String) -> Trial {
     }
 }
 
-/// Measures what the test itself costs: a run of about a second against a stand-in in this process that only writes
-/// ready-made notices to bare sockets, and whose own CPU is not counted.
+/// Measures the cost of the test itself.
+///
+/// It runs for about a second against a server in this process that only writes ready-made notices to bare
+/// sockets; the CPU of that server is not counted.
 ///
 /// # Errors
 ///
-/// As for [`run`].
+/// Those of [`run`].
 pub fn calibrate(outside: &mut Observer<'_>) -> Result<Calibration, BenchError> {
     let address = null_server::start()?;
     let settings = Settings {
@@ -317,10 +331,13 @@ pub fn calibrate(outside: &mut Observer<'_>) -> Result<Calibration, BenchError> 
         ..Settings::default()
     };
     let run = measure(&settings, outside)?;
-    let latency = run.report.group(Kind::Reading.name()).map(|group| group.latency);
+    let latency = match run.report.group(Kind::Reading.name()) {
+        Some(group) => group.latency,
+        None => Spread::default(),
+    };
     Ok(Calibration {
         cpu_us_per_delivery: run.report.own.cpu_us_per_delivery,
-        p50_us: latency.map_or(0, |latency| latency.p50_us),
-        p99_us: latency.map_or(0, |latency| latency.p99_us),
+        p50_us: latency.p50_us,
+        p99_us: latency.p99_us,
     })
 }

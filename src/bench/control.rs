@@ -31,10 +31,14 @@ impl<'s> Control<'s> {
         }
     }
 
+    pub(crate) fn target(&self) -> &'s HttpTarget {
+        self.target
+    }
+
     /// Sends a request and waits for its answer.
     ///
-    /// A connection that was kept may have been closed by the server meanwhile, so the request is then sent a second
-    /// time on a new one.
+    /// A connection that was kept may have been closed by the server meanwhile, so the request is then sent a
+    /// second time on a new one.
     pub(crate) fn ask(&mut self, request: &[u8]) -> Result<HttpAnswer, BenchError> {
         let was_kept = self.connection.is_some();
         match self.ask_once(request) {

@@ -1,8 +1,8 @@
-//! The loop: every connection of the test on one thread with one epoll, so that its own share of the machine is small.
+//! The loop of the load test: every connection on one thread with one epoll, so that its share of the machine
+//! is small.
 //!
-//! Owns the connections, the clock and the order in which things are looked at: between any few events it is asked
-//! whether an update is due, so that reading never makes an update late. What happens when is in the phases below:
-//! opening, running, settling. It judges nothing; [`crate::bench::report`] does.
+//! Between a few events it checks whether an update is due, so that reading never delays an update. The
+//! phases are in [`opening`], [`running`] and [`settling`].
 
 mod opening;
 mod running;
@@ -28,27 +28,29 @@ use crate::bench::report::Second;
 use crate::bench::settings::Settings;
 use crate::bench::{BenchError, Observer, Progress};
 
-/// Sessions have the tokens below; then come those of the publisher's connections, the pollers, and two of one each.
+/// The first token of the publisher's connections; sessions have the tokens below.
 const PIPELINES: usize = 1 << 20;
+/// The first token of the pollers.
 const POLLERS: usize = 2 << 20;
-const UNDERTAKER: Token = Token(3 << 20);
+/// The connection on which ended sessions are deleted.
+const CLEANER: Token = Token(3 << 20);
 const WAKER: Token = Token(4 << 20);
 
-/// So many events are looked at before it is asked whether an update is due.
+/// Events that are handled between two checks for due updates.
 const EVENTS_AT_ONCE: usize = 32;
 const EVENTS_MAX: usize = 4096;
 const READ_BYTES: usize = 64 * 1024;
 
-/// The longest wait: progress, signals and slow readers are looked at this often.
+/// The longest wait; progress, interruption and slow readers are checked this often.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The CPU and memory of both sides at some moments.
+/// CPU and memory of the server and the test at certain moments.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Readings {
     pub(crate) empty_kib: Option<u64>,
     pub(crate) idle_kib: Option<u64>,
     pub(crate) after_kib: Option<u64>,
-    /// Nanoseconds in the measured time.
+    /// Nanoseconds of CPU in the measured time.
     pub(crate) server_cpu: Option<u64>,
     pub(crate) own_cpu: Option<u64>,
     pub(crate) opened_in: Duration,
@@ -67,20 +69,20 @@ pub(crate) struct Engine<'a> {
     clock: Instant,
     pub(crate) book: Book,
     sessions: Vec<Option<Session>>,
-    /// Places of sessions that have gone.
+    /// Indices of sessions that have gone, for the next ones.
     free: Vec<usize>,
     opening: usize,
     live: usize,
-    /// Those that could not be opened, and the first one's reason.
+    /// Sessions that could not be opened, with the reason of the first.
     failed: usize,
     failed_reason: Option<String>,
     running: bool,
-    /// When progress was told last.
-    told_at: u64,
+    /// The time of the last progress report.
+    reported_at: u64,
     churners: VecDeque<(u64, usize)>,
     pub(crate) publisher: Option<Publisher>,
     schedule: Option<Schedule>,
-    undertaker: Pipeline<()>,
+    cleaner: Pipeline<()>,
     pub(crate) pollers: Vec<Poller>,
     server: Option<Meter>,
     own: Meter,
@@ -118,11 +120,11 @@ impl<'a> Engine<'a> {
             failed: 0,
             failed_reason: None,
             running: false,
-            told_at: 0,
+            reported_at: 0,
             churners: VecDeque::new(),
             publisher,
             schedule: None,
-            undertaker: Pipeline::new(UNDERTAKER),
+            cleaner: Pipeline::new(CLEANER),
             pollers: Vec::new(),
             server: pid.map(Meter::new),
             own: Meter::new(std::process::id()),
@@ -148,12 +150,12 @@ impl<'a> Engine<'a> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn tell(&mut self, phase: &'static str, done: u64, of: u64) {
+    fn report_progress(&mut self, phase: &'static str, done: u64, of: u64) {
         let now = self.now();
-        if now.saturating_sub(self.told_at) < nanos(TICK) {
+        if now.saturating_sub(self.reported_at) < nanos(TICK) {
             return;
         }
-        self.told_at = now;
+        self.reported_at = now;
         let deliveries = self.book.stats.deliveries();
         (self.progress)(Progress {
             phase,
@@ -163,7 +165,7 @@ impl<'a> Engine<'a> {
         });
     }
 
-    /// Waits for something to happen, until `until` at the longest, and looks at it.
+    /// Waits for events until `until` at the longest, and handles them.
     fn turn(&mut self, until: u64) -> Result<(), BenchError> {
         let wait = Duration::from_nanos(until.saturating_sub(self.now())).min(TICK);
         match self.poll.poll(&mut self.events, Some(wait)) {
@@ -177,14 +179,14 @@ impl<'a> Engine<'a> {
         for events in ready.chunks(EVENTS_AT_ONCE) {
             self.publish_due()?;
             for (token, closed) in events {
-                self.look_at(*token, *closed);
+                self.handle(*token, *closed);
             }
         }
         self.ready = ready;
         self.publish_due()
     }
 
-    fn look_at(&mut self, token: usize, closed: bool) {
+    fn handle(&mut self, token: usize, closed: bool) {
         if token < PIPELINES {
             self.read_session(token, closed);
         } else if token < POLLERS {
@@ -192,22 +194,23 @@ impl<'a> Engine<'a> {
             if let Some(publisher) = &mut self.publisher {
                 publisher.turn(token - PIPELINES, &mut self.buffer, now);
             }
-        } else if token < UNDERTAKER.0 {
+        } else if token < CLEANER.0 {
             self.read_poller(token - POLLERS);
-        } else if token == UNDERTAKER.0 && self.undertaker.turn(&mut self.buffer, |(), _, _| ()).is_err() {
-            // Who cannot be told that a session ended will find out.
-            self.undertaker.abandon();
+        } else if token == CLEANER.0 && self.cleaner.turn(&mut self.buffer, |(), _, _| ()).is_err() {
+            // A server that cannot be told of an ended session lets it time out.
+            self.cleaner.abandon();
         }
     }
 
     fn read_session(&mut self, index: usize, closed: bool) {
         let now = self.now();
-        let Some(session) = self.sessions.get_mut(index).and_then(Option::as_mut) else {
+        let Some(Some(session)) = self.sessions.get_mut(index) else {
             return;
         };
         let was_live = session.is_live();
         let read = session.turn(&mut self.book, &self.registry, &mut self.buffer, (now, closed));
-        let (is_live, kind) = (session.is_live(), session.kind);
+        let is_live = session.is_live();
+        let kind = session.kind;
         if !was_live && is_live {
             self.opening -= 1;
             self.live += 1;
@@ -231,13 +234,16 @@ impl<'a> Engine<'a> {
                 self.book.stats.group_mut(kind).sessions += 1;
                 self.churners.push_back((now + running::CHURN_LIFE, index));
             }
-            // They are read when the engine says so; a socket that cannot be withdrawn has broken already.
-            Kind::Slow | Kind::Stalled => drop(session.withdraw(&self.registry)),
+            // The engine decides when they are read. Deregistering fails for a broken socket only, which the
+            // next read reports.
+            Kind::Slow | Kind::Stalled => {
+                session.withdraw(&self.registry).ok();
+            }
             Kind::Reading | Kind::Polling => {}
         }
     }
 
-    /// A session could not be opened, or its stream ended.
+    /// Counts a session that could not be opened, or whose stream ended.
     fn lose(&mut self, index: usize, was_live: bool, reason: String) {
         self.sessions[index] = None;
         if was_live {
@@ -258,7 +264,12 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Sends every update that is due and has room.
+    /// Returns the memory of the server, where its process is known.
+    fn server_kib(&self) -> Option<u64> {
+        self.server.as_ref()?.resident_kib()
+    }
+
+    /// Sends every due update whose connection has room.
     fn publish_due(&mut self) -> Result<(), BenchError> {
         let (Some(publisher), Some(schedule)) = (&mut self.publisher, &mut self.schedule) else {
             return Ok(());
@@ -277,21 +288,22 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// How many sessions could not be opened after all of the first ones were, and why.
+    /// Returns the number of sessions that could not be opened during the run, with the first reason.
     pub(crate) fn late_failures(&self) -> Option<(usize, &str)> {
         let reason = self.failed_reason.as_deref()?;
         Some((self.failed, reason))
     }
 
-    /// What is left to be cleaned up at the server.
+    /// Returns the requests that end the open sessions at the server.
     pub(crate) fn farewells(&self) -> Vec<Vec<u8>> {
-        let sessions = self.sessions.iter().flatten();
-        let sessions = sessions.filter_map(|session| session.farewell(&self.book.target));
-        let pollers = self
-            .pollers
-            .iter()
-            .filter_map(|poller| poller.farewell(&self.book));
-        sessions.chain(pollers).collect()
+        let mut requests = Vec::new();
+        for session in self.sessions.iter().flatten() {
+            requests.extend(session.farewell(&self.book.target));
+        }
+        for poller in &self.pollers {
+            requests.extend(poller.farewell(&self.book));
+        }
+        requests
     }
 }
 

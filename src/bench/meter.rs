@@ -1,20 +1,19 @@
-//! The CPU and memory of a process, as the kernel counts them.
+//! CPU and memory of a process as the kernel counts them, read from `/proc`; without it there are no figures.
 //!
-//! Owns the reading of `/proc`, so it measures on Linux; elsewhere there is nothing to show. CPU is the sum over a
-//! process's threads, what the kernel does on their behalf included. It measures nothing by itself.
+//! CPU is the sum over the threads of the process, the kernel's work on their behalf included.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-/// A thread of this name is not counted: it stands in for a server.
+/// The name of the threads that play a server in this process; they are not counted.
 pub(crate) const NULL_SERVER_THREAD: &str = "bench-stand-in";
 
 /// The CPU of one process.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pid: u32,
-    /// Nanoseconds by thread; a thread that has ended keeps what it was last seen with.
+    /// Nanoseconds by thread; a thread that has ended keeps its last value.
     seen: HashMap<u32, u64>,
 }
 
@@ -26,7 +25,7 @@ impl Meter {
         }
     }
 
-    /// Nanoseconds of CPU used so far; none where it cannot be known.
+    /// Returns the nanoseconds of CPU used so far; none where the kernel does not tell.
     pub(crate) fn cpu_nanos(&mut self) -> Option<u64> {
         for task in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?.flatten() {
             let thread = task.file_name().to_string_lossy().parse().unwrap_or_default();
@@ -37,7 +36,7 @@ impl Meter {
         Some(self.seen.values().sum())
     }
 
-    /// Kibibytes in memory.
+    /// Returns the kibibytes in memory.
     pub(crate) fn resident_kib(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_shows() {
+    fn work_is_measured() {
         let mut meter = Meter::new(std::process::id());
         let before = meter.cpu_nanos().unwrap();
         let mut sum = 0u64;

@@ -1,20 +1,20 @@
-//! What a message on a stream says, as far as the load test asks: which resource changed, and to which version.
+//! The part of a message on a stream that the load test needs: the resource that changed, and its version.
 //!
-//! Owns the reading of one JSON-RPC message. The version is the one that Tidings writes into a notice's `_meta`
-//! (`io.github.tidings/etag`: `v7-1795305721` is version 7); other servers send none. It judges nothing.
+//! The version comes from the etag that Tidings writes into `_meta` (`v7-1795305721` is version 7); other
+//! servers send none.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// One message.
+/// A message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Notice<'b> {
     /// A resource changed.
     Updated { uri: Cow<'b, str>, version: Option<u64> },
-    /// A listen stream is acknowledged: what comes next counts.
+    /// A listen stream is open.
     Acknowledged {
-        /// How many resources were granted; none when the server does not say.
+        /// The number of granted resources; none when the server does not say.
         granted: Option<usize>,
     },
     /// The answer that ends a listen stream, or refuses it.
@@ -59,7 +59,7 @@ struct Granted {
 }
 
 impl<'b> Notice<'b> {
-    /// What `data` says; what is no message is [`Notice::Other`].
+    /// Reads a message; other bytes are [`Notice::Other`].
     pub(crate) fn read(data: &'b [u8]) -> Notice<'b> {
         let Ok(message) = serde_json::from_slice::<Message<'b>>(data) else {
             return Notice::Other;
@@ -85,7 +85,7 @@ impl<'b> Notice<'b> {
     }
 }
 
-/// The version of an etag of Tidings: `v7-1795305721` is 7.
+/// Reads the version of an etag of Tidings: `v7-1795305721` is 7.
 pub(crate) fn version(etag: &str) -> Option<u64> {
     let (version, _) = etag.strip_prefix('v')?.split_once('-')?;
     version.parse().ok()
@@ -98,7 +98,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_notice_names_its_resource_and_perhaps_its_version() {
+    fn notice_has_a_resource_and_maybe_a_version() {
         let told = |uri: &str, meta: serde_json::Value| {
             let message = json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated",
                 "params": { "uri": uri, "_meta": meta } });
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_told_apart() {
+    fn other_messages_are_told_apart() {
         let acknowledged = br#"{"method":"notifications/subscriptions/acknowledged","params":{"notifications":{"resourceSubscriptions":["a","b"]}}}"#;
         assert_eq!(
             Notice::read(acknowledged),

@@ -1,7 +1,6 @@
-//! A stand-in for a server: bare sockets to which one ready-made notice is written.
+//! A server that only writes ready-made notices to bare sockets, to measure the cost of the test itself.
 //!
-//! Owns its threads, which live as long as the process does and are named so that nobody counts their CPU. It speaks
-//! as much as the test asks of a server, and nothing of the protocol beyond.
+//! It answers the few requests that the test sends and knows nothing else of the protocol.
 
 use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,21 +19,28 @@ struct NullServer {
     version: AtomicU64,
 }
 
-/// Starts it; answers where it listens.
+/// Starts it and returns its address. Its threads live as long as the process.
 pub(crate) fn start() -> Result<SocketAddr, BenchError> {
-    let broken = |error| BenchError::Failed(format!("cannot start the stand-in: {error}"));
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(broken)?;
-    let address = listener.local_addr().map_err(broken)?;
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| cannot_start(&error))?;
+    let address = listener.local_addr().map_err(|error| cannot_start(&error))?;
     let all = Arc::new(NullServer::default());
     let accept = move || {
         for socket in listener.incoming().flatten() {
             let all = all.clone();
-            // A connection without a thread is closed, and the test says so.
-            drop(thread(move || drop(all.serve(socket))));
+            let serve = move || {
+                // A connection that breaks is reported by the client that lost it.
+                all.serve(socket).ok();
+            };
+            // Without a thread the connection is closed, which its client reports.
+            thread(serve).ok();
         }
     };
-    thread(accept).map_err(broken)?;
+    thread(accept).map_err(|error| cannot_start(&error))?;
     Ok(address)
+}
+
+fn cannot_start(error: &std::io::Error) -> BenchError {
+    BenchError::Failed(format!("cannot start the stand-in: {error}"))
 }
 
 fn thread(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
@@ -72,7 +78,7 @@ impl NullServer {
         Ok(())
     }
 
-    /// Tells every stream of one more change.
+    /// Writes a notice of one more change to every stream and returns the answer for the publisher.
     fn change(&self) -> String {
         let version = self.version.fetch_add(1, Ordering::Relaxed) + 1;
         let notice = event_chunk(&format!(
@@ -80,8 +86,8 @@ impl NullServer {
              \"params\":{{\"uri\":\"demo://bench/0\",\"_meta\":{{\"{ETAG_META_KEY}\":\"v{version}-1\"}}}}}}"
         ));
         for mut stream in self.streams.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            // A stream that has gone is missed by its reader, not here.
-            drop(stream.write_all(&notice));
+            // A stream that broke is reported by its reader.
+            stream.write_all(&notice).ok();
         }
         format!("HTTP/1.1 204 No Content\r\nETag: \"v{version}-1\"\r\n\r\n")
     }

@@ -1,7 +1,6 @@
-//! What a run came to, as it is written to a file.
+//! The report of a run, as it is written to a file; `docs/bench.md` describes it field by field.
 //!
-//! Owns the report's form, which `docs/bench.md` describes field by field. It measures nothing and judges nothing:
-//! [`crate::bench::report::failures`] does; it is shown by [`crate::bench::report::table`] and [`crate::bench::report::html`].
+//! [`failures`] decides about the problems; [`table`] and [`html`] show the report.
 
 pub(crate) mod chart;
 pub(crate) mod compare;
@@ -20,7 +19,7 @@ use crate::bench::load::stats::{Group, Kind};
 use crate::bench::report::failures::problems;
 use crate::bench::settings::Settings;
 
-/// The form's name; it changes when a field changes its meaning or goes.
+/// The name of the format; it changes when a field goes or changes its meaning.
 pub const SCHEMA: &str = "tidings-bench/1";
 
 /// The percentiles that are drawn.
@@ -29,22 +28,22 @@ const PERCENTILES: [f64; 25] = [
     99.5, 99.8, 99.9, 99.95, 99.98, 99.99, 99.999, 100.0,
 ];
 
-/// One run.
+/// The report of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
     /// The version of the program that measured.
     pub version: String,
-    /// When it ended, in seconds since 1970.
+    /// The end of the run, in seconds since 1970.
     pub ended_at: u64,
-    /// What was asked for.
+    /// The settings of the run.
     pub settings: Value,
-    /// How notices were matched with updates: `version`, `order`, or `none` where nothing was published.
+    /// The rule that matched notices with updates: `version`, `order`, or `none` where nothing was published.
     pub matching: String,
-    /// How the sessions were opened.
+    /// The opening of the sessions.
     pub opened: Opened,
-    /// What became of the updates.
+    /// The updates.
     pub updates: UpdateReport,
     /// Seconds that were measured.
     pub measured_s: f64,
@@ -52,50 +51,50 @@ pub struct Report {
     pub deliveries: u64,
     /// The same per second.
     pub deliveries_per_s: f64,
-    /// By kind of client; kinds without clients are left out.
+    /// The kinds of clients, without empty ones.
     pub groups: Vec<GroupReport>,
-    /// What it cost the server, where its process is known.
+    /// The cost of the server, where its process is known.
     pub server: Option<ServerCost>,
-    /// What it cost the test itself.
+    /// The cost of the test itself.
     pub own: OwnCost,
-    /// What the test costs against bare sockets, where that was asked for.
+    /// The cost of the test against bare sockets, where it was measured.
     pub calibration: Option<Calibration>,
     /// Second by second.
     pub timeline: Vec<Second>,
-    /// The latency of those who read, by percentile.
+    /// The latency of reading clients, by percentile.
     pub percentiles: Vec<Percentile>,
-    /// What went wrong; empty when nothing did.
+    /// The problems that make the run a failure.
     pub problems: Vec<String>,
 }
 
-/// How the sessions were opened.
+/// The opening of the sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Opened {
     /// Sessions that were open when updates began.
     pub sessions: u64,
-    /// How long that took, in seconds.
+    /// The time that it took, in seconds.
     pub seconds: f64,
 }
 
-/// What became of the updates.
+/// The updates of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct UpdateReport {
     /// Updates written to the server in the whole run.
     pub sent: u64,
-    /// Those it refused or did not answer.
+    /// Updates that the server refused or did not answer.
     pub refused: u64,
-    /// Answers whose version is not the one that this test's updates lead to.
+    /// Answers with a version that does not follow from this test's updates.
     pub foreign: u64,
-    /// From when an update was due to when it was written.
+    /// The times from due to written.
     pub lag: Spread,
-    /// From when it was written to its answer.
+    /// The times from written to answered.
     pub answer: Spread,
 }
 
-/// How a set of times is spread, in microseconds.
+/// The distribution of a set of times, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
-    /// How many there are.
+    /// The number of times.
     pub count: u64,
     /// Half of them are no longer.
     pub p50_us: u64,
@@ -114,50 +113,50 @@ pub struct Spread {
 pub struct GroupReport {
     /// `reading`, `slow`, `stalled`, `churn` or `polling`.
     pub name: String,
-    /// How many there were.
+    /// The number of clients.
     pub clients: u64,
     /// Updates times their subscribers, in the whole run.
     pub owed: u64,
-    /// Notices that were news, in the whole run.
+    /// Notices that announced something new, in the whole run.
     pub deliveries: u64,
-    /// Updates that came merged into a later one.
+    /// Updates that were merged into a later one.
     pub conflated: u64,
-    /// Updates of which nothing was heard, not even merged.
+    /// Updates that were not announced, not even merged.
     pub untold: u64,
-    /// Subscriptions that do not have the newest state at the end.
+    /// Subscriptions without the newest state at the end.
     pub missing_finals: u64,
-    /// Notices of what was known already.
+    /// Notices of a known state.
     pub again: u64,
     /// Notices of an older version than the one before.
     pub backward: u64,
     /// Notices of versions that this test did not make.
     pub foreign: u64,
-    /// From when the update that a notice announces was due to when it was read.
+    /// The times from the due time of an update to the reading of its notice.
     pub latency: Spread,
-    /// From when the oldest update was due that a notice is the first word of.
+    /// The times from the due time of the oldest update that a notice covers.
     pub age: Spread,
 }
 
-/// What it cost the server.
+/// The cost of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ServerCost {
     /// Microseconds of CPU per notice that was read, in the measured time.
     pub cpu_us_per_delivery: Option<f64>,
     /// Percent of one core.
     pub cpu_percent: Option<f64>,
-    /// Memory before the first session, with all sessions open, and at the end, in KiB.
+    /// KiB in memory before the first session.
     pub empty_kib: Option<u64>,
-    /// With all sessions open.
+    /// KiB with all sessions open.
     pub idle_kib: Option<u64>,
-    /// At the end.
+    /// KiB at the end.
     pub after_kib: Option<u64>,
-    /// Growth per session while they opened.
+    /// Growth of the memory per session while they opened.
     pub kib_per_session: Option<f64>,
-    /// Growth per minute while it was measured; none for less than three seconds.
+    /// Growth of the memory per minute of the measured time; none below three seconds.
     pub growth_kib_per_minute: Option<f64>,
 }
 
-/// What it cost the test itself.
+/// The cost of the test itself.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OwnCost {
     /// Microseconds of CPU per notice that was read, in the measured time.
@@ -166,25 +165,25 @@ pub struct OwnCost {
     pub cpu_percent: Option<f64>,
 }
 
-/// What the test costs against bare sockets.
+/// The cost of the test against bare sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// Microseconds of the test's CPU per notice.
     pub cpu_us_per_delivery: Option<f64>,
-    /// The latency that it measures there: no server can show less.
+    /// The median latency that it measures there: no server can show less.
     pub p50_us: u64,
-    /// The same, of the slowest in a hundred.
+    /// The 99th percentile of that latency.
     pub p99_us: u64,
 }
 
 /// One second of the measured time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// When it ended, from the beginning of the measured time.
+    /// The end of the second, from the beginning of the measured time.
     pub at_s: f64,
     /// Notices per second.
     pub deliveries_per_s: f64,
-    /// The latency of those notices; none when none came.
+    /// The 99th percentile of their latency; none without notices.
     pub p99_us: Option<u64>,
     /// The server's CPU, in percent of one core.
     pub server_cpu_percent: Option<f64>,
@@ -199,37 +198,36 @@ pub struct Second {
 pub struct Percentile {
     /// From 0 to 100.
     pub percentile: f64,
-    /// The latency that so many are no longer than.
+    /// The latency that this share does not exceed.
     pub us: u64,
 }
 
 impl Report {
-    /// The group of that name.
+    /// Returns the group of that name.
     pub fn group(&self, name: &str) -> Option<&GroupReport> {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    /// The report as one JSON document.
+    /// Returns the report as one JSON document.
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("a report has nothing that JSON cannot say")
+        serde_json::to_string_pretty(self).expect("every value of a report is valid JSON")
     }
 }
 
 impl Spread {
     fn of(histogram: &Histogram<u64>) -> Spread {
-        let at = |quantile| histogram.value_at_quantile(quantile);
         Spread {
             count: histogram.len(),
-            p50_us: at(0.5),
-            p90_us: at(0.9),
-            p99_us: at(0.99),
-            p99_9_us: at(0.999),
+            p50_us: histogram.value_at_quantile(0.5),
+            p90_us: histogram.value_at_quantile(0.9),
+            p99_us: histogram.value_at_quantile(0.99),
+            p99_9_us: histogram.value_at_quantile(0.999),
             max_us: histogram.max(),
         }
     }
 }
 
-/// A report, and the whole distribution behind it.
+/// A report, and the whole distribution of the latency.
 pub(crate) struct Run {
     pub(crate) report: Report,
     latency: Histogram<u64>,
@@ -237,7 +235,8 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn new(settings: &Settings, engine: &Engine<'_>, by_version: bool) -> Run {
-        let (stats, readings) = (&engine.book.stats, &engine.readings);
+        let stats = &engine.book.stats;
+        let readings = &engine.readings;
         let updates = engine.publisher.as_ref().map(|publisher| UpdateReport {
             sent: publisher.log.sent,
             refused: publisher.log.refused,
@@ -252,9 +251,11 @@ impl Run {
         let report = Report {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            ended_at: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| since.as_secs()),
+            ended_at: match SystemTime::now().duration_since(UNIX_EPOCH) {
+                Ok(since) => since.as_secs(),
+                // A clock before 1970 is wrong, but no reason to lose a report.
+                Err(_) => 0,
+            },
             settings: settings.to_json(),
             matching: match (&updates, by_version) {
                 (None, _) => "none",
@@ -284,21 +285,21 @@ impl Run {
         Run { report, latency }
     }
 
-    /// The latency of those who read, in microseconds, at a percentile from 0 to 100.
+    /// Returns the latency of reading clients, in microseconds, at a percentile from 0 to 100.
     pub(crate) fn latency_at(&self, percentile: f64) -> u64 {
         self.latency.value_at_quantile(percentile / 100.0)
     }
 }
 
 fn percentiles(latency: &Histogram<u64>) -> Vec<Percentile> {
-    let point = |percentile: f64| Percentile {
+    if latency.is_empty() {
+        return Vec::new();
+    }
+    let points = PERCENTILES.map(|percentile| Percentile {
         percentile,
         us: latency.value_at_quantile(percentile / 100.0),
-    };
-    match latency.is_empty() {
-        true => Vec::new(),
-        false => PERCENTILES.map(point).to_vec(),
-    }
+    });
+    points.to_vec()
 }
 
 fn group(kind: Kind, group: &Group) -> GroupReport {
@@ -319,7 +320,10 @@ fn group(kind: Kind, group: &Group) -> GroupReport {
 }
 
 fn per_delivery(nanos: Option<u64>, deliveries: u64) -> Option<f64> {
-    (deliveries > 0).then_some(nanos? as f64 / 1e3 / deliveries as f64)
+    match deliveries {
+        0 => None,
+        _ => Some(nanos? as f64 / 1e3 / deliveries as f64),
+    }
 }
 
 fn percent(nanos: Option<u64>, seconds: f64) -> Option<f64> {
@@ -334,23 +338,25 @@ fn server(
 ) -> Option<ServerCost> {
     let empty_kib = readings.empty_kib?;
     let sessions = (settings.sessions + settings.slow + settings.stalled).max(1) as f64;
-    let per_session = |idle: u64| (idle as f64 - empty_kib as f64) / sessions;
-    let memory: Vec<(f64, f64)> = timeline
-        .iter()
-        .filter_map(|second| Some((second.at_s, second.server_kib? as f64)))
-        .collect();
+    let mut memory = Vec::new();
+    for second in timeline {
+        if let Some(kib) = second.server_kib {
+            memory.push((second.at_s, kib as f64));
+        }
+    }
+    let idle = readings.idle_kib;
     Some(ServerCost {
         cpu_us_per_delivery: per_delivery(readings.server_cpu, deliveries),
         cpu_percent: percent(readings.server_cpu, seconds),
         empty_kib: readings.empty_kib,
         idle_kib: readings.idle_kib,
         after_kib: readings.after_kib,
-        kib_per_session: readings.idle_kib.map(per_session),
+        kib_per_session: idle.map(|idle| (idle as f64 - empty_kib as f64) / sessions),
         growth_kib_per_minute: slope(&memory).map(|per_second| per_second * 60.0),
     })
 }
 
-/// The slope of the straight line that fits best; none for fewer than three points.
+/// Returns the slope of the straight line that fits best; none for fewer than three points.
 fn slope(points: &[(f64, f64)]) -> Option<f64> {
     if points.len() < 3 {
         return None;
@@ -368,14 +374,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_grows_has_a_slope() {
+    fn growing_memory_has_a_slope() {
         assert_eq!(slope(&[(0.0, 5.0), (1.0, 7.0)]), None);
         let slope = slope(&[(1.0, 10.0), (2.0, 12.0), (3.0, 14.0)]).unwrap();
         assert!((slope - 2.0).abs() < 1e-9);
     }
 
     #[test]
-    fn cost_is_per_notice_and_unknown_without_one() {
+    fn cost_is_per_notice_if_there_is_one() {
         assert_eq!(per_delivery(Some(10_000), 5), Some(2.0));
         assert_eq!(per_delivery(Some(10_000), 0), None);
         assert_eq!(percent(Some(500_000_000), 2.0), Some(25.0));

@@ -1,13 +1,12 @@
-//! How many files this process may have open.
-//!
-//! Owns the check that so many connections fit, and raises the soft limit to the hard one, which needs nobody's leave.
+//! The limit of open files of this process: raises the soft limit to the hard one and checks that all
+//! connections fit.
 
 use crate::bench::BenchError;
 
 /// Files that are not connections of the test.
 const SPARE: usize = 64;
 
-/// Makes room for `connections`.
+/// Makes room for this number of connections.
 #[cfg(unix)]
 pub(crate) fn make_room(connections: usize) -> Result<(), BenchError> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -16,8 +15,8 @@ pub(crate) fn make_room(connections: usize) -> Result<(), BenchError> {
     };
     let needed = (connections + SPARE) as u64;
     if needed > soft && soft < hard {
-        // Where it may not be raised, the check below says so.
-        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap_or_default();
+        // Where the limit may not be raised, the check below fails.
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).ok();
     }
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((soft, hard));
     fits(needed, soft, hard)
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_that_is_too_low_is_named_with_both_numbers() {
+    fn low_limit_is_named_with_both_numbers() {
         assert!(make_room(1).is_ok());
         assert!(fits(1_000, 1_000, 1_000).is_ok());
         let error = fits(60_064, 1_024, 20_000).unwrap_err().to_string();

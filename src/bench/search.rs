@@ -1,14 +1,13 @@
-//! Finding the largest number of sessions that a target allows: doubling until it fails, then halving the gap.
-//!
-//! Owns the target's grammar and the search, both pure. It runs nothing.
+//! The search for the largest number of sessions that meets a goal: doubles until it fails, then halves the
+//! gap.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How many runs a search takes at most.
+/// The most runs of a search.
 pub const TRIALS_MAX: usize = 20;
 
-/// The gap is closed when the two sides are this near to each other, as a share of the smaller one.
+/// The search ends when the gap is this share of its lower side.
 const NEAR: f64 = 0.05;
 
 /// A bound on a percentile of the latency, such as `p99<250ms`.
@@ -24,24 +23,27 @@ impl FromStr for Goal {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Goal, String> {
-        let form = || format!("{text:?} is no target: write one such as p99<250ms");
-        let (percentile, below) = text.split_once('<').ok_or_else(form)?;
-        let percentile = match percentile.trim() {
-            "max" => 100.0,
-            name => name
-                .strip_prefix('p')
-                .and_then(|number| number.parse::<f64>().ok())
-                .ok_or_else(form)?,
-        };
-        let below = duration(below.trim()).filter(|below| !below.is_zero());
-        match below {
-            Some(below) if percentile > 0.0 && percentile <= 100.0 => Ok(Goal { percentile, below }),
-            _ => Err(form()),
+        match Goal::parse(text) {
+            Some(goal) => Ok(goal),
+            None => Err(format!("{text:?} is no target: write one such as p99<250ms")),
         }
     }
 }
 
-/// A duration with a unit: `us`, `ms`, `s` or `m`.
+impl Goal {
+    fn parse(text: &str) -> Option<Goal> {
+        let (percentile, below) = text.split_once('<')?;
+        let percentile = match percentile.trim() {
+            "max" => 100.0,
+            name => name.strip_prefix('p')?.parse::<f64>().ok()?,
+        };
+        let below = duration(below.trim())?;
+        let is_valid = percentile > 0.0 && percentile <= 100.0 && !below.is_zero();
+        is_valid.then_some(Goal { percentile, below })
+    }
+}
+
+/// Parses a duration with a unit: `us`, `ms`, `s` or `m`.
 pub fn duration(text: &str) -> Option<Duration> {
     let at = text.find(|letter: char| !(letter.is_ascii_digit() || letter == '.'))?;
     let (number, unit) = text.split_at(at);
@@ -80,12 +82,15 @@ impl Search {
         }
     }
 
-    /// How many sessions to try next; none when the answer is known or the trials are used up.
+    /// Returns the number of sessions to try next; none when the answer is known or the trials are used up.
     pub(crate) fn next(&self) -> Option<usize> {
-        (!self.over && self.trials < TRIALS_MAX).then_some(self.next)
+        match self.over || self.trials >= TRIALS_MAX {
+            true => None,
+            false => Some(self.next),
+        }
     }
 
-    /// Notes how the trial went that [`Search::next`] asked for.
+    /// Notes the outcome of the trial that [`Search::next`] asked for.
     pub(crate) fn record(&mut self, passed: bool) {
         self.trials += 1;
         if passed {
@@ -98,18 +103,21 @@ impl Search {
             (best, Some(failed)) => best.unwrap_or(0).midpoint(failed),
             (None, None) => self.next,
         };
-        let close = |best: usize, failed: usize| (failed - best) as f64 <= (best as f64 * NEAR).max(1.0);
         self.over = match (self.best, self.failed) {
             (Some(best), None) => best >= self.max,
-            (best, Some(failed)) => close(best.unwrap_or(0), failed),
+            (best, Some(failed)) => is_close(best.unwrap_or(0), failed),
             (None, None) => false,
         };
     }
 
-    /// The most sessions that passed.
+    /// Returns the largest number of sessions that passed.
     pub(crate) fn best(&self) -> Option<usize> {
         self.best
     }
+}
+
+fn is_close(best: usize, failed: usize) -> bool {
+    (failed - best) as f64 <= (best as f64 * NEAR).max(1.0)
 }
 
 #[cfg(test)]
@@ -118,7 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn targets_are_understood() {
+    fn targets_are_parsed() {
         let target: Goal = "p99<250ms".parse().unwrap();
         assert_eq!(
             (target.percentile, target.below),
@@ -147,7 +155,8 @@ mod tests {
     }
 
     fn tried(first: usize, max: usize, limit: usize) -> (Vec<usize>, Option<usize>) {
-        let (mut search, mut tried) = (Search::new(first, max), Vec::new());
+        let mut search = Search::new(first, max);
+        let mut tried = Vec::new();
         while let Some(sessions) = search.next() {
             tried.push(sessions);
             search.record(sessions <= limit);
@@ -156,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn it_doubles_and_then_halves_the_gap() {
+    fn search_doubles_then_halves() {
         assert_eq!(
             tried(100, 60_000, 1_000),
             (vec![100, 200, 400, 800, 1600, 1200, 1000, 1100, 1050], Some(1000))
@@ -176,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_ends_near_the_limit(first in 1usize..2_000, max in 1usize..60_000, limit in 1usize..60_000) {
+        fn search_ends_near_the_limit(first in 1usize..2_000, max in 1usize..60_000, limit in 1usize..60_000) {
             let (tried, best) = tried(first, max, limit);
             prop_assert!(tried.len() <= TRIALS_MAX);
             let best = best.unwrap();

@@ -1,7 +1,4 @@
-//! What one run is asked to do, and its bounds.
-//!
-//! Owns the settings, their defaults and the check that they make sense before anything is started. It reads no command
-//! line: [`crate::cli`] does.
+//! The settings of a run, their defaults, and the check of their bounds before anything is started.
 
 use std::time::Duration;
 
@@ -12,104 +9,104 @@ use crate::bench::BenchError;
 use crate::bench::load::schedule::Pace;
 use crate::wire::protocol::Revision;
 
-/// Sessions of all kinds together.
+/// The most sessions of all kinds together.
 pub const SESSIONS_MAX: usize = 60_000;
-/// Resources that are changed.
+/// The most resources that are changed.
 pub const RESOURCES_MAX: usize = 100_000;
-/// Subscriptions of all sessions together.
+/// The most subscriptions of all sessions together.
 const SUBSCRIPTIONS_MAX: usize = 20_000_000;
-/// Updates of one run; each costs 8 bytes.
+/// The most updates of one run; each costs 8 bytes.
 const UPDATES_MAX: f64 = 50e6;
-/// How long a run may be.
+/// The longest run.
 pub const DURATION_MAX: Duration = Duration::from_secs(3600);
-/// Updates per second.
+/// The most updates per second.
 const RATE_MAX: f64 = 1e6;
 const CONNECTIONS_MAX: usize = 256;
 
-/// Which revisions the sessions speak.
+/// The revisions that the sessions speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Era {
     /// `initialize`, `resources/subscribe` and a GET stream each.
     Legacy,
     /// `subscriptions/listen` each, of 2026-07-28.
     Modern,
-    /// One after the other.
+    /// Legacy and modern sessions in turn.
     Mix,
 }
 
-/// Which resources are subscribed to.
+/// The resources that are subscribed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Uris {
-    /// Made from a pattern in which `{n}` is a number from 0 on.
+    /// URIs from a pattern in which `{n}` is a number from 0 on.
     Pattern(String),
-    /// The first ones that the server lists.
+    /// The first resources of the server's list.
     Listed,
 }
 
-/// How updates are made.
+/// The source of the updates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Publish {
-    /// Through the HTTP API of Tidings if it is there.
+    /// The HTTP API of Tidings.
     Auto,
-    /// By calls of a tool, whose arguments are JSON in which `{uri}` and `{n}` are replaced.
+    /// Calls of a tool, whose arguments are JSON in which `{uri}` and `{n}` are replaced.
     Tool {
         /// The tool's name.
         name: String,
         /// Its arguments.
         arguments: String,
     },
-    /// Not at all: somebody else does, and what comes is counted.
+    /// Another publisher: the test only counts notices.
     Passive,
 }
 
-/// One run.
+/// The settings of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The server's MCP endpoint; `{port}` is replaced where the server is started too.
+    /// The MCP endpoint of the server; `{port}` is replaced where the test starts the server.
     pub url: String,
-    /// Whether the server may stand on another machine.
+    /// True if the server may be on another machine.
     pub allow_remote: bool,
     /// Sessions that read as fast as they can.
     pub sessions: usize,
-    /// What they speak.
+    /// The revisions that they speak.
     pub era: Era,
-    /// The older revision that they speak.
+    /// The revision of legacy sessions.
     pub revision: Revision,
-    /// How many sessions are opened per second.
+    /// The number of sessions opened per second.
     pub connect_rate: f64,
-    /// How long opening all of them may take.
+    /// The time within which all of them must be open.
     pub open_timeout: Duration,
-    /// How many resources are changed.
+    /// The number of resources that are changed.
     pub resources: usize,
-    /// How many of them each session subscribes to.
+    /// The number of resources that each session subscribes to.
     pub subscribe: usize,
-    /// Which.
+    /// The resources.
     pub uris: Uris,
-    /// How fast they change.
+    /// The pace of the updates.
     pub pace: Pace,
-    /// How long it is measured.
+    /// The measured time.
     pub duration: Duration,
-    /// How long before that they change already, uncounted.
+    /// The time of updates before the measured time.
     pub warm_up: Duration,
-    /// Who changes them.
+    /// The source of the updates.
     pub publish: Publish,
-    /// On how many connections.
+    /// The number of connections for updates.
     pub publish_connections: usize,
     /// Further sessions that read nothing until the end.
     pub stalled: usize,
     /// Further sessions that read at a slow rate.
     pub slow: usize,
-    /// That rate, in bytes per second.
+    /// The rate of slow sessions, in bytes per second.
     pub slow_rate: u64,
-    /// Further sessions that come per second, each for one second.
+    /// Further sessions opened per second, each for one second.
     pub churn: f64,
-    /// Further clients that ask `get_resource_etag`.
+    /// Further clients that call `get_resource_etag`.
     pub pollers: usize,
-    /// How often each asks.
+    /// The interval of their calls.
     pub poll_interval: Duration,
-    /// How long silence is waited for at the end before what has not come counts as missing.
+    /// The silence at the end after which missing notices are counted.
     pub settle: Duration,
-    /// The server's process, whose CPU and memory are measured.
+    /// The process of the server, for CPU and memory.
     pub pid: Option<u32>,
     /// The command that starts the server; `{port}` is replaced.
     pub serve_command: Option<String>,
@@ -155,34 +152,37 @@ fn within(name: &str, value: f64, least: f64, most: f64) -> Result<(), BenchErro
     )))
 }
 
+fn number_within(name: &str, value: usize, least: usize, most: usize) -> Result<(), BenchError> {
+    within(name, value as f64, least as f64, most as f64)
+}
+
+/// Checks a duration; its longest value is [`DURATION_MAX`].
+fn seconds_within(name: &str, value: Duration, least: f64) -> Result<(), BenchError> {
+    within(name, value.as_secs_f64(), least, DURATION_MAX.as_secs_f64())
+}
+
 impl Settings {
-    /// Whether all of it makes sense.
+    /// Checks the bounds.
     ///
     /// # Errors
     ///
-    /// [`BenchError::Arguments`] names what does not, and its range.
+    /// [`BenchError::Arguments`] names the setting and its range.
     pub fn validate(&self) -> Result<(), BenchError> {
-        let number = |name, value: usize, least: usize, most: usize| {
-            within(name, value as f64, least as f64, most as f64)
-        };
-        let seconds = |name, value: Duration, least, most: Duration| {
-            within(name, value.as_secs_f64(), least, most.as_secs_f64())
-        };
-        number(
+        number_within(
             "--sessions and what comes with them",
             self.connections(),
             1,
             SESSIONS_MAX,
         )?;
-        number("--resources", self.resources, 1, RESOURCES_MAX)?;
-        number("--subscribe", self.subscribe, 1, self.resources)?;
-        number(
+        number_within("--resources", self.resources, 1, RESOURCES_MAX)?;
+        number_within("--subscribe", self.subscribe, 1, self.resources)?;
+        number_within(
             "--sessions times --subscribe",
             self.connections() * self.subscribe,
             1,
             SUBSCRIPTIONS_MAX,
         )?;
-        number(
+        number_within(
             "--publish-connections",
             self.publish_connections,
             1,
@@ -191,11 +191,11 @@ impl Settings {
         within("--connect-rate", self.connect_rate, 1.0, 1e6)?;
         within("--churn", self.churn, 0.0, 1_000.0)?;
         within("--slow-rate", self.slow_rate as f64, 1.0, 1e9)?;
-        seconds("--duration", self.duration, 0.1, DURATION_MAX)?;
-        seconds("--warm-up", self.warm_up, 0.0, DURATION_MAX)?;
-        seconds("--settle", self.settle, 0.1, DURATION_MAX)?;
-        seconds("--open-timeout", self.open_timeout, 0.1, DURATION_MAX)?;
-        seconds("--poll-interval", self.poll_interval, 0.01, DURATION_MAX)?;
+        seconds_within("--duration", self.duration, 0.1)?;
+        seconds_within("--warm-up", self.warm_up, 0.0)?;
+        seconds_within("--settle", self.settle, 0.1)?;
+        seconds_within("--open-timeout", self.open_timeout, 0.1)?;
+        seconds_within("--poll-interval", self.poll_interval, 0.01)?;
         if let Pace::PerSecond(rate) = self.pace {
             within("--rate", rate, 0.001, RATE_MAX)?;
             within(
@@ -215,42 +215,47 @@ impl Settings {
     }
 
     fn validate_texts(&self) -> Result<(), BenchError> {
-        let wrong = |reason: String| Err(BenchError::Arguments(reason));
         if let Uris::Pattern(pattern) = &self.uris {
             if !pattern.contains("{n}") && self.resources > 1 {
-                return wrong(format!(
+                return Err(BenchError::Arguments(format!(
                     "--uri-template {pattern:?} names one resource only: write {{n}} into it"
-                ));
+                )));
             }
             if let Err(error) = ResourceUri::new(&pattern.replace("{n}", "0")) {
-                return wrong(format!("--uri-template {pattern:?} makes no URI: {error}"));
+                return Err(BenchError::Arguments(format!(
+                    "--uri-template {pattern:?} makes no URI: {error}"
+                )));
             }
         }
         if let Publish::Tool { arguments, .. } = &self.publish
             && let Err(error) = call_arguments(arguments, "demo://a", 0)
         {
-            return wrong(format!("--publish-args is no JSON object: {error}"));
+            return Err(BenchError::Arguments(format!(
+                "--publish-args is no JSON object: {error}"
+            )));
         }
         if self.url.contains("{port}") && self.serve_command.is_none() {
-            return wrong("{port} in the address needs a --serve-command with it".to_owned());
+            let reason = "{port} in the address needs a --serve-command with it";
+            return Err(BenchError::Arguments(reason.to_owned()));
         }
         if self.serve_command.is_some() && self.pid.is_some() {
-            return wrong("--pid and --serve-command name two servers: use one of them".to_owned());
+            let reason = "--pid and --serve-command name two servers: use one of them";
+            return Err(BenchError::Arguments(reason.to_owned()));
         }
         Ok(())
     }
 
-    /// Sessions and pollers that are open at the same time, those that come and go included.
+    /// Returns the number of sessions and pollers that are open at the same time, the churn included.
     pub(crate) fn connections(&self) -> usize {
         self.sessions + self.stalled + self.slow + self.pollers + (self.churn * 2.0).ceil() as usize
     }
 
-    /// How long updates are made.
+    /// Returns the time during which updates are sent.
     pub(crate) fn active(&self) -> Duration {
         self.warm_up + self.duration
     }
 
-    /// The revision of session `index`.
+    /// Returns the revision of session `index`.
     pub(crate) fn revision_of(&self, index: usize) -> Revision {
         match self.era {
             Era::Legacy => self.revision,
@@ -259,7 +264,7 @@ impl Settings {
         }
     }
 
-    /// As the report shows them.
+    /// Returns the settings as the report shows them.
     pub(crate) fn to_json(&self) -> Value {
         let (rate, flat_out) = match self.pace {
             Pace::PerSecond(rate) => (Some(rate), false),
@@ -286,7 +291,7 @@ impl Settings {
     }
 }
 
-/// The arguments of one call of the publishing tool.
+/// Fills in the arguments of one call of the publishing tool.
 pub(crate) fn call_arguments(pattern: &str, uri: &str, number: u64) -> Result<Value, String> {
     let uri = Value::from(uri).to_string();
     let text = pattern
@@ -304,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bound_is_named_when_it_is_passed() {
+    fn exceeded_bound_is_named() {
         assert!(Settings::default().validate().is_ok());
         type Change = fn(&mut Settings);
         let changes: [(&str, Change); 11] = [
@@ -340,13 +345,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tools_arguments_carry_the_uri_and_the_number() {
+    fn tool_arguments_carry_uri_and_number() {
         let made = call_arguments(r#"{"uri":"{uri}","state":"s{n}","n":{n}}"#, "demo://\"q", 7).unwrap();
         assert_eq!(made, json!({ "uri": "demo://\"q", "state": "s7", "n": 7 }));
     }
 
     #[test]
-    fn a_mix_speaks_both() {
+    fn mix_has_both_eras() {
         let mut settings = Settings::default();
         assert_eq!(
             [settings.revision_of(0), settings.revision_of(1)],

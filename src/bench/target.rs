@@ -1,7 +1,6 @@
-//! Where the server under test stands.
+//! The address of the server under test.
 //!
-//! Owns the address, resolved once, and the rule that load goes to this machine unless somebody said otherwise. It
-//! connects to nothing.
+//! Load goes to this machine unless the caller allows another one explicitly.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
@@ -10,10 +9,10 @@ use http::Uri;
 use crate::bench::BenchError;
 use crate::wire::http1::HttpTarget;
 
-/// Sessions that leave from one source address: fewer than the kernel has ports for it.
+/// Sessions of one source address: fewer than the kernel has ports for it.
 const SESSIONS_PER_SOURCE: usize = 20_000;
 
-/// Resolves the server's name. Refuses an address beyond this machine unless `allow_remote`.
+/// Resolves the address. Refuses one of another machine unless `allow_remote`.
 pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, BenchError> {
     let wrong = |reason: &str| BenchError::Arguments(format!("cannot load {url:?}: {reason}"));
     let parsed: Uri = url
@@ -23,13 +22,14 @@ pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, Bench
         return Err(wrong("use an http address: the load test speaks no TLS"));
     }
     let authority = parsed.authority().ok_or_else(|| wrong("it names no host"))?;
-    let (host, port) = (authority.host(), authority.port_u16().unwrap_or(80));
+    let host = authority.host();
+    let port = authority.port_u16().unwrap_or(80);
     let resolved = (host.trim_matches(['[', ']']), port).to_socket_addrs();
     let resolved: Vec<SocketAddr> = resolved
         .map_err(|error| BenchError::Unreachable(format!("cannot resolve {host}: {error}")))?
         .collect();
     let near = |address: &&SocketAddr| address.ip().is_loopback();
-    // Of several, one of IPv4 is taken first: there are more source addresses for it.
+    // IPv4 first: its loopback network has more source addresses.
     let nearest = resolved.iter().filter(near).min_by_key(|one| one.is_ipv6());
     let address = match (nearest, allow_remote) {
         (Some(address), _) => address,
@@ -41,7 +41,10 @@ pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, Bench
             ));
         }
     };
-    let path = parsed.path_and_query().map_or("/", |path| path.as_str());
+    let path = match parsed.path_and_query() {
+        Some(path) => path.as_str(),
+        None => "/",
+    };
     Ok(HttpTarget {
         address: *address,
         authority: authority.as_str().to_owned(),
@@ -49,7 +52,7 @@ pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, Bench
     })
 }
 
-/// The source address of session `index`, where the default one might run out of ports.
+/// Returns the source address of session `index`, where the default one might run out of ports.
 pub(crate) fn source(target: &HttpTarget, index: usize) -> Option<SocketAddr> {
     let nth = index / SESSIONS_PER_SOURCE;
     match target.address.ip() {
@@ -66,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loopback_address_is_taken_apart() {
+    fn loopback_address_is_parsed() {
         let target = resolve("http://127.0.0.1:8808/mcp?x=1", false).unwrap();
         assert_eq!(target.address, "127.0.0.1:8808".parse().unwrap());
         assert_eq!(
@@ -80,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_need_a_word() {
+    fn other_machines_need_permission() {
         let error = resolve("http://192.0.2.1:80/mcp", false).unwrap_err();
         assert!(error.to_string().contains("--allow-remote"), "{error}");
         assert!(resolve("http://192.0.2.1:80/mcp", true).is_ok());
@@ -93,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn many_sessions_leave_from_several_addresses() {
+    fn many_sessions_use_several_addresses() {
         let target = resolve("http://127.0.0.1:1/", false).unwrap();
         assert_eq!(source(&target, 19_999), None);
         assert_eq!(source(&target, 20_000), Some("127.0.0.2:0".parse().unwrap()));

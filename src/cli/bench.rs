@@ -1,10 +1,10 @@
-//! `tidings bench`: loads an MCP server with sessions and updates, and reports how fast everybody is told.
+//! `tidings bench`: loads an MCP server with sessions and updates, and reports how fast its clients are told.
 //!
-//! Owns the command line, the progress bar, and which exit code a report becomes. The table goes to standard output,
-//! the bar to standard error. It never speaks to a server itself; [`crate::bench`] does.
+//! The table goes to standard output, the progress bar to standard error.
 
 mod bar;
 
+use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,29 +33,29 @@ pub(super) struct Bench {
     result: Outcome,
 }
 
-/// Who is told of what.
+/// The clients and their subscriptions.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load")]
 struct Load {
     /// Sessions that read as fast as they can
     #[arg(long, value_name = "N", default_value_t = 100)]
     sessions: usize,
-    /// What they speak: sessions with GET streams, subscriptions/listen of 2026-07-28, or half of them each
+    /// Kind of these sessions: with GET streams, subscriptions/listen of 2026-07-28, or half of each
     #[arg(long, value_enum, default_value_t = EraName::Mix)]
     era: EraName,
-    /// The older revision that they speak
+    /// Revision of the sessions with GET streams
     #[arg(long, default_value = "2025-11-25", value_parser = revision)]
     revision: Revision,
     /// Sessions opened per second
     #[arg(long, value_name = "R", default_value_t = 2000.0)]
     connect_rate: f64,
-    /// How long opening all of them may take
+    /// Time within which all of them must be open
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     open_timeout: Duration,
-    /// How many resources change
+    /// Number of resources that change
     #[arg(long, value_name = "K", default_value_t = 10)]
     resources: usize,
-    /// How many of them each session subscribes to
+    /// Number of resources that each session subscribes to
     #[arg(long, value_name = "M", default_value_t = 1)]
     subscribe: usize,
     /// Their URIs, {n} being a number from 0 on; "listed" takes the ones that the server lists
@@ -67,16 +67,16 @@ struct Load {
     /// Further sessions that read slowly
     #[arg(long, value_name = "N", default_value_t = 0)]
     slow: usize,
-    /// How many bytes per second those read, such as 1KiB/s
+    /// Bytes per second that those read, such as 1KiB/s
     #[arg(long, value_name = "RATE", default_value = "1KiB/s", value_parser = byte_rate)]
     slow_rate: u64,
-    /// Further sessions that come per second and go after one
+    /// Further sessions opened per second, each for one second
     #[arg(long, value_name = "R", default_value_t = 0.0)]
     churn: f64,
-    /// Further clients that ask the tool get_resource_etag instead of listening
+    /// Further clients that call the tool get_resource_etag instead of listening
     #[arg(long, value_name = "N", default_value_t = 0)]
     pollers: usize,
-    /// How often each asks
+    /// Interval of their calls
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     poll_interval: Duration,
     /// Process of the server, whose CPU and memory are measured
@@ -90,7 +90,7 @@ struct Load {
     allow_remote: bool,
 }
 
-/// Who makes the changes.
+/// The source of the changes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Updates")]
 struct Publishing {
@@ -100,13 +100,13 @@ struct Publishing {
     /// Update as fast as the server answers
     #[arg(long, conflicts_with = "rate")]
     flat_out: bool,
-    /// How long it is measured
+    /// Measured time
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     duration: Duration,
-    /// How long updates go out before that
+    /// Time of updates before the measured time
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     warm_up: Duration,
-    /// After so long a silence at the end, what has not come is missing
+    /// Silence at the end after which a notice counts as missing
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
     settle: Duration,
     /// Tool of the server that changes a resource; by default the HTTP API of Tidings is used
@@ -123,7 +123,7 @@ struct Publishing {
     passive: bool,
 }
 
-/// What becomes of the figures.
+/// The use of the figures.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Result")]
 struct Outcome {
@@ -133,7 +133,7 @@ struct Outcome {
     /// Write the report as a page with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Measure first what the test itself costs against bare sockets
+    /// Measure first the cost of the test itself against bare sockets
     #[arg(long)]
     calibrate: bool,
     /// Find the largest number of sessions that meets this, such as p99<250ms
@@ -162,10 +162,13 @@ impl From<EraName> for Era {
 }
 
 fn revision(text: &str) -> Result<Revision, String> {
-    Revision::parse(text).ok_or_else(|| {
-        let known = Revision::ALL.map(Revision::as_str).join(", ");
-        format!("no such revision: use one of {known}")
-    })
+    match Revision::parse(text) {
+        Some(revision) => Ok(revision),
+        None => {
+            let known = Revision::ALL.map(Revision::as_str).join(", ");
+            Err(format!("no such revision: use one of {known}"))
+        }
+    }
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -173,20 +176,22 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 fn byte_rate(text: &str) -> Result<u64, String> {
-    let wrong = || "write bytes per second, such as 512B/s or 1KiB/s".to_owned();
-    let text = text.strip_suffix("/s").unwrap_or(text);
-    let at = text
-        .find(|letter: char| !letter.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let factor = match unit {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        _ => return Err(wrong()),
-    };
-    number.checked_mul(factor).ok_or_else(wrong)
+    match bytes(text.strip_suffix("/s").unwrap_or(text)) {
+        Some(bytes) => Ok(bytes),
+        None => Err("write bytes per second, such as 512B/s or 1KiB/s".to_owned()),
+    }
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let at = text.find(|letter: char| !letter.is_ascii_digit());
+    let (number, unit) = text.split_at(at.unwrap_or(text.len()));
+    let number: u64 = number.parse().ok()?;
+    match unit {
+        "" | "B" => Some(number),
+        "KiB" => number.checked_mul(1 << 10),
+        "MiB" => number.checked_mul(1 << 20),
+        _ => None,
+    }
 }
 
 impl Bench {
@@ -213,7 +218,8 @@ impl Bench {
     }
 
     fn settings(&self) -> Settings {
-        let (load, publishing) = (&self.load, &self.publishing);
+        let load = &self.load;
+        let publishing = &self.publishing;
         let url_default = match load.serve_command {
             Some(_) => "http://127.0.0.1:{port}/mcp".to_owned(),
             None => Settings::default().url,
@@ -270,15 +276,14 @@ impl Bench {
     }
 
     fn show(&self, report: &Report) -> Result<Exit, CliError> {
-        let to_stdout = |path: &&PathBuf| path.as_os_str() == "-";
-        let json = report.to_json() + "\n";
-        let text = match self.result.json.as_ref().filter(to_stdout) {
-            Some(_) => json.clone(),
+        let text = match &self.result.json {
+            Some(path) if path.as_os_str() == "-" => report.to_json() + "\n",
+            Some(path) => {
+                write(path, &(report.to_json() + "\n"))?;
+                bench::table(report)
+            }
             None => bench::table(report),
         };
-        if let Some(path) = self.result.json.as_ref().filter(|path| !to_stdout(path)) {
-            write(path, &json)?;
-        }
         if let Some(path) = &self.result.html {
             write(path, &bench::html(report))?;
         }
@@ -295,10 +300,12 @@ impl Bench {
         goal: Goal,
         outside: &mut Observer<'_>,
     ) -> Result<Exit, CliError> {
-        // A line that nobody reads does not end the search: its last line fails then.
-        let mut tried = |trial: &Trial| print(&trial_line(trial)).unwrap_or_default();
+        let mut show = |trial: &Trial| {
+            // A closed output does not end the search; printing the result fails then.
+            print(&trial_line(trial)).ok();
+        };
         let best =
-            bench::find_max(settings, goal, outside, &mut tried).map_err(|error| failure("bench", error))?;
+            bench::find_max(settings, goal, outside, &mut show).map_err(|error| failure("bench", error))?;
         let Some(best) = best else {
             return Err(CliError::failed("no number of sessions meets the goal"));
         };
@@ -308,49 +315,49 @@ impl Bench {
 }
 
 fn trial_line(trial: &Trial) -> String {
-    let (sessions, verdict) = (trial.sessions, if trial.passed { "met" } else { "missed" });
-    let latency = trial.latency.map_or_else(
-        || "no latency".to_owned(),
-        |latency| format!("{:.1} ms", latency.as_secs_f64() * 1e3),
-    );
-    let problem = trial.problem.as_ref().map(|problem| format!("; {problem}"));
-    format!(
-        "{sessions} sessions: {latency}, {verdict}{}\n",
-        problem.unwrap_or_default()
-    )
+    let verdict = if trial.passed { "met" } else { "missed" };
+    let latency = match trial.latency {
+        Some(latency) => format!("{:.1} ms", latency.as_secs_f64() * 1e3),
+        None => "no latency".to_owned(),
+    };
+    let problem = match &trial.problem {
+        Some(problem) => format!("; {problem}"),
+        None => String::new(),
+    };
+    format!("{} sessions: {latency}, {verdict}{problem}\n", trial.sessions)
 }
 
 fn compare(files: &[PathBuf]) -> Result<Exit, CliError> {
-    let reports = files
-        .iter()
-        .map(|file| read(file))
-        .collect::<Result<Vec<Report>, _>>()?;
-    let [(a, first), (b, second)] = [(&files[0], &reports[0]), (&files[1], &reports[1])];
-    let name = |path: &Path| {
-        path.file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned()
+    let [first, second] = files else {
+        return Err(usage("bench", "--compare takes two reports"));
     };
-    let (a, b) = (name(a), name(b));
-    print(&bench::compare((&a, first), (&b, second)))?;
+    let first_report = read(first)?;
+    let second_report = read(second)?;
+    let compared = bench::compare(
+        (&file_name(first), &first_report),
+        (&file_name(second), &second_report),
+    );
+    print(&compared)?;
     Ok(Exit::Ok)
 }
 
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
 fn read(file: &Path) -> Result<Report, CliError> {
-    let wrong = |reason: &dyn std::fmt::Display| {
-        CliError::Failed(format!("cannot read {}: {reason}", file.display()))
-    };
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
-    let report: Report = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+    let text = std::fs::read_to_string(file).map_err(|error| unreadable(file, error))?;
+    let report: Report = serde_json::from_str(&text).map_err(|error| unreadable(file, error))?;
     if report.schema != bench::SCHEMA {
-        return Err(wrong(&format!(
-            "it is {:?}, not {:?}",
-            report.schema,
-            bench::SCHEMA
-        )));
+        let reason = format!("it is {:?}, not {:?}", report.schema, bench::SCHEMA);
+        return Err(unreadable(file, reason));
     }
     Ok(report)
+}
+
+fn unreadable(file: &Path, reason: impl Display) -> CliError {
+    CliError::Failed(format!("cannot read {}: {reason}", file.display()))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), CliError> {
@@ -373,7 +380,7 @@ fn print(text: &str) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The first interrupt ends the run early but in order; the second one ends the program.
+/// Ends the run early but in order at the first interrupt, and the program at the second.
 fn stop_when_interrupted(stop: Arc<AtomicBool>) {
     std::thread::spawn(move || {
         let waited = block_on(async {
@@ -382,7 +389,7 @@ fn stop_when_interrupted(stop: Arc<AtomicBool>) {
             signal::interrupted().await;
             Ok(())
         });
-        // Without a runtime there are no signals to wait for, and the default ends the program.
+        // Without a runtime there are no signals to wait for; the default action ends the program.
         if waited.is_ok() {
             std::process::exit(Exit::Failure as i32);
         }
@@ -404,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn without_arguments_the_defaults_hold() {
+    fn no_arguments_give_the_defaults() {
         assert_eq!(parse("").unwrap().settings(), Settings::default());
     }
 

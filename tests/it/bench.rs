@@ -1,5 +1,4 @@
-//! `tidings bench` tells the truth: of our service that everybody was told, of a server that loses notices that
-//! somebody was not.
+//! `tidings bench` reports our service as complete, and finds the notices that a lossy server drops.
 
 mod lossy;
 
@@ -39,12 +38,12 @@ async fn bench(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A load of every kind at once, on a server that was slow to begin with.
-fn everything(server: &Server) -> Settings {
+/// Settings with every kind of client.
+fn all_kinds(server: &Server) -> Settings {
     Settings {
         url: format!("http://{}/mcp", server.address),
         sessions: 50,
@@ -63,12 +62,12 @@ fn everything(server: &Server) -> Settings {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_our_service_everybody_is_told_and_the_counts_add_up() {
+async fn our_service_tells_all_and_counts_add_up() {
     let server = Server::start().await;
-    let report = run(everything(&server)).await;
+    let report = run(all_kinds(&server)).await;
     assert_eq!(report.problems, Vec::<String>::new());
     assert_eq!((report.matching.as_str(), report.updates.refused), ("version", 0));
-    // 2.2 seconds at 100 per second, whatever the machine was busy with.
+    // 2.2 seconds at 100 per second: the open model sends each, however busy the machine is.
     assert_eq!(report.updates.sent, 220);
     let clients = [("reading", 50), ("slow", 5), ("stalled", 5)];
     for (name, clients) in clients {
@@ -111,14 +110,14 @@ async fn of_our_service_everybody_is_told_and_the_counts_add_up() {
     );
     let churn = report.group("churn").unwrap();
     assert!(churn.clients > 0 && churn.deliveries > 0, "{churn:?}");
-    // It leaves nothing behind.
+    // The test removes its resources and ends its sessions.
     assert_eq!(server.api("GET", "demo://bench/0", "").await.status, 404);
     server.until("every session has ended", <[Value]>::is_empty).await;
     server.assert_healthy().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flat_out_everything_is_told_too() {
+async fn flat_out_updates_all_arrive() {
     let server = Server::start().await;
     let settings = Settings {
         pace: Pace::FlatOut,
@@ -129,7 +128,7 @@ async fn flat_out_everything_is_told_too() {
         churn: 0.0,
         pollers: 0,
         slow: 0,
-        ..everything(&server)
+        ..all_kinds(&server)
     };
     let report = run(settings).await;
     assert_eq!(report.problems, Vec::<String>::new());
@@ -141,15 +140,12 @@ async fn flat_out_everything_is_told_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_report_is_documented_and_can_be_compared() {
+async fn report_is_documented_and_comparable() {
     let server = Server::start().await;
     let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (json, html, url) = (
-        path("a.json"),
-        path("a.html"),
-        format!("http://{}/mcp", server.address),
-    );
+    let json = folder.path().join("a.json").to_str().unwrap().to_owned();
+    let html = folder.path().join("a.html").to_str().unwrap().to_owned();
+    let url = format!("http://{}/mcp", server.address);
     let short = [
         "--sessions",
         "6",
@@ -166,7 +162,7 @@ async fn the_report_is_documented_and_can_be_compared() {
     ]
     .concat();
     let output = bench(&arguments).await;
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(
         table.contains("every live client has the newest state"),
@@ -198,7 +194,7 @@ async fn the_report_is_documented_and_can_be_compared() {
     }
 
     let output = bench(&["--compare", &json, &json]).await;
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let table = String::from_utf8(output.stdout).unwrap();
     let line = table
         .lines()
@@ -233,7 +229,7 @@ const TEN: [&str; 10] = [
     "--warm-up",
     "0s",
 ];
-/// Nothing comes for so long: it is lost.
+/// The silence after which a notice counts as lost.
 const SOON: [&str; 2] = ["--settle", "4s"];
 const TOOL: [&str; 4] = [
     "--publish-tool",
@@ -243,10 +239,10 @@ const TOOL: [&str; 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_version_a_lost_last_notice_is_found() {
+async fn lost_last_notice_is_found_by_version() {
     let whole = Lossy::start(u64::MAX).await;
     let output = bench(&[&[whole.url.as_str(), "--era", "modern"], &TEN[..], &SOON].concat()).await;
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     // The last update, number 9, is of the second resource; two of four sessions asked for it.
     let lossy = Lossy::start(9).await;
     let output = bench(
@@ -258,8 +254,8 @@ async fn by_version_a_lost_last_notice_is_found() {
         .concat(),
     )
     .await;
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-    assert!(told(&output).contains("2 subscriptions of reading clients never got the newest state"));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("2 subscriptions of reading clients never got the newest state"));
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report.matching, "version");
     let group = report.group("reading").unwrap();
@@ -271,10 +267,10 @@ async fn by_version_a_lost_last_notice_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_order_a_lost_last_notice_is_found() {
+async fn lost_last_notice_is_found_by_order() {
     let whole = Lossy::start(u64::MAX).await;
     let output = bench(&[&[whole.url.as_str(), "--era", "modern"], &TEN[..], &SOON, &TOOL].concat()).await;
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     // By order, each resource is changed once more at the end: numbers 10 and 11, of which the server loses both.
     let lossy = Lossy::start(10).await;
     let arguments = [
@@ -285,8 +281,8 @@ async fn by_order_a_lost_last_notice_is_found() {
     ]
     .concat();
     let output = bench(&arguments).await;
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-    assert!(told(&output).contains("4 subscriptions of reading clients never got the newest state"));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("4 subscriptions of reading clients never got the newest state"));
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((report.matching.as_str(), report.updates.sent), ("order", 12));
     let group = report.group("reading").unwrap();
@@ -298,20 +294,20 @@ async fn by_order_a_lost_last_notice_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn why_there_is_no_report_is_told_in_the_exit_code() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/mcp", nobody.local_addr().unwrap());
-    drop(nobody);
+async fn missing_report_has_its_exit_code() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", closed.local_addr().unwrap());
+    drop(closed);
     let output = bench(&[&url]).await;
-    assert_eq!(output.status.code(), Some(69), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(69), "{}", stderr(&output));
     let server = Server::with("[session]\nmax = 3\n").await;
     let url = format!("http://{}/mcp", server.address);
     let output = bench(&[&url, "--sessions", "8"]).await;
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(
-        told(&output).contains("of 8 sessions could not be opened"),
+        stderr(&output).contains("of 8 sessions could not be opened"),
         "{}",
-        told(&output)
+        stderr(&output)
     );
     assert_eq!(
         server.api("GET", "demo://bench/0", "").await.status,
@@ -319,5 +315,5 @@ async fn why_there_is_no_report_is_told_in_the_exit_code() {
         "it cleans up all the same"
     );
     let output = bench(&["http://192.0.2.1/mcp"]).await;
-    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
 }

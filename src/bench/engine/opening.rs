@@ -1,9 +1,10 @@
-//! The first phase: every session connects, subscribes and opens its stream, not too many at a time.
+//! The first phase: every session connects, subscribes and opens its stream, a limited number at a time.
 
 use std::time::Duration;
 
 use super::{Engine, broken};
 use crate::bench::BenchError;
+use crate::bench::load::pipeline::Route;
 use crate::bench::load::schedule::nanos;
 use crate::bench::load::session::Session;
 use crate::bench::load::stats::Kind;
@@ -11,13 +12,13 @@ use crate::bench::load::stats::Kind;
 /// Sessions that are opening at the same time: less than any listener's backlog.
 const OPENING_MAX: usize = 100;
 
-/// How long after the last session has opened nothing is sent: some servers are ready a moment after they said so.
+/// The pause after the last session has opened: some servers are ready only a moment after they say so.
 const PAUSE: Duration = Duration::from_millis(300);
 
 impl Engine<'_> {
     /// Opens all sessions.
     pub(crate) fn open(&mut self) -> Result<(), BenchError> {
-        self.readings.empty_kib = self.server.as_ref().and_then(|server| server.resident_kib());
+        self.readings.empty_kib = self.server_kib();
         let settings = self.settings;
         let kinds = [
             (Kind::Reading, settings.sessions),
@@ -30,7 +31,8 @@ impl Engine<'_> {
             self.book.stats.group_mut(kind).sessions = count as u64;
         }
         self.book.stats.group_mut(Kind::Polling).sessions = self.pollers.len() as u64;
-        let (begin, all) = (self.now(), plan.len());
+        let begin = self.now();
+        let all = plan.len();
         let until = begin + nanos(settings.open_timeout);
         while self.live + self.failed < all && !self.is_stopped() {
             let now = self.now();
@@ -44,16 +46,16 @@ impl Engine<'_> {
             }
             let pace = Duration::from_secs_f64(1.0 / settings.connect_rate);
             self.turn(now + nanos(pace.max(Duration::from_millis(1))))?;
-            self.tell("opening", self.live as u64, all as u64);
+            self.report_progress("opening", self.live as u64, all as u64);
         }
         self.readings.opened_in = Duration::from_nanos(self.now() - begin);
-        self.all_are_open(all)?;
+        self.check_all_open(all)?;
         self.idle(PAUSE)?;
-        self.readings.idle_kib = self.server.as_ref().and_then(|server| server.resident_kib());
+        self.readings.idle_kib = self.server_kib();
         Ok(())
     }
 
-    fn all_are_open(&self, all: usize) -> Result<(), BenchError> {
+    fn check_all_open(&self, all: usize) -> Result<(), BenchError> {
         if self.live == all {
             return Ok(());
         }
@@ -99,7 +101,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Looks at what happens for a while.
+    /// Handles events for this time.
     pub(crate) fn idle(&mut self, length: Duration) -> Result<(), BenchError> {
         let until = self.now() + nanos(length);
         while self.now() < until {
@@ -108,7 +110,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Stops reading a session for good and tells the server.
+    /// Ends a session here and at the server.
     pub(crate) fn retire(&mut self, index: usize) -> Result<(), BenchError> {
         let now = self.now();
         let Some(session) = self.sessions[index].take() else {
@@ -117,9 +119,9 @@ impl Engine<'_> {
         self.live -= 1;
         self.free.push(index);
         if let Some(request) = session.farewell(&self.book.target) {
-            let sent = self
-                .undertaker
-                .send(&self.book.target, &self.registry, &request, (), now);
+            let target = &self.book.target;
+            let registry = &self.registry;
+            let sent = self.cleaner.send(Route { target, registry }, &request, (), now);
             sent.map_err(|error| broken(&error))?;
         }
         Ok(())

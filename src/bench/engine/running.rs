@@ -1,4 +1,5 @@
-//! The second phase: updates go out on time and everybody reads as they do. The first part of it counts nowhere.
+//! The second phase: updates go out on time while every kind of client reads. Its first part, the warm-up, is
+//! not counted.
 
 use std::time::{Duration, Instant};
 
@@ -9,24 +10,26 @@ use crate::bench::load::schedule::{Pace, Schedule, nanos};
 use crate::bench::load::stats::Kind;
 use crate::bench::report::Second;
 
-/// How long a session of the churn stays.
+/// Nanoseconds that a session of the churn stays.
 pub(crate) const CHURN_LIFE: u64 = 1_000_000_000;
 
-/// The first update is due so long after the phase began.
+/// The time from the begin of the phase to the first update.
 const LEAD: Duration = Duration::from_millis(20);
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What happens beside the updates.
+/// The activities beside the updates.
 struct Sides {
     churn: Option<Schedule>,
     polls: Option<Schedule>,
+    /// Slow sessions, each with the bytes that it may read, times nanoseconds per second.
     slow: Vec<(usize, u64)>,
+    /// The time of the last slow read.
     slow_at: u64,
 }
 
 impl Engine<'_> {
-    /// Publishes and reads for the time that was asked for.
+    /// Publishes and reads for the time in the settings.
     pub(crate) fn run(&mut self) -> Result<(), BenchError> {
         let settings = self.settings;
         let begin = self.now() + nanos(LEAD);
@@ -38,7 +41,7 @@ impl Engine<'_> {
         let mut sides = self.sides(begin);
         while self.now() < measured && !self.is_stopped() {
             self.step(measured, &mut sides)?;
-            self.tell("warming up", self.now().saturating_sub(begin), measured - begin);
+            self.report_progress("warming up", self.now().saturating_sub(begin), measured - begin);
         }
         let cpu = self.cpu();
         let mut second = self.first_second(measured);
@@ -48,7 +51,7 @@ impl Engine<'_> {
             if now >= second.end {
                 self.end_second(&mut second);
             }
-            self.tell(
+            self.report_progress(
                 "measuring",
                 now.saturating_sub(measured).min(end - measured),
                 end - measured,
@@ -60,8 +63,8 @@ impl Engine<'_> {
         let now = self.now();
         self.book.stats.window.end = now.min(end);
         let after = self.cpu();
-        self.readings.server_cpu = after.0.zip(cpu.0).map(|(after, before)| after - before);
-        self.readings.own_cpu = after.1.zip(cpu.1).map(|(after, before)| after - before);
+        self.readings.server_cpu = difference(after.server, cpu.server);
+        self.readings.own_cpu = difference(after.own, cpu.own);
         if let Some(schedule) = &mut self.schedule {
             schedule.stop(now);
         }
@@ -70,7 +73,8 @@ impl Engine<'_> {
 
     fn start_publishing(&mut self, begin: u64) -> Option<Ticker> {
         self.publisher.as_ref()?;
-        let (pace, active) = (self.settings.pace, self.settings.active());
+        let pace = self.settings.pace;
+        let active = self.settings.active();
         self.schedule = Some(Schedule::new(pace, self.book.uris.len(), begin, active));
         match pace {
             Pace::FlatOut => None,
@@ -83,29 +87,39 @@ impl Engine<'_> {
 
     fn sides(&self, begin: u64) -> Sides {
         let active = self.settings.active();
-        let every =
-            |rate: f64| Schedule::new(Pace::PerSecond(rate), self.pollers.len().max(1), begin, active);
-        let asked = self.pollers.len() as f64 / self.settings.poll_interval.as_secs_f64();
-        let slow = self.sessions.iter().enumerate().filter_map(|(index, session)| {
-            let is_slow = session.as_ref().is_some_and(|session| session.kind == Kind::Slow);
-            is_slow.then_some((index, 0))
-        });
-        Sides {
-            churn: (self.settings.churn > 0.0).then(|| every(self.settings.churn)),
-            polls: (!self.pollers.is_empty()).then(|| every(asked)),
-            slow: slow.collect(),
+        let mut sides = Sides {
+            churn: None,
+            polls: None,
+            slow: Vec::new(),
             slow_at: begin,
+        };
+        if self.settings.churn > 0.0 {
+            let pace = Pace::PerSecond(self.settings.churn);
+            sides.churn = Some(Schedule::new(pace, 1, begin, active));
         }
+        let pollers = self.pollers.len();
+        if pollers > 0 {
+            let rate = pollers as f64 / self.settings.poll_interval.as_secs_f64();
+            sides.polls = Some(Schedule::new(Pace::PerSecond(rate), pollers, begin, active));
+        }
+        for (index, session) in self.sessions.iter().enumerate() {
+            if let Some(session) = session
+                && session.kind == Kind::Slow
+            {
+                sides.slow.push((index, 0));
+            }
+        }
+        sides
     }
 
-    /// One turn, and what is due beside the updates.
+    /// Handles events until `until` at the longest, and starts the activities that are due.
     fn step(&mut self, until: u64, sides: &mut Sides) -> Result<(), BenchError> {
         let now = self.now();
-        let next = [&sides.churn, &sides.polls]
-            .into_iter()
-            .flatten()
-            .filter_map(|schedule| schedule.next_at(now));
-        self.turn(next.fold(until, u64::min))?;
+        let mut next = until;
+        for schedule in [&sides.churn, &sides.polls].into_iter().flatten() {
+            next = next.min(schedule.next_at(now).unwrap_or(until));
+        }
+        self.turn(next)?;
         let now = self.now();
         if let Some(churn) = &mut sides.churn {
             self.churn(churn, now)?;
@@ -128,10 +142,11 @@ impl Engine<'_> {
             self.connect(Kind::Churn);
             churn.advance();
         }
-        while self.churners.front().is_some_and(|(until, _)| *until <= now) {
-            if let Some((_, index)) = self.churners.pop_front() {
-                self.retire(index)?;
-            }
+        while let Some((until, index)) = self.churners.front().copied()
+            && until <= now
+        {
+            self.churners.pop_front();
+            self.retire(index)?;
         }
         Ok(())
     }
@@ -143,7 +158,7 @@ impl Engine<'_> {
             return;
         }
         sides.slow_at = now;
-        // In bytes times nanoseconds per second, so that nothing is lost to rounding.
+        // Counted in bytes times nanoseconds per second, so that rounding loses no byte.
         let gained = passed * self.settings.slow_rate;
         for (index, credit) in &mut sides.slow {
             *credit += gained;
@@ -156,9 +171,9 @@ impl Engine<'_> {
         }
     }
 
-    /// Reads some bytes of a session that is not told when it has any.
+    /// Reads some bytes of a session that is not registered for events.
     fn read_bytes(&mut self, index: usize, bytes: usize, now: u64) {
-        let Some(session) = self.sessions.get_mut(index).and_then(Option::as_mut) else {
+        let Some(Some(session)) = self.sessions.get_mut(index) else {
             return;
         };
         let read = session.read_once(&mut self.book, &self.registry, &mut self.buffer[..bytes], now);
@@ -167,11 +182,15 @@ impl Engine<'_> {
         }
     }
 
-    fn cpu(&mut self) -> (Option<u64>, Option<u64>) {
-        (
-            self.server.as_mut().and_then(|server| server.cpu_nanos()),
-            self.own.cpu_nanos(),
-        )
+    /// Reads the CPU of both processes.
+    fn cpu(&mut self) -> CpuReading {
+        CpuReading {
+            server: match &mut self.server {
+                Some(server) => server.cpu_nanos(),
+                None => None,
+            },
+            own: self.own.cpu_nanos(),
+        }
     }
 
     fn first_second(&mut self, begin: u64) -> Running {
@@ -185,20 +204,19 @@ impl Engine<'_> {
     }
 
     fn end_second(&mut self, second: &mut Running) {
-        let (now, cpu) = (self.now(), self.cpu());
-        let share = |after: Option<u64>, before: Option<u64>| {
-            let nanos = after?.saturating_sub(before?);
-            Some(nanos as f64 / (now - second.begin).max(1) as f64 * 100.0)
-        };
+        let now = self.now();
+        let cpu = self.cpu();
+        let nanos = (now - second.begin).max(1);
+        let server_kib = self.server_kib();
         let stats = &mut self.book.stats;
         let length = (now - second.begin) as f64 / 1e9;
         self.timeline.push(Second {
             at_s: (now - stats.window.start) as f64 / 1e9,
             deliveries_per_s: stats.second_deliveries as f64 / length,
             p99_us: (!stats.second.is_empty()).then(|| stats.second.value_at_quantile(0.99)),
-            server_cpu_percent: share(cpu.0, second.cpu.0),
-            server_kib: self.server.as_ref().and_then(|server| server.resident_kib()),
-            own_cpu_percent: share(cpu.1, second.cpu.1),
+            server_cpu_percent: percent(difference(cpu.server, second.cpu.server), nanos),
+            server_kib,
+            own_cpu_percent: percent(difference(cpu.own, second.cpu.own), nanos),
         });
         stats.second.reset();
         stats.second_deliveries = 0;
@@ -210,9 +228,25 @@ impl Engine<'_> {
     }
 }
 
-/// The second that is running.
+/// The current second of the timeline.
 struct Running {
     begin: u64,
     end: u64,
-    cpu: (Option<u64>, Option<u64>),
+    cpu: CpuReading,
+}
+
+/// Nanoseconds of CPU that both processes have used; none where they cannot be read.
+#[derive(Clone, Copy)]
+struct CpuReading {
+    server: Option<u64>,
+    own: Option<u64>,
+}
+
+fn difference(after: Option<u64>, before: Option<u64>) -> Option<u64> {
+    Some(after?.saturating_sub(before?))
+}
+
+/// Returns the share of one core.
+fn percent(cpu_nanos: Option<u64>, nanos: u64) -> Option<f64> {
+    Some(cpu_nanos? as f64 / nanos as f64 * 100.0)
 }

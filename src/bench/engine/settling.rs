@@ -1,26 +1,30 @@
-//! The last phase: what is still on its way arrives, those who stalled read, and what has not come is missing.
+//! The last phase: notices under way arrive, stalled clients read, and subscriptions without the newest state
+//! are counted.
 //!
-//! By version, everybody waits until the newest version has come. By order a notice does not say what it announces, so
-//! first everything falls silent, and then each resource is changed once more: what comes now is the word of that.
+//! By version, the phase waits until the newest version has come everywhere. By order a notice does not say
+//! which update it announces, so the phase waits for silence and then changes each resource once more: the
+//! next notice announces that.
 
 use std::time::Duration;
 
 use super::Engine;
 use crate::bench::BenchError;
 use crate::bench::load::schedule::{Due, nanos};
-use crate::bench::load::stats::Kind;
+use crate::bench::load::session::Book;
+use crate::bench::load::stats::{Kind, Stats};
+use crate::bench::load::updates::{Updates, Watch};
 
-/// How long nothing comes before it counts as silence.
+/// The time without a notice that counts as silence.
 const SILENCE: Duration = Duration::from_millis(700);
 
-/// However much keeps coming, settling takes no longer than this many times the silence that ends it.
-const PATIENCE: u32 = 20;
+/// Settling takes at most this many times the silence that ends it, even if notices keep coming.
+const SILENCES_MAX: u32 = 20;
 
-/// Everything is looked through this often.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The interval of checks for missing notices.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Engine<'_> {
-    /// Waits until everybody has the newest state, or nothing comes any more.
+    /// Waits until every client has the newest state, or no more notices come.
     pub(crate) fn settle(&mut self, by_version: bool) -> Result<(), BenchError> {
         while let Some((_, index)) = self.churners.pop_front() {
             self.retire(index)?;
@@ -37,43 +41,51 @@ impl Engine<'_> {
             self.until_answered()?;
         }
         if published {
-            self.ask_once_more();
+            self.poll_once_more();
             self.until(self.settings.settle, |engine| engine.is_current())?;
         } else {
             self.until(SILENCE, |_| false)?;
         }
-        self.readings.after_kib = self.server.as_ref().and_then(|server| server.resident_kib());
+        self.readings.after_kib = self.server_kib();
         self.count();
         Ok(())
     }
 
-    /// Those who were slow or stalled read like the others from now on.
+    /// Makes slow and stalled clients read like the others.
     fn wake_readers(&mut self) {
-        let slow = |kind| matches!(kind, Kind::Slow | Kind::Stalled);
         for index in 0..self.sessions.len() {
-            let Some(session) = self.sessions[index].as_mut().filter(|session| slow(session.kind)) else {
+            let Some(session) = &mut self.sessions[index] else {
                 continue;
             };
-            if let Err(error) = session.come_back(&self.registry) {
+            if matches!(session.kind, Kind::Slow | Kind::Stalled)
+                && let Err(error) = session.come_back(&self.registry)
+            {
                 self.lose(index, true, error.to_string());
             }
         }
     }
 
     fn until_answered(&mut self) -> Result<(), BenchError> {
-        let waiting = |engine: &Engine<'_>| engine.publisher.as_ref().is_some_and(|one| one.waiting() > 0);
-        let until = self.now() + nanos(self.settings.settle * PATIENCE);
-        while waiting(self) && self.now() < until {
+        let until = self.now() + nanos(self.settings.settle * SILENCES_MAX);
+        while let Some(publisher) = &self.publisher
+            && publisher.waiting() > 0
+            && self.now() < until
+        {
             self.turn(until)?;
         }
         Ok(())
     }
 
     fn publish_fences(&mut self) -> Result<(), BenchError> {
-        let made = self.schedule.as_ref().map_or(0, |schedule| schedule.made());
+        let made = match &self.schedule {
+            Some(schedule) => schedule.made(),
+            None => 0,
+        };
         for resource in 0..self.book.uris.len() {
-            while self.publisher.as_ref().is_some_and(|one| !one.has_room(resource)) {
-                self.turn(self.now() + nanos(LOOK_EVERY))?;
+            while let Some(publisher) = &self.publisher
+                && !publisher.has_room(resource)
+            {
+                self.turn(self.now() + nanos(CHECK_INTERVAL))?;
             }
             let now = self.now();
             let due = Due {
@@ -90,18 +102,18 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn ask_once_more(&mut self) {
+    fn poll_once_more(&mut self) {
         let now = self.now();
         for poller in &mut self.pollers {
-            // A poller that cannot ask does not have the newest state, which is counted.
-            drop(poller.ask(&self.book, &self.registry, now));
+            // A poller that cannot ask misses the newest state, which is counted at the end.
+            poller.ask(&self.book, &self.registry, now).ok();
         }
     }
 
-    /// Goes on until `done`, or until nothing has come for `silence`.
+    /// Handles events until `done`, or until no notice has come for `silence`.
     fn until(&mut self, silence: Duration, done: impl Fn(&Self) -> bool) -> Result<(), BenchError> {
         let begin = self.now();
-        let patience = begin + nanos(silence * PATIENCE);
+        let deadline = begin + nanos(silence * SILENCES_MAX);
         let mut asked = begin;
         loop {
             if done(self) {
@@ -109,66 +121,52 @@ impl Engine<'_> {
             }
             let now = self.now();
             let quiet_since = self.book.stats.last_at.max(begin);
-            if now > patience || now.saturating_sub(quiet_since) > nanos(silence) {
+            if now > deadline || now.saturating_sub(quiet_since) > nanos(silence) {
                 return Ok(());
             }
-            let until = now + nanos(LOOK_EVERY);
+            let until = now + nanos(CHECK_INTERVAL);
             while self.now() < until {
                 self.turn(until)?;
             }
             if self.now() - asked > nanos(self.settings.poll_interval) {
                 asked = self.now();
-                self.ask_once_more();
+                self.poll_once_more();
             }
-            self.tell("settling", 0, 0);
+            self.report_progress("settling", 0, 0);
         }
     }
 
     fn is_current(&self) -> bool {
         let book = &self.book;
-        let current = |(resource, watch): (usize, &crate::bench::load::updates::Watch)| {
-            watch.is_current(resource, &book.updates)
-        };
-        let mut sessions = self.sessions.iter().flatten();
-        sessions.all(|session| session.watches(book).all(current))
-            && self
-                .pollers
-                .iter()
-                .all(|poller| current((poller.resource(), &poller.watch)))
+        for session in self.sessions.iter().flatten() {
+            for (resource, watch) in session.watches_of(book.uris.len()) {
+                if !watch.is_current(resource, &book.updates) {
+                    return false;
+                }
+            }
+        }
+        let mut pollers = self.pollers.iter();
+        pollers.all(|poller| poller.watch.is_current(poller.resource(), &book.updates))
     }
 
-    /// Counts what everybody was owed and what they did not get. A session whose stream was lost got nothing more.
+    /// Counts the updates that every client was owed and those it missed. A session whose stream was lost is
+    /// counted as lost instead.
     fn count(&mut self) {
-        let book = &self.book;
-        let mut counted = Vec::new();
-        let watches = self.sessions.iter().flatten().filter(|session| session.is_live());
-        for session in watches {
-            counted.extend(
-                session
-                    .watches(book)
-                    .map(|(resource, watch)| (session.kind, resource, *watch)),
-            );
+        let Book { updates, stats, .. } = &mut self.book;
+        for session in self.sessions.iter().flatten().filter(|session| session.is_live()) {
+            for (resource, watch) in session.watches_of(updates.resources()) {
+                count_watch(stats, updates, session.kind, resource, watch);
+            }
         }
-        let polled = self.pollers.iter();
-        counted.extend(polled.map(|poller| (Kind::Polling, poller.resource(), poller.watch)));
-        let tallied: Vec<(Kind, u64, u64, u64)> = counted
-            .into_iter()
-            .map(|(kind, resource, watch)| {
-                let updates = &book.updates;
-                let missing = u64::from(!watch.is_current(resource, updates));
-                (
-                    kind,
-                    watch.owed(resource, updates),
-                    watch.untold(resource, updates),
-                    missing,
-                )
-            })
-            .collect();
-        for (kind, owed, untold, missing) in tallied {
-            let group = self.book.stats.group_mut(kind);
-            group.owed += owed;
-            group.untold += untold;
-            group.missing += missing;
+        for poller in &self.pollers {
+            count_watch(stats, updates, Kind::Polling, poller.resource(), &poller.watch);
         }
     }
+}
+
+fn count_watch(stats: &mut Stats, updates: &Updates, kind: Kind, resource: usize, watch: &Watch) {
+    let group = stats.group_mut(kind);
+    group.owed += watch.owed(resource, updates);
+    group.untold += watch.untold(resource, updates);
+    group.missing += u64::from(!watch.is_current(resource, updates));
 }

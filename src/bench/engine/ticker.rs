@@ -1,6 +1,5 @@
-//! Wakes the engine when updates are due, more exactly than a poll's timeout, which is in whole milliseconds.
-//!
-//! Owns one thread that sleeps and wakes. It knows nothing of updates but their distance.
+//! Wakes the engine when updates are due, more exactly than the timeout of a poll, which counts whole
+//! milliseconds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use mio::Waker;
 
-/// Updates closer than this are woken for together.
+/// The shortest interval; updates that are closer together share a wake-up.
 const TICK_MIN: Duration = Duration::from_micros(100);
-/// It looks this often whether it should end.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The interval of checks for the end.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The thread; it ends with this handle.
 #[derive(Debug)]
@@ -25,20 +24,21 @@ impl Ticker {
     /// Wakes at `begin` and then `rate` times per second.
     pub(crate) fn start(waker: Arc<Waker>, begin: Instant, rate: f64) -> Ticker {
         let stop = Arc::new(AtomicBool::new(false));
-        let (asked, tick) = (stop.clone(), Duration::from_secs_f64(1.0 / rate).max(TICK_MIN));
+        let stopped = stop.clone();
+        let tick = Duration::from_secs_f64(1.0 / rate).max(TICK_MIN);
         let thread = std::thread::spawn(move || {
             let mut next = begin;
-            while !asked.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 let left = next.saturating_duration_since(Instant::now());
-                if left > LOOK_EVERY {
-                    std::thread::sleep(LOOK_EVERY);
+                if left > CHECK_INTERVAL {
+                    std::thread::sleep(CHECK_INTERVAL);
                     continue;
                 }
                 std::thread::sleep(left);
                 if waker.wake().is_err() {
                     return;
                 }
-                // After a delay, one wake-up is enough for all that became due in it.
+                // After a delay, one wake-up is enough for all updates that became due in it.
                 next = (next + tick).max(Instant::now());
             }
         });
@@ -53,8 +53,8 @@ impl Drop for Ticker {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It has no way to panic, and nothing to say.
-            drop(thread.join());
+            // The thread has no code that panics, so there is no error to report.
+            thread.join().ok();
         }
     }
 }

@@ -1,7 +1,4 @@
 //! A connection on which requests follow each other without waiting for the answers before.
-//!
-//! Owns the connection, which it opens when there is something to send, and what each answer belongs to. It knows
-//! nothing of what is asked. Answers go to whoever drives it, in the order of the requests.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,10 +10,17 @@ use crate::bench::load::schedule::nanos;
 use crate::wire::http1::{HttpTarget, ResponseHead, ResponseReader};
 use crate::wire::nonblocking::{NonblockingConnection, ReadOutcome};
 
-/// A connection that was idle for so long is not trusted any more: many servers close it after a few seconds.
+/// A connection that was idle for longer is replaced, because many servers close it after a few seconds.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
-/// Requests of one kind on their way; `T` is what their answers are needed for.
+/// The server, and the poll that watches the connections to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Route<'r> {
+    pub(crate) target: &'r HttpTarget,
+    pub(crate) registry: &'r Registry,
+}
+
+/// Requests under way; a `T` goes with each and comes back with the answer.
 #[derive(Debug)]
 pub(crate) struct Pipeline<T> {
     token: Token,
@@ -39,20 +43,13 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// How many answers are due.
+    /// Returns the number of answers that are due.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Sends a request; its answer will come with `what`.
-    pub(crate) fn send(
-        &mut self,
-        target: &HttpTarget,
-        registry: &Registry,
-        request: &[u8],
-        what: T,
-        now: u64,
-    ) -> io::Result<()> {
+    /// Sends a request, on a new connection where there is none; its answer will come with `subject`.
+    pub(crate) fn send(&mut self, route: Route<'_>, request: &[u8], subject: T, now: u64) -> io::Result<()> {
         if self.waiting.is_empty() && now.saturating_sub(self.used_at) > nanos(IDLE_MAX) {
             self.close();
         }
@@ -60,17 +57,19 @@ impl<T> Pipeline<T> {
         let conn = match &mut self.conn {
             Some(conn) => conn,
             none => {
-                let mut conn = NonblockingConnection::open(target.address, None, None)?;
-                conn.register(registry, self.token)?;
+                let mut conn = NonblockingConnection::open(route.target.address, None, None)?;
+                conn.register(route.registry, self.token)?;
                 none.insert(conn)
             }
         };
-        self.waiting.push_back(what);
+        self.waiting.push_back(subject);
         conn.send(request)
     }
 
-    /// Reads what there is and hands every answer to `answered`. Fails when the connection ends before all answers
-    /// came; those that were due are then found by [`Pipeline::abandon`].
+    /// Reads the available bytes and hands every answer to `answered`.
+    ///
+    /// Fails when the connection ends before all answers came; [`Pipeline::abandon`] then counts the missing
+    /// ones.
     pub(crate) fn turn(
         &mut self,
         buffer: &mut [u8],
@@ -84,8 +83,8 @@ impl<T> Pipeline<T> {
                 ReadOutcome::Nothing => return Ok(()),
                 ReadOutcome::Bytes(count) => &buffer[..count],
                 ReadOutcome::End if self.response.ends_with_connection() => {
-                    if let (Some(what), Some(head)) = (self.waiting.pop_front(), self.response.head()) {
-                        answered(what, head, &self.body);
+                    if let (Some(subject), Some(head)) = (self.waiting.pop_front(), self.response.head()) {
+                        answered(subject, head, &self.body);
                     }
                     return self.end();
                 }
@@ -99,8 +98,8 @@ impl<T> Pipeline<T> {
                     continue;
                 }
                 let response = std::mem::take(&mut self.response);
-                if let (Some(what), Some(head)) = (self.waiting.pop_front(), response.head()) {
-                    answered(what, head, &self.body);
+                if let (Some(subject), Some(head)) = (self.waiting.pop_front(), response.head()) {
+                    answered(subject, head, &self.body);
                 }
                 self.body.clear();
             }
@@ -115,7 +114,7 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Closes the connection; answers whose answers will not come.
+    /// Closes the connection and returns the number of answers that will not come.
     pub(crate) fn abandon(&mut self) -> usize {
         self.close();
         let due = self.waiting.len();

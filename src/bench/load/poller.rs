@@ -1,13 +1,11 @@
-//! Clients that ask instead of listening: `get_resource_etag` on a timer.
-//!
-//! Owns their connections and what each holds. When one asks is the engine's decision; what it learns goes to the book.
+//! A client that ignores notifications and calls `get_resource_etag` on a timer.
 
 use std::io;
 
 use mio::{Registry, Token};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::bench::load::pipeline::Pipeline;
+use crate::bench::load::pipeline::{Pipeline, Route};
 use crate::bench::load::session::Book;
 use crate::bench::load::stats::Kind;
 use crate::bench::load::updates::Watch;
@@ -17,12 +15,13 @@ use crate::wire::jsonrpc::tool_result;
 
 const TOOL: &str = "get_resource_etag";
 
-/// One client that asks.
+/// A polling client.
 #[derive(Debug)]
 pub(crate) struct Poller {
     dialect: Dialect,
     resource: usize,
     pipeline: Pipeline<()>,
+    /// The newest etag that it knows.
     held: Option<String>,
     pub(crate) watch: Watch,
     asked: u64,
@@ -52,7 +51,7 @@ impl Poller {
         self.dialect.delete(&book.target)
     }
 
-    /// Asks, unless the answer before is still due.
+    /// Polls, unless the answer before is still due.
     pub(crate) fn ask(&mut self, book: &Book, registry: &Registry, now: u64) -> io::Result<()> {
         if self.is_waiting() {
             return Ok(());
@@ -63,13 +62,16 @@ impl Poller {
         let request = self
             .dialect
             .request(&book.target, self.asked, "tools/call", params);
-        self.pipeline.send(&book.target, registry, &request, (), now)
+        let target = &book.target;
+        self.pipeline.send(Route { target, registry }, &request, (), now)
     }
 
     /// Reads the answer.
     pub(crate) fn turn(&mut self, book: &mut Book, buffer: &mut [u8], now: u64) -> Result<(), String> {
-        let (held, mut refused) = (&mut self.held, None);
-        let (watch, resource) = (&mut self.watch, self.resource);
+        let held = &mut self.held;
+        let watch = &mut self.watch;
+        let resource = self.resource;
+        let mut refused = None;
         self.pipeline.turn(buffer, |(), head, body| {
             let etag = match tool_result(head, body) {
                 Ok(result) => etag(&result),
@@ -78,25 +80,34 @@ impl Poller {
                     return;
                 }
             };
-            if etag.is_some() && etag != *held {
-                let told = watch.note(resource, etag.as_deref().and_then(version), now, &book.updates);
+            let Some(etag) = etag else {
+                return;
+            };
+            if held.as_ref() != Some(&etag) {
+                let told = watch.note(resource, version(&etag), now, &book.updates);
                 book.stats.note(Kind::Polling, told, now);
-                *held = etag;
+                *held = Some(etag);
             }
         })?;
-        refused.map_or(Ok(()), Err)
+        match refused {
+            Some(reason) => Err(reason),
+            None => Ok(()),
+        }
     }
 }
 
-/// The etag in an answer, which may be structured or a text.
-fn etag(result: &serde_json::Value) -> Option<String> {
-    let named = |value: &serde_json::Value| value["etag_encoded"].as_str().map(str::to_owned);
-    named(&result["structuredContent"])
-        .or_else(|| named(&result["structuredContent"]["result"]))
-        .or_else(|| {
-            let text = result["content"][0]["text"].as_str()?;
-            named(&serde_json::from_str(text).ok()?)
-        })
+/// Finds the etag in an answer, which may be structured or a text.
+fn etag(result: &Value) -> Option<String> {
+    let structured = &result["structuredContent"];
+    // Some SDKs wrap the result of a function once more.
+    for value in [structured, &structured["result"]] {
+        if let Some(etag) = value["etag_encoded"].as_str() {
+            return Some(etag.to_owned());
+        }
+    }
+    let text = result["content"][0]["text"].as_str()?;
+    let value: Value = serde_json::from_str(text).ok()?;
+    Some(value["etag_encoded"].as_str()?.to_owned())
 }
 
 #[cfg(test)]
@@ -104,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_etag_is_found_wherever_it_stands() {
+    fn etag_is_found_in_every_form() {
         let plain = json!({ "etag_encoded": "v2-1" });
         for result in [
             json!({ "structuredContent": plain }),

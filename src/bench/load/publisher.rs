@@ -1,15 +1,14 @@
-//! Whoever changes the resources: on time, whatever became of the change before.
+//! The publisher of a run: sends updates on time, whatever became of the update before.
 //!
-//! Owns the connections on which updates go out, and what was answered. All updates of a resource take the same
-//! connection, so they arrive in order. It never waits: when a connection has too many answers due, the update stays
-//! due, and its latency counts all the same.
+//! All updates of a resource take the same connection, so they arrive in order. When a connection has too
+//! many answers due, the update stays due, and its latency counts all the same.
 
 use std::io;
 
 use hdrhistogram::Histogram;
 use mio::{Registry, Token};
 
-use crate::bench::load::pipeline::Pipeline;
+use crate::bench::load::pipeline::{Pipeline, Route};
 use crate::bench::load::schedule::{Due, Pace};
 use crate::bench::load::session::Book;
 use crate::bench::load::stats::histogram;
@@ -21,7 +20,7 @@ use crate::wire::jsonrpc::{refusal, tool_result};
 
 /// Answers that may be due on one connection.
 const WAITING_MAX: usize = 512;
-/// The same flat out, where more would only wait in the server's queue.
+/// The same for updates flat out, where more would only wait in the server's queue.
 const WAITING_FLAT_OUT_MAX: usize = 8;
 
 /// The way of an update to the server.
@@ -67,6 +66,8 @@ impl Way {
 #[derive(Debug)]
 struct Sent {
     at: u64,
+    is_tool_call: bool,
+    /// The version that the answer must name, where versions are known.
     version: Option<u64>,
 }
 
@@ -78,7 +79,7 @@ pub(crate) struct Publisher {
     pub(crate) log: Log,
 }
 
-/// What became of the updates.
+/// Counts and times of the updates.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) sent: u64,
@@ -115,12 +116,12 @@ impl Publisher {
         }
     }
 
-    /// Whether an update of this resource can go out now.
+    /// Reports whether an update of this resource can go out now.
     pub(crate) fn has_room(&self, resource: usize) -> bool {
         self.pipelines[resource % self.pipelines.len()].waiting() < self.waiting_max
     }
 
-    /// Answers that are due.
+    /// Returns the number of answers that are due.
     pub(crate) fn waiting(&self) -> usize {
         self.pipelines.iter().map(Pipeline::waiting).sum()
     }
@@ -138,9 +139,14 @@ impl Publisher {
         let number = due.resource % self.pipelines.len();
         self.log.sent += 1;
         self.log.lag.saturating_record(now.saturating_sub(due.at) / 1_000);
-        let sent =
-            self.pipelines[number].send(&book.target, registry, &request, Sent { at: now, version }, now);
-        if let Err(error) = sent {
+        let sent = Sent {
+            at: now,
+            is_tool_call: matches!(self.way, Way::Tool { .. }),
+            version,
+        };
+        let target = &book.target;
+        let outcome = self.pipelines[number].send(Route { target, registry }, &request, sent, now);
+        if let Err(error) = outcome {
             self.give_up(number, error.to_string());
         }
         Ok(())
@@ -148,9 +154,9 @@ impl Publisher {
 
     /// Reads the answers on one connection.
     pub(crate) fn turn(&mut self, number: usize, buffer: &mut [u8], now: u64) {
-        let (log, is_tool) = (&mut self.log, matches!(self.way, Way::Tool { .. }));
+        let log = &mut self.log;
         let turned = self.pipelines[number].turn(buffer, |sent, head, body| {
-            log.note(&sent, head, body, is_tool, now);
+            log.note(&sent, head, body, now);
         });
         if let Err(reason) = turned {
             self.give_up(number, reason);
@@ -164,13 +170,14 @@ impl Publisher {
 }
 
 impl Log {
-    fn note(&mut self, sent: &Sent, head: &ResponseHead, body: &[u8], is_tool: bool, now: u64) {
+    fn note(&mut self, sent: &Sent, head: &ResponseHead, body: &[u8], now: u64) {
         self.answer.saturating_record(now.saturating_sub(sent.at) / 1_000);
-        let refused = match is_tool {
-            true => tool_result(head, body).err(),
-            false => (!head.is_success()).then(|| refusal(head, body)),
+        let outcome = match sent.is_tool_call {
+            true => tool_result(head, body).map(drop),
+            false if head.is_success() => Ok(()),
+            false => Err(refusal(head, body)),
         };
-        if let Some(reason) = refused {
+        if let Err(reason) = outcome {
             self.refused += 1;
             self.reason.get_or_insert(reason);
             return;

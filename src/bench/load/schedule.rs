@@ -1,16 +1,16 @@
-//! When updates are due, and of which resource.
+//! The times of updates, as an open model: an update is due at its time whatever became of the one before it,
+//! and its latency counts from then. Flat out, an update is due when there is room for it.
 //!
-//! Owns the open model: an update is due at its time whatever became of the one before it, and its latency counts from
-//! then. Flat out, an update is due when there is room for it. Pure: times are nanoseconds since the run's start.
+//! Times are nanoseconds since the start of the run.
 
 use std::time::Duration;
 
-/// How updates follow each other.
+/// The pace of updates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
     /// This many per second, at equal distances.
     PerSecond(f64),
-    /// As fast as the server answers.
+    /// As fast as the server answers, which measures throughput rather than latency.
     FlatOut,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Due {
 }
 
 impl Schedule {
-    /// Updates from `begin` on for `length`, of the resources in turn.
+    /// Plans updates of the resources in turn, from `begin` on for `length`.
     pub(crate) fn new(pace: Pace, resources: usize, begin: u64, length: Duration) -> Schedule {
         Schedule {
             pace,
@@ -44,36 +44,40 @@ impl Schedule {
         }
     }
 
-    /// The update that is due at `now`, if one is; it stays due until [`Schedule::advance`].
+    /// Returns the update that is due at `now`; it stays due until [`Schedule::advance`].
     pub(crate) fn due(&self, now: u64) -> Option<Due> {
         let at = self.next_at(now)?;
-        (at <= now).then(|| Due {
+        if at > now {
+            return None;
+        }
+        Some(Due {
             number: self.next,
             resource: (self.next % self.resources as u64) as usize,
             at,
         })
     }
 
-    /// The update that was due is on its way.
+    /// Notes that the due update was sent.
     pub(crate) fn advance(&mut self) {
         self.next += 1;
     }
 
-    /// When the next one is due; none after the last.
+    /// Returns the time of the next update; none after the last.
     pub(crate) fn next_at(&self, now: u64) -> Option<u64> {
         let at = match self.pace {
+            // Computed from the begin each time, so that rounding does not add up.
             Pace::PerSecond(rate) => self.begin + (self.next as f64 * 1e9 / rate) as u64,
             Pace::FlatOut => now.max(self.begin),
         };
         (at < self.end).then_some(at)
     }
 
-    /// No further update becomes due.
+    /// Ends the schedule: no further update becomes due.
     pub(crate) fn stop(&mut self, now: u64) {
         self.end = self.end.min(now);
     }
 
-    /// How many became due so far.
+    /// Returns the number of updates that were sent.
     pub(crate) fn made(&self) -> u64 {
         self.next
     }
@@ -88,11 +92,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn updates_are_due_at_equal_distances_whatever_happens() {
+    fn late_question_keeps_equal_distances() {
         let mut schedule = Schedule::new(Pace::PerSecond(4.0), 3, 1_000, Duration::from_secs(2));
         assert_eq!(schedule.due(999), None);
         let mut all = Vec::new();
-        // Nobody looked for two seconds: all of them are due at their own times.
+        // Asked after two seconds, it still gives each update its own time.
         while let Some(due) = schedule.due(3_000_000_000) {
             all.push((due.number, due.resource, due.at));
             schedule.advance();
@@ -112,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn flat_out_one_is_due_whenever_asked_until_the_end() {
+    fn flat_out_is_always_due_until_the_end() {
         let mut schedule = Schedule::new(Pace::FlatOut, 2, 10, Duration::from_nanos(90));
         assert_eq!(schedule.due(5), None);
         assert_eq!(schedule.due(20).unwrap().at, 20);

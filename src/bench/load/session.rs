@@ -1,7 +1,6 @@
-//! One client of the test: opens its stream, subscribes, and reads what it is told.
+//! A client of the test: opens its stream, subscribes, and reads its notices.
 //!
-//! Owns its connection and how far it is. One connection carries everything, the stream last, as it would with any
-//! client that keeps connections. What it reads goes to the book; when it reads is the engine's decision.
+//! One connection carries all of its requests, the stream last, as with a client that keeps connections.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,13 +19,14 @@ use crate::wire::jsonrpc;
 use crate::wire::nonblocking::{NonblockingConnection, ReadOutcome};
 use crate::wire::sse::EventReader;
 
-/// So much of a refused stream's body is kept to quote it.
+/// The bytes of a refused stream's body that are kept for the report.
 const QUOTE_BYTES: usize = 1024;
 
-/// The receive buffer of those who do not read: the less the kernel takes, the sooner the server feels it.
+/// The receive buffer of clients that do not read: the less the kernel takes, the sooner the server is
+/// blocked.
 const SMALL_RECEIVE_BYTES: usize = 4096;
 
-/// What all sessions share.
+/// The state that all sessions share.
 #[derive(Debug)]
 pub(crate) struct Book {
     pub(crate) target: HttpTarget,
@@ -38,8 +38,12 @@ pub(crate) struct Book {
 
 impl Book {
     pub(crate) fn new(target: HttpTarget, uris: Vec<String>) -> Book {
+        let mut numbers = HashMap::new();
+        for (number, uri) in uris.iter().enumerate() {
+            numbers.insert(uri.clone(), number);
+        }
         Book {
-            numbers: uris.iter().cloned().zip(0..).collect(),
+            numbers,
             updates: Updates::new(uris.len()),
             stats: Stats::new(),
             uris,
@@ -57,13 +61,13 @@ enum Step {
     Live,
 }
 
-/// One client.
+/// A client with a stream.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) kind: Kind,
     index: usize,
     dialect: Dialect,
-    /// The first resource that it subscribes to; the others follow it.
+    /// The number of the first resource that it subscribes to; the others follow it.
     first: usize,
     watches: Vec<Watch>,
     step: Step,
@@ -75,7 +79,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Begins to connect. `index` decides its resources and its source address.
+    /// Begins to connect. `index` determines its resources and its source address.
     pub(crate) fn open(
         book: &Book,
         registry: &Registry,
@@ -108,37 +112,38 @@ impl Session {
         self.step == Step::Live
     }
 
-    /// The request that ends the session, where it is one.
+    /// Returns the request that ends the session; none for a stream without a session.
     pub(crate) fn farewell(&self, target: &HttpTarget) -> Option<Vec<u8>> {
         self.dialect.delete(target)
     }
 
-    /// No readiness is told of any more: it reads when it is asked to.
+    /// Ends the registration for events: it reads on demand from now on.
     pub(crate) fn withdraw(&mut self, registry: &Registry) -> io::Result<()> {
         self.conn.deregister(registry)
     }
 
-    /// Readiness is told of again.
+    /// Registers for events again.
     pub(crate) fn come_back(&mut self, registry: &Registry) -> io::Result<()> {
         self.conn.register(registry, Token(self.index))
     }
 
-    /// It begins to count now, in the middle of the run.
+    /// Begins to count now, in the middle of the run.
     pub(crate) fn begin_late(&mut self, book: &Book) {
-        let (first, count) = (self.first, book.uris.len());
+        let first = self.first;
+        let count = book.uris.len();
         for (nth, watch) in self.watches.iter_mut().enumerate() {
             *watch = Watch::late((first + nth) % count, &book.updates);
         }
     }
 
-    /// What it subscribed to, and how far it has been told of it.
-    pub(crate) fn watches(&self, book: &Book) -> impl Iterator<Item = (usize, &Watch)> {
-        let (first, count) = (self.first, book.uris.len());
+    /// Returns its subscriptions with the numbers of their resources, of which there are `count`.
+    pub(crate) fn watches_of(&self, count: usize) -> impl Iterator<Item = (usize, &Watch)> {
+        let first = self.first;
         let numbered = self.watches.iter().enumerate();
         numbered.map(move |(nth, watch)| ((first + nth) % count, watch))
     }
 
-    /// Reads up to `bytes` of what has come, or all of it. Fails when it cannot be opened or its stream is lost.
+    /// Reads all bytes that have come. Fails when the stream cannot be opened or is lost.
     pub(crate) fn turn(
         &mut self,
         book: &mut Book,
@@ -158,7 +163,8 @@ impl Session {
                 }
                 ReadOutcome::Bytes(count) => {
                     self.take(&buffer[..count], book, registry, now)?;
-                    // A read that does not fill the buffer took everything (epoll(7)): no second call only to hear so.
+                    // A read that does not fill the buffer took everything (epoll(7)), which saves a second
+                    // call.
                     if count < buffer.len() && !ended {
                         return Ok(());
                     }
@@ -167,7 +173,7 @@ impl Session {
         }
     }
 
-    /// Reads once, no more than fits into `buffer`.
+    /// Reads once, at most as much as fits into `buffer`.
     pub(crate) fn read_once(
         &mut self,
         book: &mut Book,
@@ -204,7 +210,7 @@ impl Session {
         Ok(used)
     }
 
-    /// An answer to one of the requests before the stream is complete.
+    /// Takes the answer to one of the requests before the stream.
     fn answered(&mut self, book: &Book, registry: &Registry) -> Result<(), String> {
         let response = std::mem::take(&mut self.response);
         let body = std::mem::take(&mut self.body);
@@ -249,13 +255,17 @@ impl Session {
             kind,
             ..
         } = self;
-        let (kind, first, live) = (*kind, *first, self.step == Step::Live);
-        let (mut granted, mut ended, mut broken) = (None, None, Ok(()));
+        let kind = *kind;
+        let first = *first;
+        let live = self.step == Step::Live;
+        let mut granted = None;
+        let mut ended = None;
+        let mut broken = Ok(());
         let used = response.read(bytes, |part| {
             if !live && body.len() < QUOTE_BYTES {
                 body.extend_from_slice(part);
             }
-            let heard = events.read(part, |event| match Notice::read(event.data) {
+            let read = events.read(part, |event| match Notice::read(event.data) {
                 // Comments, and the event that primes a stream.
                 Notice::Other if event.data.is_empty() => {}
                 Notice::Updated { uri, version } => match book.numbers.get(uri.as_ref()) {
@@ -274,7 +284,9 @@ impl Session {
                 Notice::Answer { error } => ended = Some(error),
                 Notice::Other => book.stats.others += 1,
             });
-            broken = broken.and(heard);
+            if let Err(error) = read {
+                broken = Err(error);
+            }
         });
         let used = used.map_err(|error| error.to_string())?;
         broken.map_err(|error| error.to_string())?;
@@ -296,7 +308,7 @@ impl Session {
             return Ok(());
         };
         if head.status != 200 || !head.is_stream {
-            // All of the refusal, or as much as came with the head.
+            // The whole refusal, or the part that came with the head.
             let reason = jsonrpc::refusal(head, &self.body);
             return Err(format!("the stream was refused: {reason}"));
         }
@@ -317,7 +329,7 @@ impl Session {
         Ok(())
     }
 
-    /// The connection ended.
+    /// Handles the end of the connection.
     fn end(&mut self, book: &Book, registry: &Registry) -> Result<(), String> {
         match self.step {
             Step::Live | Step::Stream => Err("the server closed the stream's connection".to_owned()),
@@ -341,20 +353,25 @@ impl Session {
         opened.map_err(|error| error.to_string())
     }
 
-    /// Sends the request of the step that it is at.
+    /// Returns the URI of its nth subscription.
+    fn uri<'b>(&self, book: &'b Book, nth: usize) -> &'b str {
+        &book.uris[(self.first + nth) % book.uris.len()]
+    }
+
+    /// Sends the request of the current step.
     fn ask(&mut self, book: &Book) -> io::Result<()> {
-        let uri = |nth: usize| book.uris[(self.first + nth) % book.uris.len()].as_str();
         let request = match self.step {
             Step::Initialize => self.dialect.initialize(&book.target),
             Step::Initialized => self.dialect.initialized(&book.target),
             Step::Subscribe(nth) => {
-                let params = json!({ "uri": uri(nth) });
+                let params = json!({ "uri": self.uri(book, nth) });
                 let id = nth as u64 + 1;
                 self.dialect
                     .request(&book.target, id, "resources/subscribe", params)
             }
             Step::Stream => {
-                let uris: Vec<&str> = (0..self.watches.len()).map(uri).collect();
+                let count = self.watches.len();
+                let uris: Vec<&str> = (0..count).map(|nth| self.uri(book, nth)).collect();
                 self.dialect.stream(&book.target, &uris)
             }
             Step::Live => return Ok(()),
@@ -364,6 +381,9 @@ impl Session {
 }
 
 fn connect(book: &Book, index: usize, kind: Kind) -> io::Result<NonblockingConnection> {
-    let small = matches!(kind, Kind::Slow | Kind::Stalled).then_some(SMALL_RECEIVE_BYTES);
-    NonblockingConnection::open(book.target.address, source(&book.target, index), small)
+    let receive_bytes = match kind {
+        Kind::Slow | Kind::Stalled => Some(SMALL_RECEIVE_BYTES),
+        Kind::Reading | Kind::Churn | Kind::Polling => None,
+    };
+    NonblockingConnection::open(book.target.address, source(&book.target, index), receive_bytes)
 }

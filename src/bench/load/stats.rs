@@ -1,7 +1,6 @@
-//! What was counted, by kind of client.
+//! The counters and histograms of a run, by kind of client.
 //!
-//! Owns the counters and histograms of a run. It decides nothing: [`crate::bench::load::updates`] says what a notice is.
-//! Latencies are in microseconds; only updates that were due in the measured time are in them.
+//! Latencies are in microseconds and cover only updates that were due in the measured time.
 
 use std::ops::Range;
 
@@ -51,24 +50,24 @@ pub(crate) fn histogram() -> Histogram<u64> {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) sessions: u64,
-    /// Notices that were news, in the whole run.
+    /// Notices that announced something new, in the whole run.
     pub(crate) deliveries: u64,
-    /// Those of them that came in the measured time.
+    /// The part of them that came in the measured time.
     pub(crate) in_window: u64,
-    /// Updates that came merged into a later one.
+    /// Updates that were merged into a later one.
     pub(crate) conflated: u64,
     pub(crate) again: u64,
     pub(crate) backward: u64,
     pub(crate) foreign: u64,
     /// Updates times their subscribers.
     pub(crate) owed: u64,
-    /// Of those, the ones of which nobody heard, not even merged.
+    /// The part of them that was not announced, not even merged.
     pub(crate) untold: u64,
-    /// Subscriptions that do not have the newest state at the end.
+    /// Subscriptions without the newest state at the end.
     pub(crate) missing: u64,
-    /// From the due time of the update that a notice announces.
+    /// Times from the due time of the update that a notice announces.
     pub(crate) latency: Histogram<u64>,
-    /// From the due time of the oldest update that it is the first word of.
+    /// Times from the due time of the oldest update that it covers.
     pub(crate) age: Histogram<u64>,
 }
 
@@ -91,21 +90,21 @@ impl Group {
     }
 }
 
-/// All of it.
+/// The counters of a run.
 #[derive(Debug)]
 pub(crate) struct Stats {
     groups: [Group; 5],
     /// The measured time.
     pub(crate) window: Range<u64>,
-    /// Of the second that is running, by those that read or are slow.
+    /// The latencies of the current second, without those of stalled clients.
     pub(crate) second: Histogram<u64>,
     pub(crate) second_deliveries: u64,
     /// Other messages on streams.
     pub(crate) others: u64,
-    /// Streams that the server ended, and in whose words the first one was lost.
+    /// Streams that the server ended, with the reason of the first.
     pub(crate) lost: u64,
     pub(crate) lost_reason: Option<String>,
-    /// When the last news came.
+    /// The time of the last new notice.
     pub(crate) last_at: u64,
 }
 
@@ -146,55 +145,62 @@ impl Stats {
                 group.deliveries += 1;
                 group.conflated += covered - 1;
                 self.last_at = now;
-                let micros = |due: u64| now.saturating_sub(due) / 1_000;
                 if self.window.contains(&now) {
                     group.in_window += 1;
                     self.second_deliveries += 1;
                     if kind != Kind::Stalled {
-                        self.second.saturating_record(micros(due));
+                        self.second.saturating_record(micros(due, now));
                     }
                 }
                 if self.window.contains(&due) {
-                    group.latency.saturating_record(micros(due));
-                    group.age.saturating_record(micros(oldest_due));
+                    group.latency.saturating_record(micros(due, now));
+                    group.age.saturating_record(micros(oldest_due, now));
                 }
             }
         }
     }
 
-    /// A stream ended that should not have.
+    /// Counts a stream that ended during the run.
     pub(crate) fn lose(&mut self, reason: String) {
         self.lost += 1;
         self.lost_reason.get_or_insert(reason);
     }
 
-    /// Notices that were news, of all kinds, in the measured time.
+    /// Returns the new notices of all kinds in the measured time.
     pub(crate) fn in_window(&self) -> u64 {
         self.groups.iter().map(|group| group.in_window).sum()
     }
 
-    /// Notices that were news, of all kinds.
+    /// Returns the new notices of all kinds.
     pub(crate) fn deliveries(&self) -> u64 {
         self.groups.iter().map(|group| group.deliveries).sum()
     }
+}
+
+/// Returns the microseconds between two times in nanoseconds.
+fn micros(from: u64, to: u64) -> u64 {
+    to.saturating_sub(from) / 1_000
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_updates_due_in_the_measured_time_have_a_latency() {
-        let mut stats = Stats::new();
-        stats.window = 1_000_000..2_000_000;
-        let told = |covered, due, oldest_due| Told::New {
+    fn new(covered: u64, due: u64, oldest_due: u64) -> Told {
+        Told::New {
             covered,
             due,
             oldest_due,
-        };
-        stats.note(Kind::Reading, told(1, 900_000, 900_000), 1_100_000);
-        stats.note(Kind::Reading, told(3, 1_500_000, 900_000), 1_700_000);
-        stats.note(Kind::Reading, told(1, 1_900_000, 1_900_000), 2_300_000);
+        }
+    }
+
+    #[test]
+    fn only_updates_of_the_window_have_a_latency() {
+        let mut stats = Stats::new();
+        stats.window = 1_000_000..2_000_000;
+        stats.note(Kind::Reading, new(1, 900_000, 900_000), 1_100_000);
+        stats.note(Kind::Reading, new(3, 1_500_000, 900_000), 1_700_000);
+        stats.note(Kind::Reading, new(1, 1_900_000, 1_900_000), 2_300_000);
         stats.note(Kind::Reading, Told::Again, 2_400_000);
         let group = stats.group(Kind::Reading);
         assert_eq!(

@@ -1,56 +1,57 @@
-//! Which notice announces which update: the rule by which latencies, merged updates and missing ends are counted.
+//! The rule that says which notice announces which update; latencies, merged updates and missing notices
+//! follow from it.
 //!
-//! Owns the list of updates that were made and, per subscription, how far its reader has been told. Pure: times are
-//! nanoseconds since the run's start, handed in. Two rules, chosen by what is known:
-//! *by version*, where the first version of a resource is known and notices carry theirs: version `first + n` is
-//! update `n`, whatever was merged on the way; *by order*, where notices carry none: the n-th notice of a resource
-//! stands for its n-th update, which never makes a latency look shorter than it was.
+//! *By version*, where the first version of a resource is known and notices carry theirs: version `first + n`
+//! is update `n`, whatever was merged on the way. *By order*, where notices carry none: the n-th notice of a
+//! resource stands for its n-th update, which never makes a latency look shorter than it was. Times are
+//! nanoseconds since the start of the run.
 
 /// The updates of every resource, in the order in which they were sent.
 #[derive(Debug, Default)]
 pub(crate) struct Updates {
-    /// When each was due.
+    /// The due times, by resource.
     due: Vec<Vec<u64>>,
-    /// When the last one was written to the server.
+    /// The time at which the last update was written to the server, by resource.
     sent: Vec<Option<u64>>,
     /// The version before the first update, where the rule is by version.
     first: Vec<Option<u64>>,
 }
 
-/// How far one subscription has been told.
+/// The progress of one subscription.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Watch {
-    /// The number of the newest update it was told of; 0 is none.
+    /// The number of the newest update that was announced to it; 0 is none. Updates before its begin count as
+    /// announced.
     told: u64,
-    /// The newest update that a notice announced to it; 0 is none.
+    /// The newest update that a notice named; 0 is none.
     heard: u64,
-    /// How many updates had been made when it began to listen.
+    /// The number of updates before it began to listen.
     from: u64,
-    /// When the last notice came.
+    /// The time of the last notice.
     last: Option<u64>,
 }
 
-/// What a notice turned out to be.
+/// The meaning of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// News: the first word of `covered` updates, all but one of them merged into it.
+    /// It announces `covered` updates for the first time; all but one of them were merged into it.
     New {
         covered: u64,
-        /// When the update was due that it announces.
+        /// The due time of the update that it names.
         due: u64,
-        /// When the oldest update was due that the reader had not been told of.
+        /// The due time of the oldest update that it covers.
         oldest_due: u64,
     },
-    /// The reader knew it already.
+    /// It repeats a known state.
     Again,
-    /// It announces an older version than the one before it did.
+    /// It names an older version than the notice before.
     Backward,
-    /// It announces nothing that was sent from here.
+    /// It names a version that this test did not make.
     Foreign,
 }
 
 impl Updates {
-    /// No updates yet of `resources` resources.
+    /// Begins without updates.
     pub(crate) fn new(resources: usize) -> Updates {
         Updates {
             due: vec![Vec::new(); resources],
@@ -59,22 +60,28 @@ impl Updates {
         }
     }
 
-    /// The version of a resource before its first update; from now on its notices are matched by version.
+    /// Sets the version of a resource before its first update; its notices are matched by version from then
+    /// on.
     pub(crate) fn begin_at(&mut self, resource: usize, version: u64) {
         self.first[resource] = Some(version);
     }
 
-    /// Notes that an update was due at `due` and written at `now`. Answers the version it will have, where the rule
-    /// is by version.
+    /// Notes an update that was due at `due` and written at `now`. Returns the version it will have, where
+    /// the rule is by version.
     pub(crate) fn push(&mut self, resource: usize, due: u64, now: u64) -> Option<u64> {
         self.due[resource].push(due);
         self.sent[resource] = Some(now);
         Some(self.first[resource]? + self.count(resource))
     }
 
-    /// How many updates of a resource were made.
+    /// Returns the number of updates of a resource.
     pub(crate) fn count(&self, resource: usize) -> u64 {
         self.due[resource].len() as u64
+    }
+
+    /// Returns the number of resources.
+    pub(crate) fn resources(&self) -> usize {
+        self.due.len()
     }
 
     fn due(&self, resource: usize, number: u64) -> u64 {
@@ -83,7 +90,7 @@ impl Updates {
 }
 
 impl Watch {
-    /// One that begins to listen now, in the middle of everything.
+    /// Begins to listen now, in the middle of the run.
     pub(crate) fn late(resource: usize, updates: &Updates) -> Watch {
         let from = updates.count(resource);
         Watch {
@@ -94,7 +101,7 @@ impl Watch {
         }
     }
 
-    /// Takes a notice of `resource` that came at `now`.
+    /// Interprets a notice of `resource` that came at `now`.
     pub(crate) fn note(
         &mut self,
         resource: usize,
@@ -105,7 +112,7 @@ impl Watch {
         let made = updates.count(resource);
         let number = match (version, updates.first[resource]) {
             (Some(version), Some(first)) => match version.checked_sub(first) {
-                // The state from before the run, told late.
+                // The state from before the run, announced late.
                 None | Some(0) => return Told::Again,
                 Some(number) if number > made => return Told::Foreign,
                 Some(number) => number,
@@ -117,7 +124,7 @@ impl Watch {
             _ => self.told + 1,
         };
         self.last = Some(now);
-        // What was made before it began to listen may reach it afterwards: that is late, not backward.
+        // An update from before its begin may be announced afterwards: that is late, not backward.
         let backward = number < self.heard;
         self.heard = self.heard.max(number);
         if number <= self.told {
@@ -132,25 +139,25 @@ impl Watch {
         told
     }
 
-    /// How many updates it should have been told of, merged or not.
+    /// Returns the number of updates that must be announced to it, merged or not.
     pub(crate) fn owed(&self, resource: usize, updates: &Updates) -> u64 {
         updates.count(resource) - self.from
     }
 
-    /// How many of them it has not been told of.
+    /// Returns the number of updates that were not announced to it.
     pub(crate) fn untold(&self, resource: usize, updates: &Updates) -> u64 {
         updates.count(resource) - self.told
     }
 
-    /// Whether its reader holds the newest state: by version that very one, by order any notice since the last
-    /// update was sent.
+    /// Reports whether its reader knows the newest state: by version that very one, by order any notice since
+    /// the last update was sent.
     pub(crate) fn is_current(&self, resource: usize, updates: &Updates) -> bool {
         if self.owed(resource, updates) == 0 {
             return true;
         }
         match (updates.first[resource], updates.sent[resource]) {
             (Some(_), _) | (None, None) => self.untold(resource, updates) == 0,
-            (None, Some(sent)) => self.last.is_some_and(|last| last >= sent),
+            (None, Some(sent)) => matches!(self.last, Some(last) if last >= sent),
         }
     }
 }
@@ -180,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn by_version_a_notice_stands_for_what_it_names() {
+    fn notice_with_version_stands_for_that_update() {
         let updates = made(Some(5), &[100, 200, 300, 400]);
         let mut watch = Watch::default();
         assert_eq!(
@@ -203,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn by_order_the_oldest_untold_update_is_taken() {
+    fn notice_without_version_takes_the_oldest() {
         let mut updates = made(None, &[100, 200, 300]);
         let mut watch = Watch::default();
         assert_eq!(watch.note(0, None, 250, &updates), new(1, 100, 100));
@@ -217,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_is_owed_what_comes_after() {
+    fn late_subscription_is_owed_later_updates() {
         let mut updates = made(Some(1), &[100, 200]);
         let mut watch = Watch::late(0, &updates);
         assert!(watch.is_current(0, &updates));
@@ -230,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_may_hear_of_what_was_made_before_but_not_in_the_wrong_order() {
+    fn late_subscription_accepts_older_notices_in_order() {
         let updates = made(Some(4), &[10, 20, 30]);
         let mut watch = Watch::late(0, &updates);
         assert_eq!(watch.note(0, Some(6), 40, &updates), Told::Again);
@@ -239,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_told_its_version() {
+    fn pushed_update_knows_its_version() {
         let mut updates = made(Some(7), &[]);
         assert_eq!(updates.push(0, 1, 2), Some(8));
         assert_eq!(updates.push(0, 3, 4), Some(9));
@@ -248,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_told_merged_and_untold_adds_up(versions in prop::collection::vec(0u64..40, 0..60), made_count in 0u64..30) {
+        fn announced_merged_and_missing_add_up(versions in prop::collection::vec(0u64..40, 0..60), made_count in 0u64..30) {
             let dues: Vec<u64> = (0..made_count).map(|number| number * 10).collect();
             let updates = made(Some(3), &dues);
             let (mut watch, mut covered_all) = (Watch::default(), 0);

@@ -1,7 +1,4 @@
-//! Lines in a frame, as SVG.
-//!
-//! Owns the geometry: scales, ticks, paths. Colours are classes of the page around it. It knows nothing of what is
-//! drawn.
+//! Line charts as SVG: scales, ticks and paths. The colours are classes of the page around them.
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 240.0;
@@ -14,37 +11,28 @@ const TICKS: usize = 4;
 /// One line.
 pub(crate) struct Line<'l> {
     pub(crate) name: &'l str,
-    /// The style's class.
+    /// The class of its style.
     pub(crate) class: &'l str,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// A chart whose x-axis has these ticks (position and label) and whose y-axis begins at 0; `label` writes a value of
-/// the y-axis.
+/// Draws a chart whose x-axis has these ticks (position and label) and whose y-axis begins at 0; `label`
+/// formats the values of the y-axis.
 pub(crate) fn chart(
     title: &str,
     lines: &[Line<'_>],
     ticks: &[(f64, String)],
     label: impl Fn(f64) -> String,
 ) -> String {
-    let all = || lines.iter().flat_map(|line| &line.points);
-    let most = |of: fn(&(f64, f64)) -> f64| all().map(of).fold(0.0, f64::max);
-    let x_max = ticks
-        .iter()
-        .map(|(at, _)| *at)
-        .fold(most(|point| point.0), f64::max)
-        .max(1e-9);
-    let y_max = round_up(most(|point| point.1));
-    let x = |value: f64| LEFT + value / x_max * (WIDTH - LEFT - RIGHT);
-    let y = |value: f64| HEIGHT - BOTTOM - value / y_max * (HEIGHT - TOP - BOTTOM);
+    let scale = Scale::new(lines, ticks);
     let mut svg = format!(
         "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
         escape(title),
         escape(title)
     );
     for tick in 0..=TICKS {
-        let value = y_max * tick as f64 / TICKS as f64;
-        let at = y(value);
+        let value = scale.y_max * tick as f64 / TICKS as f64;
+        let at = scale.y(value);
         svg += &format!(
             "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
              <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
@@ -57,7 +45,7 @@ pub(crate) fn chart(
     for (at, text) in ticks {
         svg += &format!(
             "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            x(*at),
+            scale.x(*at),
             HEIGHT - 10.0,
             escape(text)
         );
@@ -65,7 +53,7 @@ pub(crate) fn chart(
     for line in lines.iter().filter(|line| !line.points.is_empty()) {
         let points = line.points.iter();
         let points: Vec<String> = points
-            .map(|(at, value)| format!("{:.1},{:.1}", x(*at), y(*value)))
+            .map(|(at, value)| format!("{:.1},{:.1}", scale.x(*at), scale.y(*value)))
             .collect();
         svg += &format!(
             "<polyline class=\"line {}\" points=\"{}\"><title>{}</title></polyline>",
@@ -77,7 +65,40 @@ pub(crate) fn chart(
     svg + "</svg></figure>"
 }
 
-/// The next of 1, 2, 5, 10, 20, … that is not below.
+/// The largest values of both axes.
+struct Scale {
+    x_max: f64,
+    y_max: f64,
+}
+
+impl Scale {
+    fn new(lines: &[Line<'_>], ticks: &[(f64, String)]) -> Scale {
+        // Never 0, because positions are divided by it.
+        let mut x_max: f64 = 1e-9;
+        let mut y_max: f64 = 0.0;
+        for (x, y) in lines.iter().flat_map(|line| &line.points) {
+            x_max = x_max.max(*x);
+            y_max = y_max.max(*y);
+        }
+        for (at, _) in ticks {
+            x_max = x_max.max(*at);
+        }
+        Scale {
+            x_max,
+            y_max: round_up(y_max),
+        }
+    }
+
+    fn x(&self, value: f64) -> f64 {
+        LEFT + value / self.x_max * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        HEIGHT - BOTTOM - value / self.y_max * (HEIGHT - TOP - BOTTOM)
+    }
+}
+
+/// Returns the next of 1, 2, 2.5, 5, 10, 20, … that is not below.
 fn round_up(value: f64) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return 1.0;
@@ -87,7 +108,7 @@ fn round_up(value: f64) -> f64 {
     steps.into_iter().find(|step| *step >= value).unwrap_or(value)
 }
 
-/// Text as HTML shows it.
+/// Escapes text for HTML.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -108,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn points_stay_in_the_frame_and_text_is_escaped() {
+    fn points_stay_in_frame_and_text_is_escaped() {
         let line = Line {
             name: "a<b",
             class: "one",

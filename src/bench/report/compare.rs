@@ -1,11 +1,9 @@
 //! Two reports beside each other, with the ratio of each figure.
-//!
-//! Owns which figures are compared. It judges nothing: which ratio is good depends on the figure.
 
 use crate::bench::report::table::columns;
-use crate::bench::report::{Report, Spread};
+use crate::bench::report::{GroupReport, Report};
 
-/// A table of the two, figure by figure; the last column is the second divided by the first.
+/// Returns a table of both, figure by figure; the last column is the second divided by the first.
 pub fn compare(first: (&str, &Report), second: (&str, &Report)) -> String {
     let mut rows = vec![vec![
         String::new(),
@@ -13,10 +11,13 @@ pub fn compare(first: (&str, &Report), second: (&str, &Report)) -> String {
         second.0.to_owned(),
         "ratio".to_owned(),
     ]];
-    let (first, second) = (figures(first.1), figures(second.1));
+    let first = figures(first.1);
+    let second = figures(second.1);
     for (name, value) in &first {
-        let other = second.iter().find(|(other, _)| other == name);
-        let other = other.and_then(|(_, value)| *value);
+        let other = match second.iter().find(|(other, _)| other == name) {
+            Some((_, value)) => *value,
+            None => None,
+        };
         rows.push(vec![
             name.clone(),
             show(*value),
@@ -32,40 +33,59 @@ pub fn compare(first: (&str, &Report), second: (&str, &Report)) -> String {
     columns(&rows)
 }
 
+/// The figures of a report by name, in the order of the table.
+#[derive(Default)]
+struct Figures(Vec<(String, Option<f64>)>);
+
+impl Figures {
+    fn add(&mut self, name: &str, value: Option<f64>) {
+        self.0.push((name.to_owned(), value));
+    }
+
+    fn add_group(&mut self, group: &GroupReport) {
+        let latency = &group.latency;
+        let times = [
+            ("p50", latency.p50_us),
+            ("p90", latency.p90_us),
+            ("p99", latency.p99_us),
+            ("p99.9", latency.p99_9_us),
+            ("max", latency.max_us),
+        ];
+        for (name, us) in times {
+            let ms = match latency.count {
+                0 => None,
+                _ => Some(us as f64 / 1e3),
+            };
+            self.add(&format!("{}: {name}, ms", group.name), ms);
+        }
+        let merged = match group.owed {
+            0 => None,
+            owed => Some(group.conflated as f64 / owed as f64),
+        };
+        self.add(&format!("{}: merged, share", group.name), merged);
+        let missing = Some(group.missing_finals as f64);
+        self.add(&format!("{}: missing finals", group.name), missing);
+    }
+}
+
 fn figures(report: &Report) -> Vec<(String, Option<f64>)> {
-    let settings = |key: &str| report.settings[key].as_f64();
-    let named = |name: &str, value: Option<f64>| (name.to_owned(), value);
-    let mut figures = vec![
-        named("sessions", settings("sessions")),
-        named("updates/s asked for", settings("rate")),
-        named("opened, s", Some(report.opened.seconds)),
-        named("notices/s", Some(report.deliveries_per_s)),
-    ];
+    let mut figures = Figures::default();
+    figures.add("sessions", report.settings["sessions"].as_f64());
+    figures.add("updates/s asked for", report.settings["rate"].as_f64());
+    figures.add("opened, s", Some(report.opened.seconds));
+    figures.add("notices/s", Some(report.deliveries_per_s));
     for group in &report.groups {
-        let name = |what: &str| format!("{}: {what}", group.name);
-        let ms = |us: fn(&Spread) -> u64| (group.latency.count > 0).then(|| us(&group.latency) as f64 / 1e3);
-        let share = |part: u64| (group.owed > 0).then(|| part as f64 / group.owed as f64);
-        figures.extend([
-            (name("p50, ms"), ms(|all| all.p50_us)),
-            (name("p90, ms"), ms(|all| all.p90_us)),
-            (name("p99, ms"), ms(|all| all.p99_us)),
-            (name("p99.9, ms"), ms(|all| all.p99_9_us)),
-            (name("max, ms"), ms(|all| all.max_us)),
-            (name("merged, share"), share(group.conflated)),
-            (name("missing finals"), Some(group.missing_finals as f64)),
-        ]);
+        figures.add_group(group);
     }
     if let Some(server) = &report.server {
-        figures.extend([
-            named("server CPU per notice, µs", server.cpu_us_per_delivery),
-            named("server CPU, % of a core", server.cpu_percent),
-            named("server KiB per session", server.kib_per_session),
-            named("server KiB at the end", server.after_kib.map(|kib| kib as f64)),
-        ]);
+        figures.add("server CPU per notice, µs", server.cpu_us_per_delivery);
+        figures.add("server CPU, % of a core", server.cpu_percent);
+        figures.add("server KiB per session", server.kib_per_session);
+        figures.add("server KiB at the end", server.after_kib.map(|kib| kib as f64));
     }
-    figures.push(named("test CPU per notice, µs", report.own.cpu_us_per_delivery));
-    figures.push(named("problems", Some(report.problems.len() as f64)));
-    figures
+    figures.add("test CPU per notice, µs", report.own.cpu_us_per_delivery);
+    figures.add("problems", Some(report.problems.len() as f64));
+    figures.0
 }
 
 fn show(value: Option<f64>) -> String {
@@ -89,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_the_second_by_the_first() {
+    fn ratio_is_second_by_first() {
         assert_eq!(ratio(Some(4.0), Some(2.0)), "0.50");
         assert_eq!(ratio(Some(0.0), Some(0.0)), "1.00");
         assert_eq!(ratio(Some(0.0), Some(3.0)), "-");

@@ -1,16 +1,18 @@
-//! Which findings make a run a failure, in words.
-//!
-//! Owns that judgement alone: a subscription without the newest state, a version that went backward, a stream that was
-//! lost, an update that was refused. How slow is too slow is for whoever reads the report. It counts nothing.
+//! The findings that make a run a failure: a subscription without the newest state, a version that went
+//! backward, a lost stream, a refused update. A latency is none: the reader of the report decides how slow is
+//! too slow.
 
 use crate::bench::engine::Engine;
 use crate::bench::load::stats::{Kind, Stats};
 
-/// What makes the run a failure.
+const NO_REASON: &str = "no reason given";
+
+/// Returns the problems of a run, in words.
 pub(crate) fn problems(engine: &Engine<'_>, stats: &Stats) -> Vec<String> {
     let mut problems = Vec::new();
     for kind in Kind::ALL {
-        let (name, group) = (kind.name(), stats.group(kind));
+        let name = kind.name();
+        let group = stats.group(kind);
         if group.missing > 0 {
             let missing = group.missing;
             problems.push(format!(
@@ -24,9 +26,8 @@ pub(crate) fn problems(engine: &Engine<'_>, stats: &Stats) -> Vec<String> {
             ));
         }
     }
-    let because = |reason: &Option<String>| reason.as_deref().unwrap_or("no reason given").to_owned();
     if stats.lost > 0 {
-        let reason = because(&stats.lost_reason);
+        let reason = stats.lost_reason.as_deref().unwrap_or(NO_REASON);
         problems.push(format!("{} streams were lost: {reason}", stats.lost));
     }
     if let Some((failed, reason)) = engine.late_failures() {
@@ -37,7 +38,7 @@ pub(crate) fn problems(engine: &Engine<'_>, stats: &Stats) -> Vec<String> {
     if let Some(publisher) = &engine.publisher {
         let log = &publisher.log;
         if log.refused > 0 {
-            let reason = because(&log.reason);
+            let reason = log.reason.as_deref().unwrap_or(NO_REASON);
             problems.push(format!(
                 "{} of {} updates were refused: {reason}",
                 log.refused, log.sent
@@ -48,7 +49,7 @@ pub(crate) fn problems(engine: &Engine<'_>, stats: &Stats) -> Vec<String> {
         }
         if log.foreign > 0 {
             problems.push(format!(
-                "somebody else changed the resources of this test: {} answers name versions that are not its own",
+                "another publisher changed the resources of this test: {} answers name versions that are not its own",
                 log.foreign
             ));
         }

@@ -1,6 +1,4 @@
-//! A report as one page that needs nothing else: charts as SVG, no scripts, readable in light and dark.
-//!
-//! Owns the page. The lines in the frames are drawn by [`crate::bench::report::chart`]; the figures are the report's.
+//! A report as one page without scripts or other files: charts as SVG, readable in light and dark.
 
 use serde_json::Value;
 
@@ -18,10 +16,10 @@ figure{margin:1.5rem 0}figcaption{font-weight:600;margin-bottom:.3rem}svg{width:
 .one{stroke:var(--one)}.two{stroke:var(--two)}.bad{color:var(--bad)}table{border-collapse:collapse}\
 td,th{padding:.15rem 1rem .15rem 0;text-align:left;border-bottom:1px solid var(--rule)}";
 
-/// So many ticks an axis of time has at most.
+/// The most ticks of an axis of time.
 const TIME_TICKS: usize = 8;
 
-/// The page.
+/// Returns the page.
 pub fn html(report: &Report) -> String {
     let sessions = report.settings["sessions"].as_u64().unwrap_or_default();
     let title = format!("tidings bench: {sessions} sessions");
@@ -42,9 +40,8 @@ pub fn html(report: &Report) -> String {
     )
 }
 
-/// The latency over the percentile, whose axis gives each nine the same room.
+/// Draws the latency over the percentile, whose axis gives each nine the same room.
 fn distribution(report: &Report) -> String {
-    let nines = |percentile: f64| -(1.0 - percentile.min(99.999) / 100.0).log10();
     let points = report.percentiles.iter();
     let points = points
         .map(|point| (nines(point.percentile), point.us as f64))
@@ -57,47 +54,49 @@ fn distribution(report: &Report) -> String {
         points,
     };
     chart(
-        "Latency of those who read, by percentile",
+        "Latency of reading clients, by percentile",
         &[line],
         &ticks,
         |us| time(us as u64),
     )
 }
 
+fn nines(percentile: f64) -> f64 {
+    -(1.0 - percentile.min(99.999) / 100.0).log10()
+}
+
 fn timelines(report: &Report) -> String {
     let seconds = &report.timeline;
-    let last = seconds.last().map_or(1.0, |second| second.at_s);
+    let last = match seconds.last() {
+        Some(second) => second.at_s,
+        None => 1.0,
+    };
     let step = (last / TIME_TICKS as f64).ceil().max(1.0);
     let ticks: Vec<(f64, String)> = (0..=TIME_TICKS)
         .map(|tick| tick as f64 * step)
         .filter(|at| *at <= last)
         .map(|at| (at, format!("{at} s")))
         .collect();
-    let line = |name: &'static str, class: &'static str, of: fn(&Second) -> Option<f64>| Line {
-        name,
-        class,
-        points: seconds
-            .iter()
-            .filter_map(|second| Some((second.at_s, of(second)?)))
-            .collect(),
-    };
-    let count = |value: f64| format!("{value:.0}");
     let mut charts = chart(
         "Notices per second",
-        &[line("notices", "one", |second| Some(second.deliveries_per_s))],
+        &[line(seconds, "notices", "one", |second| {
+            Some(second.deliveries_per_s)
+        })],
         &ticks,
         count,
     );
     charts += &chart(
         "p99 of the latency",
-        &[line("p99", "one", |second| second.p99_us.map(|us| us as f64))],
+        &[line(seconds, "p99", "one", |second| {
+            second.p99_us.map(|us| us as f64)
+        })],
         &ticks,
         |us| time(us as u64),
     );
     if seconds.iter().any(|second| second.server_kib.is_some()) {
         charts += &chart(
             "Memory of the server",
-            &[line("memory", "one", |second| {
+            &[line(seconds, "memory", "one", |second| {
                 second.server_kib.map(|kib| kib as f64)
             })],
             &ticks,
@@ -108,18 +107,41 @@ fn timelines(report: &Report) -> String {
         + &chart(
             "CPU, percent of a core: the server (blue), this test (orange)",
             &[
-                line("server", "one", |second| second.server_cpu_percent),
-                line("this test", "two", |second| second.own_cpu_percent),
+                line(seconds, "server", "one", |second| second.server_cpu_percent),
+                line(seconds, "this test", "two", |second| second.own_cpu_percent),
             ],
             &ticks,
             count,
         )
 }
 
+/// Draws a value of each second, where there is one.
+fn line<'l>(
+    seconds: &[Second],
+    name: &'l str,
+    class: &'l str,
+    value: fn(&Second) -> Option<f64>,
+) -> Line<'l> {
+    let mut points = Vec::new();
+    for second in seconds {
+        if let Some(value) = value(second) {
+            points.push((second.at_s, value));
+        }
+    }
+    Line { name, class, points }
+}
+
+fn count(value: f64) -> String {
+    format!("{value:.0}")
+}
+
 fn settings(settings: &Value) -> String {
     let mut rows = String::new();
     for (name, value) in settings.as_object().into_iter().flatten() {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let value = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
         rows += &format!("<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(&value));
     }
     format!("<table>{rows}</table>")

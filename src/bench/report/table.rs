@@ -1,6 +1,6 @@
-//! A report as a table for people.
-//!
-//! Owns the words and the layout; the figures are the report's.
+//! A report as a table for the terminal.
+
+use serde_json::Value;
 
 use crate::bench::report::{GroupReport, Report, Spread};
 
@@ -8,9 +8,9 @@ const HEADINGS: [&str; 10] = [
     "", "clients", "owed", "told", "merged", "p50", "p90", "p99", "p99.9", "max",
 ];
 
-/// The report as lines of text.
+/// Returns the report as lines of text.
 pub fn table(report: &Report) -> String {
-    let mut text = what(report);
+    let mut text = headline(report);
     text += "\n";
     text += &columns(&rows(report));
     text += "\n";
@@ -23,20 +23,20 @@ pub fn table(report: &Report) -> String {
             text += "every live client has the newest state of all it asked for\n";
         }
         true => {}
-        false => report
-            .problems
-            .iter()
-            .for_each(|problem| text += &format!("PROBLEM: {problem}\n")),
+        false => {
+            for problem in &report.problems {
+                text += &format!("PROBLEM: {problem}\n");
+            }
+        }
     }
     text
 }
 
-fn what(report: &Report) -> String {
+fn headline(report: &Report) -> String {
     let settings = &report.settings;
-    let number = |key: &str| settings[key].as_f64().unwrap_or_default();
     let pace = match settings["flat_out"].as_bool() {
         Some(true) => "updates flat out".to_owned(),
-        _ => format!("{} updates/s", number("rate")),
+        _ => format!("{} updates/s", number(settings, "rate")),
     };
     let pace = match report.matching.as_str() {
         "none" => "only listening".to_owned(),
@@ -45,10 +45,14 @@ fn what(report: &Report) -> String {
     format!(
         "{}: {} subscriptions each of {} resources, {pace}, {:.1} s\n",
         settings["url"].as_str().unwrap_or_default(),
-        number("subscribe"),
-        number("resources"),
+        number(settings, "subscribe"),
+        number(settings, "resources"),
         report.measured_s,
     )
+}
+
+fn number(settings: &Value, key: &str) -> f64 {
+    settings[key].as_f64().unwrap_or_default()
 }
 
 fn rows(report: &Report) -> Vec<Vec<String>> {
@@ -126,10 +130,13 @@ fn lines(report: &Report) -> Vec<String> {
 }
 
 fn figure(figure: Option<f64>, decimals: usize) -> String {
-    figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.decimals$}"))
+    match figure {
+        Some(figure) => format!("{figure:.decimals$}"),
+        None => "-".to_owned(),
+    }
 }
 
-/// A time with a unit that suits it.
+/// Formats a time with a suitable unit.
 pub(crate) fn time(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} µs"),
@@ -139,20 +146,23 @@ pub(crate) fn time(us: u64) -> String {
     }
 }
 
-/// Rows with their columns aligned: the first to the left, the others to the right.
+/// Aligns the columns of rows: the first to the left, the others to the right.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut widths = vec![0; count];
+    for row in rows {
+        for (column, cell) in row.iter().enumerate() {
+            widths[column] = cell.chars().count().max(widths[column]);
+        }
+    }
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().zip(&widths).enumerate();
-        let cells = cells.map(|(column, (cell, width))| match column {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
+        let cells = row.iter().enumerate().map(|(column, cell)| {
+            let width = widths[column];
+            match column {
+                0 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            }
         });
         text += cells.collect::<Vec<_>>().join("  ").trim_end();
         text.push('\n');
@@ -165,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_a_unit_that_suits_them() {
+    fn times_have_suitable_units() {
         assert_eq!(
             [0, 999, 1_500, 250_000, 12_000_000].map(time),
             ["0 µs", "999 µs", "1.5 ms", "250 ms", "12.0 s"]

@@ -1,6 +1,4 @@
-//! How far a run is, as a bar on standard error.
-//!
-//! Owns the bar, which only a terminal is shown. It knows of a run what the engine tells it.
+//! The progress of a run, as a bar on standard error where that is a terminal.
 
 use std::io::IsTerminal;
 
@@ -8,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::bench::Progress;
 
-/// The bar on standard error, when that is a terminal.
+/// The bar; hidden without a terminal.
 pub(super) struct Bar(ProgressBar);
 
 impl Bar {

@@ -1,5 +1,7 @@
-//! A server made by hand that tells of every update but those from one number on. Speaks as much as the load test
-//! asks: `subscriptions/listen`, the HTTP API with etags, and a tool whose notices carry none.
+//! A hand-written server that announces updates up to a certain number and drops the notices after it.
+//!
+//! It answers the requests of the load test: `subscriptions/listen`, the HTTP API with etags, and a tool whose notices
+//! carry no etag.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +14,7 @@ pub(super) struct Lossy {
     pub(super) url: String,
 }
 
-/// A stream, and what it asked for.
+/// A stream and its subscriptions.
 type Listener = (Vec<String>, OwnedWriteHalf);
 
 struct Shared {
@@ -56,7 +58,7 @@ impl Shared {
             let answer = match message["method"].as_str() {
                 Some("subscriptions/listen") => {
                     self.listen(&message, writing).await;
-                    // What it says is heard until it goes away.
+                    // The connection stays open until the client closes it.
                     while read(&mut reader).await.is_some() {}
                     return;
                 }
