@@ -7,7 +7,6 @@
 
 pub(crate) mod stream_handover;
 pub(crate) mod write_deadline;
-mod peer;
 #[cfg(feature = "service")]
 mod stream_writer;
 #[cfg(feature = "service")]
@@ -27,12 +26,11 @@ pub mod events;
 #[cfg(feature = "service")]
 pub mod ws;
 
-pub use access::{Access, Principal};
+pub use access::{Access, PeerAddress, Principal};
 #[cfg(feature = "service")]
 pub(crate) use connection::ConnectionPermit;
 #[cfg(feature = "service")]
 pub(crate) use listener::Listener;
-pub use peer::PeerAddress;
 #[cfg(feature = "service")]
 pub use server::{HttpServer, RequestService};
 pub use write_deadline::WriteDeadline;

@@ -8,7 +8,6 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ::http::{Extensions, HeaderMap, HeaderName, Request, Uri, header};
 
-use super::peer::PeerAddress;
 use super::problem::{Problem, ProblemKind};
 
 /// The length to which a refusal shortens the text that it repeats.
@@ -23,6 +22,25 @@ pub struct Access {
     /// Origins of web pages that may call, besides those of localhost, 127.0.0.1 and \[::1\]:
     /// `scheme://host`, with the port unless it is the scheme's own. A request from another one gets 403.
     pub allowed_origins: Vec<String>,
+}
+
+/// The address that a request's connection comes from. The server that carries the connection puts it into
+/// the extensions of each request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PeerAddress(pub IpAddr);
+
+impl PeerAddress {
+    /// Returns the address under which a peer is counted. One machine has a whole /64 of IPv6, and IPv4
+    /// addresses may be written as IPv6 ones.
+    pub(crate) fn counted(self) -> IpAddr {
+        match self.0.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => {
+                let network = u128::from(address) >> 64 << 64;
+                IpAddr::V6(Ipv6Addr::from(network))
+            }
+        }
+    }
 }
 
 /// The caller of a request that [`Access`] let in. There is no authentication, so the address is all that is

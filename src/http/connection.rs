@@ -21,7 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_local;
 use tracing::debug;
 
-use super::peer::PeerAddress;
+use super::access::PeerAddress;
 use super::server::{RequestService, ServerContext};
 use super::stream_handover::{Stream, StreamHandover};
 use super::stream_writer::StreamWriter;
