@@ -256,6 +256,7 @@ async fn wrapped_items_win_and_bus_items_are_added() {
             .await
             .unwrap();
     }
+    // Tools: the server's own of a shared name, and those that only the bus has.
     let client = Client::connect(Over::Pipe, &wrap, &notes).await;
     let theirs = CallToolRequestParams::new("get_resource_etag");
     let theirs = client.peer().call_tool(theirs).await.unwrap();
@@ -270,6 +271,7 @@ async fn wrapped_items_win_and_bus_items_are_added() {
     names.dedup();
     assert_eq!(names.len(), all, "no name is listed twice");
 
+    // Resources: likewise, and each is listed once.
     let theirs = client.read("note://a").await.unwrap();
     assert_eq!(
         etag_of(theirs.meta.as_ref()),

@@ -114,12 +114,14 @@ async fn known_traffic_shows_exact_metrics() {
     server.put(A, "1").await;
     let before = Scrape::of(server.address).await;
 
+    // Three subscribers, of which one has no stream.
     let reading = Client::open(server.address, "2025-06-18").await;
     let silent = Client::open(server.address, "2024-11-05").await;
     reading.subscribe(A).await;
     silent.subscribe(A).await;
     let mut stream = reading.stream().await;
     let (_, mut listening) = listen(server.address, &json!(1), updates(&[A])).await;
+    // Two changes and one publish without a change; a call that succeeds and one that fails.
     for body in ["2", "3"] {
         let etag = server.put(A, body).await;
         assert_update(&mut stream, &etag).await;
@@ -169,6 +171,7 @@ async fn known_traffic_shows_exact_metrics() {
     assert_eq!(after.value("tidings_registered_items kind=resource"), 1.0);
     assert_eq!(after.value("tidings_build_info"), 1.0);
 
+    // All subscribers leave, and the gauges return to zero.
     drop(stream);
     reading.delete().await;
     silent.delete().await;
@@ -273,6 +276,7 @@ async fn metrics_page_lists_all_exported_metrics() {
         assert!(helped, "{name} has no help text");
     }
 
+    // Every exported label and value is documented.
     let mut seen: BTreeSet<(&str, &str, &str)> = BTreeSet::new();
     for sample in scrape.samples.iter().filter(|sample| is_of_service(&sample.name)) {
         let name = scrape.metric(sample);
@@ -290,7 +294,7 @@ async fn metrics_page_lists_all_exported_metrics() {
             seen.insert((name, label, value));
         }
     }
-    // The metrics that appear with the first session of a kind.
+    // Every documented value is exported, except those that appear with the first session of a kind.
     let later = ["revision", "transport", "version"];
     for (name, (_, labels)) in &rows {
         for (label, values) in labels
@@ -351,13 +355,16 @@ async fn metrics_are_guarded_movable_and_optional() {
             "{name}"
         );
     }
+    // Only GET is answered.
     let post = Request::new("POST", "/metrics").send(server.address).await;
     assert_eq!(post.status, 405);
 
+    // Metrics can be switched off.
     let off = Server::with("[metrics]\nenabled = false\n").await;
     assert_eq!(get.send(off.address).await.status, 404);
     off.assert_healthy().await;
 
+    // Metrics can have a port of their own, which serves nothing else.
     let apart = Server::with("[metrics]\nlisten = \"127.0.0.1:0\"\n").await;
     assert_eq!(get.send(apart.address).await.status, 404);
     let log = apart.file("../log");

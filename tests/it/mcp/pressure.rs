@@ -75,6 +75,7 @@ async fn stalled_reader_slows_no_one_and_gets_newest() {
     publisher.put_all(&puts(&many, 0)).await;
     server.put("demo://steady", "0").await;
 
+    // One stream that is not read, and 99 that are.
     let names: Vec<&str> = many.iter().map(String::as_str).collect();
     let request = listen_request(&json!("stalled"), updates(&names)).small_receive_buffer();
     let incoming = request.open(server.address).await;
@@ -85,6 +86,7 @@ async fn stalled_reader_slows_no_one_and_gets_newest() {
         others.push(stream);
     }
 
+    // A hundred rounds of updates: the readers get each, and the server's memory does not grow.
     let mut before = 0;
     for round in 1..=100 {
         publisher.put_all(&puts(&many, round)).await;
@@ -110,6 +112,7 @@ async fn stalled_reader_slows_no_one_and_gets_newest() {
         assert_eq!(own.expect("its session")["pending"]["entries"], pending);
     }
 
+    // The stalled stream then reads the newest version of each resource, with few of those in between.
     let mut seen: HashMap<String, u64> = HashMap::new();
     let mut events = 0;
     while seen.len() < many.len() || seen.values().any(|version| *version < 101) {

@@ -110,6 +110,7 @@ async fn resume_sends_later_events_once() {
         drop(stream);
         no_streams(&local).await;
 
+        // After the last event nothing is sent again.
         let mut stream = client.stream_after(second.id.as_deref().expect("an id")).await;
         assert_eq!(
             updates_sent(&local, &mut stream).await,
@@ -119,6 +120,7 @@ async fn resume_sends_later_events_once() {
         drop(stream);
         no_streams(&local).await;
 
+        // After the first event everything later is sent once, a change without a stream included.
         local.put(A, "3").await;
         let id = first.id.as_deref().expect("an id");
         let mut stream = client.stream_after(id).await;

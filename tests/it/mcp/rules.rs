@@ -343,10 +343,12 @@ async fn list_pages_bring_each_item_once() {
             break;
         }
     }
+    // Full pages first, and no item twice.
     assert_eq!(sizes, [100, 100, 50]);
     uris.sort();
     uris.dedup();
     assert_eq!(uris.len(), 250);
+    // A cursor that the server never handed out is refused.
     for method in [
         "resources/list",
         "resources/templates/list",

@@ -38,6 +38,7 @@ async fn etag_is_same_in_every_answer() {
     client.subscribe(A).await;
     let (_, mut listening) = listen(server.address, &json!(1), updates(&[A])).await;
 
+    // The publisher's answer and both notifications.
     let etag = server.put(A, "second").await;
     assert!(etag.starts_with("v2-"));
     let received = loop {
@@ -48,12 +49,14 @@ async fn etag_is_same_in_every_answer() {
     };
     assert_eq!(received, etag);
     assert_eq!(updated_etag(&listening.message().await), etag);
+    // Every answer of a session, of each revision.
     for revision in LEGACY {
         let client = Client::open(server.address, revision).await;
         for seen in seen_by_session(&client).await {
             assert_eq!(seen, *etag, "{revision}");
         }
     }
+    // Requests without a session, and the HTTP API.
     let read = modern(server.address, "resources/read", json!({ "uri": A }))
         .await
         .json();

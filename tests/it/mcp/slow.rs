@@ -70,6 +70,7 @@ async fn blocked_peer_is_cut_off_at_write_deadline() {
     let id = id_of(&server, many.len()).await;
     let (_, mut steady) = listen(server.address, &json!(1), updates(&[A])).await;
 
+    // The other stream gets every update until the blocked one is cut off.
     let mut round = 0;
     let mut before = None;
     let mut most = 0;
@@ -126,6 +127,7 @@ async fn stalled_session_reads_reason_in_both_eras() {
     let server = Server::with("[session]\nstall_timeout = \"1s\"\n").await;
     let many = many();
     put_all(&server, &many, 0).await;
+    // A session and a listen stream, neither of which reads its stream.
     let old = Client::open(server.address, "2025-11-25").await;
     for uri in &many {
         old.subscribe(uri).await;
@@ -137,6 +139,7 @@ async fn stalled_session_reads_reason_in_both_eras() {
     let mut new_stream = Events::new(stalling_listen(&names).open(server.address).await);
     let new_id = id_of(&server, names.len()).await;
 
+    // Updates are published until both are ended.
     let mut round = 0;
     let mut gone = Vec::new();
     within("both are ended", async {
@@ -152,6 +155,7 @@ async fn stalled_session_reads_reason_in_both_eras() {
     })
     .await;
     assert_eq!(gone, ["stalled", "stalled"]);
+    // The session's next request is answered with the reason; the listen stream is cut off.
     let refused = old.request("ping", json!({})).await;
     let text = "session ended: it took nothing for 1s (session.stall_timeout); send initialize again";
     assert_eq!((refused.status, refused.error().1.as_str()), (404, text));
@@ -296,6 +300,7 @@ async fn stalled_stdio_client_is_reported_not_ended() {
             reading.read_exact(&mut byte).await.expect("an answer");
         }
     };
+    // A session with twenty subscriptions, whose client stops reading once it is ready.
     say(initialize("2025-06-18"), true).await;
     for number in 0..20 {
         let params = json!({ "uri": format!("demo://{number}") });
@@ -305,6 +310,7 @@ async fn stalled_stdio_client_is_reported_not_ended() {
     }
     let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     say(ready, false).await;
+    // It is still listed, and marked as stalled, long after `stall_timeout`.
     let mut round = 0;
     within(
         "it is seen to be stalled for longer than it might be elsewhere",
@@ -322,6 +328,7 @@ async fn stalled_stdio_client_is_reported_not_ended() {
         },
     )
     .await;
+    // Only the end of its connection ends the session.
     drop((reading, writing));
     within("the end", serving).await.expect("no panic").ok();
     within("nothing is left", async {

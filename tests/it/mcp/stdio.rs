@@ -73,6 +73,7 @@ async fn modern(arguments: &[&str]) -> StdioClient {
 #[tokio::test]
 async fn stdio_listen_is_acknowledged_tagged_and_ended() {
     let mut client = modern(&[]).await;
+    // Two streams; the acknowledgement of the first leaves out an unknown resource.
     client
         .send(&listen(json!("1"), updates(&[A, "workspace:///nowhere"])))
         .await;
@@ -86,6 +87,7 @@ async fn stdio_listen_is_acknowledged_tagged_and_ended() {
     client.send(&listen(json!(1), updates(&[B]))).await;
     assert_eq!(client.message().await["params"]["_meta"][SUBSCRIPTION_ID], 1);
 
+    // An update is tagged with the id of its stream.
     client.write_file("a.txt", "2");
     let update = client.message().await;
     assert_eq!(
@@ -94,6 +96,7 @@ async fn stdio_listen_is_acknowledged_tagged_and_ended() {
     );
     assert!(updated_etag(&update).starts_with("v2-"));
 
+    // A cancelled stream gets no further update.
     let cancelled = stateless(json!({ "requestId": "1" }));
     client
         .send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled }))

@@ -49,6 +49,7 @@ async fn folders_page_works_as_printed() {
     let filled = r#"Explain the word \"etag\" in three sentences.\nWrite for this reader: a child"#;
     assert!(calls.contains(filled), "{calls}");
 
+    // Tools and prompts that the page adds while the service runs.
     assert!(story.step().await);
     until(&mut story, "mcp tools/call weekday '{}'", "day").await;
     assert!(story.step().await);
@@ -57,6 +58,7 @@ async fn folders_page_works_as_printed() {
     assert!(summary.contains("Summarise host://load."), "{summary}");
     assert!(!story.step().await, "the page has further blocks");
 
+    // Beyond the page: arguments against the schema, and a file that was added.
     let refused = story
         .run(r#"mcp tools/call count_words '{"file":"../secret"}'"#)
         .await;
