@@ -258,7 +258,3 @@ impl Reply {
         )
     }
 }
-
-pub(crate) fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|window| window == needle)
-}

@@ -6,17 +6,19 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::json;
+use tidings::wire::http1::{HttpTarget, ResponseReader};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::client::{Client, LEGACY, listen, listen_request, updates};
 use super::events::{Events, updated_etag, updated_uri, version};
-use super::http::{find, within};
+use super::http::within;
 use super::local::Local;
-use super::server::{Server, resource_path};
+use super::server::Server;
 
 /// A client of the HTTP API that keeps its connection and does not wait for answers.
 struct Publisher {
+    target: HttpTarget,
     stream: TcpStream,
 }
 
@@ -25,35 +27,36 @@ impl Publisher {
         let stream = within("a connection", TcpStream::connect(server))
             .await
             .expect("the server listens");
-        Publisher { stream }
+        Publisher {
+            target: HttpTarget::mcp(server),
+            stream,
+        }
     }
 
     /// PUTs all of it and reads as many answers, each of which must be a success.
     async fn put_all(&mut self, puts: &[(String, String)]) {
-        let mut requests = String::new();
+        let mut requests = Vec::new();
         for (uri, text) in puts {
-            let path = resource_path(uri);
-            let length = text.len();
-            requests.push_str(&format!(
-                "PUT {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n{text}"
-            ));
+            requests.extend(self.target.put_resource(uri, text));
         }
         let (mut reading, mut writing) = self.stream.split();
-        let write = async { writing.write_all(requests.as_bytes()).await };
+        // Written and read at once: the server stops reading while its answers are not read.
+        let write = async { writing.write_all(&requests).await };
         let read = async {
-            let mut answers = 0;
             let mut bytes = Vec::new();
-            while answers < puts.len() {
-                assert!(
-                    reading.read_buf(&mut bytes).await.expect("the server answers") > 0,
-                    "it closed"
-                );
-                while let Some(end) = find(&bytes, b"\r\n\r\n") {
-                    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-                    assert!(head.starts_with("HTTP/1.1 20"), "{head}");
-                    bytes.drain(..end + 4);
-                    answers += 1;
+            for _ in puts {
+                let mut answer = ResponseReader::default();
+                loop {
+                    let used = answer.read(&bytes, |_| ()).expect("an HTTP response");
+                    bytes.drain(..used);
+                    if answer.is_done() {
+                        break;
+                    }
+                    let count = reading.read_buf(&mut bytes).await.expect("the server answers");
+                    assert!(count > 0, "the server closed the connection");
                 }
+                let status = answer.head().expect("a head").status;
+                assert!((200..210).contains(&status), "{status}");
             }
         };
         let (written, ()) = within("the answers of the HTTP API", async { tokio::join!(write, read) }).await;

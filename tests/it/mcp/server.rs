@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tempfile::TempDir;
+use tidings::wire::http1::resource_path;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
@@ -131,11 +131,6 @@ impl Server {
     pub(crate) async fn assert_ended(&mut self) {
         self.process.assert_ended().await;
     }
-}
-
-/// Returns the path of a resource in the HTTP API.
-pub(crate) fn resource_path(uri: &str) -> String {
-    format!("/v1/resources/{}", utf8_percent_encode(uri, NON_ALPHANUMERIC))
 }
 
 /// A client of `tidings serve --stdio`: one message per line.

@@ -1,11 +1,12 @@
 //! The service as a whole: one etag in every answer, and an end that each client can tell from a failure.
 
 use serde_json::{Value, json};
+use tidings::wire::http1::resource_path;
 
 use super::client::{Client, LEGACY, SUBSCRIPTION_ID, listen, modern, updates};
 use super::events::{updated_etag, updated_uri};
 use super::http::Request;
-use super::server::{Server, resource_path};
+use super::server::Server;
 
 const A: &str = "demo://a";
 const ETAG: &str = "io.github.tidings/etag";

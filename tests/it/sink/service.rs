@@ -9,11 +9,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
+use tidings::wire::http1::resource_path;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::mcp::http::Request;
-use crate::mcp::server::{binary, resource_path};
+use crate::mcp::server::binary;
 use crate::support::{until, within};
 
 /// A shell line that starts a program without the default action of SIGXFSZ, which the file size limit
