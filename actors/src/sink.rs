@@ -22,7 +22,7 @@ use crate::model::{Closed, Filter, ListKind, Notice, NoticeKind, OpenError, Posi
 /// A subscriber that is called with one delivery after the other.
 ///
 /// It is created, called and dropped on a thread of its own, so every method may block. After a panic it is
-/// created anew.
+/// recreated.
 pub trait Subscriber: 'static {
     /// Takes one delivery.
     ///
@@ -167,7 +167,7 @@ pub struct AttachOptions {
     /// Duration of a call after which the subscriber is logged and listed as stalled until the call returns
     /// (default 5 s).
     pub stall_timeout: Duration,
-    /// The longest pause before a delivery is repeated or a failed subscriber is created anew (default 30 s).
+    /// The longest pause before a delivery is repeated or a failed subscriber is recreated (default 30 s).
     /// The first pause is 100 ms, and each one doubles.
     pub backoff_max: Duration,
     /// The interval at which [`Subscriber::idle`] is called without deliveries (default 1 s, at least 1 ms).
@@ -293,7 +293,7 @@ pub struct AttachedInfo {
     pub lost: u64,
     /// The number of repeated deliveries.
     pub retries: u64,
-    /// The number of times that it was created anew after a panic.
+    /// The number of times that it was recreated after a panic.
     pub restarts: u64,
     /// The last error, while it fails.
     pub error: Option<Arc<str>>,

@@ -10,7 +10,7 @@ metric_table! {
     describe_counter DELIVERED = "tidings_subscriber_delivered_total", "Deliveries that an attached subscriber took.";
     describe_counter RETRIES = "tidings_subscriber_retries_total", "Deliveries repeated to an attached subscriber.";
     describe_counter RESTARTS = "tidings_subscriber_restarts_total",
-        "Times that an attached subscriber was created anew after a panic.";
+        "Times that an attached subscriber was recreated after a panic.";
     describe_counter LOST = "tidings_subscriber_lost_total", "Deliveries that an attached subscriber did not get.";
     describe_gauge PENDING = "tidings_subscriber_pending", "Deliveries that wait for an attached subscriber.";
     describe_gauge UP = "tidings_subscriber_up", "1 while an attached subscriber takes its deliveries, else 0.";

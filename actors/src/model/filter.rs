@@ -74,7 +74,7 @@ impl FromStr for UriPattern {
         if text.contains('{') {
             return Ok(UriPattern::Template(UriTemplate::parse(text)?));
         }
-        // A prefix needs no scheme, so that `*` alone stands for every URI.
+        // A prefix needs no scheme, so that `*` alone matches every URI.
         match text.strip_suffix('*') {
             Some(prefix) if !prefix.contains('*') && prefix.len() <= URI_LEN_MAX => {
                 Ok(UriPattern::Prefix(prefix.to_owned()))

@@ -19,7 +19,7 @@ where
 {
     // Every message has a permit of admission or is one of a few per session, and mailboxes hold more than
     // both together, so a full mailbox is a bug. A closed one belongs to an actor that died: its `CoreGuard`
-    // stops the bus, and dropping the message here tells its caller.
+    // stops the bus, and dropping the message here ends the wait of its caller.
     if let Err(SendError::Full(_)) = to.try_send(message) {
         metrics.mailbox_refused.add(1);
         debug_assert!(false, "a mailbox behind admission was full");

@@ -130,7 +130,7 @@ impl AttachmentState {
         self.set_health(Health::Failing);
     }
 
-    /// Counts a panic, after which the subscriber is created anew. `twice` means that its destructor panicked
+    /// Counts a panic, after which the subscriber is recreated. `twice` means that its destructor panicked
     /// too.
     pub(crate) fn count_restart(&self, twice: bool) {
         self.set_failing(match twice {

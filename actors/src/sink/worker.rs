@@ -11,7 +11,7 @@ use crate::metrics::LossReason;
 /// The first pause before a failed call is repeated.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 
-/// Creates a subscriber, as often as it has to be created anew.
+/// Creates a subscriber, and recreates it after a failure.
 pub(crate) type MakeSubscriber = Box<dyn FnMut() -> Result<Box<dyn Subscriber>, SubscriberError> + Send>;
 
 /// Pauses that double up to a maximum.
