@@ -30,6 +30,6 @@ mod configured;
 
 pub use append_file::{FileOptions, Fsync};
 pub use configured::{SinkChanges, SinkError, Sinks};
-pub use debug_log::{DebugLog, DebugLogOptions, DebugLogTarget};
+pub use debug_log::DebugLog;
 pub use json_lines::JsonLines;
 pub use webhook::{InvalidSecret, Secret, SecretSource, Webhook, WebhookOptions};

@@ -46,6 +46,10 @@ pub(super) trait Rule {
     fn allowed() -> String;
 
     /// The type and the range as JSON Schema.
+    #[cfg_attr(
+        not(feature = "service"),
+        allow(dead_code, reason = "the service prints the schema")
+    )]
     fn schema() -> Value;
 }
 

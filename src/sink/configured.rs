@@ -1,33 +1,23 @@
 //! The sinks that the configuration names, attached to a bus, and replaced when it is read again.
 //!
-//! A new kind of sink implements [`ConfiguredSink`] for its section and gets one line in [`configured`].
+//! A new kind of sink implements [`ConfiguredSink`] for its section, in the file of the sink, and gets one line
+//! in [`configured`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use serde::Serialize;
 use serde_json::Value;
 use tidings_actors::attach::{AttachError, AttachOptions, Attachment, DeliveryClass, Overflow};
 use tidings_actors::{Bus, Filter, NoticeKind, UriPattern};
 
-use super::{
-    DebugLog, DebugLogOptions, DebugLogTarget, FileOptions, Fsync, JsonLines, SecretSource, Webhook,
-    WebhookOptions,
-};
-use crate::config::{
-    Config, DebugLogConfig, FsyncPolicy, JournalConfig, SinkClass, SinkOverflow, WebhookConfig,
-};
-
-/// Time after which a webhook that handles one notice counts as stalled. A request takes as long as its
-/// receiver, and one that hangs should show soon.
-const WEBHOOK_STALL: Duration = Duration::from_secs(3);
+use crate::config::{Config, SinkClass, SinkOverflow};
 
 /// Longest pause before a file is opened again. A try is cheap, and a disk with free space again should be
 /// used soon.
-const FILE_BACKOFF: Duration = Duration::from_secs(5);
+pub(super) const FILE_BACKOFF: Duration = Duration::from_secs(5);
 
 /// A sink that cannot be used at all, such as a webhook without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,15 +39,24 @@ pub struct SinkChanges {
 }
 
 /// A table of the configuration that describes a sink.
-trait ConfiguredSink: Send + Sync {
+pub(super) trait ConfiguredSink: Send + Sync {
     /// The value of its key `name`.
     fn name(&self) -> &str;
 
-    /// Checks everything that can be checked before anything is attached.
-    fn check(&self) -> Result<(), String>;
+    /// The patterns of the resources whose notices it gets; none for all.
+    fn uris(&self) -> &[String];
 
-    /// Attaches the sink under its full name.
-    fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>>;
+    /// Checks everything else that can be checked before anything is attached.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Attaches the sink; `options` have its full name and its patterns.
+    fn attach<'a>(
+        &'a self,
+        bus: &'a Bus,
+        options: AttachOptions,
+    ) -> BoxFuture<'a, Result<Attachment, AttachError>>;
 }
 
 /// A sink that is to be attached.
@@ -128,7 +127,11 @@ impl Sinks {
     pub async fn follow(&mut self, config: &Config, timeout: Duration) -> Result<SinkChanges, SinkError> {
         let wanted = configured(config);
         for (name, WantedSink { sink, .. }) in &wanted {
-            if let Err(reason) = sink.check() {
+            let checked = match filter(sink.uris()) {
+                Ok(_) => sink.check(),
+                Err(reason) => Err(reason),
+            };
+            if let Err(reason) = checked {
                 let name = name.clone();
                 return Err(SinkError { name, reason });
             }
@@ -153,7 +156,9 @@ impl Sinks {
             if self.attached.contains_key(&name) {
                 continue;
             }
-            match sink.attach(&self.bus, &name).await {
+            let filter = filter(sink.uris()).expect("the patterns of all sinks were checked");
+            let options = AttachOptions::new(name.clone()).filter(filter);
+            match sink.attach(&self.bus, options).await {
                 Ok(attachment) => {
                     self.attached.insert(name.clone(), (values, attachment));
                     changes.attached.push(name);
@@ -162,75 +167,6 @@ impl Sinks {
             }
         }
         Ok(changes)
-    }
-}
-
-impl ConfiguredSink for JournalConfig {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn check(&self) -> Result<(), String> {
-        filter(&self.uris)?;
-        Ok(())
-    }
-
-    fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>> {
-        let options = journal_file(self);
-        let feed = Feed {
-            uris: &self.uris,
-            kinds: &self.kinds,
-            class: self.class,
-            queue: self.queue,
-            overflow: self.overflow,
-        };
-        let mut attach = feed.attach_options(name);
-        attach.idle_every = options.idle_every();
-        attach.backoff_max = FILE_BACKOFF;
-        bus.attach(attach, move || JsonLines::open(&options)).boxed()
-    }
-}
-
-impl ConfiguredSink for WebhookConfig {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn check(&self) -> Result<(), String> {
-        webhook(self).check()?;
-        filter(&self.uris)?;
-        Ok(())
-    }
-
-    fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>> {
-        let options = webhook(self);
-        let feed = Feed {
-            uris: &self.uris,
-            kinds: &self.kinds,
-            class: self.class,
-            queue: self.queue,
-            overflow: self.overflow,
-        };
-        let mut attach = feed.attach_options(name);
-        attach.stall_timeout = WEBHOOK_STALL;
-        bus.attach(attach, move || Webhook::open(&options)).boxed()
-    }
-}
-
-impl ConfiguredSink for DebugLogConfig {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn check(&self) -> Result<(), String> {
-        filter(&self.uris)?;
-        Ok(())
-    }
-
-    fn attach<'a>(&'a self, bus: &'a Bus, name: &Arc<str>) -> BoxFuture<'a, Result<Attachment, AttachError>> {
-        let options = debug_log(self);
-        bus.attach(traces(name, self), move || DebugLog::open(&options))
-            .boxed()
     }
 }
 
@@ -243,102 +179,26 @@ fn filter(uris: &[String]) -> Result<Filter, String> {
     Filter::of(patterns).map_err(|error| error.to_string())
 }
 
-/// The keys that journals and webhooks share: the notices that they get, and those kept while they are
-/// behind.
-struct Feed<'a> {
-    uris: &'a [String],
-    kinds: &'a [String],
-    class: SinkClass,
-    queue: usize,
-    overflow: SinkOverflow,
+/// Restricts a filter to kinds of notices, of which none means all.
+pub(super) fn restrict_kinds(filter: Filter, kinds: &[String]) -> Filter {
+    if kinds.is_empty() {
+        return filter;
+    }
+    filter.kinds(kinds.iter().filter_map(|kind| NoticeKind::from_name(kind)))
 }
 
-impl Feed<'_> {
-    fn attach_options(&self, name: &Arc<str>) -> AttachOptions {
-        let mut wanted = filter(self.uris).expect("the patterns were checked");
-        if !self.kinds.is_empty() {
-            wanted = wanted.kinds(self.kinds.iter().filter_map(|kind| NoticeKind::from_name(kind)));
-        }
-        let class = match (self.class, self.overflow) {
-            (SinkClass::Every, SinkOverflow::DropOldest) => DeliveryClass::Every {
-                capacity: self.queue,
-                overflow: Overflow::DropOldest,
-            },
-            (SinkClass::Every, SinkOverflow::DropNewest) => DeliveryClass::Every {
-                capacity: self.queue,
-                overflow: Overflow::DropNewest,
-            },
-            (SinkClass::Latest, _) => DeliveryClass::Latest {
-                pending_max: self.queue,
-            },
-        };
-        AttachOptions::new(name.clone()).filter(wanted).class(class)
-    }
-}
-
-/// The traces that a debug log gets.
-fn traces(name: &Arc<str>, config: &DebugLogConfig) -> AttachOptions {
-    let mut wanted = filter(&config.uris).expect("the patterns were checked");
-    if !config.lists {
-        wanted = wanted.kinds([NoticeKind::Updated, NoticeKind::Removed]);
-    }
-    let class = DeliveryClass::Every {
-        capacity: config.queue,
-        overflow: Overflow::DropOldest,
+/// Converts the keys `class`, `overflow` and `queue`.
+pub(super) fn delivery_class(class: SinkClass, overflow: SinkOverflow, queue: usize) -> DeliveryClass {
+    let overflow = match overflow {
+        SinkOverflow::DropOldest => Overflow::DropOldest,
+        SinkOverflow::DropNewest => Overflow::DropNewest,
     };
-    let mut attach = DebugLogOptions::attach(name.clone(), config.sample as u64);
-    attach.backoff_max = FILE_BACKOFF;
-    attach.filter(wanted).class(class)
-}
-
-fn journal_file(config: &JournalConfig) -> FileOptions {
-    FileOptions {
-        path: config.file.clone(),
-        bytes_max: config.bytes_max,
-        files_max: config.files_max,
-        fsync: match config.fsync {
-            FsyncPolicy::Never => Fsync::Never,
-            FsyncPolicy::Rotate => Fsync::Rotate,
-            FsyncPolicy::Interval => Fsync::Interval(config.fsync_every),
-            FsyncPolicy::Always => Fsync::Always,
+    match class {
+        SinkClass::Every => DeliveryClass::Every {
+            capacity: queue,
+            overflow,
         },
-    }
-}
-
-fn webhook(config: &WebhookConfig) -> WebhookOptions {
-    let secret = match (&config.secret_file, &config.secret_variable) {
-        (Some(file), _) => SecretSource::File(file.clone()),
-        // Loading refuses a webhook without either; the empty name of a program's own fails in the check.
-        (None, variable) => SecretSource::Variable(variable.clone().unwrap_or_default()),
-    };
-    WebhookOptions {
-        timeout: config.timeout,
-        attempts: config.attempts,
-        retry_for: config.retry_for,
-        backoff_max: config.backoff_max,
-        dead_letters: config.dead_letters.as_ref().map(|path| FileOptions {
-            bytes_max: config.dead_letter_bytes_max,
-            files_max: 1,
-            ..FileOptions::new(path)
-        }),
-        allow_private: config.allow_private,
-        ..WebhookOptions::new(&config.url, secret)
-    }
-}
-
-fn debug_log(config: &DebugLogConfig) -> DebugLogOptions {
-    DebugLogOptions {
-        format: config.format,
-        target: match &config.file {
-            Some(path) => DebugLogTarget::File(FileOptions {
-                path: path.clone(),
-                bytes_max: config.bytes_max,
-                files_max: config.files_max,
-                // A trace is read while the system runs; after a crash of the machine its last lines matter
-                // little.
-                fsync: Fsync::Never,
-            }),
-            None => DebugLogTarget::Stderr,
-        },
+        // A queue of one entry per resource loses nothing, so there is no overflow.
+        SinkClass::Latest => DeliveryClass::Latest { pending_max: queue },
     }
 }

@@ -7,43 +7,22 @@
 use std::io::{self, Write};
 use std::time::SystemTime;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use serde::Serialize;
-use tidings_actors::attach::{AttachOptions, Delivery, Subscriber, SubscriberError};
+use tidings_actors::attach::{
+    AttachError, AttachOptions, Attachment, Delivery, DeliveryClass, Overflow, Subscriber, SubscriberError,
+};
 use tidings_actors::trace::{SkipReason, Trace, TraceStep, TraceSubject};
+use tidings_actors::{Bus, NoticeKind};
 
-use super::append_file::{AppendFile, FileOptions};
+use super::append_file::{AppendFile, FileOptions, Fsync};
+use super::configured::{ConfiguredSink, FILE_BACKOFF};
 use super::record::{GAP, line};
-use crate::config::LogFormat;
+use crate::config::{DebugLogConfig, LogFormat};
 use crate::timestamp;
 
-/// The destination of a debug log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DebugLogTarget {
-    /// Standard error.
-    Stderr,
-    /// A file.
-    File(FileOptions),
-}
-
-/// The options of a debug log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DebugLogOptions {
-    /// A line of text, or a JSON object, per step.
-    pub format: LogFormat,
-    /// The destination.
-    pub target: DebugLogTarget,
-}
-
-impl DebugLogOptions {
-    /// Returns the options to attach a debug log with. It traces every `sample`-th notice.
-    pub fn attach(name: impl Into<std::sync::Arc<str>>, sample: u64) -> AttachOptions {
-        let mut options = AttachOptions::new(name);
-        options.trace = Some(sample.max(1));
-        options
-    }
-}
-
-/// A sink that writes traces. Attach it with the options of [`DebugLogOptions::attach`].
+/// A sink that writes traces. Attach it with [`AttachOptions::trace`] set; otherwise it gets none.
 #[derive(Debug)]
 pub struct DebugLog {
     format: LogFormat,
@@ -63,13 +42,20 @@ impl DebugLog {
     ///
     /// # Errors
     /// [`SubscriberError::Again`] if the file cannot be opened, so that the bus tries again.
-    pub fn open(options: &DebugLogOptions) -> Result<DebugLog, SubscriberError> {
-        let output = match &options.target {
-            DebugLogTarget::Stderr => Output::Stderr,
-            DebugLogTarget::File(file) => Output::File(AppendFile::open(file.clone())?),
+    pub fn open(config: &DebugLogConfig) -> Result<DebugLog, SubscriberError> {
+        let output = match &config.file {
+            None => Output::Stderr,
+            Some(path) => Output::File(AppendFile::open(FileOptions {
+                path: path.clone(),
+                bytes_max: config.bytes_max,
+                files_max: config.files_max,
+                // Traces are read while the system runs; after a crash of the machine the last lines matter
+                // little.
+                fsync: Fsync::Never,
+            })?),
         };
         Ok(DebugLog {
-            format: options.format,
+            format: config.format,
             output,
             unwritten: None,
         })
@@ -242,6 +228,34 @@ fn skip_reason(reason: SkipReason) -> &'static str {
         SkipReason::Ended(reason) => reason.name(),
         SkipReason::Known => "known",
         _ => "other",
+    }
+}
+
+impl ConfiguredSink for DebugLogConfig {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn uris(&self) -> &[String] {
+        &self.uris
+    }
+
+    fn attach<'a>(
+        &'a self,
+        bus: &'a Bus,
+        mut options: AttachOptions,
+    ) -> BoxFuture<'a, Result<Attachment, AttachError>> {
+        if !self.lists {
+            options.filter = options.filter.kinds([NoticeKind::Updated, NoticeKind::Removed]);
+        }
+        options.class = DeliveryClass::Every {
+            capacity: self.queue,
+            overflow: Overflow::DropOldest,
+        };
+        options.trace = Some(self.sample.max(1) as u64);
+        options.backoff_max = FILE_BACKOFF;
+        let config = self.clone();
+        bus.attach(options, move || DebugLog::open(&config)).boxed()
     }
 }
 

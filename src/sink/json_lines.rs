@@ -1,10 +1,15 @@
 //! A sink that writes each notice as a JSON object on a line of a file.
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use serde::Deserialize;
-use tidings_actors::attach::{Delivery, Subscriber, SubscriberError};
+use tidings_actors::Bus;
+use tidings_actors::attach::{AttachError, AttachOptions, Attachment, Delivery, Subscriber, SubscriberError};
 
-use super::append_file::{AppendFile, FileOptions};
+use super::append_file::{AppendFile, FileOptions, Fsync};
+use super::configured::{ConfiguredSink, FILE_BACKOFF, delivery_class, restrict_kinds};
 use super::record::Record;
+use crate::config::{FsyncPolicy, JournalConfig};
 
 /// A sink that writes each delivery to a file.
 #[derive(Debug)]
@@ -68,5 +73,38 @@ impl Subscriber for JsonLines {
 
     fn close(&mut self) -> Result<(), SubscriberError> {
         Ok(self.file.sync()?)
+    }
+}
+
+impl ConfiguredSink for JournalConfig {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn uris(&self) -> &[String] {
+        &self.uris
+    }
+
+    fn attach<'a>(
+        &'a self,
+        bus: &'a Bus,
+        mut options: AttachOptions,
+    ) -> BoxFuture<'a, Result<Attachment, AttachError>> {
+        let file = FileOptions {
+            path: self.file.clone(),
+            bytes_max: self.bytes_max,
+            files_max: self.files_max,
+            fsync: match self.fsync {
+                FsyncPolicy::Never => Fsync::Never,
+                FsyncPolicy::Rotate => Fsync::Rotate,
+                FsyncPolicy::Interval => Fsync::Interval(self.fsync_every),
+                FsyncPolicy::Always => Fsync::Always,
+            },
+        };
+        options.filter = restrict_kinds(options.filter, &self.kinds);
+        options.class = delivery_class(self.class, self.overflow, self.queue);
+        options.idle_every = file.idle_every();
+        options.backoff_max = FILE_BACKOFF;
+        bus.attach(options, move || JsonLines::open(&file)).boxed()
     }
 }

@@ -10,19 +10,27 @@ mod sender;
 
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use reqwest::Url;
 use serde::Serialize;
-use tidings_actors::NoticeKind;
-use tidings_actors::attach::{Delivery, Subscriber, SubscriberError};
+use tidings_actors::attach::{AttachError, AttachOptions, Attachment, Delivery, Subscriber, SubscriberError};
+use tidings_actors::{Bus, NoticeKind};
 
+use crate::config::WebhookConfig;
 use crate::http_client;
 
 use super::append_file::{AppendFile, FileOptions};
+use super::configured::{ConfiguredSink, delivery_class, restrict_kinds};
 use super::record::{GAP, Record, line};
 
 use retry::{AttemptOutcome, RetryPolicy};
 pub use secret::{InvalidSecret, Secret, SecretSource};
 use sender::Sender;
+
+/// Duration of a request after which a webhook of the configuration counts as stalled. A request takes as
+/// long as its receiver, and one that hangs should show soon.
+const STALL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The options of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -326,6 +334,56 @@ fn type_name(kind: NoticeKind) -> &'static str {
 
 fn random() -> Result<u64, SubscriberError> {
     getrandom::u64().map_err(|error| SubscriberError::Again(format!("no random numbers: {error}")))
+}
+
+impl ConfiguredSink for WebhookConfig {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn uris(&self) -> &[String] {
+        &self.uris
+    }
+
+    fn check(&self) -> Result<(), String> {
+        WebhookOptions::from(self).check()
+    }
+
+    fn attach<'a>(
+        &'a self,
+        bus: &'a Bus,
+        mut options: AttachOptions,
+    ) -> BoxFuture<'a, Result<Attachment, AttachError>> {
+        let webhook = WebhookOptions::from(self);
+        options.filter = restrict_kinds(options.filter, &self.kinds);
+        options.class = delivery_class(self.class, self.overflow, self.queue);
+        options.stall_timeout = STALL_TIMEOUT;
+        bus.attach(options, move || Webhook::open(&webhook)).boxed()
+    }
+}
+
+impl From<&WebhookConfig> for WebhookOptions {
+    fn from(config: &WebhookConfig) -> WebhookOptions {
+        let secret = match (&config.secret_file, &config.secret_variable) {
+            (Some(file), _) => SecretSource::File(file.clone()),
+            // Loading refuses a webhook without either; if a program makes one, the empty name fails in the
+            // check.
+            (None, variable) => SecretSource::Variable(variable.clone().unwrap_or_default()),
+        };
+        WebhookOptions {
+            timeout: config.timeout,
+            attempts: config.attempts,
+            retry_for: config.retry_for,
+            backoff_max: config.backoff_max,
+            dead_letters: config.dead_letters.as_ref().map(|path| FileOptions {
+                bytes_max: config.dead_letter_bytes_max,
+                files_max: 1,
+                ..FileOptions::new(path)
+            }),
+            allow_private: config.allow_private,
+            ..WebhookOptions::new(&config.url, secret)
+        }
+    }
 }
 
 #[cfg(test)]
