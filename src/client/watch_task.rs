@@ -29,7 +29,7 @@ use crate::backoff::Backoff;
 use poll::LongPoll;
 
 /// The interval of pings in a session of an older revision, so that no server ends it as idle: half of the
-/// shortest idle timeout seen in the wild.
+/// shortest idle timeout of known servers.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// The event key of the connection. Keys that begin with a NUL byte cannot be URIs.

@@ -83,7 +83,8 @@ impl WebhookOptions {
 
     /// Returns the address of the receiver, if it may be used.
     fn target(&self) -> Result<Url, String> {
-        let url = Url::parse(&self.url).map_err(|error| format!("the webhook's address is none: {error}"))?;
+        let url =
+            Url::parse(&self.url).map_err(|error| format!("the webhook's url is not valid: {error}"))?;
         if let Err(reason) = http_client::accept(url.scheme()) {
             let scheme = url.scheme();
             return Err(format!("webhooks cannot be sent to {scheme} addresses; {reason}"));
@@ -402,7 +403,7 @@ mod tests {
             ("http://127.0.0.1:1/", "127.0.0.1 is no public address"),
             ("http://[::1]/", "[::1] is no public address"),
             ("ftp://a.example/", "starts with http://"),
-            ("nonsense", "is none"),
+            ("nonsense", "url is not valid"),
         ] {
             let error = options(url).check().unwrap_err();
             assert!(error.contains(word), "{error}");

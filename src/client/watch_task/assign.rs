@@ -1,5 +1,4 @@
-//! The choice of strategies: each resource gets the best one that the server offers, honours, and accepts for
-//! it.
+//! The choice of strategies: for each resource, the best one that the server offers and honours.
 //!
 //! A resource may thus use another strategy than the rest, for example when a listen stream leaves it out.
 
@@ -125,7 +124,7 @@ impl WatchTask {
         for assignment in assigned {
             let before = self.reported.strategy(&assignment.uri);
             match &assignment.refused {
-                // Settle the others first, so that `try_strategy` below sees them as held.
+                // Apply the others first, so that `try_strategy` below sees them as held.
                 Some((refused, _)) if before == Some(*refused) => again.push(assignment),
                 _ => self.apply(&assignment),
             }
