@@ -114,7 +114,7 @@ impl Access {
     }
 
     fn check_origin(&self, origin: &str) -> Result<(), Problem> {
-        if let Some(known) = Origin::parse(origin)
+        if let Some(known) = WebOrigin::parse(origin)
             && (known.is_loopback() || self.allowed_origins.iter().any(|allowed| known.is(allowed)))
         {
             return Ok(());
@@ -207,14 +207,14 @@ fn is_host_byte(byte: u8) -> bool {
 
 /// An origin: `scheme://host[:port]`. The port is none where it is the scheme's own.
 #[derive(Debug, Clone, Copy)]
-struct Origin<'a> {
+struct WebOrigin<'a> {
     scheme: &'a str,
     host: Host<'a>,
     port: Option<u16>,
 }
 
-impl Origin<'_> {
-    fn parse(text: &str) -> Option<Origin<'_>> {
+impl WebOrigin<'_> {
+    fn parse(text: &str) -> Option<WebOrigin<'_>> {
         let (scheme, authority) = text.split_once("://")?;
         let (host, port) = split_port(authority)?;
         let own_port = if scheme.eq_ignore_ascii_case("http") {
@@ -226,7 +226,7 @@ impl Origin<'_> {
         };
         // Browsers leave the scheme's own port out, configurations may name it.
         let port = if port == own_port { None } else { port };
-        Some(Origin { scheme, host, port })
+        Some(WebOrigin { scheme, host, port })
     }
 
     /// Returns true for the pages of servers on this machine, on any port.
@@ -237,7 +237,7 @@ impl Origin<'_> {
 
     /// Returns true if `written` is this origin.
     fn is(self, written: &str) -> bool {
-        let Some(other) = Origin::parse(written) else {
+        let Some(other) = WebOrigin::parse(written) else {
             return false;
         };
         self.host.is(other.host) && self.port == other.port && self.scheme.eq_ignore_ascii_case(other.scheme)

@@ -110,12 +110,12 @@ impl Api {
         let limit = page_len(limit)?;
         let page = self.bus.resources(given(after), limit).await?;
         // The items borrow from the page, so the JSON is made without copies of their texts.
-        let items: Vec<_> = page
+        let items = page
             .items
             .iter()
             .map(|(resource, etag)| item(resource, *etag))
             .collect();
-        Ok(json(&Items {
+        Ok(json(&ResourceItems {
             items,
             next: page.next,
         }))
@@ -271,8 +271,8 @@ struct ResourceItem<'a> {
 }
 
 #[derive(Serialize)]
-struct Items<T> {
-    items: Vec<T>,
+struct ResourceItems<'a> {
+    items: Vec<ResourceItem<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }

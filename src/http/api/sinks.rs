@@ -8,7 +8,7 @@ use super::{Api, ApiResponse, json, require_get};
 use crate::http::problem::Problem;
 
 #[derive(Serialize)]
-struct Item<'a> {
+struct SinkItem<'a> {
     name: &'a str,
     class: &'static str,
     /// The deliveries that may wait.
@@ -27,8 +27,8 @@ struct Item<'a> {
 }
 
 #[derive(Serialize)]
-struct Items<'a> {
-    items: Vec<Item<'a>>,
+struct SinkItems<'a> {
+    items: Vec<SinkItem<'a>>,
 }
 
 impl Api {
@@ -37,16 +37,16 @@ impl Api {
         require_get(head)?;
         let infos = self.bus.attached();
         let items = infos.iter().map(item).collect();
-        Ok(json(&Items { items }))
+        Ok(json(&SinkItems { items }))
     }
 }
 
-fn item(info: &AttachedInfo) -> Item<'_> {
+fn item(info: &AttachedInfo) -> SinkItem<'_> {
     let (queue, overflow) = match info.class {
         DeliveryClass::Every { capacity, overflow } => (capacity, Some(overflow.name())),
         DeliveryClass::Latest { pending_max } => (pending_max, None),
     };
-    Item {
+    SinkItem {
         name: &info.name,
         class: info.class.name(),
         queue,

@@ -117,3 +117,60 @@ async fn stream_after_other_requests_is_written() {
     let first = String::from_utf8_lossy(&first);
     assert!(first.contains("\r\nretry: 3000\nid: "), "{first}");
 }
+
+#[tokio::test]
+async fn stream_beside_offered_protocol_is_written() {
+    let server = Server::start().await;
+    let mut connection = RawConnection::open(server.address).await;
+    // Some clients offer HTTP/2 with their first request.
+    let offer =
+        "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n";
+    connection
+        .send(&format!(
+            "GET /v1/events HTTP/1.1\r\nhost: localhost\r\n{offer}\r\n"
+        ))
+        .await;
+    let head = connection.head().await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let mut first = [0; 64];
+    within("the first chunk", connection.stream.read_exact(&mut first))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn websocket_counts_among_connections_until_it_ends() {
+    let server = Server::with("[http]\nconnections_max = 1\n").await;
+    let mut connection = RawConnection::open(server.address).await;
+    connection
+        .send(&format!(
+            "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n"
+        ))
+        .await;
+    assert!(connection.head().await.starts_with("HTTP/1.1 101 "));
+
+    // A second connection is closed without an answer.
+    let mut refused = RawConnection::open(server.address).await;
+    let mut bytes = Vec::new();
+    within(
+        "the end of a refused connection",
+        refused.stream.read_to_end(&mut bytes),
+    )
+    .await
+    .unwrap();
+    assert!(bytes.is_empty());
+
+    // The end of the WebSocket makes room for another.
+    drop(connection);
+    within("room for a connection", async {
+        loop {
+            let mut next = RawConnection::open(server.address).await;
+            next.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                .await;
+            if next.stream.read_u8().await.is_ok() {
+                return;
+            }
+        }
+    })
+    .await;
+}
