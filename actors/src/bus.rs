@@ -1,8 +1,7 @@
 //! The handle that publishers and subscribers hold.
 //!
-//! Owns: the way in (the door) and the clock. Never: holds truth of its own; every answer comes from the actors.
-//! `Clone`, `Send`, usable from any tokio task; no type of the actor framework shows. What can be asked stands in the
-//! modules below, one for each kind of request.
+//! It admits requests, sends them to the actors and waits for their replies. Each module below has the
+//! requests of one kind.
 
 mod builder;
 mod resources;
@@ -49,12 +48,12 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Their threads end by themselves.
+        // Nothing waits for the threads of attached subscribers: they end when their feeds are closed.
         drop(self.attachments.close_all());
     }
 }
 
-/// The one handle of the bus.
+/// The handle of a bus. It is cheap to clone and works on any tokio task.
 ///
 /// ```
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -75,17 +74,17 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// A bus with default limits, versions in memory and the system's clock, to be changed and started.
+    /// Returns a builder with default limits, versions in memory and the clock of the system.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// What it holds at most.
+    /// The limits of the bus.
     pub fn limits(&self) -> &Limits {
         &self.inner.limits
     }
 
-    /// A handle that does not keep it running.
+    /// Returns a handle that does not keep the bus running.
     pub fn downgrade(&self) -> WeakBus {
         WeakBus {
             inner: Arc::downgrade(&self.inner),
@@ -98,6 +97,7 @@ impl Bus {
     {
         let (reply, answer) = self.inner.admission.enter().await?.reply();
         self.inner.actors.registry.push(request(reply).into());
+        // The reply is dropped unsent only when an actor on its way has died.
         answer.await.map_err(|_dropped| Closed)
     }
 
@@ -112,17 +112,17 @@ impl Bus {
     }
 }
 
-/// A handle that does not keep the bus running: for tools and readers that the bus itself holds.
+/// A handle that does not keep the bus running, for callbacks that the bus itself holds.
 #[derive(Clone)]
 pub struct WeakBus {
     inner: Weak<Inner>,
 }
 
 impl WeakBus {
-    /// The bus, while somebody else keeps it running.
+    /// Returns the bus while another handle keeps it running.
     ///
     /// # Errors
-    /// [`Closed`] when nobody does any more.
+    /// [`Closed`] after the last such handle was dropped.
     pub fn upgrade(&self) -> Result<Bus, Closed> {
         self.inner.upgrade().map(|inner| Bus { inner }).ok_or(Closed)
     }

@@ -1,7 +1,8 @@
 //! The messages between the actors, grouped by receiver.
 //!
-//! Every request walks one way, Registry → Etag → Publisher, and carries the [`Reply`] that the last actor with
-//! something to add sends. Requests of subscribers walk the same way, so subscriptions and changes share one order.
+//! Every request walks one way, Registry → Etag → Publisher, and carries the [`Reply`] that the last actor
+//! with something to add sends. Requests of subscribers walk the same way, so subscriptions and changes
+//! share one order.
 
 mod completion;
 mod decision;
@@ -121,8 +122,8 @@ pub(crate) enum SubscriberRequest {
     Watch(Arc<Filter>, usize, Reply<()>),
     /// Ends a subscription; the reply is true if there was one.
     Unsubscribe(ResourceUri, Reply<bool>),
-    /// Moves the subscriber to the shard that its outbox names by then. The Etag actor turns it into `HandOver` and
-    /// `TakeOver`.
+    /// Moves the subscriber to the shard that its outbox names by then. The Etag actor turns it into
+    /// `HandOver` and `TakeOver`.
     Move,
     /// Tells the old shard that another one serves the subscriber from here on.
     HandOver,

@@ -1,9 +1,7 @@
-//! The Publisher actor: who wants what, one shard of it per core. Last on the way.
+//! The Publisher actor: the subscriptions of one shard of the subscribers. There is one shard per core.
 //!
-//! Owns: the subscription table of its share of the subscribers, and the one timer by which those are ended that were
-//! idle, stalled or there for too long. Never: waits, encodes, touches a socket, or sends
-//! one message per subscriber; it marks outboxes, and each reader is woken on the thread that carries its stream.
-//! Receives from the Etag actor (and surveys from the bus); answers the tickets it is handed.
+//! It marks outboxes and wakes their readers, on the thread that carries their streams; it does not encode
+//! or write anything. One timer ends the subscribers that are idle, stalled or too old.
 
 mod subscriptions;
 mod interest;
@@ -33,13 +31,14 @@ pub(crate) use subscriptions::{Member, SubscriptionTable};
 use counts::MarkCounts;
 use sweep::{SWEEP_ROUND, SWEEP_ROUND_MIN, Stalling};
 
-/// Keep-alives of one shard are spread over this many ticks, so that not all streams write at once.
+/// The ticks over which the keep-alives of a shard are spread, so that not all streams write at once.
 const KEEP_ALIVE_TICKS: u32 = 8;
 
-/// From so many subscribers on a shard has a notice of its own.
+/// The number of subscribers from which on a shard copies a notice, so that shards do not share its
+/// reference count.
 const APART_MIN: usize = 8;
 
-/// How often attached subscribers are looked after.
+/// The interval between two checks of the attached subscribers.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The parts of the bus that every shard uses.
@@ -50,42 +49,40 @@ pub(crate) struct PublisherParts {
     pub(crate) attachments: Arc<Attachments>,
 }
 
-/// One shard of who wants what.
+/// The actor of one shard.
 pub(crate) struct Publisher {
-    /// Which of the shards it is.
     shard: usize,
-    /// What the Etag actor knows of the shards' subscriptions: one count per cell of the table, lowered here.
+    /// The counts by which the Etag actor finds the shards that want a change. Raised there, lowered here.
     interest: Arc<Interest>,
-    /// URI → outboxes.
     table: SubscriptionTable<Arc<Outbox>>,
     members: HashMap<SubscriberId, Member>,
-    /// Per list kind, who watches it.
+    /// The members that watch each kind of list.
     lists: [BTreeSet<Member>; 3],
-    /// Who takes resources by filter.
+    /// The members that watch resources by filter.
     watching: BTreeSet<Member>,
-    /// The queues of those who want every notice.
+    /// The queues that take every notice.
     queues: Vec<Arc<AttachmentState>>,
-    /// All who are attached, for the one shard that looks after them.
+    /// The attached subscribers, in the one shard that checks them.
     attachments: Option<Arc<Attachments>>,
     tracer: Arc<Tracer>,
-    /// Set when the bus drains: whoever comes later is ended at once.
+    /// Set when the bus drains. A subscriber that comes later is ended at once.
     ended: Option<EndReason>,
     keep_alive: Duration,
     tick: u32,
-    /// Per tick of the keep-alive, the age of the oldest entry that was pending then.
+    /// For each tick of the keep-alive, the age of the oldest entry that was pending then.
     ages: [Duration; KEEP_ALIVE_TICKS as usize],
-    /// How long a round of looking at every subscriber takes: an eighth of the shortest of their times.
+    /// The time in which every subscriber is looked at once: an eighth of the shortest timeout.
     sweep_round: Duration,
     sweep_step: usize,
     stalled_after: Duration,
     stalling: Stalling,
     metrics: Arc<Metrics>,
-    /// Makes this actor's death the bus's.
+    /// Stops the bus when this actor dies.
     guard: CoreGuard,
 }
 
 impl Publisher {
-    /// Shard number `shard` of a bus with these parts. One shard looks after all that are attached.
+    /// Creates a shard. The first one checks the attached subscribers.
     pub(crate) fn new(
         shard: usize,
         interest: Arc<Interest>,
@@ -121,7 +118,7 @@ impl Publisher {
         }
     }
 
-    /// The place of `outbox` in the table; an outbox comes first with its Attach or Adopt.
+    /// Returns the member of an outbox; none before it was attached or taken over.
     fn member(&self, outbox: &Outbox) -> Option<Member> {
         self.members.get(&outbox.id()).copied()
     }
@@ -140,10 +137,11 @@ impl Publisher {
             .or_insert_with(|| table.insert(outbox.clone()))
     }
 
-    /// Takes a subscriber over, with what it asks for. Until here the Etag actor had everything handed to this shard
-    /// for its sake; from here on it is counted like the others.
+    /// Takes a subscriber over from another shard.
     fn adopt(&mut self, outbox: &Arc<Outbox>) {
         let member = self.attach(outbox);
+        // Until here the Etag actor sent everything to this shard for the sake of this subscriber. From
+        // here on its subscriptions are counted one by one.
         let open = outbox.with(|set| {
             for (slot, uri) in set.slots() {
                 if self.table.subscribe(member, slot, uri) {
@@ -162,8 +160,8 @@ impl Publisher {
 
     fn detach(&mut self, outbox: &Outbox) {
         if let Some(member) = self.members.remove(&outbox.id()) {
-            let gone = |uri: &ResourceUri| self.interest.lower(self.shard, uri);
-            self.table.remove(member, gone);
+            self.table
+                .remove(member, |uri| self.interest.lower(self.shard, uri));
             for list in &mut self.lists {
                 list.remove(&member);
             }
@@ -183,13 +181,13 @@ impl Publisher {
     ) -> Result<Etag, SubscribeError> {
         let subscribed = self.subscribe(outbox, uri, etag, at, max);
         if !matches!(subscribed, Ok(true)) {
-            // The Etag actor has counted one that is not made.
+            // The Etag actor counted a subscription that was not made.
             self.interest.lower(self.shard, uri);
         }
         subscribed.map(|_new| etag)
     }
 
-    /// Answers whether there is a subscription now that was not there before.
+    /// Returns true if the subscription is a new one.
     fn subscribe(
         &mut self,
         outbox: &Outbox,
@@ -212,7 +210,7 @@ impl Publisher {
         Ok(new && self.table.subscribe(member, slot, uri))
     }
 
-    /// Offers what was told to those who want every notice.
+    /// Offers a notice to the queues that take every one.
     fn offer(&self, fan: &FanOut) {
         if let Some(notice) = &fan.notice {
             for state in self.queues.iter().filter(|state| state.filter().wants(notice)) {
@@ -220,14 +218,15 @@ impl Publisher {
             }
         }
         if let Some((kind, _, position)) = fan.list {
-            let wanted = |state: &&Arc<AttachmentState>| state.filter().wants_kind(NoticeKind::List(kind));
-            for state in self.queues.iter().filter(wanted) {
-                state.offer(Delivery::List(kind, position));
+            for state in &self.queues {
+                if state.filter().wants_kind(NoticeKind::List(kind)) {
+                    state.offer(Delivery::List(kind, position));
+                }
             }
         }
     }
 
-    /// Once a second: those who are attached are looked after, and those who are detached forgotten.
+    /// Checks the attached subscribers, and forgets the ones that were detached.
     fn watch(&mut self) {
         let before = self.queues.len();
         self.queues.retain(|state| !state.is_closed());
@@ -298,7 +297,7 @@ impl Handler<ShardBatch> for Publisher {
 }
 
 impl Publisher {
-    /// Marks the outboxes that want what changed.
+    /// Marks the outboxes that want the notice or the list.
     fn fan_out(&self, fan_out: &FanOut) {
         let mut count = MarkCounts::default();
         let now = MonotonicMillis::now();
@@ -460,7 +459,7 @@ impl Publisher {
     }
 }
 
-/// What a trace says of an outbox that was looked at.
+/// The step of a trace for a marked outbox.
 fn marked_step(outbox: &Outbox, marked: MarkResult) -> TraceStep {
     let subscriber = outbox.subscriber_ref();
     match (marked, outbox.ended()) {

@@ -1,7 +1,7 @@
-//! The Registry actor: decides what exists and whether a request changes anything.
+//! The Registry actor: the catalog of everything registered, and the first actor of every request.
 //!
-//! It is the first actor of every request. It takes all that waits in its inbox at once and sends what it decided to
-//! the Etag actor as one message, so that a busy bus pays for few messages and few wake-ups.
+//! It takes all requests in its inbox at once and sends its decisions to the Etag actor as one message, so
+//! that a busy bus pays for few messages and few wake-ups.
 
 mod catalog;
 mod lists;
@@ -24,13 +24,13 @@ use crate::runtime::{CoreGuard, Inbox, InboxReady, Reply, mailbox};
 use crate::versions::EtagIndex;
 pub(crate) use catalog::Catalog;
 
-/// From so many decided requests on a batch is sent without another look at the inbox.
+/// The decided requests from which on a batch is sent without another look at the inbox.
 const BATCH_MAX: usize = 256;
 
 /// The Registry actor.
 pub(crate) struct Registry {
-    /// Stops the bus when this actor dies. The first field, so that a caller whose reply is dropped with the inbox
-    /// finds the bus stopped.
+    /// Stops the bus when this actor dies. The first field, so that a caller whose reply is dropped with
+    /// the inbox finds the bus stopped.
     _guard: CoreGuard,
     inbox: Inbox<RegistryRequest>,
     catalog: Catalog,
@@ -49,7 +49,8 @@ impl Handler<InboxReady> for Registry {
     type Result = ();
 
     fn handle(&mut self, InboxReady: InboxReady, _: &mut Context<Self>) {
-        // What comes while a batch is decided joins it: publishers that are answered together ask together.
+        // Requests that come while a batch is decided join it: publishers that are answered together also
+        // ask together.
         while self.decide_waiting() && self.decided.len() < BATCH_MAX {}
         if !self.decided.is_empty() {
             let decided = std::mem::take(&mut self.decided);
@@ -77,7 +78,7 @@ impl Registry {
         }
     }
 
-    /// Decides what waits in the inbox. Returns false if nothing did.
+    /// Decides the requests in the inbox. Returns false if there were none.
     fn decide_waiting(&mut self) -> bool {
         let mut requests = self.inbox.take();
         let any = !requests.is_empty();

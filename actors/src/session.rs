@@ -1,9 +1,8 @@
-//! The Session actor: the life of one subscriber that converses, and the handle by which it is steered.
+//! The Session actor: the requests, limits and end of one subscriber, and the handle that sends to it.
 //!
-//! Owns: a session's limits, its lists and its end. Control plane only: what the session is told goes from the
-//! Publisher to its outbox and from there to its stream, never through this mailbox. It has no timer: the Publisher
-//! shard that marks its outbox looks at its times. Receives from its [`Session`] handle and, when it is evicted, from
-//! its outbox; sends to the Registry, so that its requests are in one order with all changes.
+//! Notifications go from the Publisher to the outbox and from there to the stream, never through this
+//! mailbox. The actor has no timer; the shard of its outbox watches the timeouts. It sends to the Registry,
+//! so that its requests share one order with all changes.
 
 mod ended;
 
@@ -26,26 +25,22 @@ use crate::runtime::{Admission, BusState, InboxSender, Reply, current_shard, mai
 use crate::sink::HeldSession;
 pub(crate) use ended::EndedSubscribers;
 
-/// How many resources may wait for a session that watches all of them.
+/// The most pending resources of a session that watches all of them.
 const WATCHED_MAX: usize = 100_000;
 
-/// The life of one session.
+/// The actor of one session.
 pub(crate) struct SessionActor {
-    /// What it has not been told.
     pub(crate) outbox: Arc<Outbox>,
-    /// First on the way of its requests.
     pub(crate) registry: InboxSender<RegistryRequest>,
-    /// Tells its opener that it is attached.
+    /// Answers the request that opened the session, once its shard has it.
     pub(crate) attach: Option<Reply<()>>,
-    /// Its limits and lists.
     pub(crate) options: SessionOptions,
     pub(crate) metrics: Arc<Metrics>,
-    /// Its place among the sessions the bus allows; free when the publisher has let go of it, so that however fast
-    /// sessions come and go, what they have in flight is bounded by their number.
+    /// The place among the sessions the bus allows. The Publisher frees it when it has removed the
+    /// subscriber, so the requests in flight stay bounded however fast sessions come and go.
     pub(crate) place: Option<OwnedSemaphorePermit>,
-    /// Tells why it ends when nobody ended it.
+    /// The reason of an end that the session's handle did not ask for.
     pub(crate) life: watch::Receiver<BusState>,
-    /// Where its end is remembered.
     pub(crate) ended_subscribers: Arc<EndedSubscribers>,
 }
 
@@ -68,7 +63,7 @@ impl Actor for SessionActor {
 }
 
 impl Drop for SessionActor {
-    /// Also when a handler panicked: the end of a session leaves nothing behind.
+    /// Leaves nothing behind, also when a handler panicked.
     fn drop(&mut self) {
         self.outbox.end(match *self.life.borrow() {
             BusState::Stopping => EndReason::Shutdown,
@@ -141,29 +136,30 @@ impl Handler<EndSession> for SessionActor {
     }
 }
 
-/// The handle of one session. Dropping it ends the session and everything it subscribed to.
+/// The handle of one session. Dropping it ends the session with its subscriptions.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) actor: Addr<SessionActor>,
     pub(crate) admission: Admission,
     pub(crate) drain_max: usize,
-    /// Whether its end is on its way already.
+    /// True once the end was requested.
     pub(crate) ending: AtomicBool,
     pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Session {
-    /// Its name for the life of the bus.
+    /// The id, unique for the life of the bus.
     pub fn id(&self) -> SubscriberId {
         self.outbox.id()
     }
 
-    /// Subscribes to each of `uris`; subscribing twice is one subscription. Answers, in order, the etag from which on
-    /// changes will be told, or why not. Waits at the door.
+    /// Subscribes to each of `uris`; a second subscription to a URI changes nothing. Returns, in order, the
+    /// etags after which changes are notified, or the reasons for refusal. Waits while the limit of
+    /// requests in flight is reached.
     ///
     /// # Errors
-    /// [`Closed`] when the session or the bus has ended.
+    /// [`Closed`] if the session or the bus has ended.
     pub async fn subscribe(
         &self,
         uris: Vec<ResourceUri>,
@@ -171,78 +167,81 @@ impl Session {
         self.ask(|reply| SubscribeUris(uris, reply)).await
     }
 
-    /// Ends a subscription; answers whether there was one. Nothing is told of it afterwards.
+    /// Ends a subscription. Returns true if there was one; no notification of it follows.
     ///
     /// # Errors
-    /// [`Closed`] when the session or the bus has ended.
+    /// [`Closed`] if the session or the bus has ended.
     pub async fn unsubscribe(&self, uri: ResourceUri) -> Result<bool, Closed> {
         self.ask(|reply| UnsubscribeUri(uri, reply)).await
     }
 
-    /// Says that the client can be told things: from now on it is told of the lists it was opened with.
+    /// Announces that the client accepts notifications: from now on it is notified of its lists.
     ///
     /// # Errors
-    /// [`Closed`] when the session or the bus has ended.
+    /// [`Closed`] if the session or the bus has ended.
     pub async fn ready(&self) -> Result<(), Closed> {
         self.ask(ClientReady).await
     }
 
-    /// Has it told about every resource there is, of which 100,000 may wait at once.
+    /// Watches all resources. At most 100,000 of them are pending at once.
     ///
     /// # Errors
-    /// [`Closed`] when the session or the bus has ended.
+    /// [`Closed`] if the session or the bus has ended.
     pub async fn watch_all(&self) -> Result<(), Closed> {
         self.watch(Arc::default(), WATCHED_MAX).await
     }
 
-    /// Has it told about every resource that `filter` wants, beside those it subscribed to; the first filter stands. At
-    /// most `pending_max` resources (at least 1) wait at once: while as many do, changes of further ones are not told,
-    /// which [`OutboxReader::take_lost`] counts.
+    /// Watches all resources that `filter` accepts, beside the subscriptions; the first filter stays. At
+    /// most `pending_max` resources (at least 1) are pending at once. Changes of further ones are lost
+    /// meanwhile, which [`OutboxReader::take_lost`] counts.
     ///
     /// # Errors
-    /// [`Closed`] when the session or the bus has ended.
+    /// [`Closed`] if the session or the bus has ended.
     pub async fn watch(&self, filter: Arc<Filter>, pending_max: usize) -> Result<(), Closed> {
         self.ask(|reply| WatchFiltered(filter, pending_max, reply)).await
     }
 
-    /// Opens a reader of what it is told. When called on a shard's thread (see [`Shard`](crate::Shard)), that shard
-    /// marks the session's outbox from now on, so that a mark and its wake-up stay on one thread.
+    /// Opens a reader of the outbox. On the thread of a shard (see [`Shard`](crate::Shard)) the session
+    /// moves to that shard, so that a mark and its wake-up stay on one thread.
     pub fn reader(&self) -> OutboxReader {
-        if current_shard().is_some_and(|shard| self.outbox.want_shard(shard)) {
+        if let Some(shard) = current_shard()
+            && self.outbox.want_shard(shard)
+        {
             self.tell(StreamMoved);
         }
         OutboxReader::open(self.outbox.clone(), self.drain_max)
     }
 
-    /// Notes that the client did something, for the idle timer.
+    /// Records an activity of the client for the idle timeout.
     pub fn active(&self) {
         self.outbox.record_activity();
     }
 
-    /// Why it ended, if it did.
+    /// The reason of the end; none while the session lives.
     pub fn ended(&self) -> Option<EndReason> {
         self.outbox.ended()
     }
 
-    /// How many readers are open.
+    /// The number of open readers.
     pub fn readers(&self) -> usize {
         self.outbox.readers()
     }
 
-    /// Ends it: readers are handed what is pending, then told the reason.
+    /// Ends the session. Its readers get the pending entries, then the reason.
     pub fn end(&self) {
         if !self.ending.swap(true, Ordering::Relaxed) {
             self.tell(EndSession(EndReason::Closed));
         }
     }
 
-    /// A mailbox that is closed belongs to a session that has ended already. It cannot be full: requests have a
-    /// permit of the door, and besides there is at most one move, one end and one eviction.
+    /// Sends to the actor.
     fn tell<M>(&self, message: M)
     where
         M: actix::Message<Result = ()> + Send + 'static,
         SessionActor: Handler<M>,
     {
+        // The mailbox cannot be full: requests have a permit, and besides there is at most one move, one
+        // end and one eviction. A closed one belongs to a session that has ended already.
         mailbox::send(&self.actor, message, &self.metrics);
     }
 

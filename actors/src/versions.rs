@@ -1,7 +1,8 @@
 //! The Etag actor: decides the version of each URI and the one order of all notices.
 //!
-//! It handles what the Registry decided in batches. With a store, whatever depends on a record waits until the store's
-//! thread reports it durable, in the order in which it came; without one, it is released at the end of its batch.
+//! It handles the decisions of the Registry in batches. With a store, every answer and notice that depends
+//! on a record waits until the store's thread reports it durable, in the order in which they came; without
+//! one, they are released at the end of their batch.
 
 mod ledger;
 mod etag_index;
@@ -120,7 +121,7 @@ impl EtagActor {
         }
     }
 
-    /// Releases what waits, now or when the store has written the records that it depends on.
+    /// Releases the waiting requests, now or when the store has written their records.
     fn settle(&mut self) {
         if self.in_flight.is_none() {
             if self.records.is_empty() {
@@ -157,7 +158,8 @@ impl EtagActor {
         }
     }
 
-    /// Gives a decided change its version. Returns the etag, and the cause to notify subscribers of, if any.
+    /// Gives a decided change its version. Returns the etag, and the cause to notify subscribers of, if
+    /// any.
     fn stamp(&mut self, decision: &Decision, now: u64) -> (Etag, Option<Cause>) {
         let uri = &decision.uri;
         let stamped = match decision.effect {
@@ -371,8 +373,8 @@ impl Handler<BatchStored> for EtagActor {
 
     fn handle(&mut self, BatchStored(result): BatchStored, ctx: &mut Context<Self>) {
         if let Err(error) = result {
-            // No subscriber may learn of a version that a restart could take back. Publishers that wait are answered
-            // when their replies are dropped with this actor.
+            // No subscriber may learn of a version that a restart could take back. Publishers that wait are
+            // answered when their replies are dropped with this actor.
             self.guard.fail(&error.to_string());
             return ctx.stop();
         }

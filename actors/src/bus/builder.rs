@@ -1,4 +1,4 @@
-//! Starting a bus: its limits, its store and its clock.
+//! The builder that starts a bus.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -17,7 +17,7 @@ use crate::versions::{Checkpoint, EtagIndex, Store};
 /// Tells the time for etags, in seconds since 1970-01-01 UTC.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// How a bus is started.
+/// Builds a [`Bus`].
 pub struct Builder {
     limits: Limits,
     store: Option<Box<dyn Store>>,
@@ -25,31 +25,34 @@ pub struct Builder {
 }
 
 impl Default for Builder {
-    /// Default limits, versions in memory, and the system's clock.
+    /// Returns a builder with default limits, versions in memory and the clock of the system.
     fn default() -> Builder {
-        let clock = || {
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| since.as_secs())
-        };
         Builder {
             limits: Limits::default(),
             store: None,
-            clock: Arc::new(clock),
+            clock: Arc::new(unix_seconds),
         }
     }
 }
 
+/// The seconds since 1970. A clock before that counts as 1970: etags need no more than to differ.
+fn unix_seconds() -> u64 {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => since.as_secs(),
+        Err(_) => 0,
+    }
+}
+
 impl Builder {
-    /// Sets what it holds at most.
+    /// Sets the limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Builder {
         self.limits = limits;
         self
     }
 
-    /// Keeps versions in `store`, so that they outlive this process. Without one they live in memory, and the time
-    /// in an etag tells the lives apart.
+    /// Keeps versions in `store`, so that they outlive the process. Without a store they live in memory,
+    /// and the time in an etag tells two lives of the process apart.
     #[must_use]
     pub fn store(mut self, store: impl Store) -> Builder {
         self.store = Some(Box::new(store));
@@ -63,22 +66,23 @@ impl Builder {
         self
     }
 
-    /// Starts the bus on threads of its own; it may be called inside or outside a tokio runtime and returns when the
-    /// bus runs.
+    /// Starts the bus on threads of its own, inside or outside a tokio runtime. Returns when the bus runs.
     ///
     /// # Errors
-    /// [`StartError`] when the store cannot be read or a thread cannot be started.
+    /// [`StartError`] if the store cannot be read or a thread cannot be started.
     pub fn start(self) -> Result<Bus, StartError> {
         let Builder {
             limits,
             mut store,
             clock,
         } = self;
-        let mut checkpoint = store
-            .as_mut()
-            .map_or(Ok(Checkpoint::default()), |store| store.load())?;
+        let mut checkpoint = match &mut store {
+            Some(store) => store.load()?,
+            None => Checkpoint::default(),
+        };
         if checkpoint.epoch == 0 {
-            // Without history, offsets begin anew; milliseconds tell this beginning from any other.
+            // Without history the offsets begin anew. Milliseconds tell this beginning from any other, so
+            // that a client does not take an old position for a new one.
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             checkpoint.epoch = now.as_millis() as u64;
         }

@@ -1,4 +1,5 @@
-//! Listing, and changing what is listed: templates, tools and prompts. Listers run here, on the caller's task.
+//! Requests about lists: pages of resources, and the templates, tools and prompts. Listers run on the task
+//! of the caller.
 
 use std::sync::Arc;
 
@@ -9,17 +10,17 @@ use crate::model::{
     ResourceTemplate, Tool, run_callback,
 };
 
-/// A page of a list, and where the next one begins.
+/// One page of a list.
 #[derive(Debug, Clone)]
 pub struct Page<T> {
-    /// The items, in the order of their names.
+    /// The items, ordered by name.
     pub items: Vec<T>,
-    /// What to ask for next; none when this was the last page.
+    /// The `after` of the next page; none on the last page.
     pub next: Option<String>,
 }
 
 impl Bus {
-    /// A page of resources with their etags: at most `limit`, those after `after` (the `next` of the page before).
+    /// Returns at most `limit` resources after `after`, with their etags.
     ///
     /// # Errors
     /// [`Closed`].
@@ -41,11 +42,11 @@ impl Bus {
         }))
     }
 
-    /// What the templates with a lister list now, with etags, in the order of the templates. Listing again what was
-    /// listed before is no change; another set is one change of the resource list.
+    /// Runs the listers of all templates and returns their members with etags, in the order of the
+    /// templates. A set that differs from the one before counts as one change of the resource list.
     ///
     /// # Errors
-    /// [`PublishError::Lister`] naming the template whose lister failed; [`Closed`].
+    /// [`PublishError::Lister`] if a lister fails; [`Closed`].
     pub async fn listed_members(&self) -> Result<Vec<(Descriptor, Etag)>, PublishError> {
         let mut members = Vec::new();
         for template in self.templates().await? {
@@ -59,14 +60,14 @@ impl Bus {
         }
         let uris = members.iter().map(|member| member.uri.clone()).collect();
         let etags = self.etags(uris).await?;
-        let with_etag = members
-            .into_iter()
-            .zip(etags)
-            .map(|(member, etag)| (member, etag.unwrap_or(Etag::UNKNOWN)));
-        Ok(with_etag.collect())
+        let mut with_etags = Vec::with_capacity(members.len());
+        for (member, etag) in std::iter::zip(members, etags) {
+            with_etags.push((member, etag.unwrap_or(Etag::UNKNOWN)));
+        }
+        Ok(with_etags)
     }
 
-    /// Every resource template, in the order of their texts.
+    /// Returns all templates, ordered by their texts.
     ///
     /// # Errors
     /// [`Closed`].
@@ -74,7 +75,7 @@ impl Bus {
         self.ask(Lookup::Templates).await
     }
 
-    /// A page of tools: at most `limit`, those after `after`.
+    /// Returns at most `limit` tools after `after`.
     ///
     /// # Errors
     /// [`Closed`].
@@ -90,7 +91,7 @@ impl Bus {
         Ok(page(found, limit, |tool| tool.name().to_owned()))
     }
 
-    /// A page of prompts: at most `limit`, those after `after`.
+    /// Returns at most `limit` prompts after `after`.
     ///
     /// # Errors
     /// [`Closed`].
@@ -106,7 +107,7 @@ impl Bus {
         Ok(page(found, limit, |prompt| prompt.name().to_owned()))
     }
 
-    /// The tool of that name.
+    /// Returns the tool with this name.
     ///
     /// # Errors
     /// [`Closed`].
@@ -114,13 +115,13 @@ impl Bus {
         self.ask(|reply| Lookup::Tool(name.to_owned(), reply)).await
     }
 
-    /// How often the tools changed so far: what [`tool`](Self::tool) answers stands as long as this stays the same.
-    /// A change that has been answered is counted.
+    /// The number of changes of the tools so far, including every change that was answered. While it stays
+    /// the same, a result of [`tool`](Self::tool) stays valid.
     pub fn tool_changes(&self) -> u64 {
         self.inner.etag_index.tool_changes()
     }
 
-    /// The prompt of that name.
+    /// Returns the prompt with this name.
     ///
     /// # Errors
     /// [`Closed`].
@@ -128,7 +129,7 @@ impl Bus {
         self.ask(|reply| Lookup::Prompt(name.to_owned(), reply)).await
     }
 
-    /// Adds a tool, in place of one of the same name.
+    /// Adds a tool, or replaces the one with its name.
     ///
     /// # Errors
     /// [`PublishError::TooMany`] at the limit; [`Closed`].
@@ -136,7 +137,7 @@ impl Bus {
         self.change_list(ListChange::PutTool(Arc::new(tool))).await
     }
 
-    /// Makes these all the tools there are. Clients are told once, and only when the list is another one.
+    /// Replaces all tools as one change. Clients are notified only if the list differs.
     ///
     /// # Errors
     /// [`PublishError::TooMany`] at the limit; [`Closed`].
@@ -147,7 +148,7 @@ impl Bus {
         .await
     }
 
-    /// Removes a tool; removing one that is not there changes nothing.
+    /// Removes a tool. Without a tool of this name nothing changes.
     ///
     /// # Errors
     /// [`Closed`].
@@ -155,12 +156,12 @@ impl Bus {
         self.change_list(ListChange::RemoveTool(name.to_owned())).await
     }
 
-    /// Removes the tools named in `removes`, then adds `puts`, each in place of one of the same name: one change,
-    /// told once and only when the list is another one. A tool whose item stays the same is exchanged silently.
-    /// Tools of others stay, so that several publishers share the list.
+    /// Removes the tools named in `removes`, then puts `puts`, as one change that is made completely or not
+    /// at all. Other tools stay, so several publishers can share the list; a tool whose list item stays the
+    /// same is exchanged without a notification.
     ///
     /// # Errors
-    /// [`PublishError::TooMany`] at the limit, and nothing changed; [`Closed`].
+    /// [`PublishError::TooMany`] at the limit; [`Closed`].
     pub async fn change_tools(
         &self,
         puts: Vec<Tool>,
@@ -170,7 +171,7 @@ impl Bus {
         self.change_list(ListChange::ChangeTools { puts, removes }).await
     }
 
-    /// Adds a prompt, in place of one of the same name.
+    /// Adds a prompt, or replaces the one with its name.
     ///
     /// # Errors
     /// [`PublishError::TooMany`] at the limit; [`Closed`].
@@ -178,7 +179,7 @@ impl Bus {
         self.change_list(ListChange::PutPrompt(Arc::new(prompt))).await
     }
 
-    /// Makes these all the prompts there are. Clients are told once, and only when the list is another one.
+    /// Replaces all prompts as one change. Clients are notified only if the list differs.
     ///
     /// # Errors
     /// [`PublishError::TooMany`] at the limit; [`Closed`].
@@ -189,7 +190,7 @@ impl Bus {
         .await
     }
 
-    /// Removes a prompt; removing one that is not there changes nothing.
+    /// Removes a prompt. Without a prompt of this name nothing changes.
     ///
     /// # Errors
     /// [`Closed`].
@@ -197,11 +198,11 @@ impl Bus {
         self.change_list(ListChange::RemovePrompt(name.to_owned())).await
     }
 
-    /// Removes the prompts named in `removes`, then adds `puts`, each in place of one of the same name: one change,
-    /// told once and only when the list is another one. Prompts of others stay.
+    /// Removes the prompts named in `removes`, then puts `puts`, as one change that is made completely or
+    /// not at all. Other prompts stay.
     ///
     /// # Errors
-    /// [`PublishError::TooMany`] at the limit, and nothing changed; [`Closed`].
+    /// [`PublishError::TooMany`] at the limit; [`Closed`].
     pub async fn change_prompts(
         &self,
         puts: Vec<Prompt>,
@@ -212,19 +213,19 @@ impl Bus {
             .await
     }
 
-    /// Adds a resource template, in place of the same one. Its lister runs once, here.
+    /// Adds a resource template, or replaces the one with its text. Runs its lister once.
     ///
     /// # Errors
-    /// [`PublishError::Lister`] when its lister fails, [`PublishError::TooMany`] at the limit; [`Closed`].
+    /// [`PublishError::Lister`] if the lister fails, [`PublishError::TooMany`] at the limit; [`Closed`].
     pub async fn add_template(&self, template: ResourceTemplate) -> Result<ListOutcome, PublishError> {
-        // Listed before it is registered: the first client's list must not look like a change.
+        // Listed before it is registered, so that the list of the first client does not look like a change.
         let listed = list_members(&template, self.inner.limits.list_items_max).await?;
         let digest = listed.map(|(_, digest)| digest);
         self.change_list(ListChange::PutTemplate(Arc::new(template), digest))
             .await
     }
 
-    /// Removes a resource template; removing one that is not there changes nothing.
+    /// Removes a resource template. Without this template nothing changes.
     ///
     /// # Errors
     /// [`Closed`].
@@ -233,8 +234,8 @@ impl Bus {
             .await
     }
 
-    /// Says that what somebody else lists of this kind, beside the bus's own items, has this digest now (none: there is
-    /// nothing). It is part of the list hash, so clients are told when it becomes another one, and only then.
+    /// Sets the digest of the items of this kind that another server of the process lists; none if it lists
+    /// none. The digest is part of the list hash, so clients are notified when it changes.
     ///
     /// # Errors
     /// [`Closed`].
@@ -252,7 +253,7 @@ impl Bus {
     }
 }
 
-/// Runs the lister of `template`, if it has one; answers its members and their digest.
+/// Runs the lister of `template`. Returns the members and their digest; none without a lister.
 async fn list_members(
     template: &ResourceTemplate,
     max: usize,
@@ -260,18 +261,13 @@ async fn list_members(
     let Some(lister) = template.lister() else {
         return Ok(None);
     };
-    let name = template.uri_template().as_str();
-    let failed = |message: String| PublishError::Lister {
-        template: name.to_owned(),
-        message,
+    let mut members = match run_callback(|| lister.list()).await {
+        Ok(members) => members,
+        Err(error) => return Err(lister_failed(template, error.to_string())),
     };
-    let listed = run_callback(|| lister.list()).await;
-    let mut members = listed.map_err(|error| failed(error.to_string()))?;
     if members.len() > max {
-        return Err(failed(format!(
-            "it lists {} members and the limit is {max}",
-            members.len()
-        )));
+        let message = format!("it lists {} members and the limit is {max}", members.len());
+        return Err(lister_failed(template, message));
     }
     members.sort_by(|a, b| a.uri.cmp(&b.uri));
     let digests: Vec<[u8; 16]> = members
@@ -282,7 +278,14 @@ async fn list_members(
     Ok(Some((members, Digest::of(&parts))))
 }
 
-/// Cuts the one item too many that tells whether there is a next page.
+fn lister_failed(template: &ResourceTemplate, message: String) -> PublishError {
+    PublishError::Lister {
+        template: template.uri_template().as_str().to_owned(),
+        message,
+    }
+}
+
+/// Makes a page of `limit` items and possibly one more, which shows that there is a next page.
 fn page<T>(mut items: Vec<T>, limit: usize, key: impl Fn(&T) -> String) -> Page<T> {
     let more = items.len() > limit;
     items.truncate(limit);

@@ -1,4 +1,4 @@
-//! Changing and reading resources. Callbacks that fetch bodies run here, on the caller's task.
+//! Requests about resources. Callbacks that fetch bodies run on the task of the caller.
 
 use super::Bus;
 use crate::messages::{Found, Lookup, Publish, RegistryRequest};
@@ -8,34 +8,34 @@ use crate::model::{
 };
 use crate::runtime::Permit;
 
-/// How often a lazy body is read again because its resource was touched meanwhile.
+/// The most reads of a lazy body whose resource is touched meanwhile.
 const READ_ATTEMPTS: usize = 4;
 
-/// A resource at one version: body and etag belong together.
+/// A resource at one version.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// What clients see of it in a list.
+    /// The description that clients see in the list.
     pub descriptor: Descriptor,
-    /// Its body.
+    /// The body.
     pub body: Body,
-    /// The version of that body.
+    /// The etag of this body.
     pub etag: Etag,
 }
 
 impl Bus {
-    /// Makes `change` when `condition` holds. Waits at the door while as many requests as allowed are in flight.
+    /// Makes `change` if `condition` holds. Waits while the limit of requests in flight is reached.
     ///
     /// # Errors
-    /// [`PublishError`], and nothing changed.
+    /// [`PublishError`]; nothing changed then.
     pub async fn publish(&self, change: Change, condition: Condition) -> Result<Outcome, PublishError> {
         let permit = self.inner.admission.enter().await?;
         self.send_change(permit, change, condition).await
     }
 
-    /// Like [`publish`](Self::publish), but refuses to wait.
+    /// Makes a change like [`publish`](Self::publish), but does not wait for admission.
     ///
     /// # Errors
-    /// [`PublishError::Busy`] when it would have to, else as `publish`.
+    /// [`PublishError::Busy`] at the limit of requests in flight, else those of `publish`.
     pub async fn try_publish(&self, change: Change, condition: Condition) -> Result<Outcome, PublishError> {
         let permit = self.inner.admission.try_enter()?;
         let permit = permit.ok_or(PublishError::Busy(self.inner.limits.in_flight_max))?;
@@ -64,15 +64,15 @@ impl Bus {
     /// Creates a resource.
     ///
     /// # Errors
-    /// [`PublishError::AlreadyExists`] when the URI exists, and the limits'.
+    /// [`PublishError::AlreadyExists`] if the URI is registered, and those of the limits.
     pub async fn register(&self, resource: Resource) -> Result<Outcome, PublishError> {
         self.publish(Change::Register(resource), Condition::Always).await
     }
 
-    /// Replaces a resource. The same content again changes nothing and tells nobody.
+    /// Replaces a resource. The same content again is no change, and no subscriber is notified.
     ///
     /// # Errors
-    /// [`PublishError::NotFound`] when the URI is unknown, and the limits'.
+    /// [`PublishError::NotFound`] if the URI is not registered, and those of the limits.
     pub async fn update(&self, resource: Resource) -> Result<Outcome, PublishError> {
         self.publish(Change::Update(resource), Condition::Always).await
     }
@@ -80,16 +80,16 @@ impl Bus {
     /// Creates or replaces a resource.
     ///
     /// # Errors
-    /// The limits' [`PublishError`].
+    /// Those of the limits.
     pub async fn upsert(&self, resource: Resource) -> Result<Outcome, PublishError> {
         self.publish(Change::Upsert(resource), Condition::Always).await
     }
 
-    /// Says that a resource changed, though the bus cannot see how: one that a callback reads, or a member of a
-    /// template. This is the one change that is believed rather than decided by digest.
+    /// Announces a change that the bus cannot see: of a resource that a callback reads, or of a member of a
+    /// template. This is the only change that is not checked against a digest.
     ///
     /// # Errors
-    /// [`PublishError::NotFound`] when the URI is unknown.
+    /// [`PublishError::NotFound`] if the URI is unknown.
     pub async fn touch<U>(&self, uri: U) -> Result<Outcome, PublishError>
     where
         U: TryInto<ResourceUri>,
@@ -99,10 +99,10 @@ impl Bus {
         self.publish(Change::Touch(uri), Condition::Always).await
     }
 
-    /// [`touch`](Self::touch), for those who come from other SDKs.
+    /// Announces a change like [`touch`](Self::touch), under the name that other SDKs use.
     ///
     /// # Errors
-    /// As `touch`.
+    /// Those of `touch`.
     pub async fn notify_resource_changed<U>(&self, uri: U) -> Result<Outcome, PublishError>
     where
         U: TryInto<ResourceUri>,
@@ -111,10 +111,10 @@ impl Bus {
         self.touch(uri).await
     }
 
-    /// Removes a resource. Its subscribers get one last notice, so that their next read tells them it is gone.
+    /// Removes a resource. Its subscribers get one last notice, and their next read fails.
     ///
     /// # Errors
-    /// [`PublishError::NotFound`] when the URI is unknown.
+    /// [`PublishError::NotFound`] if the URI is not registered.
     pub async fn remove<U>(&self, uri: U) -> Result<Outcome, PublishError>
     where
         U: TryInto<ResourceUri>,
@@ -124,9 +124,8 @@ impl Bus {
         self.publish(Change::Remove(uri), Condition::Always).await
     }
 
-    /// Reads a resource: body and etag of one version. A lazy body is read by its callback, on the caller's task;
-    /// when the resource is touched meanwhile it is read again, a few times, and its etag is in no case newer than
-    /// its body.
+    /// Reads the body and the etag of one version. A lazy body is read by its callback, and a few times
+    /// again while the resource is touched; the etag is never newer than the body.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -173,7 +172,7 @@ impl Bus {
         Ok(found.into_iter().next().flatten())
     }
 
-    /// The etag of a resource; version 0 when the URI is unknown.
+    /// Returns the etag of a resource; version 0 if the URI is unknown.
     ///
     /// # Errors
     /// [`ReadError::InvalidUri`] and [`ReadError::Closed`].
@@ -190,7 +189,8 @@ impl Bus {
         Ok(etags.into_iter().next().flatten().unwrap_or(Etag::UNKNOWN))
     }
 
-    /// The etags of several resources at one point in the order of changes; none for an unknown URI.
+    /// Returns the etags of several resources at one point in the order of changes; none for an unknown
+    /// URI.
     ///
     /// # Errors
     /// [`Closed`].
@@ -200,9 +200,9 @@ impl Bus {
         Ok(etags.collect())
     }
 
-    /// The etag of a registered resource, as far as publishers have been answered and subscribers may have been told,
-    /// without waiting and without asking the actors. None for everything else, a member of a template among them:
-    /// [`etags`](Self::etags) knows.
+    /// Returns the etag of a registered resource without a request to the actors. Every version whose
+    /// publisher was answered, or of which a subscriber was notified, is visible. A member of a template
+    /// has none here; [`etags`](Self::etags) finds it.
     ///
     /// # Errors
     /// [`Closed`].
@@ -214,10 +214,10 @@ impl Bus {
         }
     }
 
-    /// Whether a client that holds `client_etag` must read again.
+    /// Returns true if a client that holds `client_etag` must read again.
     ///
     /// # Errors
-    /// As [`etag`](Self::etag).
+    /// Those of [`etag`](Self::etag).
     pub async fn is_stale<U>(&self, uri: U, client_etag: Option<&str>) -> Result<bool, ReadError>
     where
         U: TryInto<ResourceUri>,

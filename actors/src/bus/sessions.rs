@@ -1,4 +1,4 @@
-//! Opening sessions, asking who is there, and ending them.
+//! Requests about sessions and other subscribers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,8 +17,8 @@ use crate::runtime::{Reply, Shard, current_shard, mailbox};
 use crate::session::{Session, SessionActor};
 
 impl Bus {
-    /// Opens a session; it is attached when this answers. On a shard's thread it belongs to that shard, else to each
-    /// in turn. Waits at the door.
+    /// Opens a session. On the thread of a shard it belongs to that shard, otherwise to the shards in turn.
+    /// Waits while the limit of requests in flight is reached.
     ///
     /// # Errors
     /// [`OpenError::TooMany`] at the limit; [`Closed`].
@@ -31,17 +31,17 @@ impl Bus {
         })?;
         let (attach, attached) = inner.admission.enter().await?.reply();
         options.subscriptions_max = options.subscriptions_max.min(inner.limits.subscriptions_max);
-        let in_turn = || inner.next_shard.fetch_add(1, Ordering::Relaxed) % inner.actors.shards.len();
-        let shard = current_shard()
-            .filter(|shard| *shard < inner.actors.shards.len())
-            .unwrap_or_else(in_turn);
+        let shards = inner.actors.shards.len();
+        let shard = match current_shard() {
+            // A shard of this bus: another bus of the process may have more of them.
+            Some(shard) if shard < shards => shard,
+            _ => inner.next_shard.fetch_add(1, Ordering::Relaxed) % shards,
+        };
         let id = SubscriberId(inner.next_id.fetch_add(1, Ordering::Relaxed));
-        let (metrics, tracer) = (inner.metrics.clone(), inner.tracer.clone());
-        let (idle, stall, age) = (options.idle_timeout, options.stall_timeout, options.age_max);
-        let timeouts = SessionTimeouts::new(id, idle, stall, age);
-        let outbox = Outbox::new(id, shard, &options, metrics, tracer);
+        let timeouts = SessionTimeouts::new(id, options.idle_timeout, options.stall_timeout, options.age_max);
+        let outbox = Outbox::new(id, shard, &options, inner.metrics.clone(), inner.tracer.clone());
         let outbox = Arc::new(outbox.with_timeouts(timeouts));
-        // The end of the actor made below takes this back, whether or not it ever runs.
+        // Counted before the actor exists: its end takes this back, whether or not it ever runs.
         inner.metrics.sessions_opened.add(1);
         outbox.labels().sessions.increment(1.0);
         let actor = SessionActor {
@@ -59,7 +59,9 @@ impl Bus {
             ctx.set_mailbox_capacity(mailbox);
             actor
         });
-        let (session_actor, counted) = (actor.downgrade(), inner.metrics.clone());
+        // The actor holds the outbox, so the way back must not keep the actor.
+        let session_actor = actor.downgrade();
+        let counted = inner.metrics.clone();
         outbox.set_on_evict(Box::new(move |reason| {
             if let Some(actor) = session_actor.upgrade() {
                 mailbox::send(&actor, EndSession(reason), &counted);
@@ -73,12 +75,13 @@ impl Bus {
             ending: AtomicBool::new(false),
             metrics: inner.metrics.clone(),
         };
-        // Nothing is asked of it before it runs: until then its mailbox would hold 16 messages.
+        // Until the actor runs its mailbox holds 16 messages, so no request may be sent to it before.
         attached.await.map_err(|_dropped| Closed)?;
         Ok(session)
     }
 
-    /// Every session and stream, the slowest first. Of as many as there can be; [`list_subscribers`](Self::list_subscribers) is bounded.
+    /// Returns all sessions and streams, the slowest first. The number is not bounded; see
+    /// [`list_subscribers`](Self::list_subscribers).
     ///
     /// # Errors
     /// [`Closed`].
@@ -86,7 +89,7 @@ impl Bus {
         Ok(self.list_subscribers(None, usize::MAX).await?.subscribers)
     }
 
-    /// Who is subscribed to `uri`, the slowest first.
+    /// Returns the subscribers of `uri`, the slowest first.
     ///
     /// # Errors
     /// [`Closed`].
@@ -94,8 +97,8 @@ impl Bus {
         Ok(self.list_subscribers(Some(uri), usize::MAX).await?.subscribers)
     }
 
-    /// The `limit` slowest of those who are there, or of those subscribed to `uri`: who has kept something waiting for
-    /// longest comes first. However many there are, only those few are asked in full how they stand.
+    /// Returns the `limit` slowest subscribers, or those of one URI: the ones with the oldest pending
+    /// entries. Only these are described in full, however many there are.
     ///
     /// # Errors
     /// [`Closed`].
@@ -119,8 +122,8 @@ impl Bus {
         Ok(all)
     }
 
-    /// What is known of the subscriber of this name; none when there never was one, or it ended long ago: the last
-    /// 1,024 that ended are remembered.
+    /// Returns the state of a subscriber; none if it never existed or ended long ago. The last 1,024 that
+    /// ended are remembered.
     ///
     /// # Errors
     /// [`Closed`].
@@ -130,8 +133,8 @@ impl Bus {
         Ok(here.or_else(|| self.inner.ended_subscribers.find(id).map(SubscriberState::Ended)))
     }
 
-    /// Why the subscriber of this name was, or was not, told of the newest version of `uri`; none when nothing is
-    /// known of it.
+    /// Explains why a subscriber was or was not notified of the newest version of `uri`; none if the
+    /// subscriber is unknown.
     ///
     /// # Errors
     /// [`Closed`].
@@ -140,8 +143,10 @@ impl Bus {
         id: SubscriberId,
         uri: &ResourceUri,
     ) -> Result<Option<DeliveryStatus>, Closed> {
-        let explain = |reply| SubscriberQuery::Explain(uri.clone(), reply);
-        match self.ask_about(id, explain).await? {
+        let status = self
+            .ask_about(id, |reply| SubscriberQuery::Explain(uri.clone(), reply))
+            .await?;
+        match status {
             None => Ok(self.inner.ended_subscribers.find(id).map(DeliveryStatus::Ended)),
             Some(DeliveryStatus::NotSubscribed(_)) => {
                 let allowed = self.ask(|reply| Lookup::Subscribable(uri.clone(), reply)).await?;
@@ -151,17 +156,20 @@ impl Bus {
         }
     }
 
-    /// Ends a session or stream, as an operator does: its streams get what is pending, then the end; a stream whose
-    /// connection takes nothing is cut; an attached subscriber ends for good. Answers whether it was there.
+    /// Ends a subscriber on behalf of an operator. Its streams drain and then end; a stream whose
+    /// connection takes nothing is cut. Returns true if there was such a subscriber.
     ///
     /// # Errors
     /// [`Closed`].
     pub async fn evict(&self, id: SubscriberId) -> Result<bool, Closed> {
-        let evict = |reply| SubscriberQuery::Evict(EndReason::Evicted, reply);
-        Ok(self.ask_about(id, evict).await?.is_some())
+        let evicted = self
+            .ask_about(id, |reply| SubscriberQuery::Evict(EndReason::Evicted, reply))
+            .await?;
+        Ok(evicted.is_some())
     }
 
-    /// Asks each shard about one subscriber, twice: while it moves from one to another it is nobody's for a moment.
+    /// Asks each shard about one subscriber, and all of them again: while a subscriber moves, for a moment
+    /// no shard has it.
     async fn ask_about<T>(
         &self,
         id: SubscriberId,
@@ -169,12 +177,12 @@ impl Bus {
     ) -> Result<Option<T>, Closed> {
         let publishers = &self.inner.actors.publishers;
         for publisher in publishers.iter().chain(publishers) {
-            let question = &question;
-            let ask = |reply| QuerySubscriber {
-                id,
-                question: question(reply),
-            };
-            let answer = self.ask_at(publisher, ask).await?;
+            let answer = self
+                .ask_at(publisher, |reply| QuerySubscriber {
+                    id,
+                    question: question(reply),
+                })
+                .await?;
             if answer.is_some() {
                 return Ok(answer);
             }
@@ -182,7 +190,7 @@ impl Bus {
         Ok(None)
     }
 
-    /// The shards' threads, for those who carry connections.
+    /// The threads of the shards, for servers that run their connections there.
     pub fn shards(&self) -> &[Shard] {
         &self.inner.actors.shards
     }

@@ -1,4 +1,4 @@
-//! Counters, and the end.
+//! The counters of the bus and its shutdown.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::model::{Closed, EndReason};
 use crate::runtime::{Admission, BusState, mailbox};
 use crate::sink::wait_for_end;
 
-/// How long a shutdown whose time is up waits for the threads to end.
+/// The time that a shutdown past its deadline still waits for the threads.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The bus's counters since it started, and what it holds now.
+/// The counters of the bus since its start, and its current numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -25,43 +25,43 @@ pub struct Stats {
     pub tools: usize,
     /// Prompts.
     pub prompts: usize,
-    /// Sessions and streams attached.
+    /// Sessions and streams that are open.
     pub sessions: usize,
     /// Subscriptions by name, over all sessions and streams.
     pub subscriptions: usize,
-    /// Outbox entries that wait to be handed out, over all outboxes.
+    /// Pending entries over all outboxes.
     pub pending: usize,
-    /// Requests behind the door.
+    /// Requests inside the bus.
     pub in_flight: usize,
-    /// Changes that altered something.
+    /// Changes of content, description or existence.
     pub changes: u64,
-    /// Changes that altered nothing and told nobody.
+    /// Changes without an effect, of which no subscriber was notified.
     pub unchanged: u64,
     /// Changes refused with an error.
     pub refused: u64,
-    /// Stamped resource changes.
+    /// Changes of resources that got a place in the order of the bus.
     pub notices: u64,
-    /// List hashes that became another one.
+    /// List hashes that changed.
     pub list_changes: u64,
-    /// Outbox entries newly pending.
+    /// Outbox entries that became pending.
     pub notified: u64,
-    /// Outbox entries replaced by a newer one before they were told.
+    /// Outbox entries replaced by a newer one before they were drained.
     pub conflated: u64,
-    /// Sessions and streams ever attached.
+    /// Sessions and streams opened so far.
     pub sessions_opened: u64,
-    /// Messages refused by a mailbox; a bug when not 0.
+    /// Messages refused by a full mailbox, which is a bug.
     pub mailbox_refused: u64,
 }
 
-/// How a shutdown went.
+/// The result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrainReport {
-    /// Streams that were still open when the time was up.
+    /// Streams that were still open at the deadline.
     pub streams_cut: usize,
 }
 
 impl Bus {
-    /// Its counters.
+    /// Returns the counters of the bus.
     ///
     /// # Errors
     /// [`Closed`].
@@ -95,18 +95,18 @@ impl Bus {
         })
     }
 
-    /// Hands what its shards count to the recorder of the process, so that a scrape that follows shows every number
-    /// as it is now. Without it they are a second old at most.
+    /// Hands the counters of the shards to the metrics recorder of the process, so that a scrape that
+    /// follows is exact. Without this call they are at most a second old.
     pub fn export_metrics(&self) {
         self.inner.metrics.export(self.inner.admission.inside());
     }
 
-    /// Whether it runs.
+    /// Returns true while the bus runs.
     pub fn is_running(&self) -> bool {
         *self.inner.actors.life.borrow() == BusState::Running
     }
 
-    /// Waits until it has stopped; answers the name of the actor that died, if that was why.
+    /// Waits until the bus has stopped. Returns the name of the actor whose death was the cause, if any.
     pub async fn stopped(&self) -> Option<&'static str> {
         let mut life = self.inner.actors.life.subscribe();
         match life
@@ -119,9 +119,9 @@ impl Bus {
         }
     }
 
-    /// Shuts down: lets nobody in any more, finishes what is in flight, has every stream told what is pending and
-    /// ended gracefully, waiting at most `drain_timeout` for the streams; then stops the actors and waits for their
-    /// threads, the store's included, for the rest of that time but at least half a second.
+    /// Shuts the bus down: admits no more requests, finishes those in flight, and lets every stream drain
+    /// and end gracefully within `drain_timeout`. Then it stops the actors and waits for their threads,
+    /// that of the store included, for the rest of the time but at least half a second.
     pub async fn shutdown(&self, drain_timeout: Duration) -> DrainReport {
         let deadline = tokio::time::Instant::now() + drain_timeout;
         let inner = &self.inner;
@@ -148,19 +148,21 @@ impl Bus {
         DrainReport { streams_cut }
     }
 
-    /// Stops the actors and waits until their threads have ended, or until `deadline` and a little longer.
+    /// Stops the actors and waits for their threads until `deadline`, at least for [`STOP_TIMEOUT`].
     async fn stop(&self, deadline: tokio::time::Instant) {
         let (stopped, ended) = oneshot::channel();
         let bus = self.clone();
-        // A thread of its own: one of the caller's runtime would keep that from ending when it is a shard's own.
-        let stop = move || {
-            bus.inner.actors.stop();
-            // A shutdown that lost patience no longer listens.
-            stopped.send(()).unwrap_or_default();
-        };
+        // On a thread of its own: a blocking thread of the runtime would keep that runtime from ending,
+        // which may be the one of a shard.
         let spawned = std::thread::Builder::new()
             .name("tidings-stop".into())
-            .spawn(stop);
+            .spawn(move || {
+                bus.inner.actors.stop();
+                // The receiver is gone when the shutdown no longer waits.
+                if stopped.send(()).is_err() {
+                    tracing::debug!("the threads of the bus ended after its shutdown");
+                }
+            });
         let timeout = deadline.max(tokio::time::Instant::now() + STOP_TIMEOUT);
         let waited = tokio::time::timeout_at(timeout, ended).await;
         if spawned.is_err() || !matches!(waited, Ok(Ok(()))) {
@@ -168,7 +170,7 @@ impl Bus {
         }
     }
 
-    /// How many streams are open, by a way that does not need the closed door.
+    /// Returns the number of open streams. It needs no admission, which is closed by then.
     async fn open_streams(&self) -> usize {
         let drain = Admission::new(1);
         let mut open = 0;

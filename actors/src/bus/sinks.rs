@@ -1,4 +1,4 @@
-//! Attaching subscribers that are no sessions, and asking how they fare.
+//! Requests about attached subscribers, which have no session.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::sink::{
 };
 
 impl Bus {
-    /// Attaches a subscriber until its [`Attachment`] is dropped: it is handed everything its filter wants that is
-    /// published after this answers. `make` makes it, on its own thread; when that fails, or the subscriber panics, it
-    /// is made again after a pause. Waits at the door, never for `make`.
+    /// Attaches a subscriber until its [`Attachment`] is dropped. It gets everything that its filter
+    /// accepts and that is published after this returns. `make` creates it on a thread of its own, and
+    /// again after a pause when it fails or panics. Waits for admission, but never for `make`.
     ///
     /// ```
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -80,17 +80,17 @@ impl Bus {
         Ok(attachment)
     }
 
-    /// Every attached subscriber, by name.
+    /// Returns all attached subscribers, ordered by name.
     pub fn attached(&self) -> Vec<AttachedInfo> {
         self.inner.attachments.infos()
     }
 
     async fn attach_queue(&self, state: &Arc<AttachmentState>) -> Result<(), Closed> {
-        let attach = |reply| AttachQueue {
+        let attached = self.ask(|reply| AttachQueue {
             state: state.clone(),
             reply,
-        };
-        state.set_position(self.ask(attach).await?);
+        });
+        state.set_position(attached.await?);
         Ok(())
     }
 
@@ -104,11 +104,13 @@ impl Bus {
             DeliveryClass::Every { capacity, .. } => capacity,
         };
         let mut session = SessionOptions::new(SubscriberKind::Attached, options.name.clone());
-        let wanted = |list: &ListKind| options.filter.wants_kind(NoticeKind::List(*list));
-        session.lists = ListKind::ALL.into_iter().filter(wanted).collect();
+        session.lists = ListKind::ALL
+            .into_iter()
+            .filter(|list| options.filter.wants_kind(NoticeKind::List(*list)))
+            .collect();
         session.trusted = true;
         let session = self.open(session).await?;
-        // One at a time, so that what waits is conflated until it is taken.
+        // Drains one entry at a time, so that the others are conflated until they are taken.
         let reader = OutboxReader::open(session.outbox.clone(), 1);
         state.set_outbox(session.outbox.clone());
         session.watch(state.filter().clone(), pending_max).await?;

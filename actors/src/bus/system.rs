@@ -1,7 +1,8 @@
-//! Starting, draining and ending the actors.
+//! The threads of the bus: how the actors start, from the last to the first on the way of a request, and
+//! how they end.
 //!
-//! Owns: the threads (one Arbiter for Registry and Etag, one per Publisher shard), the order in which actors start
-//! (bottom up) and end (door first). Never: is reached after start except to stop. Called by the bus alone.
+//! Registry and Etag actor share one Arbiter, because they work on every request in turn. Each Publisher
+//! shard has its own.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +23,7 @@ use crate::runtime::{
 use crate::sink::Attachments;
 use crate::versions::{Checkpoint, EtagActor, EtagIndex, Ledger, Shards, Store, StoreThread};
 
-/// How old what a recorder shows of the shards' numbers may be, unless it asks for more.
+/// The interval in which the numbers of the shards are handed to the recorder.
 const EXPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The running actors.
@@ -35,7 +36,7 @@ pub(crate) struct Actors {
     threads: Mutex<Threads>,
 }
 
-/// Every thread of the bus, to be waited for.
+/// The threads to wait for.
 #[derive(Default)]
 struct Threads {
     system: Option<JoinHandle<()>>,
@@ -43,7 +44,7 @@ struct Threads {
     store: Option<JoinHandle<()>>,
 }
 
-/// What every actor is given.
+/// The parts that the actors are given.
 pub(crate) struct CoreParts {
     pub(crate) limits: Arc<Limits>,
     pub(crate) metrics: Arc<Metrics>,
@@ -56,7 +57,7 @@ pub(crate) struct CoreParts {
 }
 
 impl Actors {
-    /// Starts them on threads of their own; returns when they run.
+    /// Starts the actors on threads of their own. Returns when they run.
     pub(crate) fn start(parts: CoreParts) -> Result<Actors, StartError> {
         let (started, ready) = crossbeam_channel::bounded(1);
         let run = move || {
@@ -84,10 +85,10 @@ impl Actors {
         Ok(actors)
     }
 
-    /// Stops them and waits for their threads. Blocks; call it off the async threads.
+    /// Stops the actors and waits for their threads. Blocks, so it must not run on a thread of a runtime.
     pub(crate) fn stop(&self) {
         self.say_stop();
-        // Held until they have ended, so that a second caller waits too.
+        // Held until the threads have ended, so that a second caller waits as well.
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let Threads {
             system,
@@ -96,7 +97,7 @@ impl Actors {
         } = std::mem::take(&mut *threads);
         let ends = system.into_iter().map(JoinHandle::join);
         let ends = ends.chain(arbiters.into_iter().map(Arbiter::join));
-        // Last: it ends when the Etag actor is gone.
+        // Last, because it ends when the Etag actor is gone.
         let ends = ends.chain(store.into_iter().map(JoinHandle::join));
         if ends.filter(Result::is_err).count() > 0 {
             tracing::error!("a thread of the bus panicked");
@@ -117,7 +118,7 @@ impl Actors {
 
 impl Drop for Actors {
     fn drop(&mut self) {
-        // Without a shutdown there is nobody to wait for the threads; they end by themselves.
+        // Without a shutdown no caller waits for the threads. They end by themselves.
         self.say_stop();
     }
 }
@@ -127,7 +128,8 @@ fn spawn_all(mut parts: CoreParts) -> Result<Actors, StartError> {
     let (life, _) = watch::channel(BusState::Running);
     let store = parts.store.take();
     let mut starter = Starter {
-        // Every request has a permit, and a session has at most its attachment, a few moves and its end in flight.
+        // Every request has a permit, and a session has at most its attachment, a few moves and its end in
+        // flight.
         mailbox: parts.limits.in_flight_max + 4 * parts.limits.sessions_max + 64,
         parts,
         life,
@@ -157,7 +159,7 @@ fn spawn_all(mut parts: CoreParts) -> Result<Actors, StartError> {
     })
 }
 
-/// The parts that actors are made of while they start.
+/// The parts from which the actors are made.
 struct Starter {
     parts: CoreParts,
     life: watch::Sender<BusState>,
@@ -236,8 +238,10 @@ impl Starter {
         let index = self.parts.etag_index.clone();
         let etag = EtagActor::new(ledger, index, shards, store_thread, self.guard("etag"));
         let etag = start(core, self.mailbox, etag)?;
-        // Without a store nothing listens at the other end.
-        drop(tell_store.send(etag.clone()));
+        // Without a store the other end is gone.
+        if tell_store.send(etag.clone()).is_err() {
+            tracing::trace!("versions are kept in memory");
+        }
         Ok(etag)
     }
 }
@@ -251,8 +255,8 @@ impl Threads {
     }
 }
 
-/// When a core actor died, nothing new will come: every stream is told so after what is pending. The threads stay
-/// until the bus is shut down or dropped, so that the streams they carry can say it.
+/// Ends all streams after the death of a core actor, since nothing new will come. The threads stay until
+/// the bus is shut down or dropped, so that the streams they carry can say why they end.
 async fn watch_for_death(
     mut life: watch::Receiver<BusState>,
     publishers: Vec<Addr<Publisher>>,
@@ -269,7 +273,7 @@ async fn watch_for_death(
     }
 }
 
-/// Hands what the shards count to the recorder, until the actor system ends.
+/// Hands the numbers of the shards to the recorder until the actor system ends.
 async fn export_metrics(metrics: Arc<Metrics>, admission: Admission) {
     loop {
         tokio::time::sleep(EXPORT_INTERVAL).await;
@@ -277,7 +281,8 @@ async fn export_metrics(metrics: Arc<Metrics>, admission: Admission) {
     }
 }
 
-/// Starts `actor` on `arbiter` and returns when its mailbox has its full size; until then it would hold 16 messages.
+/// Starts `actor` on `arbiter`. Returns when its mailbox has its full capacity; before that it would hold
+/// 16 messages.
 fn start<A>(arbiter: &ArbiterHandle, mailbox: usize, actor: A) -> io::Result<Addr<A>>
 where
     A: Actor<Context = actix::Context<A>> + Send,
@@ -286,7 +291,7 @@ where
         ctx.set_mailbox_capacity(mailbox);
         actor
     });
-    // The arbiter runs what it is given in order.
+    // The arbiter runs its commands in order, so the actor has started when this one runs.
     let (started, ready) = std::sync::mpsc::sync_channel(1);
     arbiter.spawn_fn(move || started.send(()).unwrap_or_default());
     ready
@@ -295,8 +300,8 @@ where
     Ok(addr)
 }
 
-/// The store's thread, which reports each batch to the Etag actor. The actor starts after the thread, so its address
-/// comes through a channel.
+/// Starts the thread of the store, which reports each batch to the Etag actor. The actor starts after the
+/// thread, so its address comes through a channel.
 fn start_store(
     store: Box<dyn Store>,
     etag: std::sync::mpsc::Receiver<Addr<EtagActor>>,

@@ -1,9 +1,7 @@
-//! The end of a change: whoever made it is answered when the last shard has told its share.
+//! The end of a change: the last shard that is done answers the publisher.
 //!
-//! Owns: who is answered, and the sum of how many are told. Never: is sent anywhere itself; each shard's [`FanOut`] has a
-//! share of it, and the last share that goes answers. A change that no shard wants is answered by the Etag actor.
-//!
-//! [`FanOut`]: crate::message::Fan
+//! Each [`FanOut`](super::FanOut) has a share of the completion. A change that no shard wants is answered
+//! by the Etag actor without one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +10,14 @@ use crate::metrics::Metrics;
 use crate::model::{ListOutcome, Notice, Outcome, PublishError, TraceStep};
 use crate::runtime::{Reply, Tracer};
 
-/// Who is answered when the last shard has marked its share.
+/// The reply to a publisher.
 pub(crate) enum Finish {
     Change(Reply<Result<Outcome, PublishError>>, Outcome),
     List(Reply<Result<ListOutcome, PublishError>>, ListOutcome),
 }
 
 impl Finish {
-    /// Answers that so many are told: of the resource, and of a list.
+    /// Sends the reply with the numbers of notified subscribers, of the resource and of a list.
     pub(crate) fn answer(self, notified: usize, listed: usize, metrics: &Metrics) {
         match self {
             Finish::Change(reply, outcome) => {
@@ -38,12 +36,12 @@ impl Finish {
     }
 }
 
-/// Shared by the shards that work on one change. Dropping the last share answers the caller.
+/// The completion of one change, shared by its shards. Dropping the last share answers the publisher.
 pub(crate) struct Completion {
     notified: AtomicUsize,
     listed: AtomicUsize,
     finish: Option<Finish>,
-    /// The notice that is told, when somebody wants to know what becomes of it.
+    /// The notice, if a tracer follows it.
     traced: Option<(Arc<Notice>, Arc<Tracer>)>,
     metrics: Arc<Metrics>,
 }
@@ -59,13 +57,13 @@ impl Completion {
         }
     }
 
-    /// Has the tracer told how many were told of `notice`.
+    /// Reports the number of notified subscribers to the tracer.
     pub(crate) fn traced(mut self, notice: &Arc<Notice>, tracer: &Arc<Tracer>) -> Completion {
         self.traced = Some((notice.clone(), tracer.clone()));
         self
     }
 
-    /// Adds what one shard did: how many it told of the resource, and how many of a list.
+    /// Adds the subscribers that one shard notified, of the resource and of a list.
     pub(crate) fn add(&self, notified: usize, listed: usize) {
         self.notified.fetch_add(notified, Ordering::Relaxed);
         self.listed.fetch_add(listed, Ordering::Relaxed);
@@ -74,7 +72,8 @@ impl Completion {
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        let (notified, listed) = (*self.notified.get_mut(), *self.listed.get_mut());
+        let notified = *self.notified.get_mut();
+        let listed = *self.listed.get_mut();
         if let Some((notice, tracer)) = &self.traced {
             tracer.trace_notice(notice, TraceStep::Fanned { notified });
         }

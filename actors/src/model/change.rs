@@ -49,7 +49,8 @@ pub enum Condition {
     Etag(EtagCondition),
 }
 
-/// A condition on the etag of a resource, like `If-Match` and `If-None-Match` of HTTP (RFC 9110 section 13).
+/// A condition on the etag of a resource, like `If-Match` and `If-None-Match` of HTTP (RFC 9110 section
+/// 13).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EtagCondition {
     /// The set that must contain the etag.
@@ -79,8 +80,8 @@ impl EtagCondition {
         }
     }
 
-    /// Returns true if a resource satisfies the condition. The etag is none if the resource does not exist, and
-    /// also if no caller can know it yet.
+    /// Returns true if a resource satisfies the condition. The etag is none if the resource does not exist,
+    /// and also if no caller can know it yet.
     pub(crate) fn holds(&self, exists: bool, etag: Option<Etag>) -> bool {
         let matches = |set: &EtagSet| match (set, etag) {
             (EtagSet::Any, _) => exists,
@@ -141,8 +142,8 @@ pub(crate) enum ListChange {
     PutTemplate(Arc<ResourceTemplate>, Option<Digest>),
     /// Removes the template with this text.
     RemoveTemplate(String),
-    /// Sets the digest of the items of this kind that another server of the process lists; `None` if it lists
-    /// none.
+    /// Sets the digest of the items of this kind that another server of the process lists; `None` if it
+    /// lists none.
     Foreign(ListKind, Option<Digest>),
     /// Sets the digest of the members that the template with this text lists.
     Listed(String, Digest),

@@ -38,7 +38,8 @@ impl Hasher for UriHasher {
     }
 
     fn write_u8(&mut self, _: u8) {
-        // The byte by which the standard library ends a text: a URI is one text, so nothing can run together.
+        // The byte by which the standard library ends a text: a URI is one text, so nothing can run
+        // together.
     }
 
     fn finish(&self) -> u64 {

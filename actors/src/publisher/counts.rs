@@ -1,18 +1,17 @@
-//! What one shard did with one change, summed before it is told.
-//!
-//! Owns: the sums. Never: outlives the handling of one message. Reported to the bus's metrics by the publisher.
+//! The marks of one change in one shard, summed before they are reported.
 
 use crate::metrics::Metrics;
 use crate::outbox::MarkResult;
 
-/// What marking did, counted here first: a shared counter per outbox would make the shards wait for each other.
+/// The marks of one change. Counted here first, because a shared counter per outbox would make the shards
+/// wait for each other.
 #[derive(Default)]
 pub(super) struct MarkCounts {
     new: usize,
     conflated: usize,
-    /// Those of `new` that are lists.
+    /// The lists among `new`.
     lists: usize,
-    /// Lists that the subscriber knows already.
+    /// Lists whose hash the subscriber knows already.
     known: usize,
 }
 

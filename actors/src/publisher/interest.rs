@@ -1,9 +1,7 @@
-//! What each publisher shard may care about, so that a change is handed to no shard in which nobody wants it.
+//! The interest of each shard, so that a change goes to no shard without a subscriber that wants it.
 //!
-//! Owns: per shard one counter per group of URIs, and one for those who want URIs that cannot be counted. Never:
-//! knows who wants something, or is short: a counter is raised by the Etag actor *before* it passes a subscription
-//! on, and lowered by the shard *after* it has removed one, so zero means that, at this point of the order of the bus,
-//! nobody is there. URIs of one group are counted together, which costs a look into a table that finds nobody.
+//! Each shard has one counter per group of URIs, and one for subscribers that want more than single URIs.
+//! The Etag actor raises and the shard takes over; no subscriber leaves.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,74 +10,76 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::model::ResourceUri;
 
-/// Groups of URIs per shard, 64 KiB in all: at 1,000 subscribed URIs one change in 17 looks for nothing.
+/// The groups of each shard, 64 KiB in all. With 1,000 subscribed URIs one change in 17 goes to a shard in
+/// vain.
 const GROUPS: usize = 1 << 14;
 
-/// The group that a URI belongs to.
+/// The group of a URI.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group(usize);
 
 #[derive(Debug)]
 struct Wanted {
     groups: Box<[AtomicU32]>,
-    /// How many want more than can be counted by URI: filters, queues, and subscribers that are on their way here.
+    /// The subscribers that want more than single URIs: filters, queues, and those that are on their way
+    /// here.
     everything: AtomicU32,
 }
 
-/// What each shard may care about.
+/// The interest of all shards.
 #[derive(Debug)]
 pub(crate) struct Interest {
     shards: Box<[Wanted]>,
-    /// Nobody outside can tell which URIs share a group.
+    /// Random, so that a client cannot choose URIs of one group.
     seed: u64,
 }
 
 impl Interest {
-    /// For this many shards, in which nobody wants anything yet.
+    /// Creates the interest of this many shards without subscribers.
     pub(crate) fn new(shards: usize) -> Interest {
-        let wanted = || Wanted {
+        let wanted = (0..shards).map(|_| Wanted {
             groups: (0..GROUPS).map(|_| AtomicU32::new(0)).collect(),
             everything: AtomicU32::new(0),
-        };
+        });
         Interest {
-            shards: (0..shards).map(|_| wanted()).collect(),
+            shards: wanted.collect(),
             seed: RandomState::new().hash_one(GROUPS),
         }
     }
 
-    /// The group of `uri`.
+    /// Returns the group of `uri`.
     pub(crate) fn group(&self, uri: &ResourceUri) -> Group {
         let hash = xxh3_64_with_seed(uri.as_str().as_bytes(), self.seed);
         Group(hash as usize % GROUPS)
     }
 
-    /// Whether anybody in `shard` may want a URI of `group`.
+    /// Returns true if a subscriber in `shard` may want a URI of `group`.
     pub(crate) fn wants(&self, shard: usize, group: Group) -> bool {
-        // This one first: a shard that takes a subscriber over counts its URIs before it lowers this.
+        // Loaded first: a shard that takes a subscriber over counts its URIs before it lowers this one.
         let wanted = &self.shards[shard];
         wanted.everything.load(Ordering::Acquire) > 0 || wanted.groups[group.0].load(Ordering::Relaxed) > 0
     }
 
-    /// A subscription to `uri` is on its way to `shard`, or has come to it with its subscriber.
+    /// Counts a subscription to `uri` that goes to `shard`, or came with a subscriber taken over.
     pub(crate) fn raise(&self, shard: usize, uri: &ResourceUri) {
         self.shards[shard].groups[self.group(uri).0].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A subscription to `uri` has been removed from `shard`, or not been made there.
+    /// Uncounts a subscription to `uri` that was removed from `shard`, or not made.
     pub(crate) fn lower(&self, shard: usize, uri: &ResourceUri) {
         let before = self.shards[shard].groups[self.group(uri).0].fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "a subscription to {uri} was removed twice");
     }
 
-    /// Somebody who wants more than can be counted is on the way to `shard`.
+    /// Counts a subscriber of `shard` that wants more than single URIs.
     pub(crate) fn raise_everything(&self, shard: usize) {
         self.shards[shard].everything.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Such a one is gone from `shard`, or is counted by URI from now on.
+    /// Uncounts a subscriber that left `shard`, or is counted by its URIs from now on.
     pub(crate) fn lower_everything(&self, shard: usize) {
         let before = self.shards[shard].everything.fetch_sub(1, Ordering::Release);
-        debug_assert!(before > 0, "somebody who wants everything was removed twice");
+        debug_assert!(before > 0, "a subscriber of everything was removed twice");
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_moves_is_missed_at_no_moment() {
+    fn moving_subscriber_is_always_counted() {
         let interest = Interest::new(2);
         let group = interest.group(&uri(1));
         std::thread::scope(|scope| {
@@ -112,9 +112,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is there is seen; when all have gone, nothing is.
+        /// A subscription is never missed, and after the last one no counter is left.
         #[test]
-        fn never_misses_a_subscription_and_forgets_all_that_are_gone(
+        fn wants_agrees_with_a_model_of_counts(
             steps in prop::collection::vec((0..2usize, prop::option::of(0..200u8), any::<bool>()), 0..200),
         ) {
             let interest = Interest::new(2);
@@ -136,7 +136,10 @@ mod tests {
             }
             for ((shard, name), count) in there {
                 for _ in 0..count {
-                    name.map_or_else(|| interest.lower_everything(shard), |name| interest.lower(shard, &uri(name)));
+                    match name {
+                        Some(name) => interest.lower(shard, &uri(name)),
+                        None => interest.lower_everything(shard),
+                    }
                 }
             }
             for name in 0..200 {

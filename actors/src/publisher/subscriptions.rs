@@ -1,14 +1,14 @@
-//! The pure core of a publisher shard: who wants which URI.
+//! The subscriptions of one shard.
 //!
-//! Owns: the two directions URI → subscribers and subscriber → URIs, kept in step. Never: knows outboxes, actors or
-//! what a subscriber is. Telling, adding and removing one subscription are O(1) per subscription concerned.
+//! Two directions are kept in step: the subscribers of a URI and the URIs of a subscriber. Each
+//! subscription is found, added and removed in constant time.
 
 use slab::Slab;
 
 use crate::model::{ResourceUri, UriMap};
 use crate::outbox::SlotId;
 
-/// A subscriber's place in the table, until it is removed.
+/// The index of a subscriber in the table until it is removed.
 pub(crate) type Member = usize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,11 +20,11 @@ struct Cell {
 #[derive(Debug)]
 struct Row<T> {
     value: T,
-    /// By slot: the URI and the place of our cell in its column.
+    /// For each slot the URI, and the index of its cell in the column.
     cells: Vec<Option<(ResourceUri, u32)>>,
 }
 
-/// Who wants which URI.
+/// The subscriptions of one shard.
 #[derive(Debug)]
 pub(crate) struct SubscriptionTable<T> {
     columns: UriMap<Vec<Cell>>,
@@ -49,7 +49,7 @@ impl<T> SubscriptionTable<T> {
         })
     }
 
-    /// Removes a subscriber with all its subscriptions; each URI is shown to `ended` when its subscription is gone.
+    /// Removes a subscriber with all its subscriptions. Calls `ended` for each URI after its removal.
     pub(crate) fn remove(&mut self, member: Member, mut ended: impl FnMut(&ResourceUri)) -> Option<T> {
         let slots = self.rows.get(member)?.cells.len();
         for slot in 0..slots {
@@ -60,13 +60,15 @@ impl<T> SubscriptionTable<T> {
         Some(self.rows.try_remove(member)?.value)
     }
 
-    /// The same URI as it is kept here, if anybody subscribed to it: those who keep one text compare it at a glance.
+    /// Returns the table's own copy of `uri` if there is one: copies of one text compare by pointer.
     pub(crate) fn shared(&self, uri: &ResourceUri) -> ResourceUri {
-        let kept = self.columns.get_key_value(uri);
-        kept.map_or(uri, |(kept, _)| kept).clone()
+        match self.columns.get_key_value(uri) {
+            Some((kept, _)) => kept.clone(),
+            None => uri.clone(),
+        }
     }
 
-    /// Subscribes `member` to `uri` under `slot`. False when the slot is taken or the member unknown.
+    /// Subscribes `member` to `uri` under `slot`. Returns false if the slot is taken or the member unknown.
     pub(crate) fn subscribe(&mut self, member: Member, slot: SlotId, uri: &ResourceUri) -> bool {
         let Some(row) = self.rows.get_mut(member) else {
             return false;
@@ -87,7 +89,7 @@ impl<T> SubscriptionTable<T> {
         true
     }
 
-    /// Ends the subscription under `slot`. Answers its URI; none when there is no such subscription.
+    /// Ends the subscription under `slot`. Returns its URI; none if there is no such subscription.
     pub(crate) fn unsubscribe(&mut self, member: Member, slot: SlotId) -> Option<ResourceUri> {
         let cell = self.rows.get_mut(member)?.cells.get_mut(slot as usize)?;
         let (uri, place) = cell.take()?;
@@ -104,15 +106,18 @@ impl<T> SubscriptionTable<T> {
         Some(uri)
     }
 
-    /// Who subscribed to `uri`, each with the slot of that subscription.
+    /// The subscribers of `uri`, each with the slot of its subscription.
     pub(crate) fn subscribers(&self, uri: &ResourceUri) -> impl ExactSizeIterator<Item = (&T, SlotId)> {
-        let column = self.columns.get(uri).map_or(&[][..], Vec::as_slice);
+        let column = match self.columns.get(uri) {
+            Some(column) => column.as_slice(),
+            None => &[],
+        };
         column
             .iter()
             .map(|cell| (&self.rows[cell.member as usize].value, cell.slot))
     }
 
-    /// Every subscriber.
+    /// All subscribers.
     pub(crate) fn members(&self) -> impl Iterator<Item = (Member, &T)> {
         self.rows.iter().map(|(member, row)| (member, &row.value))
     }
@@ -152,7 +157,7 @@ mod tests {
     }
 
     proptest! {
-        /// The table agrees with a plain set of triples; subscribing twice is once; leaving leaves nothing behind.
+        /// The table agrees with a plain set of triples through any steps.
         #[test]
         fn agrees_with_a_set_of_triples(steps in steps()) {
             let mut table = SubscriptionTable::default();
@@ -165,7 +170,8 @@ mod tests {
                         prop_assert!(live.insert(member));
                     }
                     TraceStep::Leave(member) => {
-                        let (mut ended, mut expected) = (Vec::new(), Vec::new());
+                        let mut ended = Vec::new();
+                        let mut expected = Vec::new();
                         let removed = table.remove(member, |gone| ended.push(gone.clone()));
                         prop_assert_eq!(removed.is_some(), live.remove(&member));
                         model.retain(|(m, slot, name)| {

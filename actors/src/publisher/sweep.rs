@@ -1,7 +1,8 @@
-//! Looking at the subscribers of a shard: which of them were idle, stalled or there for too long, and how they stand.
+//! The sweep over the subscribers of a shard, which ends the idle, stalled and old ones, and the answers to
+//! questions about them.
 //!
-//! Owns: the one timer of all their times, and the answers to surveys. Never: looks at all of them in one go to end
-//! them, or asks more of them in full than a survey shows. Receives surveys from the bus.
+//! A sweep goes in steps, so that no step takes long. A listing ranks all subscribers and describes only
+//! those that it returns.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -16,24 +17,24 @@ use crate::model::{MonotonicMillis, SubscriberId, SubscriberPage};
 use crate::outbox::Outbox;
 use crate::runtime::current_shard;
 
-/// A round in which every subscriber is looked at goes in this many steps, so that none of them takes long.
+/// The steps of one sweep.
 const SWEEP_STEPS: usize = 8;
 
-/// The longest and the shortest such round.
+/// The longest and the shortest time of one sweep.
 pub(super) const SWEEP_ROUND: Duration = Duration::from_secs(1);
 pub(super) const SWEEP_ROUND_MIN: Duration = Duration::from_millis(16);
 
-/// Subscribers that take nothing of what waits for them, as they are counted round by round.
+/// The stalled subscribers, counted anew in each sweep.
 #[derive(Debug, Default)]
 pub(super) struct Stalling {
     count: usize,
     example: Option<SubscriberId>,
-    /// The count of the round before.
+    /// The count of the sweep before.
     before: usize,
 }
 
 impl Stalling {
-    /// Shows the count; logs when it begins and ends, since who stalls may do so for long.
+    /// Publishes the count. Logs only when stalling begins and ends, since a subscriber may stall for long.
     fn end_round(&mut self, metrics: &Metrics) {
         if let Some(shard) = current_shard() {
             metrics.set_stalled(shard, self.count);
@@ -53,14 +54,18 @@ impl Stalling {
 }
 
 impl Publisher {
-    /// Looks at a part of the subscribers, counts those that stall, ends those whose time is up, and comes again.
+    /// Looks at the next part of the subscribers, and schedules the step after.
     pub(super) fn sweep(&mut self, ctx: &mut Context<Self>) {
         self.sweep_step = (self.sweep_step + 1) % SWEEP_STEPS;
         let now = MonotonicMillis::now();
-        let part = |member: usize| member % SWEEP_STEPS == self.sweep_step;
-        for (_, outbox) in self.table.members().filter(|(member, _)| part(*member)) {
+        for (member, outbox) in self.table.members() {
+            if member % SWEEP_STEPS != self.sweep_step {
+                continue;
+            }
             let (overdue, untaken) = outbox.sweep(now);
-            if untaken.is_some_and(|untaken| untaken >= self.stalled_after) {
+            if let Some(untaken) = untaken
+                && untaken >= self.stalled_after
+            {
                 self.stalling.count += 1;
                 self.stalling.example = Some(outbox.id());
             }
@@ -78,11 +83,12 @@ impl Publisher {
         self.table.get(*self.members.get(&id)?)
     }
 
-    /// The `limit` slowest of `all`. Only of those it is asked in full how they stand.
+    /// Lists the `limit` slowest of these subscribers.
     fn slowest<'a>(&self, all: impl Iterator<Item = &'a Arc<Outbox>>, limit: usize) -> SubscriberPage {
         let now = MonotonicMillis::now();
-        let rank = |outbox: &'a Arc<Outbox>| (Reverse(outbox.slowness(now)), outbox.id(), outbox);
-        let mut ranked: Vec<_> = all.map(rank).collect();
+        let mut ranked: Vec<_> = all
+            .map(|outbox| (Reverse(outbox.slowness(now)), outbox.id(), outbox))
+            .collect();
         let total = ranked.len();
         if limit < total {
             ranked.select_nth_unstable_by_key(limit, |(slowness, id, _)| (*slowness, *id));
@@ -122,7 +128,10 @@ impl Handler<QuerySubscriber> for Publisher {
                 reply.answer(outbox.map(|outbox| outbox.explain(&uri, self.stalled_after)));
             }
             SubscriberQuery::Evict(reason, reply) => {
-                let evicted = outbox.is_some_and(|outbox| outbox.evict(reason));
+                let evicted = match outbox {
+                    Some(outbox) => outbox.evict(reason),
+                    None => false,
+                };
                 reply.answer(evicted.then_some(()));
             }
         }

@@ -1,6 +1,7 @@
 //! Everything that is registered, and the hashes of the three lists.
 //!
-//! The catalog decides whether a change alters anything. It has no versions, actors or clocks, so its tests need none.
+//! The catalog decides whether a change alters anything. It has no versions, actors or clocks, so its tests
+//! need none.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::model::{
     ResourceUri, SubscribeError, Tool, Variables,
 };
 
-/// A template and what is known of the members it lists.
+/// A registered template with the digest of the members it lists.
 struct Family {
     template: Arc<ResourceTemplate>,
     item: Digest,
@@ -186,8 +187,8 @@ impl Catalog {
         None
     }
 
-    /// Checks that `uri` may be subscribed to; `trusted` permits what clients may not subscribe to. Returns the time
-    /// of registration of the template if `uri` is a member of one.
+    /// Checks that `uri` may be subscribed to; `trusted` subscribers may also name URIs that are closed to
+    /// clients. Returns the time of registration of the template if `uri` is a member of one.
     pub(crate) fn subscribable(
         &self,
         uri: &ResourceUri,
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn register_creates_and_fails_on_an_existing_uri_and_update_the_reverse() {
+    fn register_and_update_check_existence() {
         let mut catalog = catalog();
         let update = Change::Update(text("demo://a", "1"));
         assert!(matches!(
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_bytes_and_media_type_are_no_change() {
+    fn same_bytes_and_media_type_are_no_change() {
         let mut catalog = catalog();
         apply(&mut catalog, Change::Register(text("demo://a", "1"))).unwrap();
         let same = apply(&mut catalog, Change::Update(text("demo://a", "1"))).unwrap();
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn removal_takes_exactly_its_own_share_out_of_the_hash() {
+    fn removal_takes_its_share_out_of_the_hash() {
         let mut catalog = catalog();
         apply(&mut catalog, Change::Register(text("demo://a", "1"))).unwrap();
         let before = hashes(&catalog);
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_refuse_and_change_nothing() {
+    fn exceeded_limit_changes_nothing() {
         let mut catalog = catalog();
         for name in ["demo://a", "demo://b", "demo://c"] {
             apply(&mut catalog, Change::Register(text(name, ""))).unwrap();
@@ -389,8 +390,9 @@ mod tests {
     }
 
     #[test]
-    fn many_tools_at_once_are_one_change_and_the_same_as_one_by_one() {
-        let (mut batch, mut single) = (catalog(), catalog());
+    fn batch_of_tools_equals_single_changes() {
+        let mut batch = catalog();
+        let mut single = catalog();
         for catalog in [&mut batch, &mut single] {
             let first = change_tools(&[&tool("a", "1"), &tool("b", "1")], &[]);
             assert!(catalog.apply_list(first, 0).unwrap().is_some());
@@ -417,16 +419,17 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_whose_item_is_the_same_is_exchanged_without_a_change() {
+    fn tool_with_same_item_is_exchanged_silently() {
         let mut catalog = catalog();
-        let (old, new) = (tool("a", "1"), tool("a", "1"));
+        let old = tool("a", "1");
+        let new = tool("a", "1");
         catalog.apply_list(change_tools(&[&old], &[]), 0).unwrap();
         assert_eq!(catalog.apply_list(change_tools(&[&new], &[]), 0).unwrap(), None);
         assert!(Arc::ptr_eq(&catalog.tool("a").unwrap(), &new));
     }
 
     #[test]
-    fn a_batch_beyond_the_limit_changes_nothing_and_one_that_makes_room_passes() {
+    fn batch_counts_removals_against_the_limit() {
         let mut catalog = Catalog::new(Arc::new(Limits {
             list_items_max: 2,
             ..Limits::default()
@@ -449,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_change_as_a_whole_too() {
+    fn batch_of_prompts_is_one_change() {
         let mut catalog = catalog();
         let prompt = |name: &str| {
             let render = |_: serde_json::Map<String, serde_json::Value>| async { Ok(Vec::new()) };
@@ -466,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_answers_for_its_members_unless_one_is_registered() {
+    fn registered_resource_hides_template_member() {
         let mut catalog = catalog();
         let read = |_: ResourceUri, _: Variables| async { Ok(Some(Body::text("m"))) };
         let template = ResourceTemplate::new("demo://m/{id}", read)

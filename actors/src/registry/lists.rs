@@ -98,7 +98,7 @@ impl<T: ListItem> ItemList<T> {
         let removed: BTreeSet<&str> = removes.iter().map(String::as_str).collect();
         let put: BTreeSet<&str> = puts.iter().map(T::name).collect();
         let mut len = self.entries.len() + put.len();
-        // Subtracts what goes and what is replaced rather than count what stays: the list may be long.
+        // Subtracts the removed and replaced items rather than count the others: the list may be long.
         for name in removed.union(&put) {
             len -= usize::from(self.entries.contains_key(*name));
         }

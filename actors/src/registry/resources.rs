@@ -8,8 +8,8 @@ use crate::messages::{Decision, Effect};
 use crate::model::{Content, Digest, Limits, ListHash, PublishError, Resource, ResourceUri, UriMap};
 
 struct ResourceEntry {
-    /// The key itself. Handed on in place of the publisher's copy, it makes comparisons further down the way look at
-    /// one pointer.
+    /// The key itself. Handed on in place of the publisher's copy, it makes comparisons further down the
+    /// way look at one pointer.
     uri: ResourceUri,
     resource: Arc<Resource>,
     /// The digest of the body; none for a lazy one.
@@ -125,7 +125,8 @@ impl Resources {
             entry.generation = self.generation;
             effect = Effect::Stored(content);
         }
-        // Also without a change that clients see: whether they may subscribe is no part of an item or of the content.
+        // Also without a change that clients see: whether they may subscribe is no part of an item or of
+        // the content.
         entry.resource = Arc::new(resource);
         let item = entry.item;
         let decision = entry.decision(effect, false);

@@ -1,8 +1,8 @@
 //! The inbox of an actor that takes everything that waits for it at once.
 //!
 //! A mailbox allocates twice and may wake a thread for every message. An inbox is one vector behind a lock,
-//! and its actor is woken once for all that gathers until it runs, which is most of the cost of a change that
-//! no one wants.
+//! and its actor is woken once for all that gathers until it runs, which is most of the cost of a change
+//! that no one wants.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ pub(crate) struct InboxSender<T> {
     metrics: Arc<Metrics>,
 }
 
-/// The end that the actor holds. Dropping it drops what waits and whatever is pushed later.
+/// The end that the actor holds. Dropping it drops the waiting requests and all later ones.
 pub(crate) struct Inbox<T> {
     shared: Arc<Shared<T>>,
     /// The emptied vector of the last turn, kept for its room.
@@ -66,8 +66,8 @@ impl<T> Shared<T> {
 }
 
 impl<T> Inbox<T> {
-    /// An inbox of this capacity, which only a bug can exceed, and the function that makes its other end once
-    /// the actor has an address.
+    /// An inbox of this capacity, which only a bug can exceed, and the function that makes its other end
+    /// once the actor has an address.
     pub(crate) fn new(
         capacity: usize,
         metrics: Arc<Metrics>,

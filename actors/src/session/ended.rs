@@ -1,7 +1,4 @@
-//! The subscribers that ended last, for those who ask why somebody is gone.
-//!
-//! Owns: [`EndedSubscribers`], a short memory of fixed length. Never: holds anything a subscriber held but its label. Written
-//! by Session actors as they end, read by the bus.
+//! The memory of the subscribers that ended last, which answers why one is gone.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::model::{EndReason, EndedSubscriber, MonotonicMillis, SubscriberId};
 use crate::outbox::Outbox;
 
-/// How many are remembered.
+/// The number of subscribers that are remembered.
 const REMEMBERED_MAX: usize = 1_024;
 
 /// The subscribers that ended last.
@@ -23,7 +20,7 @@ impl EndedSubscribers {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers the one whose outbox this was; at the limit the one that ended first is forgotten.
+    /// Remembers the subscriber of this outbox. At the limit the oldest one is forgotten.
     pub(crate) fn remember(&self, outbox: &Outbox, reason: EndReason) {
         let gone = EndedSubscriber {
             id: outbox.id(),
@@ -40,7 +37,7 @@ impl EndedSubscribers {
         last.push_back((MonotonicMillis::now(), gone));
     }
 
-    /// The one of this name, if it ended not long ago.
+    /// Returns the subscriber with this id if it ended lately.
     pub(crate) fn find(&self, id: SubscriberId) -> Option<EndedSubscriber> {
         let last = self.lock();
         let (at, gone) = last.iter().rev().find(|(_, gone)| gone.id == id)?;
@@ -58,7 +55,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn the_last_thousand_are_remembered_and_no_more() {
+    fn oldest_is_forgotten_at_the_limit() {
         let ended_subscribers = EndedSubscribers::default();
         for id in 0..REMEMBERED_MAX as u64 + 10 {
             let options = SessionOptions::new(SubscriberKind::Local, "x");

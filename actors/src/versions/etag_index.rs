@@ -1,8 +1,8 @@
 //! The registered resources with their etags, as any thread reads them without asking the actors.
 //!
-//! The Etag actor writes an entry at the moment a version becomes visible: after the store has it, before its publisher
-//! is answered and before any subscriber is notified. An entry has the body together with its etag, so a read of both
-//! needs no actor. Readers wait for nothing longer than one insertion.
+//! The Etag actor writes an entry at the moment a version becomes visible: after the store has it, before
+//! its publisher is answered and before any subscriber is notified. An entry has the body together with its
+//! etag, so a read of both needs no actor. Readers wait for nothing longer than one insertion.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};

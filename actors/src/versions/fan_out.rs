@@ -1,7 +1,7 @@
 //! The way from the Etag actor to the Publisher shards.
 //!
-//! A change goes to every shard in which a subscriber may want it; whatever can make a shard want more is counted here
-//! before it is passed on. Each shard gets the requests of one turn as one message.
+//! A change goes to every shard with a subscriber that may want it; every request that can add such a
+//! subscriber is counted before it is passed on. Each shard gets the requests of one turn as one message.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,13 +17,14 @@ use crate::outbox::Outbox;
 use crate::publisher::Interest;
 use crate::runtime::{Tracer, mailbox};
 
-/// A change of a resource in its place in the order of the bus. It becomes a notice when a subscriber wants it.
+/// A change of a resource in its place in the order of the bus. It becomes a notice when a subscriber wants
+/// it.
 pub(super) struct StampedChange {
     pub(super) uri: ResourceUri,
     pub(super) etag: Etag,
     pub(super) cause: Cause,
     pub(super) position: Position,
-    /// When the request was admitted.
+    /// The time of admission.
     pub(super) at: Instant,
     /// True if a tracer follows the notice.
     pub(super) traced: bool,
@@ -37,7 +38,7 @@ impl StampedChange {
     }
 }
 
-/// One shard, and what is sent to it at the end of the turn.
+/// One shard with the batch for the end of the turn.
 struct ShardLine {
     addr: Recipient<ShardBatch>,
     batch: Vec<ShardRequest>,
@@ -88,8 +89,8 @@ impl Shards {
         }
     }
 
-    /// Notifies all shards of a list's new hash, alone or with the change of a resource. It goes to all because every
-    /// shard counts the subscribers that it does not notify of a list.
+    /// Notifies all shards of a list's new hash, alone or with the change of a resource. It goes to all
+    /// because every shard counts the subscribers that it does not notify of a list.
     pub(super) fn notify_list(
         &mut self,
         stamped: Option<StampedChange>,
@@ -171,7 +172,7 @@ impl Shards {
         }
     }
 
-    /// Sends each shard what was queued for it.
+    /// Sends each shard its batch.
     pub(super) fn flush(&mut self) {
         for line in &mut self.lines {
             if !line.batch.is_empty() {

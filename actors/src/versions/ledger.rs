@@ -1,55 +1,55 @@
-//! The pure core of the Etag actor: which version each URI has.
+//! The version of each URI, and the offset of the bus.
 //!
-//! Owns: the map URI → etag, through removal and re-registration, and the offset of the bus. Never: knows bodies,
-//! clocks, actors or files; time is handed in.
+//! Times are handed in, so its tests need no clock.
 //!
-//! Versions never go backward. A removed URI keeps its version; when more removed URIs are kept than allowed, the
-//! oldest are forgotten and their highest version becomes the *floor* that every new URI starts above.
+//! Versions never go backward. A removed URI keeps its version. When more removed URIs are kept than
+//! allowed, the oldest are forgotten, and their highest version becomes the *floor* that every new URI
+//! starts above.
 
 use std::collections::VecDeque;
 
 use crate::model::{Digest, Etag, Position, ResourceUri, UriHashState, UriMap};
 
-/// What the ledger knows of one URI.
+/// The ledger's line of one URI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line {
-    /// Its newest etag.
+    /// The newest etag.
     pub etag: Etag,
-    /// The digest of the content at that etag; none when unknown (a lazy body) or removed.
+    /// The digest of the content at that etag; none for a lazy body and a removed URI.
     pub digest: Option<Digest>,
-    /// Whether it is registered (false: removed, or a touched member of a template).
+    /// True for a registered URI; false for a removed one and a touched member of a template.
     pub live: bool,
 }
 
-/// What a store remembers between two lives of the bus.
+/// The state that a store keeps from one life of the bus to the next.
 #[derive(Debug, Clone, Default)]
 pub struct Checkpoint {
     /// The history that offsets belong to; 0 when there is none yet.
     pub epoch: u64,
-    /// The last offset given out.
+    /// The last offset.
     pub offset: u64,
-    /// Every forgotten version is at most this.
+    /// The highest version that was forgotten.
     pub floor: u64,
-    /// Every remembered URI.
+    /// The lines of all remembered URIs.
     pub lines: Vec<(ResourceUri, Line)>,
 }
 
-/// URI → etag.
+/// The versions of all URIs.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     lines: UriMap<Line>,
-    /// Removed URIs, oldest first; may name URIs that came back since.
+    /// Removed URIs, the oldest first. May contain URIs that were registered again.
     removed: VecDeque<ResourceUri>,
     removed_len: usize,
     removed_max: usize,
     floor: u64,
-    /// How many URIs lost their own version to the floor in this life.
+    /// The number of URIs whose version was forgotten in this life.
     forgotten: u64,
     position: Position,
 }
 
 impl Ledger {
-    /// A ledger that goes on where `checkpoint` ended and keeps at most `removed_max` removed URIs.
+    /// Creates a ledger that continues from `checkpoint` and keeps at most `removed_max` removed URIs.
     pub(crate) fn new(checkpoint: Checkpoint, removed_max: usize) -> Ledger {
         let mut ledger = Ledger {
             lines: UriMap::with_capacity_and_hasher(checkpoint.lines.len(), UriHashState::default()),
@@ -74,7 +74,7 @@ impl Ledger {
         ledger
     }
 
-    /// What is known of `uri`.
+    /// Returns the line of `uri`.
     pub(crate) fn line(&self, uri: &ResourceUri) -> Option<&Line> {
         self.lines.get(uri)
     }
@@ -84,17 +84,18 @@ impl Ledger {
         self.position
     }
 
-    /// Every forgotten version is at most this.
+    /// The highest version that was forgotten.
     pub(crate) fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// How many URIs lost their own version to the floor in this life.
+    /// The number of URIs whose version was forgotten in this life.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// The etag of a member of a template that nobody touched since `since`: the first version above the floor.
+    /// The etag of an untouched member of a template registered at `since`: the first version above the
+    /// floor.
     pub(crate) fn untouched(&self, since: u64) -> Etag {
         Etag {
             version: self.floor + 1,
@@ -108,14 +109,14 @@ impl Ledger {
         self.position
     }
 
-    /// Registers `uri` or changes its content. The etag stays when `digest` is the one of the live line (the same
-    /// content again, or the same as before a restart), else the version rises by one.
+    /// Registers `uri` or changes its content. The etag stays if the live line has this digest: the content
+    /// is the same again, or the same as before a restart. Otherwise the version rises by one.
     pub(crate) fn stamp(&mut self, uri: &ResourceUri, digest: Option<Digest>, now: u64) -> StampResult {
         self.stamp_above(uri, digest, now, self.floor)
     }
 
-    /// Registers a member of a template as a resource of its own. Its subscribers know the version that untouched
-    /// members have, so it starts above that one.
+    /// Registers a member of a template as a resource. Its subscribers know the version of untouched
+    /// members, so it starts above that one.
     pub(crate) fn stamp_member(
         &mut self,
         uri: &ResourceUri,
@@ -127,52 +128,55 @@ impl Ledger {
     }
 
     fn stamp_above(&mut self, uri: &ResourceUri, digest: Option<Digest>, now: u64, base: u64) -> StampResult {
-        let at = |version| Line {
+        let mut stamped = Line {
             etag: Etag {
-                version,
+                version: base + 1,
                 updated_at: now,
             },
             digest,
             live: true,
         };
         let Some(line) = self.lines.get_mut(uri) else {
-            let line = at(base + 1);
-            self.lines.insert(uri.clone(), line);
+            self.lines.insert(uri.clone(), stamped);
             return StampResult {
-                etag: line.etag,
+                etag: stamped.etag,
                 changed: true,
             };
         };
-        let same = line.live && digest.is_some() && line.digest == digest;
-        if !same {
+        // Without a digest the contents cannot be compared, so a lazy body always counts as another one.
+        let changed = !line.live || digest.is_none() || line.digest != digest;
+        if changed {
             self.removed_len -= usize::from(!line.live);
-            *line = at(line.etag.version + 1);
+            stamped.etag.version = line.etag.version + 1;
+            *line = stamped;
         }
         StampResult {
             etag: line.etag,
-            changed: !same,
+            changed,
         }
     }
 
-    /// Removes `uri`; its version rises once more, for the notice that says so.
+    /// Removes `uri`. Its version rises once more, for the notice of the removal.
     pub(crate) fn remove(&mut self, uri: &ResourceUri, now: u64) -> Etag {
         self.raise_unregistered(uri, now, self.floor)
     }
 
-    /// Raises the version of a member of a template registered at `since`. Members are kept like removed URIs: as
-    /// many as allowed, the oldest folded into the floor.
+    /// Raises the version of a member of a template registered at `since`. Members are kept and forgotten
+    /// like removed URIs.
     pub(crate) fn touch_member(&mut self, uri: &ResourceUri, now: u64, since: u64) -> Etag {
         self.raise_unregistered(uri, now, self.untouched(since).version)
     }
 
     fn raise_unregistered(&mut self, uri: &ResourceUri, now: u64, base: u64) -> Etag {
-        let line = self.lines.get(uri).copied();
-        let version = line.map_or(base, |line| line.etag.version) + 1;
+        let (before, kept) = match self.lines.get(uri) {
+            Some(line) => (line.etag.version, !line.live),
+            None => (base, false),
+        };
         let etag = Etag {
-            version,
+            version: before + 1,
             updated_at: now,
         };
-        if line.is_none_or(|line| line.live) {
+        if !kept {
             self.removed_len += 1;
             self.removed.push_back(uri.clone());
         }
@@ -200,22 +204,23 @@ impl Ledger {
                 self.forgotten += 1;
             }
         }
-        // URIs that came back leave their old entry in the queue; sweep when those prevail.
+        // URIs that were registered again leave their old entry in the queue. Swept when those are the
+        // most, so that the cost per removal stays constant.
         if self.removed.len() > 2 * self.removed_len + 64 {
             let lines = &self.lines;
             let mut seen = std::collections::HashSet::new();
-            self.removed
-                .retain(|uri| lines.get(uri).is_some_and(|line| !line.live) && seen.insert(uri.clone()));
+            self.removed.retain(|uri| match lines.get(uri) {
+                Some(line) => !line.live && seen.insert(uri.clone()),
+                None => false,
+            });
         }
     }
 }
 
-/// The outcome of [`Ledger::stamp`].
+/// The result of [`Ledger::stamp`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StampResult {
-    /// The etag the URI has now.
     pub(crate) etag: Etag,
-    /// Whether it is a new one.
     pub(crate) changed: bool,
 }
 
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_is_none_and_first_registration_is_version_1() {
+    fn first_registration_is_version_1() {
         let mut ledger = Ledger::new(Checkpoint::default(), 10);
         assert_eq!(ledger.line(&uri(1)), None);
         let stamped = ledger.stamp(&uri(1), digest(1), 100);
@@ -251,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_becomes_a_resource_is_newer_than_it_was() {
+    fn registered_member_is_newer_than_untouched() {
         let mut ledger = Ledger::new(Checkpoint::default(), 10);
         let untouched = ledger.untouched(100);
         assert!(ledger.stamp_member(&uri(1), digest(1), 100).etag.version > untouched.version);
@@ -263,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lazy_body_moves_with_every_touch() {
+    fn lazy_body_moves_with_every_touch() {
         let mut ledger = Ledger::new(Checkpoint::default(), 10);
         assert_eq!(ledger.stamp(&uri(1), None, 1).etag.version, 1);
         assert_eq!(ledger.stamp(&uri(1), None, 1).etag.version, 2);
     }
 
     #[test]
-    fn the_same_content_after_a_restart_keeps_its_etag() {
+    fn same_content_after_restart_keeps_its_etag() {
         let line = Line {
             etag: Etag {
                 version: 7,
@@ -309,9 +314,9 @@ mod tests {
     }
 
     proptest! {
-        /// However few removed URIs are kept, no URI's version ever goes backward, and a no-op never moves one.
+        /// Versions never go backward and no-ops never move one, however few removed URIs are kept.
         #[test]
-        fn versions_never_go_backward_and_no_ops_never_bump(steps in steps(), removed_max in 0..4usize) {
+        fn versions_never_go_backward(steps in steps(), removed_max in 0..4usize) {
             let mut ledger = Ledger::new(Checkpoint::default(), removed_max);
             let mut seen: HashMap<u8, u64> = HashMap::new();
             let mut content: HashMap<u8, u8> = HashMap::new();

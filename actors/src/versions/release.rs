@@ -1,4 +1,4 @@
-//! Requests that wait until every record before them is durable, and the sending of what they become.
+//! Requests that wait until every record before them is durable.
 
 use crate::messages::{
     AddListWatches, AddSubscriptions, AttachQueue, Finish, Found, IndexedResource, Route, ShardRequest,
@@ -60,7 +60,8 @@ impl Release {
 impl ReleasedChange {
     fn run(self, shards: &mut Shards, etag_index: &EtagIndex) {
         if let Some((uri, entry)) = self.indexed {
-            // Before any subscriber is notified: a notified one must not find the version before in the index.
+            // Before any subscriber is notified: a notified one must not find the version before in the
+            // index.
             etag_index.set(uri, entry);
         }
         match (self.stamped, self.list) {

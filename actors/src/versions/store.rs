@@ -1,7 +1,7 @@
-//! The port behind which versions outlive the process.
+//! The port to a store that keeps versions beyond the life of the process, and the thread that runs it.
 //!
-//! Owns: the [`Store`] trait, and the thread that runs one. Never: knows what a store writes to. Receives batches of
-//! records from the Etag actor through a bounded channel; reports each batch back when it is durable.
+//! The Etag actor sends batches of records through a bounded channel, and the thread reports each batch
+//! when it is durable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,47 +14,47 @@ use super::ledger::{Checkpoint, Line};
 use crate::metrics::Metrics;
 use crate::model::{ResourceUri, StoreError};
 
-/// What must be durable before anybody is told.
+/// A record that must be durable before any subscriber is notified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The offset the bus has reached with this record.
+    /// The offset of the bus with this record.
     pub offset: u64,
-    /// The floor the ledger has reached: every version it has forgotten is at most this.
+    /// The floor of the ledger with this record: the highest version that was forgotten.
     pub floor: u64,
-    /// The line that changed; none for a list change, which only takes an offset.
+    /// The line that changed; none for a change of a list, which only takes an offset.
     pub line: Option<(ResourceUri, Line)>,
 }
 
-/// Keeps the ledger. Called from one thread of its own, so it may block.
+/// A store of the ledger. It is called on a thread of its own, so it may block.
 pub trait Store: Send + 'static {
-    /// Everything kept so far; an empty checkpoint the first time. A store whose history is lost answers a new
-    /// epoch.
+    /// Returns everything kept so far, an empty checkpoint the first time. A store that lost its history
+    /// returns a new epoch.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be read; the bus then does not start.
+    /// [`StoreError`] if it cannot be read; the bus then does not start.
     fn load(&mut self) -> Result<Checkpoint, StoreError>;
 
-    /// Keeps `records`; durable when it returns.
+    /// Keeps `records`. They are durable when it returns.
     ///
     /// # Errors
-    /// [`StoreError`] when they may not be durable; the bus then stops loudly, since it must not tell anybody of a
-    /// version that a restart could take back. A panic counts as one.
+    /// [`StoreError`] if they may not be durable. A panic counts as one. The bus then stops, since no
+    /// subscriber may learn of a version that a restart could take back.
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError>;
 }
 
-/// The handle of a store's thread.
+/// The handle of the store's thread.
 pub(crate) struct StoreThread {
     batches: Sender<Vec<Record>>,
 }
 
 impl StoreThread {
-    /// Runs `store` on a thread of its own, which ends with the handle; `done` is called there after each batch.
+    /// Runs `store` on a thread that ends with the handle. Calls `done` there after each batch.
     pub(crate) fn start(
         store: Box<dyn Store>,
         metrics: Arc<Metrics>,
         done: impl Fn(Result<(), StoreError>) + Send + 'static,
     ) -> std::io::Result<(StoreThread, JoinHandle<()>)> {
-        // The Etag actor sends one batch at a time, so one place is enough and a send never waits.
+        // The Etag actor has one batch in flight, so one place is enough and a send never waits.
         let (batches, work) = bounded(1);
         let thread = std::thread::Builder::new()
             .name("tidings-store".into())
@@ -62,7 +62,7 @@ impl StoreThread {
         Ok((StoreThread { batches }, thread))
     }
 
-    /// Hands over a batch. False when the thread has ended.
+    /// Hands over a batch. Returns false if the thread has ended.
     pub(crate) fn append(&self, records: Vec<Record>) -> bool {
         self.batches.try_send(records).is_ok()
     }
