@@ -13,21 +13,21 @@ const ATTEMPTS_MAX: usize = 4;
 
 /// A file and its state, as far as metadata show them. Times are nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::source) struct FileIdentity {
+pub(super) struct FileIdentity {
     /// The time of the last write, which writers may set as they like.
-    pub(in crate::source) modified: i128,
+    pub(super) modified: i128,
     /// The time of the last change of any kind, which writers cannot set back.
-    pub(in crate::source) changed: i128,
+    pub(super) changed: i128,
     /// Size in bytes.
-    pub(in crate::source) len: u64,
+    pub(super) len: u64,
     /// Device and inode; zero on systems without them.
-    pub(in crate::source) file: (u64, u64),
+    pub(super) file: (u64, u64),
 }
 
 impl FileIdentity {
     /// Takes the identity from metadata.
     #[cfg(unix)]
-    pub(in crate::source) fn of(metadata: &Metadata) -> FileIdentity {
+    pub(super) fn of(metadata: &Metadata) -> FileIdentity {
         use std::os::unix::fs::MetadataExt;
         FileIdentity {
             modified: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
@@ -39,7 +39,7 @@ impl FileIdentity {
 
     /// Takes the identity from metadata.
     #[cfg(not(unix))]
-    pub(in crate::source) fn of(metadata: &Metadata) -> FileIdentity {
+    pub(super) fn of(metadata: &Metadata) -> FileIdentity {
         let modified = nanoseconds_since_epoch(metadata.modified().unwrap_or(UNIX_EPOCH));
         FileIdentity {
             modified,
@@ -68,12 +68,12 @@ fn nanoseconds_since_epoch(time: SystemTime) -> i128 {
 }
 
 /// Returns true if the error says that there is no such file.
-pub(in crate::source) fn is_absent(error: &io::Error) -> bool {
+pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 /// Opens a regular file for reading. Returns `None` for anything else, such as a pipe or a device.
-pub(in crate::source) fn open_regular(path: &Path) -> io::Result<Option<File>> {
+pub(super) fn open_regular(path: &Path) -> io::Result<Option<File>> {
     // Opening a device can have effects, so its kind is checked before, and again after in case it was
     // exchanged.
     if !fs::metadata(path)?.is_file() {
@@ -98,7 +98,7 @@ pub(in crate::source) fn open_regular(path: &Path) -> io::Result<Option<File>> {
 
 /// The result of [`read_stable`].
 #[derive(Debug)]
-pub(in crate::source) enum StableRead {
+pub(super) enum StableRead {
     /// Content that belongs to one state of the file.
     Content {
         bytes: Vec<u8>,
@@ -114,7 +114,7 @@ pub(in crate::source) enum StableRead {
 }
 
 /// Reads an open file from its start, again if it changes meanwhile.
-pub(in crate::source) fn read_stable(mut file: &File, bytes_max: u64) -> io::Result<StableRead> {
+pub(super) fn read_stable(mut file: &File, bytes_max: u64) -> io::Result<StableRead> {
     for _ in 0..ATTEMPTS_MAX {
         let begun = SystemTime::now();
         let identity = FileIdentity::of(&file.metadata()?);

@@ -20,15 +20,15 @@ const KEYS_MAX: usize = 1_024;
 
 /// The keys that were marked since the last scan.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::source) struct DirtyBatch<K> {
+pub(super) struct DirtyBatch<K> {
     /// The marked keys.
-    pub(in crate::source) keys: BTreeSet<K>,
+    pub(super) keys: BTreeSet<K>,
     /// True if everything must be scanned, because events were lost or too many keys were marked.
-    pub(in crate::source) all: bool,
+    pub(super) all: bool,
     /// Number of times that events were lost.
-    pub(in crate::source) lost: u64,
+    pub(super) lost: u64,
     /// True if nothing was marked for the quiet time; false if the longest wait ended a burst.
-    pub(in crate::source) quiet: bool,
+    pub(super) quiet: bool,
 }
 
 impl<K> Default for DirtyBatch<K> {
@@ -44,14 +44,14 @@ impl<K> Default for DirtyBatch<K> {
 
 /// Marks on their way from the watcher's thread to the task.
 #[derive(Debug)]
-pub(in crate::source) struct DirtySet<K> {
+pub(super) struct DirtySet<K> {
     batch: Mutex<DirtyBatch<K>>,
     changed: Notify,
 }
 
 impl<K: Ord> DirtySet<K> {
     /// Returns a set without marks.
-    pub(in crate::source) fn new() -> Arc<DirtySet<K>> {
+    pub(super) fn new() -> Arc<DirtySet<K>> {
         Arc::new(DirtySet {
             batch: Mutex::default(),
             changed: Notify::new(),
@@ -59,7 +59,7 @@ impl<K: Ord> DirtySet<K> {
     }
 
     /// Marks a key.
-    pub(in crate::source) fn mark(&self, key: K) {
+    pub(super) fn mark(&self, key: K) {
         let mut batch = self.lock();
         if batch.keys.len() < KEYS_MAX {
             batch.keys.insert(key);
@@ -124,7 +124,7 @@ type KeyOf<K> = dyn Fn(&Path) -> Option<K> + Send + Sync;
 ///
 /// It is started by the first [`watch`](FileWatcher::watch). If the system has none left, the rescans of
 /// the source find the changes.
-pub(in crate::source) struct FileWatcher<K> {
+pub(super) struct FileWatcher<K> {
     dirty: Arc<DirtySet<K>>,
     key_of: Arc<KeyOf<K>>,
     system: Option<RecommendedWatcher>,
@@ -137,7 +137,7 @@ impl<K: Ord + Send + 'static> FileWatcher<K> {
     /// ignore it.
     ///
     /// One that is not enabled never watches anything, so that tests see the rescans alone.
-    pub(in crate::source) fn new(
+    pub(super) fn new(
         dirty: Arc<DirtySet<K>>,
         enabled: bool,
         key_of: impl Fn(&Path) -> Option<K> + Send + Sync + 'static,
@@ -152,7 +152,7 @@ impl<K: Ord + Send + 'static> FileWatcher<K> {
     }
 
     /// Watches `path` as well. Links below it are not followed.
-    pub(in crate::source) fn watch(&mut self, path: &Path, mode: RecursiveMode) -> notify::Result<()> {
+    pub(super) fn watch(&mut self, path: &Path, mode: RecursiveMode) -> notify::Result<()> {
         if !self.enabled {
             return Ok(());
         }
@@ -173,22 +173,22 @@ impl<K: Ord + Send + 'static> FileWatcher<K> {
     }
 
     /// Watches nothing any more.
-    pub(in crate::source) fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.system = None;
     }
 
     /// Marks everything, for a path that vanished while it was about to be watched.
-    pub(in crate::source) fn mark_all(&self) {
+    pub(super) fn mark_all(&self) {
         self.dirty.lose();
     }
 
     /// Ends a series of failures, so that the next one is logged again.
-    pub(in crate::source) fn report_success(&mut self) {
+    pub(super) fn report_success(&mut self) {
         self.failing = false;
     }
 
     /// Logs the first of a series of failures to watch a path.
-    pub(in crate::source) fn report_failure(&mut self, path: &Path, error: &notify::Error) {
+    pub(super) fn report_failure(&mut self, path: &Path, error: &notify::Error) {
         if self.failing {
             return;
         }
@@ -199,24 +199,20 @@ impl<K: Ord + Send + 'static> FileWatcher<K> {
 }
 
 /// Returns true if a path could not be watched because it does not exist.
-pub(in crate::source) fn is_not_found(error: &notify::Error) -> bool {
+pub(super) fn is_not_found(error: &notify::Error) -> bool {
     matches!(error.kind, notify::ErrorKind::PathNotFound)
 }
 
 /// The task's end of a [`DirtySet`]: hands out the marks when it is time for a scan.
 #[derive(Debug)]
-pub(in crate::source) struct PendingChanges<K> {
+pub(super) struct PendingChanges<K> {
     dirty: Arc<DirtySet<K>>,
     debounce: Debounce,
 }
 
 impl<K: Ord> PendingChanges<K> {
     /// Waits for a pause of `quiet` between marks, but never longer than `longest` after the first one.
-    pub(in crate::source) fn new(
-        dirty: Arc<DirtySet<K>>,
-        quiet: Duration,
-        longest: Duration,
-    ) -> PendingChanges<K> {
+    pub(super) fn new(dirty: Arc<DirtySet<K>>, quiet: Duration, longest: Duration) -> PendingChanges<K> {
         PendingChanges {
             dirty,
             debounce: Debounce {
@@ -228,12 +224,12 @@ impl<K: Ord> PendingChanges<K> {
     }
 
     /// Marks a key for another scan after the quiet time.
-    pub(in crate::source) fn mark(&self, key: K) {
+    pub(super) fn mark(&self, key: K) {
         self.dirty.mark(key);
     }
 
     /// Makes a pending scan a full one. Returns false if none is pending.
-    pub(in crate::source) fn widen(&self) -> bool {
+    pub(super) fn widen(&self) -> bool {
         let mut batch = self.dirty.lock();
         let is_pending = batch.all || !batch.keys.is_empty();
         batch.all = is_pending;
@@ -241,7 +237,7 @@ impl<K: Ord> PendingChanges<K> {
     }
 
     /// Waits until it is time for a scan, and takes the marks. Cancel safe.
-    pub(in crate::source) async fn next(&mut self) -> DirtyBatch<K> {
+    pub(super) async fn next(&mut self) -> DirtyBatch<K> {
         loop {
             let due_at = self.debounce.due_at();
             tokio::select! {

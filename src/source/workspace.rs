@@ -11,6 +11,7 @@ mod file_index;
 mod read;
 mod definitions;
 mod register;
+mod register_document;
 mod registrations;
 mod runner;
 mod process;

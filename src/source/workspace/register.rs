@@ -1,12 +1,10 @@
 //! `DIR/register`: the executable that prints further registrations, run again and again.
 
-mod document;
-
 use super::executable::{self, NotRunnable};
 use super::process::{Launch, ProcessError};
+use super::register_document::RegisterDocument;
 use crate::config::{RegisterConfig, size, time};
 use crate::metrics::{self, Limit};
-pub(super) use document::RegisterDocument;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -6,7 +6,8 @@
 use super::definitions::Definitions;
 use super::problems::{OpenProblems, ProblemMap, ProblemOrigin};
 use super::prompts::PromptSpec;
-use super::register::{RegisterDocument, RegisterOutcome};
+use super::register::RegisterOutcome;
+use super::register_document::RegisterDocument;
 use super::runner::Runner;
 use super::tools::ToolSpec;
 use crate::source::{remove_all, upsert_all};

@@ -37,37 +37,35 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// Returns the remedy, for the log.
-    fn remedy(self) -> &'static str {
+    /// Returns the reason and its remedy in words.
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            SkipReason::TooLarge => "raise workspace.file_bytes_max or shorten it",
-            SkipReason::LeavesFolder => "put a copy into the folder instead of a link",
-            SkipReason::FolderLink => "move the folder here, or link its files one by one",
-            SkipReason::DanglingLink => "remove the link or create its target",
-            SkipReason::NotAFile => "only files can be served",
-            SkipReason::NotUtf8 => "rename it",
-            SkipReason::PathTooLong => "shorten the names",
-            SkipReason::NoPermission => "let the service read it",
-            SkipReason::Unreadable => "it is tried again",
-            SkipReason::Refused => "raise the limit of the bus that is named",
+            SkipReason::TooLarge => (
+                "larger than workspace.file_bytes_max",
+                "raise workspace.file_bytes_max or shorten it",
+            ),
+            SkipReason::LeavesFolder => (
+                "a link that leaves the folder",
+                "put a copy into the folder instead of a link",
+            ),
+            SkipReason::FolderLink => (
+                "a link to a folder",
+                "move the folder here, or link its files one by one",
+            ),
+            SkipReason::DanglingLink => ("a link to nothing", "remove the link or create its target"),
+            SkipReason::NotAFile => ("not a file", "only files can be served"),
+            SkipReason::NotUtf8 => ("a name that is not UTF-8", "rename it"),
+            SkipReason::PathTooLong => ("a path too long for a URI", "shorten the names"),
+            SkipReason::NoPermission => ("no permission to read it", "let the service read it"),
+            SkipReason::Unreadable => ("reading it failed", "it is tried again"),
+            SkipReason::Refused => ("refused by the bus", "raise the limit of the bus that is named"),
         }
     }
 }
 
 impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SkipReason::TooLarge => "larger than workspace.file_bytes_max",
-            SkipReason::LeavesFolder => "a link that leaves the folder",
-            SkipReason::FolderLink => "a link to a folder",
-            SkipReason::DanglingLink => "a link to nothing",
-            SkipReason::NotAFile => "not a file",
-            SkipReason::NotUtf8 => "a name that is not UTF-8",
-            SkipReason::PathTooLong => "a path too long for a URI",
-            SkipReason::NoPermission => "no permission to read it",
-            SkipReason::Unreadable => "reading it failed",
-            SkipReason::Refused => "refused by the bus",
-        })
+        f.write_str(self.words().0)
     }
 }
 
@@ -95,7 +93,7 @@ impl SkipReports {
             _ => {}
         }
         let path = path.display();
-        let remedy = reason.remedy();
+        let (_, remedy) = reason.words();
         match reason {
             // Some editors use links to nothing as locks, so they are no cause for a warning.
             SkipReason::DanglingLink => tracing::debug!(%path, %reason, remedy, "file skipped"),

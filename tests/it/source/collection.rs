@@ -1,24 +1,21 @@
 //! A JSON file that is served as a collection.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 use tidings::config::{CollectionConfig, Config, FilterConfig, Overrides, ViewConfig, WorkspaceConfig};
 use tidings::source::collection::{Collection, CollectionError, CollectionStats};
-use tidings::{
-    Bus, CallContext, CallbackError, Drained, Etag, OutboxEntry, OutboxReader, ResourceUri, Session,
-    SessionOptions, SubscriberKind,
-};
+use tidings::{Bus, CallContext, CallbackError, Etag};
 
-use super::{DEADLINE, PAUSE};
+use crate::support::{Client, options, until};
 
+const ALL: &str = "annotations://all";
+const OPEN: &str = "annotations://open";
 const PAGES: [&str; 5] = ["/pricing", "/a b", "/", "é", "5"];
 
 /// The file, its configuration, and the source that serves it.
@@ -101,20 +98,7 @@ impl ServedFile {
     }
 
     async fn wait_ids(&self, uri: &str, ids: &[&str]) {
-        self.wait(&format!("{uri} {ids:?}"), async || self.ids(uri).await == ids)
-            .await;
-    }
-
-    async fn wait(&self, what: &str, holds: impl AsyncFn() -> bool) {
-        let deadline = Instant::now() + DEADLINE;
-        while !holds().await {
-            assert!(
-                Instant::now() < deadline,
-                "waited in vain for {what}: {:?}",
-                self.stats()
-            );
-            tokio::time::sleep(PAUSE).await;
-        }
+        until(&format!("{uri} {ids:?}"), async || self.ids(uri).await == ids).await;
     }
 
     async fn call(&self, tool: &str, arguments: Value) -> Result<Value, CallbackError> {
@@ -171,44 +155,6 @@ fn page(value: &str) -> String {
     )
 }
 
-async fn subscribe(bus: &Bus, uris: &[String]) -> (Session, OutboxReader) {
-    let session = bus
-        .open(SessionOptions::new(SubscriberKind::Session, "test"))
-        .await
-        .unwrap();
-    let reader = session.reader();
-    let uris = uris.iter().map(|uri| ResourceUri::new(uri).unwrap()).collect();
-    for answer in session.subscribe(uris).await.unwrap() {
-        answer.unwrap();
-    }
-    (session, reader)
-}
-
-/// Waits for notifications, and returns their URIs.
-async fn notified(reader: &mut OutboxReader) -> BTreeSet<String> {
-    let mut entries = Vec::new();
-    loop {
-        let drained = tokio::time::timeout(DEADLINE, reader.drain(&mut entries)).await;
-        assert!(!matches!(
-            drained.expect("nothing was notified"),
-            Drained::Ended(_)
-        ));
-        if !entries.is_empty() {
-            return uris(&entries);
-        }
-    }
-}
-
-fn uris(entries: &[OutboxEntry]) -> BTreeSet<String> {
-    let mut uris = BTreeSet::new();
-    for entry in entries {
-        if let OutboxEntry::Updated(notice) = entry {
-            uris.insert(notice.uri.to_string());
-        }
-    }
-    uris
-}
-
 #[tokio::test]
 async fn views_are_listed_with_titles() {
     let file = ServedFile::started(&json!([
@@ -230,7 +176,7 @@ async fn views_are_listed_with_titles() {
     assert_eq!(
         titles,
         [
-            ("annotations://all", "All annotations"),
+            (ALL, "All annotations"),
             ("annotations://open", "Open annotations"),
             ("annotations://page/%2Fa%20b", "Annotations for /a b"),
             ("annotations://page/%2Fpricing", "Annotations for /pricing"),
@@ -241,7 +187,7 @@ async fn views_are_listed_with_titles() {
         assert!(descriptor.subscribable);
         assert_eq!(descriptor.media_type.as_deref(), Some("application/json"));
     }
-    assert_eq!(file.ids("annotations://open").await, ["a", "c"]);
+    assert_eq!(file.ids(OPEN).await, ["a", "c"]);
     assert_eq!(file.ids(&page("/pricing")).await, ["a", "b"]);
     let templates = file.bus.templates().await.unwrap();
     assert_eq!(templates[0].uri_template().as_str(), "annotations://page/{value}");
@@ -257,38 +203,29 @@ async fn views_are_listed_with_titles() {
 async fn only_changed_views_are_notified() {
     let items = json!([annotation("a", "open", "/x"), annotation("b", "open", "/y")]);
     let file = ServedFile::started(&items).await;
-    let all = [
-        "annotations://all".to_owned(),
-        "annotations://open".to_owned(),
-        page("/x"),
-        page("/y"),
-    ];
-    let (_session, mut reader) = subscribe(&file.bus, &all).await;
-    // An edit that changes no number of items.
+    let mut client = Client::of(file.bus.open(options()).await.unwrap());
+    for uri in [ALL, OPEN, &page("/x"), &page("/y")] {
+        client.subscribe(uri).await;
+    }
+    // An edit of the second item, which leaves the numbers of items as they are.
     let mut edited = items.clone();
     edited[1]["text"] = json!("another");
     file.replace(&edited);
-    let mut uris = BTreeSet::new();
-    while uris.len() < 3 {
-        uris.append(&mut notified(&mut reader).await);
+    for uri in [ALL, OPEN, &page("/y")] {
+        client.until_received(uri, 2).await;
     }
-    assert_eq!(
-        uris,
-        BTreeSet::from([all[0].clone(), all[1].clone(), all[3].clone()])
-    );
-    // The order changes in all and open; each page has the same item.
+    // Another order changes the views with both items only.
     file.replace(&json!([edited[1], edited[0]]));
-    let mut uris = BTreeSet::new();
-    while uris.len() < 2 {
-        uris.append(&mut notified(&mut reader).await);
+    for uri in [ALL, OPEN] {
+        client.until_received(uri, 3).await;
     }
-    assert_eq!(uris, BTreeSet::from([all[0].clone(), all[1].clone()]));
     // The same items with other white space are no change.
     let documents = file.stats().documents;
     file.write(&serde_json::to_string_pretty(&json!([edited[1], edited[0]])).unwrap());
-    file.wait("a document", async || file.stats().documents > documents)
-        .await;
-    assert!(reader.drain(&mut Vec::new()).now_or_never().is_none());
+    until("a document", async || file.stats().documents > documents).await;
+    assert!(client.received().is_empty());
+    assert_eq!(client.newest(&page("/y")), 2);
+    assert_eq!(client.newest(&page("/x")), 0);
     assert_eq!(file.etag(&page("/x")).await.version, 1);
 }
 
@@ -296,49 +233,51 @@ async fn only_changed_views_are_notified() {
 async fn value_without_items_can_be_subscribed_to() {
     let file = ServedFile::started(&json!([])).await;
     let uri = page("/new");
-    let (_session, mut reader) = subscribe(&file.bus, std::slice::from_ref(&uri)).await;
+    let mut client = Client::of(file.bus.open(options()).await.unwrap());
+    client.subscribe(&uri).await;
     let before = file.etag(&uri).await;
     assert_eq!(file.items(&uri).await, json!([]));
+    // The first item of the value.
     file.replace(&json!([annotation("a", "open", "/new")]));
-    assert_eq!(notified(&mut reader).await, BTreeSet::from([uri.clone()]));
+    client.next().await.unwrap();
     let first = file.etag(&uri).await;
     assert!(first.version > before.version, "{first} is not after {before}");
+    assert_eq!(client.newest(&uri), first.version);
     assert_eq!(file.ids(&uri).await, ["a"]);
+    // The removal of the last one.
     file.replace(&json!([]));
-    assert_eq!(notified(&mut reader).await, BTreeSet::from([uri.clone()]));
-    assert!(file.etag(&uri).await.version > first.version);
+    client.next().await.unwrap();
+    let last = file.etag(&uri).await;
+    assert!(last.version > first.version, "{last} is not after {first}");
+    assert_eq!(client.newest(&uri), last.version);
     assert_eq!(file.items(&uri).await, json!([]));
-    assert_eq!(
-        file.bus.resources(None, 10).await.unwrap().items.len(),
-        2,
-        "all and open"
-    );
+    let listed = file.bus.resources(None, 10).await.unwrap().items;
+    assert_eq!(listed.len(), 2, "all and open");
 }
 
 #[tokio::test]
 async fn every_way_of_writing_is_seen() {
     let mut file = ServedFile::new();
     file.start().await;
-    let all = "annotations://all";
-    assert_eq!(file.items(all).await, json!([]), "neither file nor folder");
+    assert_eq!(file.items(ALL).await, json!([]), "neither file nor folder");
     file.write(&json!([annotation("created", "open", "/")]).to_string());
-    file.wait_ids(all, &["created"]).await;
+    file.wait_ids(ALL, &["created"]).await;
     file.replace(&json!([annotation("replaced", "open", "/")]));
-    file.wait_ids(all, &["replaced"]).await;
+    file.wait_ids(ALL, &["replaced"]).await;
     file.write(&json!([annotation("in-place", "open", "/")]).to_string());
-    file.wait_ids(all, &["in-place"]).await;
+    file.wait_ids(ALL, &["in-place"]).await;
     file.write("");
-    file.wait_ids(all, &[]).await;
+    file.wait_ids(ALL, &[]).await;
     file.replace(&json!([annotation("back", "open", "/")]));
-    file.wait_ids(all, &["back"]).await;
+    file.wait_ids(ALL, &["back"]).await;
     fs::remove_file(file.path()).unwrap();
-    file.wait_ids(all, &[]).await;
+    file.wait_ids(ALL, &[]).await;
     file.replace(&json!([annotation("again", "open", "/")]));
-    file.wait_ids(all, &["again"]).await;
+    file.wait_ids(ALL, &["again"]).await;
     fs::remove_dir_all(file.path().parent().unwrap()).unwrap();
-    file.wait_ids(all, &[]).await;
+    file.wait_ids(ALL, &[]).await;
     file.replace(&json!([annotation("with its folder", "open", "/")]));
-    file.wait_ids(all, &["with its folder"]).await;
+    file.wait_ids(ALL, &["with its folder"]).await;
     assert_eq!(file.stats().faults, 0);
 }
 
@@ -362,10 +301,10 @@ async fn link_to_another_file_is_followed() {
     std::os::unix::fs::symlink("v1", dir.join("now")).unwrap();
     std::os::unix::fs::symlink("now/a.json", file.path()).unwrap();
     file.start().await;
-    assert_eq!(file.ids("annotations://all").await, ["one"]);
+    assert_eq!(file.ids(ALL).await, ["one"]);
     std::os::unix::fs::symlink("v2", dir.join("next")).unwrap();
     fs::rename(dir.join("next"), dir.join("now")).unwrap();
-    file.wait_ids("annotations://all", &["two"]).await;
+    file.wait_ids(ALL, &["two"]).await;
 }
 
 /// Captures the log of this thread while the guard lives.
@@ -394,7 +333,7 @@ fn log() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
 async fn invalid_file_keeps_the_last_items() {
     let (text, _guard) = log();
     let file = ServedFile::started(&json!([annotation("good", "open", "/")])).await;
-    let etag = file.etag("annotations://all").await;
+    let etag = file.etag(ALL).await;
     for garbage in [
         "[{\"id\":",
         "{}",
@@ -406,22 +345,18 @@ async fn invalid_file_keeps_the_last_items() {
         let looks = file.stats().scans;
         file.write(garbage);
         // An invalid file is read a second time before it is reported.
-        file.wait(garbage, async || {
+        until(garbage, async || {
             file.stats().scans >= looks + 2 && file.stats().failing
         })
         .await;
-        assert_eq!(file.etag("annotations://all").await, etag, "{garbage}");
+        assert_eq!(file.etag(ALL).await, etag, "{garbage}");
     }
     assert_eq!(file.stats().faults, 1);
     file.replace(&json!([annotation("good", "open", "/")]));
-    file.wait("recovery", async || !file.stats().failing).await;
-    assert_eq!(
-        file.etag("annotations://all").await,
-        etag,
-        "the same content as before"
-    );
+    until("recovery", async || !file.stats().failing).await;
+    assert_eq!(file.etag(ALL).await, etag, "the same content as before");
     file.replace(&json!([annotation("better", "open", "/")]));
-    file.wait_ids("annotations://all", &["better"]).await;
+    file.wait_ids(ALL, &["better"]).await;
     let text = String::from_utf8(text.lock().unwrap().clone()).unwrap();
     assert_eq!(text.matches("is not valid").count(), 1, "{text}");
     assert_eq!(text.matches("is valid again").count(), 1, "{text}");
@@ -437,13 +372,13 @@ async fn file_beyond_a_limit_keeps_the_last_items() {
     file.start().await;
     let many: Vec<_> = ["a", "b", "c"].map(|id| annotation(id, "open", "/")).into();
     file.replace(&json!(many));
-    file.wait("a fault", async || file.stats().failing).await;
-    assert_eq!(file.ids("annotations://all").await, ["a"]);
+    until("a fault", async || file.stats().failing).await;
+    assert_eq!(file.ids(ALL).await, ["a"]);
     file.replace(&json!(many[..2]));
-    file.wait("recovery", async || !file.stats().failing).await;
-    assert_eq!(file.ids("annotations://all").await, ["a", "b"]);
+    until("recovery", async || !file.stats().failing).await;
+    assert_eq!(file.ids(ALL).await, ["a", "b"]);
     file.write(&" ".repeat(5000));
-    file.wait("a fault", async || file.stats().failing).await;
+    until("a fault", async || file.stats().failing).await;
     assert_eq!((file.stats().faults, file.stats().items), (2, 2));
 }
 
@@ -464,7 +399,7 @@ async fn flood_of_writes_costs_few_scans() {
         begin.elapsed()
     });
     let took = flood.await.unwrap();
-    file.wait_ids("annotations://all", &["999"]).await;
+    file.wait_ids(ALL, &["999"]).await;
     let looks = file.stats().scans;
     let most = took.as_millis() as u64 / 30 + 5;
     assert!(looks <= most, "{looks} looks in {took:?}");
@@ -487,10 +422,7 @@ async fn tools_list_pages_and_get_items() {
         (first["total"].as_u64(), first["items"].as_array().unwrap().len()),
         (Some(120), 50)
     );
-    assert_eq!(
-        first["etag_encoded"],
-        json!(file.etag("annotations://all").await.to_string())
-    );
+    assert_eq!(first["etag_encoded"], json!(file.etag(ALL).await.to_string()));
     let mut seen = first["items"].as_array().unwrap().clone();
     let mut cursor = first["next_cursor"].clone();
     while !cursor.is_null() {
@@ -520,7 +452,7 @@ async fn tools_list_pages_and_get_items() {
     // Items before that of the cursor are removed, and the next page still begins after it.
     let cursor = first["next_cursor"].clone();
     file.replace(&json!(items[40..]));
-    file.wait("fewer", async || file.stats().items == 80).await;
+    until("fewer", async || file.stats().items == 80).await;
     let next = file
         .call("list_annotations", json!({ "cursor": cursor, "limit": 1 }))
         .await
@@ -529,10 +461,7 @@ async fn tools_list_pages_and_get_items() {
 
     let item = file.call("get_annotation", json!({ "id": "n77" })).await.unwrap();
     assert_eq!(item["item"], items[77]);
-    assert_eq!(
-        item["etag_encoded"],
-        json!(file.etag("annotations://all").await.to_string())
-    );
+    assert_eq!(item["etag_encoded"], json!(file.etag(ALL).await.to_string()));
     assert_eq!(
         file.refusal("get_annotation", json!({ "id": "n3" })).await,
         "Annotation not found: n3"
@@ -610,7 +539,7 @@ async fn tool_of_others_is_not_replaced() {
 async fn stopped_source_leaves_its_views() {
     let mut file = ServedFile::started(&json!([annotation("a", "open", "/")])).await;
     file.source.take().unwrap().stop().await;
-    assert_eq!(file.ids("annotations://all").await, ["a"]);
+    assert_eq!(file.ids(ALL).await, ["a"]);
 }
 
 /// The page of the documentation has the configuration and the views of the example.

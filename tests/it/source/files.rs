@@ -11,6 +11,7 @@ use tidings::source::workspace::Workspace;
 use tidings::{Body, Etag, Resource};
 
 use super::folder::{ServedFolder, uri};
+use crate::support::until;
 
 #[tokio::test]
 async fn files_are_served_when_start_returns() {
@@ -299,7 +300,7 @@ proptest! {
             }
             for name in NAMES {
                 let expected = fs::read_to_string(folder.path(name)).ok();
-                folder.wait(name, async || folder.text(name).await == expected).await;
+                until(name, async || folder.text(name).await == expected).await;
             }
         });
     }

@@ -3,14 +3,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tidings::config::{RegisterConfig, ToolsConfig, WorkspaceConfig};
 use tidings::source::workspace::{SkipReason, Workspace, WorkspaceStats};
 use tidings::{Bus, CallContext, Etag, ToolOutput};
 
-use super::{DEADLINE, PAUSE};
+use crate::support::until;
 
 /// The folder, its configuration, and the source that serves it.
 pub(super) struct ServedFolder {
@@ -141,13 +141,11 @@ impl ServedFolder {
     }
 
     pub(super) async fn wait_text(&self, name: &str, text: &str) {
-        self.wait(name, async || self.text(name).await.as_deref() == Some(text))
-            .await;
+        until(name, async || self.text(name).await.as_deref() == Some(text)).await;
     }
 
     pub(super) async fn wait_gone(&self, name: &str) {
-        self.wait(name, async || self.bus.read(uri(name)).await.is_err())
-            .await;
+        until(name, async || self.bus.read(uri(name)).await.is_err()).await;
     }
 
     pub(super) async fn wait_skipped(&self, expected: &[(SkipReason, usize)]) {
@@ -158,7 +156,7 @@ impl ServedFolder {
 
     /// Waits for the counts, which follow the bus.
     pub(super) async fn wait_stats(&self, expected: &str, holds: impl Fn(&WorkspaceStats) -> bool) {
-        self.wait(expected, async || holds(&self.stats())).await;
+        until(expected, async || holds(&self.stats())).await;
     }
 
     /// Waits until all earlier changes were found, by way of a new file.
@@ -180,12 +178,11 @@ impl ServedFolder {
     }
 
     pub(super) async fn wait_tools(&self, names: &[&str]) {
-        self.wait("the tools", async || self.tools().await == names).await;
+        until("the tools", async || self.tools().await == names).await;
     }
 
     pub(super) async fn wait_prompts(&self, names: &[&str]) {
-        self.wait("the prompts", async || self.prompts().await == names)
-            .await;
+        until("the prompts", async || self.prompts().await == names).await;
     }
 
     /// Calls a tool.
@@ -201,8 +198,7 @@ impl ServedFolder {
     /// Waits for the number of list changes, and checks that another scan adds none.
     pub(super) async fn wait_list_changes(&self, count: u64) {
         // An item is visible a moment before the change of its list is counted.
-        self.wait("a change of a list", async || self.list_changes().await >= count)
-            .await;
+        until("a change of a list", async || self.list_changes().await >= count).await;
         self.source().rescan().await;
         assert_eq!(self.list_changes().await, count);
     }
@@ -212,19 +208,6 @@ impl ServedFolder {
         self.wait_stats(subject, |stats| stats.problems.contains_key(subject))
             .await;
         self.stats().problems[subject].clone()
-    }
-
-    pub(super) async fn wait(&self, expected: &str, holds: impl AsyncFn() -> bool) {
-        let deadline = Instant::now() + DEADLINE;
-        while !holds().await {
-            let bus = self.bus.stats().await;
-            let source = self.source.as_ref().map(Workspace::stats);
-            assert!(
-                Instant::now() < deadline,
-                "waited in vain for {expected}: {bus:?} {source:?}"
-            );
-            tokio::time::sleep(PAUSE).await;
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tidings::{Block, Prompt, PromptMessage};
 
 use super::folder::ServedFolder;
+use crate::support::until;
 
 const HEAD: &str = "---\ndescription: Reviews a page\narguments:\n  - name: page\n    required: true\n---\n";
 
@@ -42,18 +43,16 @@ async fn prompts_follow_their_files() {
     let before = folder.list_changes().await;
     // The body is not part of the list.
     folder.put("prompts/review.md", &format!("{HEAD}Look at {{{{page}}}}."));
-    folder
-        .wait("the edit", async || {
-            render(&folder, "review", json!({ "page": "/a" })).await.unwrap() == "Look at /a."
-        })
-        .await;
+    until("the edit", async || {
+        render(&folder, "review", json!({ "page": "/a" })).await.unwrap() == "Look at /a."
+    })
+    .await;
     folder.wait_list_changes(before).await;
     folder.put("prompts/review.md", "No head.");
-    folder
-        .wait("a change of the list", async || {
-            folder.list_changes().await == before + 1
-        })
-        .await;
+    until("a change of the list", async || {
+        folder.list_changes().await == before + 1
+    })
+    .await;
     fs::remove_file(folder.at("prompts/review.md")).unwrap();
     folder.wait_prompts(&[]).await;
     folder.wait_list_changes(before + 2).await;

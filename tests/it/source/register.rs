@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tidings::{Bus, Limits, ToolOutput};
 
 use super::folder::{ServedFolder, is_running};
+use crate::support::until;
 
 impl ServedFolder {
     /// Serves a folder whose `register` prints the file `doc.json`, again and again.
@@ -58,14 +59,11 @@ async fn registrations_follow_the_printed_document() {
     let document = json!({ "resources": [text_of("demo://a", "2")], "tools": [tool("v"), tool("w")] });
     folder.put("doc.json", &document.to_string());
     folder.wait_tools(&["v", "w"]).await;
-    folder
-        .wait("the removal", async || folder.bus.read("demo://b").await.is_err())
-        .await;
-    folder
-        .wait("the edit", async || {
-            folder.bus.etag("demo://a").await.unwrap().version == 2
-        })
-        .await;
+    until("the removal", async || folder.bus.read("demo://b").await.is_err()).await;
+    until("the edit", async || {
+        folder.bus.etag("demo://a").await.unwrap().version == 2
+    })
+    .await;
     assert_eq!(folder.prompts().await, Vec::<String>::new());
     folder.runs().await;
     let (_, list_changes) = folder.changes().await;
@@ -150,14 +148,10 @@ async fn time_limit_kills_every_run() {
         "it took longer than 500ms (register.timeout)"
     );
     let pids = || fs::read_to_string(folder.at("pids")).unwrap();
-    folder
-        .wait("two more runs", async || pids().lines().count() >= 3)
-        .await;
+    until("two more runs", async || pids().lines().count() >= 3).await;
     let pids = pids();
     folder.stop().await;
-    folder
-        .wait("the end of all", async || !pids.lines().any(is_running))
-        .await;
+    until("the end of all", async || !pids.lines().any(is_running)).await;
 }
 
 #[tokio::test]
@@ -203,9 +197,7 @@ async fn register_runs_at_once_when_it_changes() {
         "register",
         "echo '{\"resources\":[{\"uri\":\"demo://a\",\"text\":\"1\"}]}'",
     );
-    folder
-        .wait("the run", async || folder.bus.read("demo://a").await.is_ok())
-        .await;
+    until("the run", async || folder.bus.read("demo://a").await.is_ok()).await;
     assert!(folder.bus.read("demo://a").await.unwrap().descriptor.subscribable);
     folder.stop().await;
 
@@ -213,9 +205,7 @@ async fn register_runs_at_once_when_it_changes() {
     let folder = ServedFolder::printing(&gone).await;
     fs::remove_file(folder.at("register")).unwrap();
     folder.wait_tools(&[]).await;
-    folder
-        .wait("the removal", async || folder.bus.read("demo://a").await.is_err())
-        .await;
+    until("the removal", async || folder.bus.read("demo://a").await.is_err()).await;
     assert_eq!(folder.stats().problems_reported, 0);
 }
 

@@ -9,6 +9,7 @@ use tidings::config::McpConfig;
 use tidings::{Block, ToolOutput};
 
 use super::folder::{ServedFolder, call, is_running};
+use crate::support::until;
 
 /// Calls a tool without arguments, and returns its text.
 async fn text(folder: &ServedFolder, name: &str) -> String {
@@ -31,7 +32,7 @@ impl ServedFolder {
 
     /// Returns the process id that a script writes into a file.
     async fn pid(&self, file: &str) -> String {
-        self.wait(file, async || self.read(file).ends_with('\n')).await;
+        until(file, async || self.read(file).ends_with('\n')).await;
         self.read(file).trim().to_owned()
     }
 
@@ -41,7 +42,7 @@ impl ServedFolder {
     }
 
     async fn wait_dead(&self, pid: &str) {
-        self.wait("the end of a process", async || !is_running(pid)).await;
+        until("the end of a process", async || !is_running(pid)).await;
     }
 }
 
@@ -106,12 +107,11 @@ async fn output_is_checked_against_the_schema() {
         "tools/t.json",
         r#"{"outputSchema":{"type":"object","required":["a"]}}"#,
     );
-    folder
-        .wait("the schema", async || match folder.call("t", json!({})).await {
-            Ok(_) => false,
-            Err(error) => error.contains("no JSON object"),
-        })
-        .await;
+    until("the schema", async || match folder.call("t", json!({})).await {
+        Ok(_) => false,
+        Err(error) => error.contains("no JSON object"),
+    })
+    .await;
     folder.put_script("tools/t.sh", "echo '{}'");
     let error = folder.call("t", json!({})).await.unwrap_err();
     assert!(error.contains("\"a\" is a required property"), "{error}");
@@ -173,12 +173,11 @@ async fn time_limit_kills_all_processes() {
         folder.wait_dead(&folder.pid(file).await).await;
     }
     folder.put("tools/t.json", r#"{"timeout":"1s"}"#);
-    folder
-        .wait("the limit of the sidecar", async || {
-            let error = folder.call("t", json!({})).await.unwrap_err();
-            error == "t took longer than 1s and was stopped (timeout in tools/t.json)"
-        })
-        .await;
+    until("the limit of the sidecar", async || {
+        let error = folder.call("t", json!({})).await.unwrap_err();
+        error == "t took longer than 1s and was stopped (timeout in tools/t.json)"
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -236,9 +235,7 @@ async fn call_beyond_the_concurrency_says_busy() {
     folder.start().await;
     let bus = folder.bus.clone();
     let slow = tokio::spawn(async move { call(&bus, "slow", json!({})).await });
-    folder
-        .wait("the slow one", async || folder.at("started").exists())
-        .await;
+    until("the slow one", async || folder.at("started").exists()).await;
     let error = folder.call("quick", json!({})).await.unwrap_err();
     assert_eq!(
         error,
@@ -246,11 +243,10 @@ async fn call_beyond_the_concurrency_says_busy() {
     );
     fs::write(folder.at("go"), "").unwrap();
     assert_eq!(slow.await.unwrap().unwrap(), ToolOutput::text("slow"));
-    folder
-        .wait("a free place", async || {
-            folder.call("quick", json!({})).await.is_ok()
-        })
-        .await;
+    until("a free place", async || {
+        folder.call("quick", json!({})).await.is_ok()
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -264,11 +260,10 @@ async fn replaced_executable_is_no_list_change() {
     folder.put_script("tools/t.sh", "echo two");
     assert_eq!(text(&folder, "t").await, "two");
     fs::rename(folder.at("tools/t.sh"), folder.at("tools/t.bash")).unwrap();
-    folder
-        .wait("the renamed one", async || {
-            folder.call("t", json!({})).await.is_ok()
-        })
-        .await;
+    until("the renamed one", async || {
+        folder.call("t", json!({})).await.is_ok()
+    })
+    .await;
     folder.source().rescan().await;
     folder.wait_list_changes(before).await;
 }
@@ -395,9 +390,7 @@ async fn tool_of_others_is_not_replaced() {
         .unwrap_err();
     assert_eq!(error, "Resource not found: a:b");
     fs::remove_dir_all(folder.at("tools")).unwrap();
-    folder
-        .wait("the end of mine", async || folder.tools().await == others)
-        .await;
+    until("the end of mine", async || folder.tools().await == others).await;
     folder
         .wait_stats("no problem", |stats| stats.problems.is_empty())
         .await;

@@ -2,11 +2,11 @@
 //!
 //! It is accepted as a whole or not at all.
 
-use crate::source::workspace::fields::{invalid_name, is_name, refuse_unknown, text};
-use crate::source::workspace::problems::ProblemMap;
-use crate::source::workspace::prompts::{self, PromptHeader, PromptSpec, refuse_placeholders};
-use crate::source::workspace::template::PromptTemplate;
-use crate::source::workspace::tools::{self, Sidecar, ToolSpec};
+use super::fields::{invalid_name, is_name, refuse_unknown, text};
+use super::problems::ProblemMap;
+use super::prompts::{self, PromptHeader, PromptSpec, refuse_placeholders};
+use super::template::PromptTemplate;
+use super::tools::{self, Sidecar, ToolSpec};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
@@ -33,12 +33,12 @@ type NotedPrompt = (Arc<PromptSpec>, Option<String>);
 
 /// The document of one run of `register`.
 #[derive(Debug, Clone, Default)]
-pub(in crate::source::workspace) struct RegisterDocument {
-    pub(in crate::source::workspace) resources: BTreeMap<ResourceUri, Resource>,
-    pub(in crate::source::workspace) tools: BTreeMap<String, Arc<ToolSpec>>,
-    pub(in crate::source::workspace) prompts: BTreeMap<String, Arc<PromptSpec>>,
+pub(super) struct RegisterDocument {
+    pub(super) resources: BTreeMap<ResourceUri, Resource>,
+    pub(super) tools: BTreeMap<String, Arc<ToolSpec>>,
+    pub(super) prompts: BTreeMap<String, Arc<PromptSpec>>,
     /// Mistakes that are no reason to refuse the document.
-    pub(in crate::source::workspace) notes: ProblemMap,
+    pub(super) notes: ProblemMap,
 }
 
 impl RegisterDocument {
@@ -46,7 +46,7 @@ impl RegisterDocument {
     ///
     /// # Errors
     /// The place of a mistake, and the mistake.
-    pub(in crate::source::workspace) fn read(value: &Value, dir: &Path) -> Result<RegisterDocument, String> {
+    pub(super) fn read(value: &Value, dir: &Path) -> Result<RegisterDocument, String> {
         let object = value.as_object().ok_or("it must print a JSON object")?;
         refuse_unknown(object, &KINDS)?;
         let mut document = RegisterDocument {
