@@ -14,6 +14,6 @@ pub(crate) fn serve(arguments: &[String]) -> anyhow::Result<()> {
     let body = arguments.first().context("serve-axum needs the body to answer")?;
     let body = Bytes::from(body.clone());
     // The handler takes the body of the request, so that axum reads it, and ignores it.
-    let answer = move |_: Bytes| async move { ([(CONTENT_TYPE, "application/json")], body) };
-    twin::serve(Router::new().route("/mcp", post(answer)))
+    let route = post(move |_: Bytes| async move { ([(CONTENT_TYPE, "application/json")], body) });
+    twin::serve(Router::new().route("/mcp", route))
 }

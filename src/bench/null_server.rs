@@ -24,19 +24,16 @@ pub(crate) fn start() -> Result<SocketAddr, BenchError> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| cannot_start(&error))?;
     let address = listener.local_addr().map_err(|error| cannot_start(&error))?;
     let all = Arc::new(NullServer::default());
-    let accept = move || {
-        for socket in listener.incoming().flatten() {
-            let all = all.clone();
-            let serve = move || {
-                // A connection that breaks is reported by the client that lost it.
-                all.serve(socket).ok();
-            };
-            // Without a thread the connection is closed, which its client reports.
-            thread(serve).ok();
-        }
-    };
-    thread(accept).map_err(|error| cannot_start(&error))?;
+    thread(move || accept(&listener, &all)).map_err(|error| cannot_start(&error))?;
     Ok(address)
+}
+
+fn accept(listener: &TcpListener, server: &Arc<NullServer>) {
+    for socket in listener.incoming().flatten() {
+        let server = server.clone();
+        // Without a thread the connection is closed, and one that breaks is lost: its client reports both.
+        thread(move || drop(server.serve(socket))).ok();
+    }
 }
 
 fn cannot_start(error: &std::io::Error) -> BenchError {

@@ -28,9 +28,9 @@ pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, Bench
     let resolved: Vec<SocketAddr> = resolved
         .map_err(|error| BenchError::Unreachable(format!("cannot resolve {host}: {error}")))?
         .collect();
-    let near = |address: &&SocketAddr| address.ip().is_loopback();
     // IPv4 first: its loopback network has more source addresses.
-    let nearest = resolved.iter().filter(near).min_by_key(|one| one.is_ipv6());
+    let loopback = resolved.iter().filter(|address| address.ip().is_loopback());
+    let nearest = loopback.min_by_key(|address| address.is_ipv6());
     let address = match (nearest, allow_remote) {
         (Some(address), _) => address,
         (None, true) => resolved.first().ok_or_else(|| wrong("its name has no address"))?,

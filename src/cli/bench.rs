@@ -300,13 +300,11 @@ impl Bench {
         goal: Goal,
         outside: &mut Observer<'_>,
     ) -> Result<Exit, CliError> {
-        let mut show = |trial: &Trial| {
+        let best = bench::find_max(settings, goal, outside, &mut |trial: &Trial| {
             // A closed output does not end the search; printing the result fails then.
             print(&trial_line(trial)).ok();
-        };
-        let best =
-            bench::find_max(settings, goal, outside, &mut show).map_err(|error| failure("bench", error))?;
-        let Some(best) = best else {
+        });
+        let Some(best) = best.map_err(|error| failure("bench", error))? else {
             return Err(CliError::failed("no number of sessions meets the goal"));
         };
         print(&format!("{best} sessions meet the goal\n"))?;

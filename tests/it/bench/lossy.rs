@@ -107,10 +107,8 @@ impl Shared {
 
     async fn call(&self, message: &Value) -> String {
         let arguments = &message["params"]["arguments"];
-        let (uri, number) = (
-            arguments["uri"].as_str().unwrap(),
-            arguments["n"].as_u64().unwrap(),
-        );
+        let uri = arguments["uri"].as_str().unwrap();
+        let number = arguments["n"].as_u64().unwrap();
         self.tell(uri, number, json!({})).await;
         let answer = json!({ "jsonrpc": "2.0", "id": message["id"],
             "result": { "resultType": "complete", "content": [] } });
@@ -125,18 +123,17 @@ impl Shared {
             "params": { "uri": uri, "_meta": meta } });
         for (uris, stream) in self.listeners.lock().await.iter_mut() {
             if uris.iter().any(|asked| asked == uri) {
-                // Whoever has gone is told nothing.
-                stream
-                    .write_all(chunk(&notice).as_bytes())
-                    .await
-                    .unwrap_or_default();
+                // A client that has gone needs no notice.
+                stream.write_all(chunk(&notice).as_bytes()).await.ok();
             }
         }
     }
 }
 
 async fn read(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Request> {
-    let (mut start, mut line, mut length) = (String::new(), String::new(), 0);
+    let mut start = String::new();
+    let mut line = String::new();
+    let mut length = 0;
     if reader.read_line(&mut start).await.ok()? == 0 {
         return None;
     }

@@ -201,7 +201,7 @@ impl<'ast> Visit<'ast> for Functions<'_> {
             Some((path, _)) => path.segments.iter().any(|part| part.ident == "Handler"),
             None => false,
         };
-        // The parameters of somebody else's trait are not ours to choose.
+        // A foreign trait dictates the parameters of its methods.
         if item.trait_.is_none() || self.in_handler {
             visit::visit_item_impl(self, item);
         }
@@ -296,8 +296,9 @@ impl<'ast> Visit<'ast> for Forms<'_> {
                 }
                 syn::Stmt::Local(local) => {
                     let is_pair = match &local.init {
-                        Some(init) => matches!(*init.expr, syn::Expr::Tuple(_)),
-                        None => false,
+                        // A `let … else` of several conditions is one guard.
+                        Some(init) if init.diverge.is_none() => matches!(*init.expr, syn::Expr::Tuple(_)),
+                        _ => false,
                     };
                     if is_pair && matches!(local.pat, syn::Pat::Tuple(_)) {
                         self.add(local.span(), "a tuple is built to be taken apart", "write one `let` per value");
