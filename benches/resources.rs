@@ -22,6 +22,9 @@ const REQUESTS: usize = 50_000;
 /// The requests before the measured ones.
 const WARM_UP: usize = 5_000;
 
+/// The body of every resource before the first measured change.
+const BODY: &str = "the first state of a resource";
+
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// Measures the row `get`; `--sessions` is the number of connections.
@@ -47,9 +50,6 @@ pub(crate) fn run_put(options: &Options) -> anyhow::Result<Table> {
         ResourceRequests::new(requests, 0)
     })
 }
-
-/// The body of every resource before the first measured change.
-const BODY: &str = "the first state of a resource";
 
 fn uris() -> impl Iterator<Item = String> {
     (0..RESOURCES).map(|number| format!("bench://resource/{number:04}"))

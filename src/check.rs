@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::client::{Era, Target};
 use answer::TransportError;
 use connection::{Aborted, Connection};
-use run::Run;
+use run::CheckRun;
 
 pub use catalog::{Check, Severity};
 pub use options::Options;
@@ -118,7 +118,7 @@ impl Eras<'_> {
         let revision = connection.revision().as_str();
         // Outside the run, so that the findings made so far stay when the time is over.
         let mut found = Vec::new();
-        let mut run = Run::new(connection, self.options, &mut found);
+        let mut run = CheckRun::new(connection, self.options, &mut found);
         let ended = timeout_at(self.deadline, async {
             match is_modern {
                 true => modern::check(&mut run).await,

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::catalog::Check;
 use super::connection::Aborted;
-use super::run::{Problems, Run};
+use super::run::{CheckRun, Problems};
 use super::touch_command::run_touch_command;
 use super::transcript::Received;
 use crate::Digest;
@@ -23,7 +23,7 @@ const AFTER_A_NOTICE: [Check; 3] = [
     Check::UnsubscribeObeyed,
 ];
 
-impl Run<'_> {
+impl CheckRun<'_> {
     /// Skips `subscribe_check` and every check that needs a notice.
     pub(super) fn skip_change_checks(&mut self, subscribe_check: Check, reason: &str) {
         self.skip(subscribe_check, reason);

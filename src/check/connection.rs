@@ -27,10 +27,9 @@ const PAGES_MAX: usize = 50;
 /// The revision that a session is opened with; the server may answer with an older one.
 const NEWEST_WITH_SESSIONS: Revision = Revision::R2025_11_25;
 
-/// A list of the protocol.
+/// A method that answers a page of a list.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct List {
-    /// The method that answers a page of it.
+pub(super) struct ListMethod {
     pub(super) method: &'static str,
     /// The field of the items in the result.
     items: &'static str,
@@ -38,26 +37,26 @@ pub(super) struct List {
     kind: &'static str,
 }
 
-const RESOURCES: List = List {
+const RESOURCES: ListMethod = ListMethod {
     method: "resources/list",
     items: "resources",
     kind: "resources",
 };
 
 /// The four lists.
-pub(super) const LISTS: [List; 4] = [
-    List {
+pub(super) const LISTS: [ListMethod; 4] = [
+    ListMethod {
         method: "tools/list",
         items: "tools",
         kind: "tools",
     },
-    List {
+    ListMethod {
         method: "prompts/list",
         items: "prompts",
         kind: "prompts",
     },
     RESOURCES,
-    List {
+    ListMethod {
         method: "resources/templates/list",
         items: "resourceTemplates",
         kind: "resources",
@@ -160,7 +159,7 @@ impl Connection {
     }
 
     /// Returns true if the server has this list.
-    pub(super) fn has_list(&self, list: &List) -> bool {
+    pub(super) fn has_list(&self, list: &ListMethod) -> bool {
         self.has(list.kind)
     }
 
@@ -203,7 +202,7 @@ impl Connection {
     }
 
     /// Reads all pages of a list; none when the server answers with an error.
-    async fn items(&self, list: &List) -> Result<Option<Vec<Value>>, Aborted> {
+    async fn items(&self, list: &ListMethod) -> Result<Option<Vec<Value>>, Aborted> {
         let mut items = Vec::new();
         let mut params = json!({});
         for _ in 0..PAGES_MAX {

@@ -13,7 +13,7 @@ use tokio::time::{Duration, timeout};
 use tracing::debug;
 
 use super::answer::{Answer, MESSAGE_BYTES_MAX, TransportError};
-use super::transcript::{Origin, Transcript};
+use super::transcript::{MessageOrigin, Transcript};
 use crate::http_client;
 use crate::wire::dialect::{ACCEPT_BOTH, Dialect, Revision, SESSION_HEADER};
 use crate::wire::jsonrpc::reply;
@@ -27,14 +27,14 @@ const REOPEN_AFTER: Duration = Duration::from_millis(200);
 ///
 /// It uses reqwest rather than `wire::connection`, since the server may be reached over TLS only.
 pub(super) struct HttpTransport {
-    shared: Arc<Shared>,
+    shared: Arc<HttpClient>,
     /// The tasks that read streams.
     streams: Mutex<JoinSet<()>>,
 }
 
-/// The part of the transport that the tasks use too.
+/// The part of the transport that the reading tasks share.
 #[derive(Debug)]
-struct Shared {
+struct HttpClient {
     client: reqwest::Client,
     url: String,
     transcript: Arc<Transcript>,
@@ -56,7 +56,7 @@ impl HttpTransport {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| TransportError::Broken(describe(&error)))?;
-        let shared = Shared {
+        let shared = HttpClient {
             client,
             url: url.to_owned(),
             transcript,
@@ -97,7 +97,7 @@ impl HttpTransport {
     pub(super) async fn listen(&self, message: &Value) -> Result<(), TransportError> {
         let shared = self.shared.clone();
         let response = shared.response(shared.post(message)).await?;
-        let origin = Origin::Listen(message["id"].clone());
+        let origin = MessageOrigin::Listen(message["id"].clone());
         if is_stream(&response) {
             self.spawn(async move {
                 // The end of the stream needs no report: the checks find the messages that are missing.
@@ -139,7 +139,7 @@ impl HttpTransport {
     }
 }
 
-impl Shared {
+impl HttpClient {
     fn dialect(&self) -> MutexGuard<'_, Dialect> {
         self.dialect
             .lock()
@@ -199,7 +199,7 @@ impl Shared {
         }
         let message = if is_stream(&response) {
             let (answer, _) = self
-                .read_stream(response, &Origin::Response, message.get("id"))
+                .read_stream(response, &MessageOrigin::Response, message.get("id"))
                 .await;
             match answer {
                 Some(answer) => answer,
@@ -220,7 +220,7 @@ impl Shared {
     async fn read_stream(
         &self,
         mut response: Response,
-        origin: &Origin,
+        origin: &MessageOrigin,
         id: Option<&Value>,
     ) -> (Option<Value>, Option<String>) {
         let mut events = EventReader::with_limit(MESSAGE_BYTES_MAX);
@@ -228,7 +228,7 @@ impl Shared {
             let mut messages = Vec::new();
             let split = events.read(&bytes, |event| {
                 // Only streams that may fall silent are checked for keep-alives.
-                if *origin != Origin::Response {
+                if *origin != MessageOrigin::Response {
                     self.transcript.record_activity();
                 }
                 messages.extend(serde_json::from_slice::<Value>(event.data));
@@ -249,7 +249,7 @@ impl Shared {
 
     async fn read_session_stream(&self, mut response: Response) {
         for _ in 0..REOPENED_MAX {
-            let (_, last_id) = self.read_stream(response, &Origin::Session, None).await;
+            let (_, last_id) = self.read_stream(response, &MessageOrigin::Session, None).await;
             tokio::time::sleep(REOPEN_AFTER).await;
             match self.response(self.get_stream(last_id.as_deref())).await {
                 Ok(reopened) if is_stream(&reopened) => response = reopened,
@@ -258,7 +258,7 @@ impl Shared {
         }
     }
 
-    async fn receive(&self, origin: &Origin, message: Value) {
+    async fn receive(&self, origin: &MessageOrigin, message: Value) {
         let reply = reply(&message);
         self.transcript.push(origin.clone(), message);
         if let Some(reply) = reply

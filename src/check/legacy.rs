@@ -6,12 +6,12 @@ use serde_json::json;
 
 use super::catalog::Check;
 use super::connection::Aborted;
-use super::run::{Problems, Run, UNKNOWN_URI, await_early_messages, find_unadvertised};
+use super::run::{CheckRun, Problems, UNKNOWN_URI, await_early_messages, find_unadvertised};
 use super::transcript::Received;
 use super::transport::Transport;
 
 /// Makes the checks in the order in which the life of a session allows them.
-pub(super) async fn check(run: &mut Run<'_>) -> Result<(), Aborted> {
+pub(super) async fn check(run: &mut CheckRun<'_>) -> Result<(), Aborted> {
     // Opened before the client is ready: without a stream, no message could come too early over HTTP.
     let early = open_stream(run).await;
     await_early_messages().await;
@@ -45,12 +45,12 @@ pub(super) async fn check(run: &mut Run<'_>) -> Result<(), Aborted> {
 }
 
 /// Opens the stream of notifications.
-async fn open_stream(run: &Run<'_>) -> Result<(), String> {
+async fn open_stream(run: &CheckRun<'_>) -> Result<(), String> {
     let opened = run.connection.transport.open_stream().await;
     opened.map_err(|error| error.to_string())
 }
 
-fn check_initialized_first(run: &mut Run<'_>) {
+fn check_initialized_first(run: &mut CheckRun<'_>) {
     let mut problems = Problems::default();
     for received in run.connection.transcript.since(0) {
         let method = received.method();
@@ -67,7 +67,7 @@ fn check_initialized_first(run: &mut Run<'_>) {
 }
 
 /// Adds a problem if notifications are advertised although the stream that carries them is refused.
-fn find_unreachable(run: &Run<'_>, refusal: &str, promises: &mut Problems) {
+fn find_unreachable(run: &CheckRun<'_>, refusal: &str, promises: &mut Problems) {
     let connection = &run.connection;
     let lists = ["tools", "prompts", "resources"]
         .iter()
@@ -80,7 +80,7 @@ fn find_unreachable(run: &Run<'_>, refusal: &str, promises: &mut Problems) {
 }
 
 async fn check_subscriptions(
-    run: &mut Run<'_>,
+    run: &mut CheckRun<'_>,
     has_stream: bool,
     promises: &mut Problems,
 ) -> Result<(), Aborted> {
@@ -113,7 +113,7 @@ async fn check_subscriptions(
     Ok(())
 }
 
-async fn check_unknown_uri(run: &mut Run<'_>) -> Result<(), Aborted> {
+async fn check_unknown_uri(run: &mut CheckRun<'_>) -> Result<(), Aborted> {
     let params = json!({ "uri": UNKNOWN_URI });
     let answer = run.connection.call("resources/subscribe", params).await?;
     let mut problems = Problems::default();
@@ -129,7 +129,7 @@ async fn check_unknown_uri(run: &mut Run<'_>) -> Result<(), Aborted> {
 }
 
 /// Checks a change within the subscription to `uri`, and one after its end.
-async fn check_subscription(run: &mut Run<'_>, uri: &str) -> Result<(), Aborted> {
+async fn check_subscription(run: &mut CheckRun<'_>, uri: &str) -> Result<(), Aborted> {
     let is_notice = |received: &Received| received.announces(uri);
     let came = run.check_change(uri, Check::SubscribeObeyed, is_notice).await?;
     // Ended even without a notice, since the check of keep-alives needs a silent stream.
@@ -148,7 +148,7 @@ async fn check_subscription(run: &mut Run<'_>, uri: &str) -> Result<(), Aborted>
 }
 
 /// Ends the session, and checks that the server then answers it with 404; over stdio, ends the process.
-async fn check_session_end(run: &mut Run<'_>) -> Result<(), Aborted> {
+async fn check_session_end(run: &mut CheckRun<'_>) -> Result<(), Aborted> {
     let Transport::Http(http) = &run.connection.transport else {
         run.check_process_end().await;
         return Ok(());

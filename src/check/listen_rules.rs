@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::transcript::{Origin, Received};
+use super::transcript::{MessageOrigin, Received};
 use crate::wire::dialect::{ACKNOWLEDGED, SUBSCRIPTION_ID_META_KEY};
 
 /// The limit on problems reported per stream: a server that breaks a rule tends to break it with every
@@ -25,10 +25,12 @@ pub(super) fn filter_uris(filter: &Value) -> Vec<&str> {
 /// All streams share standard output, where a notification without a tag may belong to any of them.
 pub(super) fn belongs_to(received: &Received, id: &Value) -> bool {
     match &received.origin {
-        Origin::Listen(request) => request == id,
-        Origin::Response => false,
-        Origin::Session if received.message.get("method").is_none() => received.message.get("id") == Some(id),
-        Origin::Session => match tag(received) {
+        MessageOrigin::Listen(request) => request == id,
+        MessageOrigin::Response => false,
+        MessageOrigin::Session if received.message.get("method").is_none() => {
+            received.message.get("id") == Some(id)
+        }
+        MessageOrigin::Session => match tag(received) {
             Value::Null => {
                 received.method() == ACKNOWLEDGED
                     || received.changed_list().is_some()
@@ -134,7 +136,7 @@ mod tests {
 
     fn received(message: Value) -> Received {
         Received {
-            origin: Origin::Session,
+            origin: MessageOrigin::Session,
             message,
         }
     }
@@ -205,12 +207,12 @@ mod tests {
     #[test]
     fn message_belongs_to_a_stream_by_origin_or_tag() {
         for (origin, tag, belongs) in [
-            (Origin::Listen(json!(7)), Value::Null, true),
-            (Origin::Listen(json!("7")), json!(7), false),
-            (Origin::Session, json!("7"), true),
-            (Origin::Session, Value::Null, true),
-            (Origin::Session, json!(8), false),
-            (Origin::Response, json!(7), false),
+            (MessageOrigin::Listen(json!(7)), Value::Null, true),
+            (MessageOrigin::Listen(json!("7")), json!(7), false),
+            (MessageOrigin::Session, json!("7"), true),
+            (MessageOrigin::Session, Value::Null, true),
+            (MessageOrigin::Session, json!(8), false),
+            (MessageOrigin::Response, json!(7), false),
         ] {
             let mut message = tagged(TOOLS_CHANGED, &tag, json!({}));
             message.origin = origin;

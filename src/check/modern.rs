@@ -9,7 +9,7 @@ use super::answer::describe_error;
 use super::catalog::Check;
 use super::connection::Aborted;
 use super::listen_rules::{belongs_to, filter_uris, find_problems, list_flag};
-use super::run::{Problems, Run, UNKNOWN_URI, find_unadvertised};
+use super::run::{CheckRun, Problems, UNKNOWN_URI, find_unadvertised};
 use super::transcript::Received;
 use crate::wire::dialect::{ACKNOWLEDGED, resource_filter};
 
@@ -25,7 +25,7 @@ struct ListenStream {
 
 impl ListenStream {
     /// Sends a listen request and waits for its acknowledgement or its refusal.
-    async fn open(run: &Run<'_>, id: Value, requested: Value) -> Result<ListenStream, Aborted> {
+    async fn open(run: &CheckRun<'_>, id: Value, requested: Value) -> Result<ListenStream, Aborted> {
         let connection = &run.connection;
         let start = connection.transcript.position();
         connection.listen(&id, &requested).await?;
@@ -49,7 +49,7 @@ impl ListenStream {
         })
     }
 
-    fn received(&self, run: &Run<'_>) -> Vec<Received> {
+    fn received(&self, run: &CheckRun<'_>) -> Vec<Received> {
         let mut received = run.connection.transcript.since(0);
         received.retain(|received| belongs_to(received, &self.id));
         received
@@ -79,7 +79,7 @@ impl ListenStream {
 }
 
 /// Makes all checks of this era.
-pub(super) async fn check(run: &mut Run<'_>) -> Result<(), Aborted> {
+pub(super) async fn check(run: &mut CheckRun<'_>) -> Result<(), Aborted> {
     let mut promises = Problems::default();
     let start = run.connection.transcript.position();
     let every_list: Value = KINDS.iter().map(|kind| (list_flag(kind), json!(true))).collect();
@@ -115,7 +115,7 @@ pub(super) async fn check(run: &mut Run<'_>) -> Result<(), Aborted> {
 }
 
 /// Adds a problem for each list whose changes are advertised but not granted.
-fn find_missing_lists(run: &Run<'_>, lists: &ListenStream, promises: &mut Problems) {
+fn find_missing_lists(run: &CheckRun<'_>, lists: &ListenStream, promises: &mut Problems) {
     for kind in KINDS {
         if run.connection.advertises(kind, "listChanged") && !lists.grants_list(kind) {
             let answer = lists.answer();
@@ -128,7 +128,7 @@ fn find_missing_lists(run: &Run<'_>, lists: &ListenStream, promises: &mut Proble
 
 /// Makes the checks of resource subscriptions; adds their streams to `streams`.
 async fn check_subscriptions(
-    run: &mut Run<'_>,
+    run: &mut CheckRun<'_>,
     streams: &mut Vec<ListenStream>,
     promises: &mut Problems,
 ) -> Result<(), Aborted> {
@@ -159,7 +159,7 @@ async fn check_subscriptions(
     Ok(())
 }
 
-async fn check_unknown_uri(run: &mut Run<'_>) -> Result<ListenStream, Aborted> {
+async fn check_unknown_uri(run: &mut CheckRun<'_>) -> Result<ListenStream, Aborted> {
     let stream = ListenStream::open(run, json!(8), resource_filter(&[UNKNOWN_URI])).await?;
     let mut problems = Problems::default();
     if stream.grants_uri(UNKNOWN_URI) {
@@ -174,7 +174,7 @@ async fn check_unknown_uri(run: &mut Run<'_>) -> Result<ListenStream, Aborted> {
 }
 
 /// Checks a change within the subscription to `uri`, and one after its end.
-async fn check_subscription(run: &mut Run<'_>, uri: &str, id: &Value) -> Result<(), Aborted> {
+async fn check_subscription(run: &mut CheckRun<'_>, uri: &str, id: &Value) -> Result<(), Aborted> {
     let is_notice = |received: &Received| belongs_to(received, id) && received.announces(uri);
     if !run.check_change(uri, Check::ListenObeyed, is_notice).await? {
         return Ok(());
@@ -191,7 +191,7 @@ async fn check_subscription(run: &mut Run<'_>, uri: &str, id: &Value) -> Result<
     run.check_unsubscribed(is_notice).await
 }
 
-fn check_filters(run: &mut Run<'_>, streams: &[ListenStream], is_open: bool) {
+fn check_filters(run: &mut CheckRun<'_>, streams: &[ListenStream], is_open: bool) {
     if !is_open {
         return run.skip(Check::FilterObeyed, "no listen stream could be opened");
     }

@@ -41,20 +41,20 @@ impl Problems {
 type ListChanges = BTreeMap<String, usize>;
 
 /// A run of the checks over one connection.
-pub(super) struct Run<'a> {
+pub(super) struct CheckRun<'a> {
     pub(super) connection: Connection,
     pub(super) options: &'a Options,
     findings: &'a mut Vec<Finding>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> CheckRun<'a> {
     /// Makes a run that adds its findings to `findings`, where they stay if the run is cancelled.
     pub(super) fn new(
         connection: Connection,
         options: &'a Options,
         findings: &'a mut Vec<Finding>,
-    ) -> Run<'a> {
-        Run {
+    ) -> CheckRun<'a> {
+        CheckRun {
             connection,
             options,
             findings,

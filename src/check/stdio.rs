@@ -17,7 +17,7 @@ use tokio::time::{Duration, timeout};
 use tracing::debug;
 
 use super::answer::{Answer, MESSAGE_BYTES_MAX, TransportError};
-use super::transcript::{Origin, Transcript};
+use super::transcript::{MessageOrigin, Transcript};
 use crate::wire::jsonrpc::reply;
 
 /// The time that a process has to end, first by itself and then after SIGTERM.
@@ -37,8 +37,8 @@ pub(super) enum ProcessEnd {
 /// The requests without an answer so far, by the text of their id.
 type Pending = HashMap<String, oneshot::Sender<Value>>;
 
-/// The part of the transport that the reading task uses too.
-struct Shared {
+/// The part of the transport that the reading task shares.
+struct ProcessIo {
     /// None once the input was closed.
     input: AsyncMutex<Option<ChildStdin>>,
     pending: Mutex<Pending>,
@@ -48,7 +48,7 @@ struct Shared {
 
 /// A transport to a server process, which is killed with it at the latest.
 pub(super) struct StdioTransport {
-    shared: Arc<Shared>,
+    shared: Arc<ProcessIo>,
     child: AsyncMutex<Child>,
     reader: JoinHandle<()>,
 }
@@ -72,7 +72,7 @@ impl StdioTransport {
             TransportError::Unreachable(format!("cannot start {program}: {error}"))
         })?;
         let output = child.stdout.take().expect("stdout is piped");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProcessIo {
             input: AsyncMutex::new(child.stdin.take()),
             pending: Mutex::default(),
             transcript,
@@ -143,7 +143,7 @@ impl Drop for StdioTransport {
     }
 }
 
-impl Shared {
+impl ProcessIo {
     fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending
             .lock()
@@ -200,7 +200,7 @@ impl Shared {
             }
         }
         let reply = reply(&message);
-        self.transcript.push(Origin::Session, message);
+        self.transcript.push(MessageOrigin::Session, message);
         if let Some(reply) = reply
             && let Err(error) = self.send(&reply).await
         {

@@ -17,7 +17,7 @@ const MESSAGES_MAX: usize = 10_000;
 
 /// The stream that a message arrived on.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Origin {
+pub(super) enum MessageOrigin {
     /// The stream of the session, or standard output.
     Session,
     /// The response to an ordinary request, ahead of its result.
@@ -29,7 +29,7 @@ pub(super) enum Origin {
 /// A message of the server.
 #[derive(Debug, Clone)]
 pub(super) struct Received {
-    pub(super) origin: Origin,
+    pub(super) origin: MessageOrigin,
     pub(super) message: Value,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Transcript {
 
 impl Transcript {
     /// Appends a message.
-    pub(super) fn push(&self, origin: Origin, message: Value) {
+    pub(super) fn push(&self, origin: MessageOrigin, message: Value) {
         let mut entries = self.lock();
         if entries.messages.len() < MESSAGES_MAX {
             entries.messages.push(Received { origin, message });
@@ -168,7 +168,7 @@ mod tests {
     async fn wait_looks_at_later_messages_only() {
         let transcript = Transcript::default();
         transcript.push(
-            Origin::Session,
+            MessageOrigin::Session,
             json!({ "method": "notifications/tools/list_changed" }),
         );
         assert!(transcript.wait_for(0, soon(), is_tools_change).await.is_some());
@@ -189,7 +189,7 @@ mod tests {
     fn flood_is_cut_at_the_limit() {
         let transcript = Transcript::default();
         for _ in 0..MESSAGES_MAX + 5 {
-            transcript.push(Origin::Session, Value::Null);
+            transcript.push(MessageOrigin::Session, Value::Null);
         }
         assert_eq!(transcript.position(), MESSAGES_MAX);
     }
