@@ -88,8 +88,8 @@ impl RedbStore {
     /// Runs `work` in one transaction, which is durable when this returns.
     fn write<T>(&self, work: impl FnOnce(&mut Tables<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
         let mut transaction = self.database.begin_write()?;
-        // The bus notifies a change after this commit, so a crash never takes back a version that a client has
-        // seen.
+        // The bus notifies a change after this commit, so a crash never takes back a version that a client
+        // has seen.
         transaction.set_durability(Durability::Immediate)?;
         let mut tables = Tables {
             meta: transaction.open_table(META)?,

@@ -56,8 +56,8 @@ impl Inbox {
 
     /// Puts in an update, unless a newer one of the same resource waits already.
     pub(super) fn updated(&self, uri: &str, etag: Option<String>) {
-        // An update may slip in between this check and `unwatch`. The task ignores it, since it no longer knows the
-        // resource.
+        // An update may slip in between this check and `unwatch`. The task ignores it, since it no longer
+        // knows the resource.
         if !self.watched().contains(uri) {
             return;
         }
