@@ -2,13 +2,12 @@
 //!
 //! Clients that ignore notifications poll, so this is the request that a server receives most. Through rmcp
 //! it costs about five times the CPU of a bare HTTP handler (row `etag` of the benches): the body is parsed
-//! three times, a service with its channels and tasks is made for one request, and two actors on another
-//! thread are asked.
+//! three times, and a service with its channels and tasks is made for one request.
 //!
 //! The fast path never refuses. A request that is unusual, wrong or unknown goes to rmcp, so that all
-//! refusals come from one place. An answer given here is byte for byte the answer of the slow path, with the same
-//! effects on the session and the same counts; the tests send plain, odd and hostile requests down both and
-//! compare. Only the lines that rmcp writes to its own log for each request are missing.
+//! refusals come from one place. An answer given here is byte for byte the answer of the slow path, with the
+//! same effects on the session and the same counts; the tests send plain, odd and hostile requests both ways
+//! and compare. Only the lines that rmcp writes to its own log for each request are missing.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -73,8 +73,8 @@ impl Wrap {
                 let Some(etag) = self.touch(uri).await? else {
                     return Ok(None);
                 };
-                // Another publisher may have changed the resource in between. It is then unknown which content
-                // is the newest: the next read decides, and this one gets the etag from before.
+                // Another publisher may have changed the resource in between. It is then unknown which
+                // content is the newest: the next read decides, and this one gets the etag from before.
                 if etag.version != held.version + 1 {
                     return Ok(Some(held));
                 }
