@@ -62,7 +62,8 @@ impl Preconditions {
         }
     }
 
-    /// The same preconditions for the bus. `member` is the etag of a template's member that is not registered.
+    /// Returns the same preconditions for the bus. `member` is the etag of a template's member that is not
+    /// registered.
     pub(super) fn condition(&self, member: Option<Etag>) -> EtagCondition {
         EtagCondition {
             if_match: self.if_match.as_ref().map(|tags| tags.to_set(false)),
@@ -114,7 +115,8 @@ impl Tags {
         Ok(Some(Tags::Listed(tags)))
     }
 
-    /// The tags that are etags of the bus; a weak one matches nothing in strong comparison.
+    /// Returns the tags that are etags of the bus, without the weak ones for strong comparison, in which they
+    /// match nothing.
     fn to_set(&self, with_weak: bool) -> EtagSet {
         let Tags::Listed(tags) = self else {
             return EtagSet::Any;
@@ -122,7 +124,10 @@ impl Tags {
         let mut etags = Vec::new();
         for tag in tags {
             let text = String::from_utf8_lossy(&tag.opaque);
-            if let (true, Ok(etag)) = (with_weak || !tag.weak, text.parse()) {
+            // A tag that is no etag of the bus matches no version, so it can be left out.
+            if (with_weak || !tag.weak)
+                && let Ok(etag) = text.parse()
+            {
                 etags.push(etag);
             }
         }

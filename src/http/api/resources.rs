@@ -204,6 +204,7 @@ async fn publish(bus: &Bus, change: Change, preconditions: &Preconditions) -> Re
     }
 }
 
+/// Returns the etag of a resource; none when it does not exist.
 async fn current(bus: &Bus, uri: &ResourceUri) -> Result<Option<Etag>, Problem> {
     match bus.read(uri).await {
         Ok(snapshot) => Ok(Some(snapshot.etag)),
@@ -212,7 +213,7 @@ async fn current(bus: &Bus, uri: &ResourceUri) -> Result<Option<Etag>, Problem> 
     }
 }
 
-/// The refusal of a write, with the etag that the client could have named.
+/// Makes the refusal of a write, with the etag that the client could have named.
 fn unmet(uri: &ResourceUri, current: Option<Etag>, preconditions: &Preconditions) -> Problem {
     let now = match current {
         Some(etag) => format!("is at \"{etag}\""),
