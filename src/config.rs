@@ -11,7 +11,7 @@ mod mcp;
 mod workspace;
 mod collections;
 mod sinks;
-mod log;
+mod telemetry;
 mod bounded;
 mod names;
 mod units;
@@ -20,13 +20,13 @@ mod load;
 
 pub use bus::{BusConfig, ShutdownConfig, StoreConfig};
 pub use collections::{CollectionConfig, FilterConfig, ViewConfig};
-pub use http::{EventsConfig, HttpConfig, MetricsConfig, WsConfig};
+pub use http::{EventsConfig, HttpConfig, WsConfig};
 #[cfg(feature = "service")]
 pub use load::{ConfigError, Mistake, Overrides, Place};
-pub use log::{LogConfig, LogFormat};
 pub use mcp::{CacheScope, McpConfig};
 pub use session::SessionConfig;
 pub use sinks::{DebugLogConfig, FsyncPolicy, JournalConfig, SinkClass, SinkOverflow, WebhookConfig};
+pub use telemetry::{LogConfig, LogFormat, MetricsConfig};
 #[cfg(any(feature = "service", feature = "workspace"))]
 pub(crate) use units::{size, time};
 pub use workspace::{RegisterConfig, ToolsConfig, WorkspaceConfig};

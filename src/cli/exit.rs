@@ -120,6 +120,7 @@ fn line(error: &CliError) -> String {
         text.push_str(&format!(": {source}"));
         cause = source.source();
     }
+    // Scripts and log collectors read errors line by line.
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

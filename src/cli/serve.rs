@@ -58,6 +58,7 @@ impl Serve {
         ServeOptions {
             config,
             stdio: self.stdio,
+            // A client starts one process for itself over stdio; a second one could not bind the same port.
             http: !self.stdio || self.listen.is_some(),
             // Without a file nothing can have changed.
             reload: match self.config {

@@ -3,6 +3,7 @@
 /// Waits for one of the signals; for ever if neither can be handled.
 pub(super) async fn interrupted() {
     let interrupt = async {
+        // Without a handler the signal ends the process by itself.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -39,6 +39,7 @@ pub struct BusConfig {
 
 impl Default for BusConfig {
     fn default() -> BusConfig {
+        // A bus works without a configuration, so its own defaults are the ones to declare.
         let limits = Limits::default();
         BusConfig {
             in_flight_max: limits.in_flight_max,

@@ -1,7 +1,7 @@
 //! The HTTP side: the listener, and the transports beside MCP.
 
 use super::bounded::{
-    Address, Bytes, Checked, Count, GIB, HOUR, Host, KIB, List, MIB, MINUTE, OrNone, Origin, SECOND, Time,
+    Address, Bytes, Checked, Count, GIB, HOUR, Host, KIB, List, MIB, MINUTE, Origin, SECOND, Time,
 };
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -129,29 +129,6 @@ impl Default for WsConfig {
             connections_max: 10_000,
             message_bytes_max: 64 << 10,
             pong_timeout: Duration::from_secs(30),
-        }
-    }
-}
-
-/// The metrics for Prometheus, and the address that serves them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
-#[serde(default, deny_unknown_fields)]
-pub struct MetricsConfig {
-    /// Collects metrics for Prometheus and serves them as `/metrics`.
-    pub enabled: bool,
-    /// Address that serves `/metrics` alone; empty serves it on `http.listen`.
-    /// At the limit: An address other machines can reach needs `http.allowed_hosts`, or the service does not
-    /// start.
-    #[serde(with = "Checked::<OrNone<Address>>")]
-    pub listen: Option<SocketAddr>,
-}
-
-impl Default for MetricsConfig {
-    fn default() -> MetricsConfig {
-        MetricsConfig {
-            enabled: true,
-            listen: None,
         }
     }
 }

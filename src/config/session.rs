@@ -48,6 +48,7 @@ pub struct SessionConfig {
 
 impl Default for SessionConfig {
     fn default() -> SessionConfig {
+        // A bus works without a configuration, so its own defaults are the ones to declare.
         let limits = Limits::default();
         SessionConfig {
             max: limits.sessions_max,

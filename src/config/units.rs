@@ -54,6 +54,7 @@ fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
     let (_, size) = units.iter().find(|(name, _)| *name == unit)?;
+    // The number may fit into 64 bits and its product with the unit may not.
     number.parse::<u64>().ok()?.checked_mul(*size)
 }
 

@@ -1,7 +1,7 @@
 //! The sinks that the configuration names, attached to a bus, and replaced when it is read again.
 //!
-//! A new kind of sink implements [`ConfiguredSink`] for its section, in the file of the sink, and gets one line
-//! in [`configured`].
+//! A new kind of sink implements [`ConfiguredSink`] for its section, in the file of the sink, and gets one
+//! line in [`configured`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -99,6 +99,7 @@ impl Key {
 
     /// Reports whether a table without it is refused.
     pub(super) fn is_required(&self) -> bool {
+        // The schema has every default, that of an optional key as null.
         self.schema.get("default").is_none()
     }
 
@@ -116,6 +117,7 @@ impl Key {
     /// The meaning of its value, and the behaviour at the limit, which is empty where the value is no limit.
     pub(super) fn words(&self) -> (String, String) {
         let text = self.schema["description"].as_str().unwrap_or_default();
+        // Doc comments are wrapped, and rustdoc needs the brackets of `[::1]` escaped.
         let text = text.replace('\n', " ").replace("\\[", "[").replace("\\]", "]");
         let (meaning, at_limit) = text.split_once(AT_LIMIT).unwrap_or((&text, ""));
         (meaning.trim().to_owned(), at_limit.trim().to_owned())
@@ -151,6 +153,8 @@ pub(super) fn json_schema() -> schemars::Schema {
 }
 
 fn generate(mut settings: SchemaSettings) -> schemars::Schema {
+    // Without references, the schema of a key is found by its path, and a reader of the schema needs no
+    // jumps.
     settings.inline_subschemas = true;
     settings.into_generator().into_root_schema_for::<Config>()
 }
@@ -188,6 +192,7 @@ pub(super) fn keys_for_restart(before: &Config, after: &Config) -> Vec<String> {
     for section in &Key::root().keys {
         let old = &before[section.name()];
         let new = &after[section.name()];
+        // A list is named as a whole: its tables have no fixed paths.
         if section.is_list() {
             if old != new && section.schema["x-reloaded"] != true {
                 changed.push(section.path.clone());

@@ -1,7 +1,8 @@
-//! The log.
+//! The log and the metrics.
 
-use super::bounded::{Checked, Text};
+use super::bounded::{Address, Checked, OrNone, Text};
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 
 /// The log: the events in it, and their form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,4 +35,27 @@ pub enum LogFormat {
     Text,
     /// A JSON object for programs.
     Json,
+}
+
+/// The metrics for Prometheus, and the address that serves them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Collects metrics for Prometheus and serves them as `/metrics`.
+    pub enabled: bool,
+    /// Address that serves `/metrics` alone; empty serves it on `http.listen`.
+    /// At the limit: An address other machines can reach needs `http.allowed_hosts`, or the service does not
+    /// start.
+    #[serde(with = "Checked::<OrNone<Address>>")]
+    pub listen: Option<SocketAddr>,
+}
+
+impl Default for MetricsConfig {
+    fn default() -> MetricsConfig {
+        MetricsConfig {
+            enabled: true,
+            listen: None,
+        }
+    }
 }
