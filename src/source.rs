@@ -1,6 +1,6 @@
 //! The sources of changes: each one turns something outside into resources, tools and prompts on the bus.
 //!
-//! A source removes only what it registered itself. It offers content; the bus decides whether that is
+//! A source removes only its own registrations. It offers content; the bus decides whether that is
 //! a change.
 
 pub mod collection;

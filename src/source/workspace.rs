@@ -180,10 +180,10 @@ impl Workspace {
             thorough: false,
             rescan: config.rescan,
         };
-        let mut register = Register::new(base, register);
+        let mut register = Register::new(base.clone(), register);
         task.scan_all(false).await?;
         task.apply_register(register.run().await).await?;
-        log_start(config, &stats.borrow());
+        log_start(&base, &stats.borrow());
         let (request_rescan, rescans) = mpsc::channel(1);
         let (send_outcome, outcomes) = mpsc::channel(1);
         let (stop, stopped) = oneshot::channel();
@@ -267,10 +267,9 @@ fn resources(config: &WorkspaceConfig, base: &Path) -> Folder {
     }
 }
 
-fn log_start(config: &WorkspaceConfig, stats: &WorkspaceStats) {
-    let dir = config.dir.clone().unwrap_or_default();
+fn log_start(base: &Path, stats: &WorkspaceStats) {
     tracing::info!(
-        folder = %dir.display(),
+        folder = %base.display(),
         files = stats.files,
         tools = stats.tools,
         prompts = stats.prompts,

@@ -72,8 +72,8 @@ impl ViewPublisher {
     /// Publishes a document, and returns the number of views that the bus found new, changed or gone.
     pub(super) async fn publish(&mut self, views: Views) -> Result<usize, Closed> {
         self.report_omitted(views.omitted);
-        // Set before the views are published: an item of a new view must be found. Where a position belongs
-        // to the other version of the view, the tools notice and search.
+        // Set before the views are published: an item of a new view must be found. The tools
+        // notice a position that belongs to the other version of the view, and search.
         self.positions.set(views.positions);
         let mut removed = Vec::new();
         for uri in self.published.keys() {

@@ -176,8 +176,8 @@ async fn write_input(stdin: Option<ChildStdin>, input: &[u8]) {
     }
 }
 
-/// Reads everything that is printed into `out`, up to `max` bytes. It has what came so far if the future is
-/// dropped.
+/// Reads everything that is printed into `out`, up to `max` bytes. If the future is dropped, `out` has the
+/// bytes read so far.
 async fn read_all(
     pipe: Option<impl AsyncRead + Unpin>,
     max: u64,

@@ -73,8 +73,7 @@ impl Scanner {
                 for path in &paths {
                     self.watch_below(path);
                 }
-                // A link changes with the file that it leads to, which may also be one that just came to
-                // exist.
+                // A link changes with the file that it leads to, which may be a new one.
                 paths.extend(self.file_index.links_to(&paths));
                 paths.extend(self.reports.dangling_links());
                 ScanScope::Below(paths)
@@ -88,6 +87,7 @@ impl Scanner {
 
     /// Scans and reads prompts and tools.
     pub(super) fn scan_definitions(&mut self, mode: ScanMode) -> Definitions {
+        // Again, since a folder may be new. A failure ends with a full scan that can watch everything.
         for folder in self.definitions.folders() {
             if let Err(error) = watch_within(&mut self.watcher, folder, RecursiveMode::NonRecursive) {
                 self.watcher.report_failure(&folder.root, &error);
@@ -96,17 +96,22 @@ impl Scanner {
         self.definitions.scan(mode)
     }
 
-    /// Watches `DIR`, in which its parts may appear later, and everything below `resources`.
+    /// Watches `DIR`, in which its parts may appear later, and the parts that exist.
     fn watch_all(&mut self) {
-        let base = &self.folder.base;
-        let mut watched = self.watcher.watch(base, RecursiveMode::NonRecursive);
-        if watched.is_ok() {
-            watched = watch_within(&mut self.watcher, &self.folder, RecursiveMode::Recursive);
-        }
-        match watched {
+        match self.try_watch_all() {
             Ok(()) => self.watcher.report_success(),
-            Err(error) => self.watcher.report_failure(base, &error),
+            Err(error) => self.watcher.report_failure(&self.folder.base, &error),
         }
+    }
+
+    fn try_watch_all(&mut self) -> notify::Result<()> {
+        self.watcher
+            .watch(&self.folder.base, RecursiveMode::NonRecursive)?;
+        watch_within(&mut self.watcher, &self.folder, RecursiveMode::Recursive)?;
+        for folder in self.definitions.folders() {
+            watch_within(&mut self.watcher, folder, RecursiveMode::NonRecursive)?;
+        }
+        Ok(())
     }
 
     /// Watches a folder that may be new. The watcher does that by itself, but perhaps only after the scan,
