@@ -130,6 +130,7 @@ impl Eras<'_> {
             Ok(Err(Aborted(reason))) => Some(reason),
             Err(_) => Some(self.out_of_time()),
         };
+        // Ends the connection, and with it the process of a server on standard input and output.
         drop(run);
         self.add_findings(is_modern, revision, found, aborted);
         Ok(())

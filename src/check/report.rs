@@ -200,6 +200,7 @@ impl fmt::Display for Report {
 
 /// Replaces control characters, with which a server could steer the terminal, and shortens the text.
 fn clean(text: &str) -> String {
+    // Counted in characters, so that none of several bytes is cut in two.
     let mut cleaned: String = text.chars().take(SEEN_CHARS_MAX).collect();
     cleaned = cleaned.replace(char::is_control, " ");
     if text.chars().nth(SEEN_CHARS_MAX).is_some() {

@@ -33,6 +33,7 @@ impl Transport {
             }
             Target::Command(command) => {
                 let stdio = StdioTransport::spawn(command, transcript, answer_max)?;
+                // Boxed, since this variant is much larger than the other one.
                 Ok(Transport::Stdio(Box::new(stdio)))
             }
         }

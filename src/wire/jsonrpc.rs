@@ -22,8 +22,8 @@ pub fn notification(method: &str) -> Value {
     json!({ "jsonrpc": "2.0", "method": method })
 }
 
-/// Answers a request of the server: a ping with an empty result, any other one with an error. Returns none for
-/// other messages.
+/// Answers a request of the server: a ping with an empty result, any other one with an error. Returns none
+/// for other messages.
 pub fn reply(request: &Value) -> Option<Value> {
     let id = request.get("id")?;
     if request.get("method")? == "ping" {
