@@ -490,3 +490,6 @@ impl Handler<EndAll> for Publisher {
         self.table.members().for_each(|(_, outbox)| outbox.end(reason));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -280,3 +280,6 @@ impl Registry {
         self.decided.push(request);
     }
 }
+
+#[cfg(test)]
+mod tests;

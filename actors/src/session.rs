@@ -268,3 +268,6 @@ impl Drop for Session {
         self.end();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -383,3 +383,6 @@ impl Handler<BatchStored> for EtagActor {
         self.settle();
     }
 }
+
+#[cfg(test)]
+mod tests;

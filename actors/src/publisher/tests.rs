@@ -1,0 +1,293 @@
+//! The Publisher alone. Its neighbours are the outboxes, which the tests read, and the publishers' replies.
+
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use actix::{Actor, Addr, System};
+use tokio::sync::{Semaphore, oneshot, watch};
+
+use super::*;
+use crate::messages::{Completion, Finish, ListSubscribers};
+use crate::model::{Cause, Outcome, Position, PublishError, SessionOptions, SubscriberKind};
+use crate::outbox::{OutboxEntry, OutboxReader};
+use crate::runtime::{Admission, BusState, Reply};
+
+struct Fixture {
+    shards: Vec<Addr<Publisher>>,
+    interest: Arc<Interest>,
+    metrics: Arc<Metrics>,
+    admission: Admission,
+}
+
+type Answer<T> = oneshot::Receiver<T>;
+
+impl Fixture {
+    fn start() -> Fixture {
+        let metrics = Metrics::register(2);
+        let parts = PublisherParts {
+            limits: Arc::new(Limits::default()),
+            metrics: metrics.clone(),
+            tracer: Arc::default(),
+            attachments: Arc::new(Attachments::new(1)),
+        };
+        let interest = Arc::new(Interest::new(2));
+        let admission = Admission::new(100);
+        let mut shards = Vec::new();
+        for shard in 0..2 {
+            let guard = CoreGuard {
+                actor: "publisher",
+                life: watch::channel(BusState::Running).0,
+                admission: admission.clone(),
+            };
+            shards.push(Publisher::new(shard, interest.clone(), &parts, guard).start());
+        }
+        Fixture {
+            shards,
+            interest,
+            metrics,
+            admission,
+        }
+    }
+
+    fn reply<T>(&self) -> (Reply<T>, Answer<T>) {
+        self.admission.try_enter().unwrap().unwrap().reply()
+    }
+
+    /// Returns when the shard has handled the request.
+    async fn send(&self, shard: usize, request: ShardRequest) {
+        self.shards[shard].send(ShardBatch(vec![request])).await.unwrap();
+    }
+
+    async fn route(&self, shard: usize, outbox: &Arc<Outbox>, request: SubscriberRequest) {
+        let outbox = outbox.clone();
+        self.send(shard, ShardRequest::Route(Route { outbox, request }))
+            .await;
+    }
+
+    /// Attaches a new subscriber to shard 0.
+    async fn attach(&self, id: u64) -> Arc<Outbox> {
+        let options = SessionOptions::new(SubscriberKind::Local, "test");
+        let outbox = Outbox::new(
+            SubscriberId(id),
+            0,
+            &options,
+            self.metrics.clone(),
+            Arc::default(),
+        );
+        let outbox = Arc::new(outbox);
+        let (reply, attached) = self.reply();
+        self.route(0, &outbox, SubscriberRequest::Attach(reply)).await;
+        attached.await.unwrap();
+        outbox
+    }
+
+    /// Subscribes at version 0, like the Etag actor.
+    async fn subscribe(
+        &self,
+        outbox: &Arc<Outbox>,
+        uris: &[&str],
+        max: usize,
+    ) -> Vec<Result<Etag, SubscribeError>> {
+        let (reply, answer) = self.reply();
+        let mut accepted = Vec::new();
+        for text in uris {
+            self.interest.raise(0, &uri(text));
+            accepted.push(Ok((uri(text), Etag::UNKNOWN)));
+        }
+        outbox.begin_request();
+        let subscriptions = AddSubscriptions {
+            outbox: outbox.clone(),
+            accepted,
+            at: Position { epoch: 1, offset: 0 },
+            max,
+            reply,
+        };
+        self.send(0, ShardRequest::AddSubscriptions(subscriptions)).await;
+        answer.await.unwrap()
+    }
+
+    /// Fans this version of a resource out. Returns the number of notified subscribers.
+    async fn fan_out(&self, shard: usize, text: &str, version: u64) -> usize {
+        let updated_at = 7;
+        let etag = Etag { version, updated_at };
+        let (reply, answer) = self.reply::<Result<Outcome, PublishError>>();
+        let outcome = Outcome {
+            etag,
+            changed: true,
+            created: false,
+            notified: 0,
+        };
+        let position = Position {
+            epoch: 1,
+            offset: version,
+        };
+        let notice = Notice::new(uri(text), etag, Cause::Updated, position, Instant::now());
+        let completion = Completion::new(Finish::Change(reply, outcome), self.metrics.clone());
+        let fan_out = FanOut {
+            notice: Some(Arc::new(notice)),
+            list: None,
+            completion: Arc::new(completion),
+        };
+        self.send(shard, ShardRequest::FanOut(fan_out)).await;
+        answer.await.unwrap().unwrap().notified
+    }
+
+    fn wants(&self, shard: usize, text: &str) -> bool {
+        self.interest.wants(shard, self.interest.group(&uri(text)))
+    }
+}
+
+fn uri(text: &str) -> ResourceUri {
+    ResourceUri::new(text).unwrap()
+}
+
+/// Takes the pending notices, each with its version.
+fn drain(outbox: &Arc<Outbox>) -> Vec<(String, u64)> {
+    let mut taken = Vec::new();
+    let mut context = std::task::Context::from_waker(Waker::noop());
+    let mut reader = OutboxReader::open(outbox.clone(), 100);
+    let drained = reader.poll_drain(&mut context, |entry| {
+        if let OutboxEntry::Updated(notice) = entry {
+            taken.push((notice.uri.as_str().to_owned(), notice.etag.version));
+        }
+    });
+    assert_eq!(drained == Poll::Pending, taken.is_empty());
+    taken
+}
+
+#[test]
+fn notice_marks_its_subscribers_only() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let [one, other] = [fixture.attach(1).await, fixture.attach(2).await];
+        let subscribed = fixture.subscribe(&one, &["demo://a"], 10).await;
+        assert_eq!(subscribed, [Ok(Etag::UNKNOWN)]);
+        fixture.subscribe(&other, &["demo://b"], 10).await;
+        assert_eq!(fixture.fan_out(0, "demo://a", 1).await, 1);
+        assert_eq!(drain(&one), [("demo://a".to_owned(), 1)]);
+        assert_eq!(drain(&other), []);
+        assert_eq!(fixture.metrics.notified.get(), 1);
+    });
+}
+
+#[test]
+fn newer_notice_replaces_the_pending_one() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let outbox = fixture.attach(1).await;
+        fixture.subscribe(&outbox, &["demo://a"], 10).await;
+        assert_eq!(fixture.fan_out(0, "demo://a", 1).await, 1);
+        assert_eq!(fixture.fan_out(0, "demo://a", 2).await, 1);
+        assert_eq!(drain(&outbox), [("demo://a".to_owned(), 2)]);
+        assert_eq!(fixture.metrics.conflated.get(), 1);
+    });
+}
+
+#[test]
+fn unsubscribed_uri_is_wanted_no_more() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let outbox = fixture.attach(1).await;
+        fixture.subscribe(&outbox, &["demo://a"], 10).await;
+        assert!(fixture.wants(0, "demo://a"));
+        for expected in [true, false] {
+            let (reply, answer) = fixture.reply();
+            let request = SubscriberRequest::Unsubscribe(uri("demo://a"), reply);
+            outbox.begin_request();
+            fixture.route(0, &outbox, request).await;
+            assert_eq!(answer.await, Ok(expected));
+        }
+        assert!(!fixture.wants(0, "demo://a"));
+        assert_eq!(fixture.fan_out(0, "demo://a", 1).await, 0);
+        assert_eq!(drain(&outbox), []);
+    });
+}
+
+#[test]
+fn subscription_over_the_limit_is_refused() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let outbox = fixture.attach(1).await;
+        let uris = ["demo://a", "demo://a", "demo://b"];
+        let subscribed = fixture.subscribe(&outbox, &uris, 1).await;
+        assert_eq!(
+            subscribed,
+            [
+                Ok(Etag::UNKNOWN),
+                Ok(Etag::UNKNOWN),
+                Err(SubscribeError::TooMany(1))
+            ]
+        );
+        assert_eq!(fixture.metrics.subscriptions.get(), 1);
+        assert!(!outbox.has_open_requests());
+        // The repeated subscription is counted once: a single removal leaves no interest.
+        let (reply, answer) = fixture.reply();
+        outbox.begin_request();
+        let request = SubscriberRequest::Unsubscribe(uri("demo://a"), reply);
+        fixture.route(0, &outbox, request).await;
+        assert_eq!(answer.await, Ok(true));
+        assert!(!fixture.wants(0, "demo://a") && !fixture.wants(0, "demo://b"));
+    });
+}
+
+#[test]
+fn ended_subscriber_leaves_nothing_behind() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let outbox = fixture.attach(1).await;
+        fixture.subscribe(&outbox, &["demo://a", "demo://b"], 10).await;
+        let places = Arc::new(Semaphore::new(1));
+        let place = places.clone().try_acquire_owned().unwrap();
+        outbox.end(EndReason::Closed);
+        fixture
+            .route(0, &outbox, SubscriberRequest::Detach(Some(place)))
+            .await;
+        assert_eq!(places.available_permits(), 1);
+        assert_eq!(fixture.metrics.subscriptions.get(), 0);
+        assert!(!fixture.wants(0, "demo://a") && !fixture.wants(0, "demo://b"));
+        let (reply, listed) = fixture.reply();
+        let question = ListSubscribers {
+            uri: None,
+            limit: 10,
+            reply,
+        };
+        fixture.shards[0].send(question).await.unwrap();
+        assert_eq!(listed.await.unwrap().total, 0);
+        assert_eq!(Arc::strong_count(&outbox), 1);
+    });
+}
+
+#[test]
+fn moved_subscriber_keeps_its_subscriptions() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let outbox = fixture.attach(1).await;
+        fixture.subscribe(&outbox, &["demo://a"], 10).await;
+        fixture.route(0, &outbox, SubscriberRequest::HandOver).await;
+        // Until the new shard has counted the subscriptions, everything is sent to it.
+        fixture.interest.raise_everything(1);
+        fixture.route(1, &outbox, SubscriberRequest::TakeOver).await;
+        assert!(!fixture.wants(0, "demo://a") && fixture.wants(1, "demo://a"));
+        assert!(!fixture.wants(1, "demo://b"));
+        assert_eq!(fixture.fan_out(0, "demo://a", 1).await, 0);
+        assert_eq!(fixture.fan_out(1, "demo://a", 1).await, 1);
+        assert_eq!(drain(&outbox), [("demo://a".to_owned(), 1)]);
+    });
+}
+
+#[test]
+fn end_of_the_bus_ends_later_subscribers_too() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let outbox = fixture.attach(1).await;
+        fixture.subscribe(&outbox, &["demo://a"], 10).await;
+        fixture.fan_out(0, "demo://a", 1).await;
+        fixture.shards[0].send(EndAll(EndReason::Shutdown)).await.unwrap();
+        assert_eq!(outbox.ended(), Some(EndReason::Shutdown));
+        // The pending notice is still handed out, and no further one is marked.
+        assert_eq!(fixture.fan_out(0, "demo://a", 2).await, 0);
+        assert_eq!(drain(&outbox), [("demo://a".to_owned(), 1)]);
+        let late = fixture.attach(2).await;
+        assert_eq!(late.ended(), Some(EndReason::Shutdown));
+    });
+}

@@ -1,0 +1,294 @@
+//! The Registry alone, with a recorder in place of the Etag actor.
+
+use actix::{Actor, Addr, Handler, Message, System};
+use tokio::sync::{oneshot, watch};
+
+use super::*;
+use crate::messages::{Decision, IndexedResource};
+use crate::model::{
+    Body, EtagCondition, Limits, ListChange, Outcome, SessionOptions, SubscriberId, SubscriberKind,
+};
+use crate::runtime::{Admission, BusState, InboxSender};
+
+/// Keeps the batches that the Registry sends to the Etag actor.
+#[derive(Default)]
+struct EtagRecorder(Vec<Vec<EtagRequest>>);
+
+impl Actor for EtagRecorder {
+    type Context = Context<Self>;
+}
+
+impl Handler<EtagBatch> for EtagRecorder {
+    type Result = ();
+
+    fn handle(&mut self, EtagBatch(requests): EtagBatch, _: &mut Context<Self>) {
+        self.0.push(requests);
+    }
+}
+
+/// Asks for the batches since the last time.
+struct TakeRecorded;
+
+impl Message for TakeRecorded {
+    type Result = Vec<Vec<EtagRequest>>;
+}
+
+impl Handler<TakeRecorded> for EtagRecorder {
+    type Result = Vec<Vec<EtagRequest>>;
+
+    fn handle(&mut self, TakeRecorded: TakeRecorded, _: &mut Context<Self>) -> Self::Result {
+        std::mem::take(&mut self.0)
+    }
+}
+
+struct Fixture {
+    registry: Addr<Registry>,
+    inbox: InboxSender<RegistryRequest>,
+    recorder: Addr<EtagRecorder>,
+    etag_index: Arc<EtagIndex>,
+    metrics: Arc<Metrics>,
+    admission: Admission,
+}
+
+type Answer<T> = oneshot::Receiver<T>;
+
+impl Fixture {
+    fn start() -> Fixture {
+        let metrics = Metrics::register(1);
+        let admission = Admission::new(100);
+        let (life, _) = watch::channel(BusState::Running);
+        let guard = CoreGuard {
+            actor: "registry",
+            life,
+            admission: admission.clone(),
+        };
+        let recorder = EtagRecorder::default().start();
+        let etag_index = Arc::new(EtagIndex::default());
+        let (inbox, sender) = Inbox::new(100, metrics.clone());
+        let registry = Registry::new(
+            inbox,
+            Catalog::new(Arc::new(Limits::default())),
+            etag_index.clone(),
+            recorder.clone().recipient(),
+            (metrics.clone(), guard),
+        )
+        .start();
+        Fixture {
+            inbox: sender(registry.clone().recipient()),
+            registry,
+            recorder,
+            etag_index,
+            metrics,
+            admission,
+        }
+    }
+
+    fn reply<T>(&self) -> (Reply<T>, Answer<T>) {
+        self.admission.try_enter().unwrap().unwrap().reply()
+    }
+
+    fn publish(&self, change: Change, condition: Condition) -> Answer<Result<Outcome, PublishError>> {
+        let (reply, answer) = self.reply();
+        let now = 7;
+        self.inbox.push(RegistryRequest::Publish(Publish {
+            change,
+            condition,
+            now,
+            reply,
+        }));
+        answer
+    }
+
+    /// Waits until the Registry has decided everything, then returns the batches it sent on.
+    async fn recorded(&self) -> Vec<Vec<EtagRequest>> {
+        self.registry.send(InboxReady).await.unwrap();
+        self.recorder.send(TakeRecorded).await.unwrap()
+    }
+
+    /// The decisions among the recorded requests.
+    async fn decisions(&self) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        for request in self.recorded().await.into_iter().flatten() {
+            if let EtagRequest::Change { decision, .. } = request {
+                decisions.push(decision);
+            }
+        }
+        decisions
+    }
+}
+
+fn uri(text: &str) -> ResourceUri {
+    ResourceUri::new(text).unwrap()
+}
+
+fn text(uri: &str, text: &str) -> Resource {
+    Resource::text(uri, text).unwrap()
+}
+
+fn stored(text: &str) -> Effect {
+    Effect::Stored(Some(Body::text(text).digest(Some("text/plain"))))
+}
+
+#[test]
+fn changed_content_is_forwarded_with_its_digest() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let _first = fixture.publish(Change::Register(text("demo://a", "1")), Condition::Always);
+        let _second = fixture.publish(Change::Update(text("demo://a", "2")), Condition::Always);
+        let decisions = fixture.decisions().await;
+        let forwarded: Vec<_> = decisions
+            .iter()
+            .map(|decision| (decision.uri.as_str(), decision.created, decision.effect))
+            .collect();
+        assert_eq!(
+            forwarded,
+            [("demo://a", true, stored("1")), ("demo://a", false, stored("2"))]
+        );
+    });
+}
+
+#[test]
+fn same_content_is_forwarded_as_unchanged() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let _first = fixture.publish(Change::Upsert(text("demo://a", "1")), Condition::Always);
+        let _second = fixture.publish(Change::Upsert(text("demo://a", "1")), Condition::Always);
+        // The Etag actor still has to answer it with the etag of the content.
+        let decisions = fixture.decisions().await;
+        assert_eq!(decisions.len(), 2);
+        assert_eq!(decisions[1].effect, Effect::Unchanged);
+        assert_eq!(decisions[1].list, None);
+    });
+}
+
+#[test]
+fn refusal_names_the_uri_and_is_not_forwarded() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let answer = fixture.publish(Change::Update(text("demo://a", "1")), Condition::Always);
+        assert_eq!(
+            answer.await.unwrap(),
+            Err(PublishError::NotFound(uri("demo://a")))
+        );
+        assert!(fixture.recorded().await.is_empty());
+        assert_eq!(fixture.metrics.refused(), 1);
+        assert_eq!(fixture.admission.inside(), 0);
+    });
+}
+
+#[test]
+fn unchanged_list_is_answered_without_a_forward() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let change = ListChange::RemoveTool("unknown".into());
+        let now = 7;
+        let (reply, answer) = fixture.reply();
+        fixture
+            .inbox
+            .push(RegistryRequest::PublishList(PublishList { change, now, reply }));
+        let unchanged = ListOutcome {
+            changed: false,
+            notified: 0,
+        };
+        assert_eq!(answer.await.unwrap(), Ok(unchanged));
+        assert!(fixture.recorded().await.is_empty());
+    });
+}
+
+#[test]
+fn requests_of_one_turn_are_one_batch_in_order() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let _change = fixture.publish(Change::Register(text("demo://a", "1")), Condition::Always);
+        let (reply, _found) = fixture.reply();
+        let wanted = vec![uri("demo://a"), uri("demo://b")];
+        fixture
+            .inbox
+            .push(RegistryRequest::Lookup(Lookup::Resources(wanted, reply)));
+        let _removal = fixture.publish(Change::Remove(uri("demo://a")), Condition::Always);
+        let batches = fixture.recorded().await;
+        assert_eq!(batches.len(), 1);
+        let [
+            EtagRequest::Change { .. },
+            EtagRequest::Resources { found, .. },
+            EtagRequest::Change { decision, .. },
+        ] = &batches[0][..]
+        else {
+            panic!("{} requests, or in another order", batches[0].len());
+        };
+        // The lookup sees the registration before it, not the removal after it.
+        let found: Vec<bool> = found.iter().map(|(_, found)| found.is_some()).collect();
+        assert_eq!(found, [true, false]);
+        assert_eq!(decision.effect, Effect::Removed);
+    });
+}
+
+#[test]
+fn second_guarded_write_of_a_turn_conflicts() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let _created = fixture.publish(Change::Register(text("demo://a", "1")), Condition::Always);
+        let mut decisions = fixture.decisions().await;
+        let (resource, generation) = decisions.remove(0).entry.unwrap();
+        // As the Etag actor does once the version may be seen.
+        let etag = Etag {
+            version: 1,
+            updated_at: 7,
+        };
+        let entry = IndexedResource {
+            resource,
+            etag,
+            generation,
+        };
+        fixture.etag_index.set(uri("demo://a"), Some(entry));
+        // Both writers have read version 1.
+        let is_at_1 = Condition::Etag(EtagCondition::is_at(etag));
+        let _first = fixture.publish(Change::Update(text("demo://a", "2")), is_at_1.clone());
+        let second = fixture.publish(Change::Update(text("demo://a", "3")), is_at_1);
+        assert_eq!(
+            second.await.unwrap(),
+            Err(PublishError::Conflict(uri("demo://a")))
+        );
+        assert_eq!(fixture.decisions().await.len(), 1);
+    });
+}
+
+#[test]
+fn subscription_is_checked_uri_by_uri() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let hidden = text("demo://hidden", "1").subscribable(false);
+        let _open = fixture.publish(Change::Register(text("demo://open", "1")), Condition::Always);
+        let _hidden = fixture.publish(Change::Register(hidden), Condition::Always);
+        let options = SessionOptions::new(SubscriberKind::Local, "test");
+        let metrics = fixture.metrics.clone();
+        let outbox = Outbox::new(SubscriberId(1), 0, &options, metrics, Arc::default());
+        let (reply, _answer) = fixture.reply();
+        let request = SubscriberRequest::Subscribe {
+            uris: ["demo://open", "demo://hidden", "demo://unknown"].map(uri).into(),
+            max: 3,
+            trusted: false,
+            reply,
+        };
+        let outbox = Arc::new(outbox);
+        fixture
+            .inbox
+            .push(RegistryRequest::Route(Route { outbox, request }));
+        let mut batches = fixture.recorded().await;
+        let Some(EtagRequest::Subscribe { accepted, max: 3, .. }) = batches[0].pop() else {
+            panic!("the subscription was not forwarded");
+        };
+        let accepted: Vec<_> = accepted
+            .into_iter()
+            .map(|accepted| accepted.map(|(uri, _)| uri))
+            .collect();
+        assert_eq!(
+            accepted,
+            [
+                Ok(uri("demo://open")),
+                Err(SubscribeError::NotSubscribable(uri("demo://hidden"))),
+                Err(SubscribeError::NotFound(uri("demo://unknown"))),
+            ]
+        );
+    });
+}

@@ -1,0 +1,292 @@
+//! The Etag actor alone, with a recorder in place of each Publisher shard.
+
+use actix::{Actor, Addr, Handler, Message, System};
+use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::sync::watch;
+
+use super::*;
+use crate::messages::{ShardBatch, ShardRequest};
+use crate::metrics::Metrics;
+use crate::model::{Digest, SessionOptions, StoreError, SubscriberId, SubscriberKind};
+use crate::publisher::Interest;
+use crate::runtime::{Admission, BusState};
+
+/// Keeps the requests that the Etag actor sends to one shard.
+#[derive(Default)]
+struct ShardRecorder(Vec<ShardRequest>);
+
+impl Actor for ShardRecorder {
+    type Context = Context<Self>;
+}
+
+impl Handler<ShardBatch> for ShardRecorder {
+    type Result = ();
+
+    fn handle(&mut self, ShardBatch(requests): ShardBatch, _: &mut Context<Self>) {
+        self.0.extend(requests);
+    }
+}
+
+/// Asks for the requests since the last time.
+struct TakeRecorded;
+
+impl Message for TakeRecorded {
+    type Result = Vec<ShardRequest>;
+}
+
+impl Handler<TakeRecorded> for ShardRecorder {
+    type Result = Vec<ShardRequest>;
+
+    fn handle(&mut self, TakeRecorded: TakeRecorded, _: &mut Context<Self>) -> Self::Result {
+        std::mem::take(&mut self.0)
+    }
+}
+
+/// Sends each batch to the test.
+struct RecordingStore(crossbeam_channel::Sender<Vec<Record>>);
+
+impl Store for RecordingStore {
+    fn load(&mut self) -> Result<Checkpoint, StoreError> {
+        Ok(Checkpoint::default())
+    }
+
+    fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        self.0.send(records.to_vec()).unwrap();
+        Ok(())
+    }
+}
+
+struct Fixture {
+    etag: Addr<EtagActor>,
+    shards: [Addr<ShardRecorder>; 2],
+    interest: Arc<Interest>,
+    etag_index: Arc<EtagIndex>,
+    metrics: Arc<Metrics>,
+    admission: Admission,
+    life: watch::Receiver<BusState>,
+}
+
+type Answer = oneshot::Receiver<Result<Outcome, PublishError>>;
+
+impl Fixture {
+    fn start(store: Option<StoreThread>) -> Fixture {
+        let metrics = Metrics::register(2);
+        let admission = Admission::new(100);
+        let (life, watched) = watch::channel(BusState::Running);
+        let guard = CoreGuard {
+            actor: "etag",
+            life,
+            admission: admission.clone(),
+        };
+        let shards = [ShardRecorder::default().start(), ShardRecorder::default().start()];
+        let interest = Arc::new(Interest::new(2));
+        let etag_index = Arc::new(EtagIndex::default());
+        let fan_out = Shards::new(
+            shards.iter().map(|shard| shard.clone().recipient()).collect(),
+            interest.clone(),
+            Arc::default(),
+            metrics.clone(),
+        );
+        let ledger = Ledger::new(Checkpoint::default(), 10);
+        Fixture {
+            etag: EtagActor::new(ledger, etag_index.clone(), fan_out, store, guard).start(),
+            shards,
+            interest,
+            etag_index,
+            metrics,
+            admission,
+            life: watched,
+        }
+    }
+
+    /// Starts with a store whose batches come from the receiver. The test reports them as durable itself.
+    fn start_with_store() -> (Fixture, crossbeam_channel::Receiver<Vec<Record>>) {
+        let (batches, written) = crossbeam_channel::bounded(10);
+        let store = Box::new(RecordingStore(batches));
+        let (store, _thread) = StoreThread::start(store, Metrics::register(1), |_| {}).unwrap();
+        (Fixture::start(Some(store)), written)
+    }
+
+    fn reply<T>(&self) -> (Reply<T>, oneshot::Receiver<T>) {
+        self.admission.try_enter().unwrap().unwrap().reply()
+    }
+
+    /// A decided change of this URI.
+    fn change(&self, uri: &ResourceUri, effect: Effect) -> (EtagRequest, Answer) {
+        let (reply, answer) = self.reply();
+        let decision = Decision {
+            uri: uri.clone(),
+            effect,
+            created: false,
+            list: None,
+            entry: None,
+        };
+        let now = 7;
+        (EtagRequest::Change { decision, now, reply }, answer)
+    }
+
+    /// Returns when the Etag actor has handled the batch.
+    async fn send(&self, requests: Vec<EtagRequest>) {
+        self.etag.send(EtagBatch(requests)).await.unwrap();
+    }
+
+    async fn recorded(&self, shard: usize) -> Vec<ShardRequest> {
+        self.shards[shard].send(TakeRecorded).await.unwrap()
+    }
+}
+
+fn uri() -> ResourceUri {
+    ResourceUri::new("demo://a").unwrap()
+}
+
+fn stored(content: u8) -> Effect {
+    Effect::Stored(Some(Digest(u128::from(content))))
+}
+
+fn version(version: u64) -> Etag {
+    Etag {
+        version,
+        updated_at: 7,
+    }
+}
+
+#[test]
+fn version_grows_by_one_per_change() {
+    System::new().block_on(async {
+        let fixture = Fixture::start(None);
+        let mut answers = Vec::new();
+        for effect in [
+            stored(1),
+            stored(2),
+            stored(2),
+            Effect::Unchanged,
+            Effect::Removed,
+        ] {
+            let (request, answer) = fixture.change(&uri(), effect);
+            fixture.send(vec![request]).await;
+            answers.push(answer.await.unwrap().unwrap());
+        }
+        let versions: Vec<_> = answers
+            .iter()
+            .map(|answer| (answer.etag, answer.changed))
+            .collect();
+        assert_eq!(
+            versions,
+            [
+                (version(1), true),
+                (version(2), true),
+                (version(2), false),
+                (version(2), false),
+                (version(3), true)
+            ]
+        );
+    });
+}
+
+#[test]
+fn unwanted_change_is_answered_without_a_shard() {
+    System::new().block_on(async {
+        let fixture = Fixture::start(None);
+        let (request, answer) = fixture.change(&uri(), stored(1));
+        fixture.send(vec![request]).await;
+        assert_eq!(answer.await.unwrap().unwrap().notified, 0);
+        assert!(fixture.recorded(0).await.is_empty());
+        assert!(fixture.recorded(1).await.is_empty());
+        assert_eq!(fixture.metrics.notices(), 1);
+    });
+}
+
+#[test]
+fn change_goes_once_to_the_shard_that_wants_it() {
+    System::new().block_on(async {
+        let fixture = Fixture::start(None);
+        fixture.interest.raise(1, &uri());
+        let (request, mut answer) = fixture.change(&uri(), stored(1));
+        fixture.send(vec![request]).await;
+        assert!(fixture.recorded(0).await.is_empty());
+        let mut recorded = fixture.recorded(1).await;
+        let Some(ShardRequest::FanOut(fan_out)) = recorded.pop() else {
+            panic!("no fan-out was sent");
+        };
+        assert!(recorded.is_empty());
+        let notice = fan_out.notice.clone().unwrap();
+        assert_eq!(
+            (&notice.uri, notice.etag, notice.cause),
+            (&uri(), version(1), Cause::Updated)
+        );
+        assert_eq!(notice.position.offset, 1);
+        // The shard answers the publisher when it is done.
+        assert_eq!(answer.try_recv(), Err(TryRecvError::Empty));
+        fan_out.completion.add(3, 0);
+        drop(fan_out);
+        assert_eq!(answer.await.unwrap().unwrap().notified, 3);
+    });
+}
+
+#[test]
+fn subscription_begins_at_the_changes_before_it() {
+    System::new().block_on(async {
+        let fixture = Fixture::start(None);
+        let options = SessionOptions::new(SubscriberKind::Local, "test");
+        let metrics = fixture.metrics.clone();
+        let outbox = Arc::new(Outbox::new(SubscriberId(1), 1, &options, metrics, Arc::default()));
+        let (before, _before) = fixture.change(&uri(), stored(1));
+        let (after, _after) = fixture.change(&uri(), stored(2));
+        let (reply, _answer) = fixture.reply();
+        let subscribe = EtagRequest::Subscribe {
+            outbox: outbox.clone(),
+            accepted: vec![Ok((uri(), Known::Registered))],
+            max: 1,
+            reply,
+        };
+        fixture.send(vec![before, subscribe, after]).await;
+        let recorded = fixture.recorded(1).await;
+        let [
+            ShardRequest::AddSubscriptions(added),
+            ShardRequest::FanOut(fan_out),
+        ] = &recorded[..]
+        else {
+            panic!("{} requests, or in another order", recorded.len());
+        };
+        assert_eq!(added.accepted, [Ok((uri(), version(1)))]);
+        assert_eq!(added.at.offset, 1);
+        // The change after it is sent to the shard although the shard has not added the subscription yet.
+        assert_eq!(fan_out.notice.as_ref().unwrap().etag, version(2));
+        assert!(outbox.has_open_requests());
+    });
+}
+
+#[test]
+fn change_waits_until_its_record_is_durable() {
+    System::new().block_on(async {
+        let (fixture, written) = Fixture::start_with_store();
+        fixture.interest.raise(0, &uri());
+        let (request, mut answer) = fixture.change(&uri(), stored(1));
+        fixture.send(vec![request]).await;
+        let records = written.recv().unwrap();
+        assert_eq!((records.len(), records[0].offset), (1, 1));
+        assert_eq!(records[0].line.as_ref().unwrap().1.etag, version(1));
+        // No subscriber and no publisher learns of it before.
+        assert!(fixture.recorded(0).await.is_empty());
+        assert_eq!(answer.try_recv(), Err(TryRecvError::Empty));
+        fixture.etag.send(BatchStored(Ok(()))).await.unwrap();
+        assert_eq!(fixture.recorded(0).await.len(), 1);
+        assert_eq!(answer.await.unwrap().unwrap().etag, version(1));
+    });
+}
+
+#[test]
+fn store_failure_stops_the_bus_unanswered() {
+    System::new().block_on(async {
+        let (fixture, _written) = Fixture::start_with_store();
+        let (request, answer) = fixture.change(&uri(), stored(1));
+        fixture.send(vec![request]).await;
+        let failed = BatchStored(Err(StoreError("disk full".into())));
+        fixture.etag.send(failed).await.unwrap();
+        assert_eq!(*fixture.life.borrow(), BusState::Dead("etag"));
+        assert!(answer.await.is_err());
+        assert!(!fixture.admission.is_open());
+        assert!(fixture.recorded(0).await.is_empty());
+        assert_eq!(fixture.etag_index.etag("demo://a"), None);
+    });
+}
