@@ -73,13 +73,11 @@ impl Serve {
 
     pub(super) fn run(&self) -> Result<(), CliError> {
         if self.print_config_schema {
-            std::io::stdout().write_all(Config::json_schema().as_bytes())?;
-            return Ok(());
+            return print(&Config::json_schema());
         }
         let config = self.load(environment())?;
         if self.print_config {
-            std::io::stdout().write_all(config.to_toml().as_bytes())?;
-            return Ok(());
+            return print(&config.to_toml());
         }
         telemetry::install(&config.log)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -89,6 +87,11 @@ impl Serve {
         runtime.shutdown_background();
         served.map_err(|error| CliError::Failed(format!("{error:#}")))
     }
+}
+
+fn print(text: &str) -> Result<(), CliError> {
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
 }
 
 /// Returns the variables of the environment that are UTF-8.
@@ -138,5 +141,22 @@ mod tests {
             let options = parse(line).options(Config::default());
             assert_eq!((options.stdio, options.http), (stdio, http), "{line}");
         }
+    }
+
+    #[test]
+    fn print_options_exclude_each_other() {
+        assert!(parse("tidings serve --print-config").print_config);
+        assert!(parse("tidings serve --print-config-schema").print_config_schema);
+        let both = "tidings serve --print-config --print-config-schema";
+        assert!(Cli::try_parse_from(both.split_whitespace()).is_err());
+    }
+
+    #[test]
+    fn variables_of_kubernetes_do_not_stop_the_start() {
+        let serve = parse("tidings serve");
+        let variable = |name: &str| [(name.to_owned(), "tcp://10.0.0.1:8808".to_owned())].into_iter();
+        assert!(serve.load(variable("TIDINGS_PORT")).is_ok());
+        assert!(serve.load(variable("TIDINGS_SERVICE_HOST")).is_ok());
+        assert!(serve.load(variable("TIDINGS_HTTP_LISTEN")).is_err());
     }
 }
