@@ -27,7 +27,7 @@ macro_rules! messages {
     ($($name:ty),* $(,)?) => { $(impl Message for $name { type Result = (); })* };
 }
 
-// ── Registry ────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── Registry ────────────────────────────────────────
 
 /// A request in the inbox of the Registry, which handles them in the order in which they were pushed.
 pub(crate) enum RegistryRequest {
@@ -139,7 +139,7 @@ pub(crate) struct AttachQueue {
     pub(crate) reply: Reply<Position>,
 }
 
-// ── Etag ────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── Etag ────────────────────────────────────────
 
 /// Everything the Registry decided in one turn, in order.
 pub(crate) struct EtagBatch(pub(crate) Vec<EtagRequest>);
@@ -182,7 +182,7 @@ pub(crate) enum EtagRequest {
 /// The batch in flight is durable, or the store failed; from the store's thread.
 pub(crate) struct BatchStored(pub(crate) Result<(), StoreError>);
 
-// ── Publisher ───────────────────────────────────────────────────────────────────────────────────────────────────
+// ── Publisher ────────────────────────────────────────
 
 /// Everything the Etag actor released in one turn that concerns one shard, in order.
 pub(crate) struct ShardBatch(pub(crate) Vec<ShardRequest>);
@@ -251,7 +251,7 @@ pub(crate) struct CountReaders(pub(crate) Reply<usize>);
 /// Ends every subscriber of a shard once it has drained its outbox; from the bus.
 pub(crate) struct EndAll(pub(crate) EndReason);
 
-// ── Session, all but the last from its handle ───────────────────────────────────────────────────────────────────
+// ── Session, all but the last from its handle ────────────────────────────────────────
 
 /// Subscribes to each URI.
 pub(crate) struct SubscribeUris(

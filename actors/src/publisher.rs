@@ -6,7 +6,7 @@
 mod subscriptions;
 mod interest;
 mod sweep;
-mod counts;
+mod marks;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,28 +15,23 @@ use std::time::Duration;
 use actix::{Actor, AsyncContext, Context, Handler};
 
 use crate::messages::{
-    AddListWatches, AddSubscriptions, EndAll, FanOut, Route, ShardBatch, ShardRequest, SubscriberRequest,
+    AddListWatches, AddSubscriptions, EndAll, Route, ShardBatch, ShardRequest, SubscriberRequest,
 };
 use crate::metrics::{Limit, Metrics};
 use crate::model::{
-    EndReason, Etag, Filter, Limits, ListHash, MonotonicMillis, Notice, NoticeKind, ResourceUri, SkipReason,
-    SubscribeError, SubscriberId, TraceStep,
+    EndReason, Etag, Filter, Limits, ListHash, MonotonicMillis, ResourceUri, SubscribeError, SubscriberId,
 };
-use crate::outbox::{MarkResult, Outbox};
+use crate::outbox::Outbox;
 use crate::runtime::{CoreGuard, Tracer, current_shard};
-use crate::sink::{AttachmentState, Attachments, Delivery};
+use crate::sink::{AttachmentState, Attachments};
 pub(crate) use interest::Interest;
 pub(crate) use subscriptions::{Member, SubscriptionTable};
 
-use counts::MarkCounts;
+use marks::MarkCounts;
 use sweep::{SWEEP_ROUND, SWEEP_ROUND_MIN, Stalling};
 
 /// The ticks over which the keep-alives of a shard are spread, so that not all streams write at once.
 const KEEP_ALIVE_TICKS: u32 = 8;
-
-/// The number of subscribers from which on a shard copies a notice, so that shards do not share its
-/// reference count.
-const APART_MIN: usize = 8;
 
 /// The interval between two checks of the attached subscribers.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -174,12 +169,11 @@ impl Publisher {
     fn enlist(
         &mut self,
         outbox: &Outbox,
-        uri: &ResourceUri,
-        etag: Etag,
+        (uri, etag): (&ResourceUri, Etag),
         at: u64,
         max: usize,
     ) -> Result<Etag, SubscribeError> {
-        let subscribed = self.subscribe(outbox, uri, etag, at, max);
+        let subscribed = self.subscribe(outbox, (uri, etag), at, max);
         if !matches!(subscribed, Ok(true)) {
             // The Etag actor counted a subscription that was not made.
             self.interest.lower(self.shard, uri);
@@ -191,8 +185,7 @@ impl Publisher {
     fn subscribe(
         &mut self,
         outbox: &Outbox,
-        uri: &ResourceUri,
-        etag: Etag,
+        (uri, etag): (&ResourceUri, Etag),
         at: u64,
         max: usize,
     ) -> Result<bool, SubscribeError> {
@@ -208,22 +201,6 @@ impl Publisher {
         })?;
         self.metrics.subscriptions.change(0, usize::from(new));
         Ok(new && self.table.subscribe(member, slot, uri))
-    }
-
-    /// Offers a notice to the queues that take every one.
-    fn offer(&self, fan: &FanOut) {
-        if let Some(notice) = &fan.notice {
-            for state in self.queues.iter().filter(|state| state.filter().wants(notice)) {
-                state.offer(Delivery::Notice(notice.clone()));
-            }
-        }
-        if let Some((kind, _, position)) = fan.list {
-            for state in &self.queues {
-                if state.filter().wants_kind(NoticeKind::List(kind)) {
-                    state.offer(Delivery::List(kind, position));
-                }
-            }
-        }
     }
 
     /// Checks the attached subscribers, and forgets the ones that were detached.
@@ -297,60 +274,6 @@ impl Handler<ShardBatch> for Publisher {
 }
 
 impl Publisher {
-    /// Marks the outboxes that want the notice or the list.
-    fn fan_out(&self, fan_out: &FanOut) {
-        let mut count = MarkCounts::default();
-        let now = MonotonicMillis::now();
-        if let Some(notice) = &fan_out.notice {
-            self.mark_notice(notice, now, &mut count);
-        }
-        let notified = count.notified();
-        if let Some((kind, hash, position)) = fan_out.list {
-            for member in &self.lists[kind.index()] {
-                let Some(outbox) = self.table.get(*member) else {
-                    continue;
-                };
-                let marked = outbox.mark_list(kind, hash, position, now);
-                count.add_list(marked);
-                self.tracer
-                    .trace_list(kind, Some(position), || marked_step(outbox, marked));
-            }
-            let unasked = self.members.len() - self.lists[kind.index()].len();
-            self.metrics.lists_unasked.add(unasked);
-        }
-        fan_out.completion.add(notified, count.notified() - notified);
-        count.report(&self.metrics);
-        if !self.queues.is_empty() {
-            self.offer(fan_out);
-        }
-    }
-
-    fn mark_notice(&self, notice: &Arc<Notice>, now: MonotonicMillis, count: &mut MarkCounts) {
-        let subscribers = self.table.subscribers(&notice.uri);
-        let mut copy = None;
-        if subscribers.len() >= APART_MIN {
-            copy = Some(Arc::new(notice.copy_for_shard(self.table.shared(&notice.uri))));
-        }
-        let notice = copy.as_ref().unwrap_or(notice);
-        for (outbox, slot) in subscribers {
-            let marked = outbox.mark(slot, notice, now);
-            self.count_mark(outbox, notice, marked, count);
-        }
-        for member in &self.watching {
-            if let Some(outbox) = self.table.get(*member) {
-                let marked = outbox.mark_filtered(notice, now);
-                self.count_mark(outbox, notice, marked, count);
-            }
-        }
-    }
-
-    fn count_mark(&self, outbox: &Outbox, notice: &Notice, marked: MarkResult, count: &mut MarkCounts) {
-        count.add(marked);
-        if notice.traced {
-            self.tracer.trace_notice(notice, marked_step(outbox, marked));
-        }
-    }
-
     fn add_subscriptions(&mut self, subscriptions: AddSubscriptions) {
         let AddSubscriptions {
             outbox,
@@ -363,7 +286,7 @@ impl Publisher {
         let mut answers = Vec::with_capacity(accepted.len());
         for result in accepted {
             let answer = match result {
-                Ok((uri, etag)) => self.enlist(&outbox, &uri, etag, at.offset, max),
+                Ok((uri, etag)) => self.enlist(&outbox, (&uri, etag), at.offset, max),
                 Err(error) => Err(error),
             };
             self.metrics.subscriptions_denied.add(u64::from(answer.is_err()));
@@ -456,29 +379,6 @@ impl Publisher {
             self.metrics.subscriptions.change(1, 0);
         }
         true
-    }
-}
-
-/// The step of a trace for a marked outbox.
-fn marked_step(outbox: &Outbox, marked: MarkResult) -> TraceStep {
-    let subscriber = outbox.subscriber_ref();
-    match (marked, outbox.ended()) {
-        (MarkResult::New, _) => TraceStep::Marked {
-            subscriber,
-            conflated: false,
-        },
-        (MarkResult::Conflated, _) => TraceStep::Marked {
-            subscriber,
-            conflated: true,
-        },
-        (MarkResult::Ignored, None) => TraceStep::Skipped {
-            subscriber,
-            reason: SkipReason::Known,
-        },
-        (MarkResult::Ignored, Some(end)) => TraceStep::Skipped {
-            subscriber,
-            reason: SkipReason::Ended(end),
-        },
     }
 }
 

@@ -38,7 +38,8 @@ impl Bus {
     /// bus.update(Resource::text("demo://greeting", "good day")?).await?;
     /// assert!(printing.detach(std::time::Duration::from_secs(10)).await);
     /// # Ok(()) }
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(run()).unwrap();
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    /// # runtime.unwrap().block_on(run()).unwrap();
     /// ```
     ///
     /// # Errors

@@ -98,7 +98,7 @@ mod tests {
         let interest = Interest::new(2);
         let group = interest.group(&uri(1));
         std::thread::scope(|scope| {
-            // The Etag actor raises, the shard takes over; nobody leaves.
+            // The Etag actor raises, the shard takes over; no subscriber leaves.
             interest.raise_everything(1);
             scope.spawn(|| {
                 interest.raise(1, &uri(1));

@@ -7,8 +7,8 @@ use actix::{Actor, Addr, System};
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use super::*;
-use crate::messages::{Completion, Finish, ListSubscribers};
-use crate::model::{Cause, Outcome, Position, PublishError, SessionOptions, SubscriberKind};
+use crate::messages::{Completion, FanOut, Finish, ListSubscribers};
+use crate::model::{Cause, Notice, Outcome, Position, PublishError, SessionOptions, SubscriberKind};
 use crate::outbox::{OutboxEntry, OutboxReader};
 use crate::runtime::{Admission, BusState, Reply};
 
