@@ -119,6 +119,7 @@ impl Publisher {
     }
 
     fn attach(&mut self, outbox: &Arc<Outbox>) -> Member {
+        // A session may be opened while the bus drains. Its stream must learn of the end like the others.
         if let Some(reason) = self.ended {
             outbox.end(reason);
         }
@@ -190,6 +191,7 @@ impl Publisher {
         max: usize,
     ) -> Result<bool, SubscribeError> {
         let member = self.member(outbox).ok_or(crate::model::Closed)?;
+        // The table and the outbox share one text, so the many subscribers of a URI do not keep one each.
         let uri = &self.table.shared(uri);
         let (slot, new) = outbox.with(|set| {
             let full = set.subscriptions() >= max && !set.is_subscribed(uri);

@@ -101,6 +101,8 @@ impl Registry {
 
     /// A page of the resource list as far as its versions may be seen.
     fn page(&self, after: Option<&str>, limit: usize) -> Vec<(Arc<Resource>, Etag)> {
+        // The index alone: a change that is not visible yet must not show in a page. So a page may have to
+        // look at more than `limit` resources to be full, and only a short one is the last.
         let mut page = Vec::new();
         for resource in self.catalog.resources_after(after) {
             if page.len() == limit {
@@ -178,6 +180,8 @@ impl Registry {
             return Ok(());
         };
         let uri = change.uri();
+        // The index may still show an older version, since changes in this turn are not stamped yet. The
+        // generation tells the two apart.
         let generation = self.catalog.generation(uri);
         let exists = generation.is_some() || condition.member.is_some();
         // A request that would fail without its condition fails for that reason first (RFC 9110 13.2.1).

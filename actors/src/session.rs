@@ -229,6 +229,7 @@ impl Session {
 
     /// Ends the session. Its readers get the pending entries, then the reason.
     pub fn end(&self) {
+        // Once only: the mailbox has room for one end beside the requests with a permit.
         if !self.ending.swap(true, Ordering::Relaxed) {
             self.tell(EndSession(EndReason::Closed));
         }

@@ -364,6 +364,7 @@ impl Handler<EtagBatch> for EtagActor {
         for request in requests {
             self.handle_request(request, ctx);
         }
+        // Answered after all are stamped: the publishers wake once and send their next requests together.
         self.settle();
     }
 }

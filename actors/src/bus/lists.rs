@@ -269,6 +269,7 @@ async fn list_members(
         let message = format!("it lists {} members and the limit is {max}", members.len());
         return Err(lister_failed(template, message));
     }
+    // A lister may return its members in any order, and another order is no change.
     members.sort_by(|a, b| a.uri.cmp(&b.uri));
     let digests: Vec<[u8; 16]> = members
         .iter()

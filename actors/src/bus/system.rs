@@ -66,7 +66,10 @@ impl Actors {
             if actors.is_err() {
                 System::current().stop();
             }
-            drop(started.send(actors));
+            // The receiver waits for this, so it cannot be gone.
+            if started.send(actors).is_err() {
+                tracing::debug!("nothing waits for the start of the bus");
+            }
             if let Err(error) = runner.run() {
                 tracing::error!(%error, "the actor system ended badly");
             }
@@ -307,15 +310,12 @@ fn start_store(
     etag: std::sync::mpsc::Receiver<Addr<EtagActor>>,
     metrics: Arc<Metrics>,
 ) -> io::Result<(StoreThread, JoinHandle<()>)> {
-    let address = std::sync::OnceLock::new();
+    let address: std::sync::OnceLock<Option<Addr<EtagActor>>> = std::sync::OnceLock::new();
     let counted = metrics.clone();
     StoreThread::start(store, counted, move |result| {
-        if address.get().is_none()
-            && let Ok(addr) = etag.recv()
-        {
-            drop(address.set(addr));
-        }
-        if let Some(addr) = address.get() {
+        // The address is in the channel by now: the Etag actor has sent a batch, so it runs.
+        let addr = address.get_or_init(|| etag.recv().ok());
+        if let Some(addr) = addr {
             mailbox::send(addr, BatchStored(result), &metrics);
         }
     })

@@ -96,6 +96,8 @@ impl Catalog {
             Change::Touch(uri) => self.touch(uri)?,
             Change::Remove(uri) => self.resources.remove(uri)?,
         };
+        // Subscribers of the member know its untouched version, so the first version of the resource must
+        // be newer.
         if let (true, Effect::Stored(digest)) = (decision.created, decision.effect)
             && self.family_of(&decision.uri).is_some()
         {
@@ -129,6 +131,8 @@ impl Catalog {
         change: ListChange,
         now: u64,
     ) -> Result<Option<(ListKind, ListHash)>, PublishError> {
+        // Compared as a whole rather than change by change: removing an item and adding it again is no
+        // change.
         let kind = change.kind();
         let before = self.hash(kind);
         match change {
@@ -157,6 +161,8 @@ impl Catalog {
         listed: Option<Digest>,
         now: u64,
     ) -> Result<(), PublishError> {
+        // A replaced template keeps its time: the etags of untouched members contain it and must not
+        // change.
         let since = match self.templates.get(template.uri_template().as_str()) {
             Some(before) => before.since,
             None => now,

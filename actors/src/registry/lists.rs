@@ -77,6 +77,7 @@ impl<T: ListItem> ItemList<T> {
 
     /// Replaces all items; of several with one name the last counts.
     pub(super) fn replace(&mut self, items: Vec<T>) -> Result<(), PublishError> {
+        // Built beside the old list, so that a refusal leaves that as it is.
         let mut next = ItemList::new(self.max);
         for item in items {
             next.insert(item);

@@ -114,6 +114,7 @@ impl Resources {
         };
         check_len(&resource, self.limits.body_bytes_max)?;
         let before = entry.item;
+        // A digest costs more than this comparison, and most updates change the body alone.
         if resource.descriptor() != entry.resource.descriptor() {
             entry.item = item_digest(&resource);
         }

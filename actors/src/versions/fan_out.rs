@@ -73,6 +73,8 @@ impl Shards {
 
     /// Notifies every shard with a matching subscription; the last of them answers the publisher.
     pub(super) fn notify(&mut self, stamped: StampedChange, finish: Finish) {
+        // Hashed once for all shards. Without interest no notice is made, which is the common case of a
+        // busy bus.
         let group = self.interest.group(&stamped.uri);
         let Some(first) = (0..self.lines.len()).find(|shard| self.interest.wants(*shard, group)) else {
             if stamped.traced {
@@ -175,6 +177,7 @@ impl Shards {
     /// Sends each shard its batch.
     pub(super) fn flush(&mut self) {
         for line in &mut self.lines {
+            // An empty message would wake the thread of a shard for nothing.
             if !line.batch.is_empty() {
                 let batch = std::mem::take(&mut line.batch);
                 mailbox::send_to(&line.addr, ShardBatch(batch), &self.metrics);

@@ -76,6 +76,7 @@ fn run(
 ) {
     while let Ok(records) = work.recv() {
         let began = Instant::now();
+        // A panic must reach the Etag actor too, or the publishers of this batch would wait for ever.
         let appended = catch_unwind(AssertUnwindSafe(|| store.append(&records)));
         metrics.store_seconds.record(began.elapsed());
         metrics.store_records.record(records.len() as f64);
