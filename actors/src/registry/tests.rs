@@ -190,8 +190,8 @@ fn unchanged_list_is_answered_without_a_forward() {
             changed: false,
             notified: 0,
         };
-        assert_eq!(answer.await.unwrap(), Ok(unchanged));
         assert!(fixture.recorded().await.is_empty());
+        assert_eq!(answer.await.unwrap(), Ok(unchanged));
     });
 }
 
@@ -245,11 +245,11 @@ fn second_guarded_write_of_a_turn_conflicts() {
         let is_at_1 = Condition::Etag(EtagCondition::is_at(etag));
         let _first = fixture.publish(Change::Update(text("demo://a", "2")), is_at_1.clone());
         let second = fixture.publish(Change::Update(text("demo://a", "3")), is_at_1);
+        assert_eq!(fixture.decisions().await.len(), 1);
         assert_eq!(
             second.await.unwrap(),
             Err(PublishError::Conflict(uri("demo://a")))
         );
-        assert_eq!(fixture.decisions().await.len(), 1);
     });
 }
 

@@ -284,6 +284,8 @@ fn store_failure_stops_the_bus_unanswered() {
         let failed = BatchStored(Err(StoreError("disk full".into())));
         fixture.etag.send(failed).await.unwrap();
         assert_eq!(*fixture.life.borrow(), BusState::Dead("etag"));
+        // The actor is gone, and with it the reply that waited for the record.
+        assert!(fixture.etag.send(EtagBatch(Vec::new())).await.is_err());
         assert!(answer.await.is_err());
         assert!(!fixture.admission.is_open());
         assert!(fixture.recorded(0).await.is_empty());
