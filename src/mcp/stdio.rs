@@ -2,7 +2,7 @@
 //! here narrows listen requests on their way in and holds the end of the input back until the client has been
 //! sent everything that is pending for it.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use rmcp::model::{
@@ -51,11 +51,12 @@ where
         },
         own_session: Some(Arc::new(OnceLock::new())),
     };
+    let streams = OpenStreams::default();
     let transport = NarrowingTransport {
         inner: AsyncRwTransport::new(input, output).with_max_line_length(line_max),
         handler: handler.clone(),
         narrowing: None,
-        open: Vec::new(),
+        streams: streams.clone(),
         initialized: false,
         end_of_input: None,
     };
@@ -71,7 +72,10 @@ where
             let waited = tokio::select! {
                 waited = &mut waiting => waited,
                 _ = stopping.stopped() => {
-                    // The bus has ended every stream; rmcp sends their last messages before it closes.
+                    // The bus has ended every stream. Once rmcp is cancelled it reports no send back any
+                    // more, so a stream that waits for the report of its acknowledgement would never send its
+                    // result.
+                    streams.wait_until_ended(Instant::now() + END_TIMEOUT).await;
                     end.cancel();
                     waiting.await
                 }
@@ -89,6 +93,51 @@ type NarrowedListen = (ClientJsonRpcMessage, Option<Weak<ListenPump>>);
 
 type Narrowing = std::pin::Pin<Box<dyn Future<Output = Result<NarrowedListen, ServerJsonRpcMessage>> + Send>>;
 
+/// The listen streams of a connection; some of them may have ended.
+#[derive(Clone, Default)]
+struct OpenStreams {
+    streams: Arc<Mutex<Vec<Weak<ListenPump>>>>,
+}
+
+impl OpenStreams {
+    fn add(&self, stream: Option<Weak<ListenPump>>) {
+        let mut streams = self.lock();
+        // Ended streams leave here, so that a long connection does not gather them.
+        streams.retain(|open| open.strong_count() > 0);
+        streams.extend(stream);
+    }
+
+    /// Asks every stream to end. All are asked before one of them is waited for, since they share the
+    /// deadline.
+    fn end(&self) {
+        for stream in self.lock().iter() {
+            if let Some(stream) = stream.upgrade() {
+                stream.session.end();
+            }
+        }
+    }
+
+    /// Waits until every stream has handed its result to rmcp, or until the deadline.
+    async fn wait_until_ended(&self, deadline: Instant) {
+        let mut ends = Vec::new();
+        for stream in self.lock().iter() {
+            if let Some(stream) = stream.upgrade() {
+                ends.push(stream.ended.subscribe());
+            }
+        }
+        for mut ended in ends {
+            // The sender is dropped with the stream, and never sends.
+            if tokio::time::timeout_at(deadline, ended.changed()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<ListenPump>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A transport whose listen requests arrive narrowed to the part that the bus honours.
 struct NarrowingTransport<T> {
     inner: T,
@@ -96,8 +145,7 @@ struct NarrowingTransport<T> {
     /// A listen request on its way in; kept here because rmcp may drop the future of `receive` and call
     /// again.
     narrowing: Option<Narrowing>,
-    /// The streams opened over this transport; some of them may have ended.
-    open: Vec<Weak<ListenPump>>,
+    streams: OpenStreams,
     /// The client has said that it accepts notifications.
     initialized: bool,
     /// Once the input has ended: the deadline for the pending messages of the client.
@@ -121,9 +169,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for NarrowingTransport<T> {
                 self.narrowing = None;
                 match narrowed {
                     Ok((message, stream)) => {
-                        // Ended streams leave here, so that a long connection does not gather them.
-                        self.open.retain(|open| open.strong_count() > 0);
-                        self.open.extend(stream);
+                        self.streams.add(stream);
                         return Some(message);
                     }
                     // rmcp never sees a refused request, so the answer is sent from here.
@@ -156,31 +202,13 @@ impl<T> NarrowingTransport<T> {
     /// not see the end of the input before: it would then hold those messages for as long as it waits for
     /// their handlers.
     async fn finish(&mut self, deadline: Instant) {
-        self.end_streams(deadline).await;
+        self.streams.end();
+        self.streams.wait_until_ended(deadline).await;
         // A client that never said it is ready is sent no notifications, so there is nothing to wait for.
         if self.initialized
             && let Some(session) = self.handler.opened_session()
         {
             end_session(session, deadline).await;
-        }
-    }
-
-    /// Ends the listen streams and waits until each has sent its result.
-    async fn end_streams(&mut self, deadline: Instant) {
-        let mut ends = Vec::new();
-        for stream in &self.open {
-            if let Some(stream) = stream.upgrade() {
-                ends.push(stream.ended.subscribe());
-                // All are asked to end before one of them is waited for: they share the deadline.
-                stream.session.end();
-            }
-        }
-        for mut ended in ends {
-            // The sender is dropped with the stream, and never sends.
-            let ended = ended.changed();
-            if tokio::time::timeout_at(deadline, ended).await.is_err() {
-                return;
-            }
         }
     }
 }

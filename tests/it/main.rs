@@ -19,3 +19,4 @@ mod wrap;
 mod check;
 mod bench;
 mod stress;
+mod tidy;

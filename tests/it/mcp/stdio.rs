@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tidings::mcp::serve_stdio;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use super::client::{Client, SUBSCRIPTION_ID, initialize, stateless, updates};
 use super::events::{updated_etag, updated_uri};
+use super::http::within;
 use super::server::StdioClient;
 
 const A: &str = "workspace:///a.txt";
@@ -277,4 +280,30 @@ async fn stdin_script_gets_everything_before_exit() {
     assert_eq!(answers[1..], [json!(2), json!(3)]);
     assert_eq!(lists, ["notifications/tools/list_changed"]);
     client.assert_ended().await;
+}
+
+/// The stop may come while the send of the acknowledgement is still being reported back, so it is tried often.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stop_right_after_listen_ends_it_gracefully() {
+    for _ in 0..200 {
+        let bus = tidings::Bus::builder().start().unwrap();
+        let (mut to_server, input) = tokio::io::duplex(1 << 16);
+        let (output, from_server) = tokio::io::duplex(1 << 16);
+        let options = tidings::mcp::McpOptions::default();
+        let serving = tokio::spawn(serve_stdio(bus.clone(), options, input, output));
+        let request = listen(json!("l"), json!({ "toolsListChanged": true }));
+        to_server
+            .write_all(format!("{request}\n").as_bytes())
+            .await
+            .unwrap();
+        let mut lines = BufReader::new(from_server).lines();
+        let acknowledged = within("the acknowledgement", lines.next_line()).await;
+        let acknowledged = acknowledged.unwrap().unwrap();
+        assert!(acknowledged.contains("acknowledged"), "{acknowledged}");
+        bus.shutdown(Duration::from_secs(5)).await;
+        let result = within("the result", lines.next_line()).await.unwrap();
+        let result = result.expect("a result before the end of the output");
+        assert!(result.contains("\"resultType\":\"complete\""), "{result}");
+        serving.await.unwrap().unwrap();
+    }
 }
