@@ -105,6 +105,8 @@ pub fn run(settings: &Settings, outside: &mut Observer<'_>) -> Result<Report, Be
 fn measure(settings: &Settings, outside: &mut Observer<'_>) -> Result<Run, BenchError> {
     settings.validate()?;
     rlimit::make_room(settings.connections() + settings.publish_connections)?;
+    // After the limit of open files was checked: a server that is started for nothing would only slow down
+    // the error.
     let server = settings.serve_command.as_deref().map(Server::start).transpose()?;
     let url = match &server {
         Some(server) => settings.url.replace("{port}", &server.port.to_string()),
@@ -114,6 +116,7 @@ fn measure(settings: &Settings, outside: &mut Observer<'_>) -> Result<Run, Bench
     let mut control = Control::new(&target);
     let mut prepared = Prepared::new(settings, &mut control)?;
     if let Some(server) = &server {
+        // The process that the test starts itself is the one that counts, whatever `--pid` would say.
         prepared.pid = Some(server.pid());
     }
     let mut farewells = Vec::new();
@@ -229,6 +232,7 @@ impl Prepared {
                 .pollers
                 .push(Poller::new(dialect, number % self.uris.len(), token));
         }
+        // Noted before anything can fail, so that the session is ended in any case.
         farewells.extend(self.dialect.delete(control.target()));
         let ended = engine
             .open()

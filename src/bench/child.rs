@@ -27,6 +27,7 @@ impl Server {
     pub(crate) fn start(command: &str) -> Result<Server, BenchError> {
         let port =
             free_port().map_err(|error| BenchError::Failed(format!("cannot find a free port: {error}")))?;
+        // `exec`, so that the process id is the server's and not the shell's.
         let line = format!("exec {}", command.replace("{port}", &port.to_string()));
         let child = Command::new("sh")
             .args(["-c", &line])
@@ -42,6 +43,7 @@ impl Server {
     fn wait_until_listening(&mut self, command: &str) -> Result<(), BenchError> {
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         let until = Instant::now() + START_MAX;
+        // A connection is the only sign of readiness that every server gives.
         while TcpStream::connect_timeout(&address, POLL_INTERVAL).is_err() {
             if let Ok(Some(status)) = self.child.try_wait() {
                 let reason = format!(

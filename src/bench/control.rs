@@ -103,6 +103,7 @@ impl<'s> Control<'s> {
 
     fn exchange_all(&mut self, requests: &[Vec<u8>]) -> Result<(), BenchError> {
         let connection = self.connection()?;
+        // In one write: a clean-up of thousands of sessions would else take a round trip each.
         connection.send(&requests.concat()).map_err(BenchError::from)?;
         for _ in requests {
             connection.answer().map_err(BenchError::from)?;
@@ -142,6 +143,7 @@ impl<'s> Control<'s> {
             for item in result["resources"].as_array().into_iter().flatten() {
                 uris.extend(item["uri"].as_str().map(str::to_owned));
             }
+            // A server that pages without an end stops at the bound of the loop.
             cursor = result["nextCursor"].take();
             if cursor.is_null() || uris.len() >= max {
                 break;

@@ -167,11 +167,14 @@ impl<'a> Engine<'a> {
 
     /// Waits for events until `until` at the longest, and handles them.
     fn turn(&mut self, until: u64) -> Result<(), BenchError> {
+        // Never longer than a tick, since interruption is only checked between two waits.
         let wait = Duration::from_nanos(until.saturating_sub(self.now())).min(TICK);
         match self.poll.poll(&mut self.events, Some(wait)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(broken(&error)),
             _ => {}
         }
+        // Copied out of the selector's buffer, because handling an event needs the whole engine; the vector
+        // is kept.
         let mut ready = std::mem::take(&mut self.ready);
         ready.clear();
         let events = self.events.iter();
@@ -211,6 +214,7 @@ impl<'a> Engine<'a> {
         let read = session.turn(&mut self.book, &self.registry, &mut self.buffer, (now, closed));
         let is_live = session.is_live();
         let kind = session.kind;
+        // Counted before the outcome of the read: a session can open and break in one read.
         if !was_live && is_live {
             self.opening -= 1;
             self.live += 1;
@@ -276,6 +280,7 @@ impl<'a> Engine<'a> {
         };
         let mut now = nanos(self.clock.elapsed());
         while let Some(due) = schedule.due(now) {
+            // It stays due: a later send counts from its due time, so that waiting shows as latency.
             if !publisher.has_room(due.resource) {
                 break;
             }

@@ -29,6 +29,7 @@ impl Meter {
     pub(crate) fn cpu_nanos(&mut self) -> Option<u64> {
         for task in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?.flatten() {
             let thread = task.file_name().to_string_lossy().parse().unwrap_or_default();
+            // A thread that ended keeps its share in the sum.
             if let Some(nanos) = thread_nanos(&task.path()) {
                 self.seen.insert(thread, nanos);
             }
@@ -49,6 +50,7 @@ fn thread_nanos(task: &Path) -> Option<u64> {
     if name.trim_end() == NULL_SERVER_THREAD {
         return None;
     }
+    // In nanoseconds, where `stat` counts ticks of 10 ms.
     let text = fs::read_to_string(task.join("schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok()
 }

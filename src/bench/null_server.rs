@@ -53,6 +53,7 @@ impl NullServer {
         socket.set_nodelay(true)?;
         let mut reader = BufReader::new(socket);
         while let Some(start) = read_request(&mut reader)? {
+            // The only POST of a modern session is its listen request.
             if start.starts_with("POST") {
                 let mut socket = reader.into_inner();
                 let acknowledged = r#"{"method":"notifications/subscriptions/acknowledged"}"#;

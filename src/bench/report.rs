@@ -358,6 +358,7 @@ fn server(
 
 /// Returns the slope of the straight line that fits best; none for fewer than three points.
 fn slope(points: &[(f64, f64)]) -> Option<f64> {
+    // A line through two points says nothing about a trend.
     if points.len() < 3 {
         return None;
     }

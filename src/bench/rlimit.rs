@@ -18,6 +18,7 @@ pub(crate) fn make_room(connections: usize) -> Result<(), BenchError> {
         // Where the limit may not be raised, the check below fails.
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).ok();
     }
+    // Read again, because raising it may have failed.
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((soft, hard));
     fits(needed, soft, hard)
 }

@@ -98,6 +98,7 @@ impl Search {
         } else {
             self.failed = Some(self.next);
         }
+        // Doubling finds a failure in few runs; then the gap is halved.
         self.next = match (self.best, self.failed) {
             (Some(best), None) => (best * 2).min(self.max),
             (best, Some(failed)) => best.unwrap_or(0).midpoint(failed),

@@ -205,6 +205,7 @@ impl Settings {
                 UPDATES_MAX,
             )?;
         }
+        // `--era` chooses between the two kinds, `--revision` only among the older revisions.
         if self.revision.is_stateless() {
             return Err(BenchError::Arguments(format!(
                 "--revision {} has no sessions: use --era modern for it",
@@ -221,6 +222,7 @@ impl Settings {
                     "--uri-template {pattern:?} names one resource only: write {{n}} into it"
                 )));
             }
+            // Checked with the first number; the others differ in digits only.
             if let Err(error) = ResourceUri::new(&pattern.replace("{n}", "0")) {
                 return Err(BenchError::Arguments(format!(
                     "--uri-template {pattern:?} makes no URI: {error}"

@@ -25,6 +25,7 @@ pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, Bench
     let host = authority.host();
     let port = authority.port_u16().unwrap_or(80);
     let resolved = (host.trim_matches(['[', ']']), port).to_socket_addrs();
+    // Resolved once, so that all sessions load the same address.
     let resolved: Vec<SocketAddr> = resolved
         .map_err(|error| BenchError::Unreachable(format!("cannot resolve {host}: {error}")))?
         .collect();

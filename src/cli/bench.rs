@@ -200,6 +200,7 @@ impl Bench {
             return compare(files);
         }
         let settings = self.settings();
+        // Before the bar is drawn, so that an error stands alone.
         settings.validate().map_err(|error| failure("bench", error))?;
         let stop = Arc::new(AtomicBool::new(false));
         stop_when_interrupted(stop.clone());
@@ -287,6 +288,7 @@ impl Bench {
         if let Some(path) = &self.result.html {
             write(path, &bench::html(report))?;
         }
+        // Last, so that the files are written even if the reader of the output has gone.
         print(&text)?;
         match report.problems.first() {
             None => Ok(Exit::Ok),

@@ -271,7 +271,8 @@ async fn lost_last_notice_is_found_by_order() {
     let whole = Lossy::start(u64::MAX).await;
     let output = bench(&[&[whole.url.as_str(), "--era", "modern"], &TEN[..], &SOON, &TOOL].concat()).await;
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    // By order, each resource is changed once more at the end: numbers 10 and 11, of which the server loses both.
+    // By order, each resource is changed once more at the end: numbers 10 and 11, of which the server loses
+    // both.
     let lossy = Lossy::start(10).await;
     let arguments = [
         &[lossy.url.as_str(), "--era", "modern", "--json", "-"],

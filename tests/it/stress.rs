@@ -1,5 +1,6 @@
-//! Storms: clients connect, stall, reset and leave while resources, files and a webhook change beside them, in a
-//! disorder that a seed repeats. At rest every client must know the newest versions and nothing may be left behind.
+//! Storms: clients connect, stall, reset and leave while resources, files and a webhook change beside them,
+//! in a disorder that a seed repeats. At rest every client must know the newest versions and nothing may be
+//! left behind.
 //!
 //! The short form runs with all tests. A long one runs by command:
 //! `STRESS_SECONDS=600 STRESS_SEED=1 cargo test --all-features --test it long_storm -- --ignored --nocapture`
@@ -43,8 +44,8 @@ struct Report {
     faults: Vec<String>,
 }
 
-/// Runs storms until the time is up or a promise is broken, at least two: the memory that a service needs is known
-/// after the first.
+/// Runs storms until the time is up or a promise is broken, at least two: the memory that a service needs is
+/// known after the first.
 async fn run(config: &str, seed: u64, size: Size, time: Duration) -> Report {
     let receiver = SlowReceiver::start().await;
     let service = Arc::new(StressedService::start(config, &receiver, size).await);

@@ -87,10 +87,7 @@ fn rust_files(folders: &[&str]) -> Vec<SourceFile> {
         find(&root().join(folder), "rs", &mut paths);
     }
     paths.sort();
-    paths
-        .iter()
-        .map(|path| SourceFile::read(root(), path))
-        .collect()
+    paths.iter().map(|path| SourceFile::read(root(), path)).collect()
 }
 
 /// Adds the files with this extension, at any depth.

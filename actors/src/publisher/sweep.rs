@@ -120,18 +120,14 @@ impl Handler<QuerySubscriber> for Publisher {
 
     fn handle(&mut self, QuerySubscriber { id, question }: QuerySubscriber, _: &mut Context<Self>) {
         let outbox = self.find(id);
+        let after = self.stalled_after;
         match question {
-            SubscriberQuery::Info(reply) => {
-                reply.answer(outbox.map(|outbox| outbox.info(self.stalled_after)));
-            }
+            SubscriberQuery::Info(reply) => reply.answer(outbox.map(|outbox| outbox.info(after))),
             SubscriberQuery::Explain(uri, reply) => {
-                reply.answer(outbox.map(|outbox| outbox.explain(&uri, self.stalled_after)));
+                reply.answer(outbox.map(|outbox| outbox.explain(&uri, after)));
             }
             SubscriberQuery::Evict(reason, reply) => {
-                let evicted = match outbox {
-                    Some(outbox) => outbox.evict(reason),
-                    None => false,
-                };
+                let evicted = matches!(outbox, Some(outbox) if outbox.evict(reason));
                 reply.answer(evicted.then_some(()));
             }
         }

@@ -383,9 +383,10 @@ mod tests {
     }
 
     fn tool(name: &str, description: &str) -> Arc<Tool> {
-        let answer =
-            |_: serde_json::Map<String, serde_json::Value>| async { Ok(crate::model::ToolOutput::text("")) };
-        Arc::new(Tool::new(name, answer).description(description))
+        let tool = Tool::new(name, |_: serde_json::Map<String, serde_json::Value>| async {
+            Ok(crate::model::ToolOutput::text(""))
+        });
+        Arc::new(tool.description(description))
     }
 
     fn change_tools(puts: &[&Arc<Tool>], removes: &[&str]) -> ListChange {
@@ -461,8 +462,10 @@ mod tests {
     fn batch_of_prompts_is_one_change() {
         let mut catalog = catalog();
         let prompt = |name: &str| {
-            let render = |_: serde_json::Map<String, serde_json::Value>| async { Ok(Vec::new()) };
-            Arc::new(Prompt::new(name, render))
+            Arc::new(Prompt::new(
+                name,
+                |_: serde_json::Map<String, serde_json::Value>| async { Ok(Vec::new()) },
+            ))
         };
         let change =
             |puts: Vec<Arc<Prompt>>, removes: Vec<String>| ListChange::ChangePrompts { puts, removes };
@@ -477,10 +480,10 @@ mod tests {
     #[test]
     fn registered_resource_hides_template_member() {
         let mut catalog = catalog();
-        let read = |_: ResourceUri, _: Variables| async { Ok(Some(Body::text("m"))) };
-        let template = ResourceTemplate::new("demo://m/{id}", read)
-            .unwrap()
-            .subscribable(false);
+        let template = ResourceTemplate::new("demo://m/{id}", |_: ResourceUri, _: Variables| async {
+            Ok(Some(Body::text("m")))
+        });
+        let template = template.unwrap().subscribable(false);
         let put = ListChange::PutTemplate(Arc::new(template), None);
         assert!(catalog.apply_list(put.clone(), 5).unwrap().is_some());
         assert_eq!(

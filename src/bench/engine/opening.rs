@@ -39,6 +39,7 @@ impl Engine<'_> {
             if now > until {
                 break;
             }
+            // By the clock rather than by a pause per session, so that a slow turn does not lower the rate.
             let allowed = ((now - begin) as f64 / 1e9 * settings.connect_rate) as usize + 1;
             while self.opening < OPENING_MAX && self.sessions.len() < allowed.min(all) {
                 let kind = plan[self.sessions.len()];
@@ -75,6 +76,7 @@ impl Engine<'_> {
 
     /// Begins to open one more session.
     pub(crate) fn connect(&mut self, kind: Kind) {
+        // Tokens are indices, so the ones of ended sessions are used again.
         let index = self.free.pop().unwrap_or(self.sessions.len());
         let revision = self.settings.revision_of(index);
         let opened = Session::open(

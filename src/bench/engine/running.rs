@@ -32,6 +32,7 @@ impl Engine<'_> {
     /// Publishes and reads for the time in the settings.
     pub(crate) fn run(&mut self) -> Result<(), BenchError> {
         let settings = self.settings;
+        // A little later, so that the first update is not late already.
         let begin = self.now() + nanos(LEAD);
         let measured = begin + nanos(settings.warm_up);
         let end = measured + nanos(settings.duration);
@@ -57,6 +58,7 @@ impl Engine<'_> {
                 end - measured,
             );
         }
+        // A rest of less than half a second would show as a drop of the rate.
         if self.now() > second.begin + SECOND / 2 {
             self.end_second(&mut second);
         }
@@ -77,6 +79,7 @@ impl Engine<'_> {
         let active = self.settings.active();
         self.schedule = Some(Schedule::new(pace, self.book.uris.len(), begin, active));
         match pace {
+            // Flat out the answers wake the loop.
             Pace::FlatOut => None,
             Pace::PerSecond(rate) => {
                 let begin: Instant = self.clock + Duration::from_nanos(begin);
@@ -127,6 +130,7 @@ impl Engine<'_> {
         if let Some(polls) = &mut sides.polls {
             while let Some(due) = polls.due(now) {
                 let asked = self.pollers[due.resource].ask(&self.book, &self.registry, now);
+                // A poller that cannot ask is lost like a stream; the run goes on.
                 if let Err(error) = asked {
                     self.book.stats.lose(error.to_string());
                 }
@@ -165,6 +169,7 @@ impl Engine<'_> {
             let bytes = usize::try_from(*credit / SECOND).unwrap_or(super::READ_BYTES);
             let bytes = bytes.min(super::READ_BYTES);
             if bytes > 0 {
+                // Credit is not saved up: after a pause the client would read in a burst.
                 *credit = (*credit % SECOND).min(gained);
                 self.read_bytes(*index, bytes, now);
             }

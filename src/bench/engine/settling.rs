@@ -34,6 +34,7 @@ impl Engine<'_> {
         if published {
             self.until_answered()?;
         }
+        // Without versions only an update after a silence can be recognized by its notice.
         if published && !by_version {
             let silence = SILENCE.min(self.settings.settle);
             self.until(silence, |_| false)?;
@@ -124,6 +125,7 @@ impl Engine<'_> {
             if now > deadline || now.saturating_sub(quiet_since) > nanos(silence) {
                 return Ok(());
             }
+            // Events are handled between two checks, which look at every subscription.
             let until = now + nanos(CHECK_INTERVAL);
             while self.now() < until {
                 self.turn(until)?;

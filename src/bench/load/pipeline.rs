@@ -57,6 +57,7 @@ impl<T> Pipeline<T> {
         let conn = match &mut self.conn {
             Some(conn) => conn,
             none => {
+                // Opened with the first request: pollers and publishers that never send need none.
                 let mut conn = NonblockingConnection::open(route.target.address, None, None)?;
                 conn.register(route.registry, self.token)?;
                 none.insert(conn)
@@ -94,6 +95,7 @@ impl<T> Pipeline<T> {
                 let body = &mut self.body;
                 let used = self.response.read(rest, |part| body.extend_from_slice(part));
                 rest = &rest[used.map_err(|error| error.to_string())?..];
+                // The rest of the answer comes with a later read.
                 if !self.response.is_done() {
                     continue;
                 }

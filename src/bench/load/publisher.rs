@@ -135,7 +135,9 @@ impl Publisher {
         now: u64,
     ) -> io::Result<()> {
         let request = self.way.request(book, due);
+        // Before it is sent: its notice may come before the answer.
         let version = book.updates.push(due.resource, due.at, now);
+        // Always the same connection for a resource, so that its updates arrive in order.
         let number = due.resource % self.pipelines.len();
         self.log.sent += 1;
         self.log.lag.saturating_record(now.saturating_sub(due.at) / 1_000);
@@ -183,6 +185,7 @@ impl Log {
             return;
         }
         self.answered += 1;
+        // Another version means that another publisher writes the same resource.
         if sent.version.is_some() && head.etag().and_then(version) != sent.version {
             self.foreign += 1;
         }

@@ -67,6 +67,7 @@ impl Schedule {
         let at = match self.pace {
             // Computed from the begin each time, so that rounding does not add up.
             Pace::PerSecond(rate) => self.begin + (self.next as f64 * 1e9 / rate) as u64,
+            // Due now, whenever it is asked: the room in the connections decides.
             Pace::FlatOut => now.max(self.begin),
         };
         (at < self.end).then_some(at)

@@ -262,6 +262,7 @@ impl Session {
         let mut ended = None;
         let mut broken = Ok(());
         let used = response.read(bytes, |part| {
+            // Kept until the stream is live, in case it is a refusal.
             if !live && body.len() < QUOTE_BYTES {
                 body.extend_from_slice(part);
             }
@@ -270,6 +271,7 @@ impl Session {
                 Notice::Other if event.data.is_empty() => {}
                 Notice::Updated { uri, version } => match book.numbers.get(uri.as_ref()) {
                     Some(number) => {
+                        // Subscriptions are a run of resources from `first` on, which wraps at the end.
                         let nth = (number + book.uris.len() - first) % book.uris.len();
                         if let Some(watch) = watches.get_mut(nth) {
                             let told = watch.note(*number, version, now, &book.updates);
@@ -334,6 +336,7 @@ impl Session {
         match self.step {
             Step::Live | Step::Stream => Err("the server closed the stream's connection".to_owned()),
             _ if self.response.ends_with_connection() => self.answered(book, registry),
+            // Once only: a server that closes every connection would be asked for ever.
             _ if self.retried => Err("the server closed the connection before it answered".to_owned()),
             _ => {
                 self.retried = true;

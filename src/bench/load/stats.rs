@@ -148,10 +148,12 @@ impl Stats {
                 if self.window.contains(&now) {
                     group.in_window += 1;
                     self.second_deliveries += 1;
+                    // Stalled clients read only at the end, which would hide the others in the timeline.
                     if kind != Kind::Stalled {
                         self.second.saturating_record(micros(due, now));
                     }
                 }
+                // By its due time: a late notice of a measured update counts, however late it is.
                 if self.window.contains(&due) {
                     group.latency.saturating_record(micros(due, now));
                     group.age.saturating_record(micros(oldest_due, now));

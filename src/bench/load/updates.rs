@@ -117,6 +117,7 @@ impl Watch {
                 Some(number) if number > made => return Told::Foreign,
                 Some(number) => number,
             },
+            // More notices than updates: this one cannot stand for a new one.
             _ if self.told == made => {
                 self.last = Some(now);
                 return Told::Again;

@@ -103,6 +103,7 @@ fn round_up(value: f64) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return 1.0;
     }
+    // Round steps, so that the labels of the axis stay short.
     let power = 10f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
     steps.into_iter().find(|step| *step >= value).unwrap_or(value)

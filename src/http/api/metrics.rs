@@ -18,12 +18,12 @@ pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 /// Returns a router of `/metrics` alone, to be merged with others or served on a listener of its own. It has
 /// the rule of hosts, too, since the numbers would tell a web page about the use of this machine.
 pub fn metrics_router(render: Render, access: Access) -> Router {
-    let show = async move || {
+    let route = get(async move || {
         let headers = [
             (header::CONTENT_TYPE, CONTENT_TYPE),
             (header::CACHE_CONTROL, "no-store"),
         ];
         (headers, render())
-    };
-    guarded(Router::new().route("/metrics", get(show)), access)
+    });
+    guarded(Router::new().route("/metrics", route), access)
 }

@@ -1,7 +1,7 @@
 //! A hand-written server that announces updates up to a certain number and drops the notices after it.
 //!
-//! It answers the requests of the load test: `subscriptions/listen`, the HTTP API with etags, and a tool whose notices
-//! carry no etag.
+//! It answers the requests of the load test: `subscriptions/listen`, the HTTP API with etags, and a tool
+//! whose notices carry no etag.
 
 use std::sync::{Arc, Mutex};
 

@@ -282,7 +282,8 @@ async fn stdin_script_gets_everything_before_exit() {
     client.assert_ended().await;
 }
 
-/// The stop may come while the send of the acknowledgement is still being reported back, so it is tried often.
+/// The stop may come while the send of the acknowledgement is still being reported back, so it is tried
+/// often.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stop_right_after_listen_ends_it_gracefully() {
     for _ in 0..200 {

@@ -1,7 +1,7 @@
 //! One client of a storm: its subscriptions, the notices it was sent, and the promises that were broken.
 //!
-//! A client does its orders one after the other in a task. A stalled one leaves its socket unread, so that the buffers
-//! of the kernel fill as they do for a real one.
+//! A client does its orders one after the other in a task. A stalled one leaves its socket unread, so that
+//! the buffers of the kernel fill as they do for a real one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};

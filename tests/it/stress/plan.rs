@@ -42,7 +42,8 @@ pub(super) enum Step {
     },
     /// Ends the session, or closes the stream, in order.
     Leave(usize),
-    /// Resets the connection of the stream; a session is resumed from its last event, a listen stream is gone.
+    /// Resets the connection of the stream; a session is resumed from its last event, a listen stream is
+    /// gone.
     Kill(usize),
     /// Stops reading.
     Stall(usize),

@@ -1,4 +1,5 @@
-//! One storm and its end: the steps of a plan, then a final content for every target that every client must learn of.
+//! One storm and its end: the steps of a plan, then a final content for every target that every client must
+//! learn of.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

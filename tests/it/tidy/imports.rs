@@ -12,15 +12,33 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("main", &["cli"]),
     (
         "cli",
-        &["bench", "check", "client", "config", "http_client", "mcp", "service", "telemetry", "timestamp", "uri_encoding", "wire"],
+        &[
+            "bench",
+            "check",
+            "client",
+            "config",
+            "http_client",
+            "mcp",
+            "service",
+            "telemetry",
+            "timestamp",
+            "uri_encoding",
+            "wire",
+        ],
     ),
-    ("service", &["config", "http", "mcp", "metrics", "sink", "source", "store"]),
+    (
+        "service",
+        &["config", "http", "mcp", "metrics", "sink", "source", "store"],
+    ),
     ("check", &["client", "http_client", "wire"]),
     ("bench", &["wire"]),
     ("mcp", &["config", "http", "metrics", "wire"]),
     ("http", &["config", "metrics", "uri_encoding"]),
     ("source", &["config", "metrics", "uri_encoding"]),
-    ("sink", &["backoff", "config", "http_client", "metrics", "timestamp"]),
+    (
+        "sink",
+        &["backoff", "config", "http_client", "metrics", "timestamp"],
+    ),
     ("client", &["backoff", "http_client", "wire"]),
     ("metrics", &[]),
     ("store", &[]),
@@ -138,7 +156,8 @@ fn architecture_names_existing_files() {
     let mut findings = Vec::new();
     for (number, line) in (1..).zip(page.lines()) {
         for code in line.split('`').skip(1).step_by(2) {
-            let is_path = code.starts_with("src/") || code.starts_with("actors/") || code.starts_with("tests/");
+            let is_path =
+                code.starts_with("src/") || code.starts_with("actors/") || code.starts_with("tests/");
             if is_path && !root().join(code).exists() {
                 findings.push(Finding {
                     place: format!("docs/architecture.md:{number}"),

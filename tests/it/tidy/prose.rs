@@ -44,7 +44,10 @@ fn code_has_reasons() {
         }
         let tests = file.test_lines();
         for (number, line) in (1..).zip(file.text.lines()) {
-            if tests.iter().any(|(first, last)| (*first..=*last).contains(&number)) {
+            if tests
+                .iter()
+                .any(|(first, last)| (*first..=*last).contains(&number))
+            {
                 continue;
             }
             lines += 1;

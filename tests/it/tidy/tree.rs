@@ -32,7 +32,11 @@ const COMBINATORS: [&str; 7] = [
 fn files_are_short() {
     let mut findings = Vec::new();
     for file in product_files() {
-        let tests: usize = file.test_lines().iter().map(|(first, last)| last - first + 1).sum();
+        let tests: usize = file
+            .test_lines()
+            .iter()
+            .map(|(first, last)| last - first + 1)
+            .sum();
         let lines = file.text.lines().count() - tests;
         if lines > FILE_LINES_MAX {
             let problem = format!("{lines} lines without tests, more than {FILE_LINES_MAX}");
@@ -175,7 +179,11 @@ impl<'file> Functions<'file> {
         // The signature and the closing brace are no part of the body.
         if self.in_handler && lines > HANDLER_LINES_MAX + 2 {
             let problem = format!("a handler of {lines} lines, more than {HANDLER_LINES_MAX}");
-            self.add(first, problem, "leave the decision to the plain struct that the actor holds");
+            self.add(
+                first,
+                problem,
+                "leave the decision to the plain struct that the actor holds",
+            );
         }
         let parameters = signature.inputs.len();
         if parameters > PARAMETERS_MAX {
@@ -257,8 +265,8 @@ impl<'ast> Visit<'ast> for Types {
     }
 }
 
-/// Looks for results that are ignored as default values, pairs that are taken apart at once, and closures with a name
-/// and a single use.
+/// Looks for results that are ignored as default values, pairs that are taken apart at once, and closures
+/// with a name and a single use.
 struct Forms<'file> {
     file: &'file SourceFile,
     findings: Vec<Finding>,
@@ -279,7 +287,11 @@ impl Forms<'_> {
         };
         if matches!(*init.expr, syn::Expr::Closure(_)) && uses(block, &name.ident) == 1 {
             let problem = format!("the closure `{}` has a name and one use", name.ident);
-            self.add(local.span(), &problem, "write it where it is used, or make it a function");
+            self.add(
+                local.span(),
+                &problem,
+                "write it where it is used, or make it a function",
+            );
         }
     }
 }
@@ -288,11 +300,11 @@ impl<'ast> Visit<'ast> for Forms<'_> {
     fn visit_block(&mut self, block: &'ast syn::Block) {
         for statement in &block.stmts {
             match statement {
-                syn::Stmt::Expr(syn::Expr::MethodCall(call), Some(_)) => {
-                    if call.method == "unwrap_or_default" {
-                        let remedy = "write `if let Err(error) = …`, and say why it may be ignored";
-                        self.add(call.span(), "a result is ignored as a default value", remedy);
-                    }
+                syn::Stmt::Expr(syn::Expr::MethodCall(call), Some(_))
+                    if call.method == "unwrap_or_default" =>
+                {
+                    let remedy = "write `if let Err(error) = …`, and say why it may be ignored";
+                    self.add(call.span(), "a result is ignored as a default value", remedy);
                 }
                 syn::Stmt::Local(local) => {
                     let is_pair = match &local.init {
@@ -301,7 +313,11 @@ impl<'ast> Visit<'ast> for Forms<'_> {
                         _ => false,
                     };
                     if is_pair && matches!(local.pat, syn::Pat::Tuple(_)) {
-                        self.add(local.span(), "a tuple is built to be taken apart", "write one `let` per value");
+                        self.add(
+                            local.span(),
+                            "a tuple is built to be taken apart",
+                            "write one `let` per value",
+                        );
                     }
                     self.check_closure(block, local);
                 }
@@ -325,7 +341,9 @@ fn count(tokens: TokenStream, name: &syn::Ident) -> usize {
             TokenTree::Ident(ident) => found += usize::from(ident == *name),
             TokenTree::Group(group) => found += count(group.stream(), name),
             // Format strings name variables too.
-            TokenTree::Literal(literal) => found += usize::from(literal.to_string().contains(&format!("{{{name}"))),
+            TokenTree::Literal(literal) => {
+                found += usize::from(literal.to_string().contains(&format!("{{{name}")));
+            }
             TokenTree::Punct(_) => {}
         }
     }

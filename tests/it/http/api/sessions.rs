@@ -21,7 +21,6 @@ async fn session_explains_missing_notice() {
         let uri = uri.replace(':', "%3A").replace('/', "%2F");
         client.get(&format!("{path}?uri={uri}")).await.json()["explanation"].clone()
     };
-    let verdict = async |uri: &str| ask(uri).await["verdict"].as_str().unwrap().to_owned();
     assert_eq!(ask("demo://a").await["text"], "not subscribed to it");
     let denied = ask("demo://hidden").await;
     assert_eq!(denied["verdict"], "denied");
@@ -29,7 +28,7 @@ async fn session_explains_missing_notice() {
         denied["text"].as_str().unwrap().contains("demo://hidden"),
         "{denied}"
     );
-    assert_eq!(verdict("demo://nowhere").await, "denied");
+    assert_eq!(ask("demo://nowhere").await["verdict"], "denied");
 
     subscribe(&session).await;
     let unchanged = ask("demo://a").await;
