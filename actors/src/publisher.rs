@@ -272,6 +272,10 @@ impl Handler<ShardBatch> for Publisher {
                 ShardRequest::Route(route) => self.serve(route),
             }
         }
+        // Once for the whole batch: a woken thread takes this one's core, empties its queue and sleeps again.
+        for state in &self.queues {
+            state.wake();
+        }
     }
 }
 

@@ -82,12 +82,23 @@ impl AttachmentState {
         self.position.get_or_init(|| position);
     }
 
-    /// Adds a delivery to the queue. Never waits: a full queue drops a delivery, which is counted.
+    /// Adds a delivery to the queue, for which the thread is not woken before [`wake`](Self::wake) is called.
+    /// Never waits: a full queue drops a delivery, which is counted.
     pub(crate) fn offer(&self, delivery: Delivery) {
         if let Some(queue) = &self.queue
             && !self.is_closed()
         {
-            self.count_lost(queue.offer(delivery), LossReason::Full);
+            let lost = queue.offer(delivery);
+            if lost > 0 {
+                self.count_lost(lost, LossReason::Full);
+            }
+        }
+    }
+
+    /// Wakes the thread if it waits for a delivery that is there.
+    pub(crate) fn wake(&self) {
+        if let Some(queue) = &self.queue {
+            queue.wake();
         }
     }
 
@@ -236,6 +247,7 @@ impl TraceTarget for AttachmentState {
 
     fn offer(&self, trace: Arc<Trace>) {
         self.offer(Delivery::Trace(trace));
+        self.wake();
     }
 }
 
@@ -257,6 +269,9 @@ impl Attached {
         // Marked first, so that nothing is offered to a queue that its thread has left.
         self.state.closed.store(true, Ordering::Relaxed);
         self.closing = None;
+        if let Some(queue) = &self.state.queue {
+            queue.close();
+        }
         if let Some(session) = &self.session {
             session.end();
         }

@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-use super::queue::Numbered;
+use super::queue::{Numbered, Taken};
 use super::{Delivery, Gap, Queue};
 use crate::outbox::{Drained, OutboxEntry, OutboxReader};
 
@@ -44,7 +44,6 @@ enum Source {
 
 struct QueueSource {
     queue: Arc<Queue>,
-    receiver: Receiver<Numbered>,
     /// The number of the next delivery if none is missing.
     expected: u64,
 }
@@ -61,11 +60,7 @@ impl Wake for Unpark {
 impl Feed {
     /// Creates a feed of every delivery of `queue`.
     pub(crate) fn every(queue: Arc<Queue>, closing: Receiver<Infallible>) -> Feed {
-        let source = QueueSource {
-            receiver: queue.receiver(),
-            queue,
-            expected: 0,
-        };
+        let source = QueueSource { queue, expected: 0 };
         Feed::new(Source::Queue(source), closing)
     }
 
@@ -103,7 +98,7 @@ impl Feed {
             return Next::Delivery(delivery);
         }
         let next = match &mut self.source {
-            Source::Queue(source) => source.next(&self.closing, timeout, &mut self.lost),
+            Source::Queue(source) => source.next(timeout, &mut self.lost),
             Source::Outbox(reader) => next_entry(reader, timeout, &mut self.lost),
         };
         let ended = matches!(next, Next::Closed);
@@ -124,23 +119,20 @@ impl Feed {
 }
 
 impl QueueSource {
-    fn next(&mut self, closing: &Receiver<Infallible>, timeout: Duration, lost: &mut u64) -> Next {
-        let (item, otherwise) = select! {
-            recv(self.receiver) -> item => (item.ok(), Next::Closed),
-            recv(closing) -> _ => (self.receiver.try_recv().ok(), Next::Closed),
-            default(timeout) => (None, Next::Idle),
+    fn next(&mut self, timeout: Duration, lost: &mut u64) -> Next {
+        let (number, next) = match self.queue.take(timeout) {
+            Taken::Delivery(Numbered { number, delivery }) => {
+                *lost += number.saturating_sub(self.expected);
+                self.expected = number + 1;
+                return Next::Delivery(delivery);
+            }
+            Taken::Empty { next, closed: true } => (next, Next::Closed),
+            Taken::Empty { next, closed: false } => (next, Next::Idle),
         };
-        if let Some(Numbered { number, delivery }) = item {
-            *lost += number.saturating_sub(self.expected);
-            self.expected = number + 1;
-            return Next::Delivery(delivery);
-        }
         // With an empty queue no later number reveals missing deliveries, so the next one to be given does.
-        if let Some(next) = self.queue.next_if_empty() {
-            *lost += next.saturating_sub(self.expected);
-            self.expected = next;
-        }
-        otherwise
+        *lost += number.saturating_sub(self.expected);
+        self.expected = number;
+        next
     }
 }
 
@@ -221,10 +213,10 @@ mod tests {
     #[test]
     fn refused_gap_does_not_keep_a_feed_open() {
         let queue = Arc::new(Queue::new(2, Overflow::DropOldest));
-        let (open, closing) = bounded(0);
-        let mut feed = Feed::every(queue, closing);
+        let (_open, closing) = bounded(0);
+        let mut feed = Feed::every(queue.clone(), closing);
         feed.add_lost(1);
-        drop(open);
+        queue.close();
         assert_eq!(taken(&mut feed), [-1]);
         feed.add_lost(1);
         assert!(matches!(feed.next(Duration::ZERO), Next::Closed));
@@ -236,6 +228,7 @@ mod tests {
         let (open, closing) = bounded(0);
         let mut feed = Feed::every(queue.clone(), closing);
         queue.offer(delivery(0));
+        queue.close();
         drop(open);
         assert_eq!(taken(&mut feed), [0]);
         assert!(matches!(feed.next(Duration::from_secs(60)), Next::Closed));

@@ -1,11 +1,11 @@
 //! The bounded queue of an attached subscriber that takes every notice.
 //!
 //! Deliveries are numbered when they are offered, so the receiver sees exactly where deliveries are missing.
-//! Offering never waits for the receiver.
+//! Offering never waits for the receiver, and wakes it only when asked to.
 
-use std::sync::{Mutex, PoisonError};
-
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::{Delivery, Overflow};
 
@@ -16,67 +16,114 @@ pub(crate) struct Numbered {
     pub(crate) delivery: Delivery,
 }
 
+/// The result of taking from a queue.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Delivery(Numbered),
+    /// All deliveries before the number `next` were taken or dropped.
+    Empty {
+        next: u64,
+        closed: bool,
+    },
+}
+
 /// The deliveries that wait for one subscriber.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    sender: Sender<Numbered>,
-    receiver: Receiver<Numbered>,
+    waiting: Mutex<Waiting>,
+    /// Notified when the receiver has something to do.
+    ready: Condvar,
+    capacity: usize,
     overflow: Overflow,
-    // The number of the next delivery. Locked while offering, because several shards and the tracer may offer
-    // at once.
-    next: Mutex<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    deliveries: VecDeque<Numbered>,
+    /// The number of the next delivery.
+    next: u64,
+    /// True if the receiver waits for `ready`. A notification is a system call even if no thread waits.
+    is_awaited: bool,
+    closed: bool,
 }
 
 impl Queue {
     /// Creates a queue for at most `capacity` deliveries.
     pub(crate) fn new(capacity: usize, overflow: Overflow) -> Queue {
-        let (sender, receiver) = bounded(capacity.max(1));
         Queue {
-            sender,
-            receiver,
+            waiting: Mutex::default(),
+            ready: Condvar::new(),
+            capacity: capacity.max(1),
             overflow,
-            next: Mutex::new(0),
         }
     }
 
-    /// Adds `delivery`. If the queue is full, drops it or the oldest. Returns the number of dropped
-    /// deliveries.
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds `delivery`, for which the receiver is not woken before [`wake`](Self::wake) is called. If the
+    /// queue is full, drops it or the oldest. Returns the number of dropped deliveries.
     pub(crate) fn offer(&self, delivery: Delivery) -> u64 {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.lock();
         // Numbered under the lock, so that numbers are in the order of the queue.
-        let number = *next;
-        *next += 1;
-        let mut item = Numbered { number, delivery };
-        let mut lost = 0;
-        loop {
-            item = match self.sender.try_send(item) {
-                Ok(()) => return lost,
-                Err(TrySendError::Full(item)) => item,
-                // Cannot happen: the queue holds both ends of the channel.
-                Err(TrySendError::Disconnected(_)) => return 1,
-            };
-            if self.overflow == Overflow::DropNewest {
-                return 1;
-            }
-            // The receiver may have taken the oldest one meanwhile; then there is room, and nothing is lost.
-            lost += u64::from(self.receiver.try_recv().is_ok());
+        let number = waiting.next;
+        waiting.next += 1;
+        let full = waiting.deliveries.len() >= self.capacity;
+        if full && self.overflow == Overflow::DropNewest {
+            return 1;
+        }
+        if full {
+            waiting.deliveries.pop_front();
+        }
+        waiting.deliveries.push_back(Numbered { number, delivery });
+        u64::from(full)
+    }
+
+    /// Wakes the receiver if it waits and there is something for it.
+    pub(crate) fn wake(&self) {
+        let mut waiting = self.lock();
+        let ready = !waiting.deliveries.is_empty() || waiting.closed;
+        if ready && std::mem::take(&mut waiting.is_awaited) {
+            // The receiver takes the lock as soon as it runs.
+            drop(waiting);
+            self.ready.notify_one();
         }
     }
 
-    /// Returns the receiving end.
-    pub(crate) fn receiver(&self) -> Receiver<Numbered> {
-        self.receiver.clone()
+    /// Takes the oldest delivery, for which it waits at most `timeout`. A closed queue is not waited for.
+    pub(crate) fn take(&self, timeout: Duration) -> Taken {
+        let mut waiting = self.lock();
+        let mut begun = None;
+        loop {
+            if let Some(delivery) = waiting.deliveries.pop_front() {
+                return Taken::Delivery(delivery);
+            }
+            // The clock is read only before the receiver waits, not for every delivery.
+            let begun: Instant = *begun.get_or_insert_with(Instant::now);
+            let left = timeout.saturating_sub(begun.elapsed());
+            if waiting.closed || left.is_zero() {
+                return Taken::Empty {
+                    next: waiting.next,
+                    closed: waiting.closed,
+                };
+            }
+            waiting.is_awaited = true;
+            let waited = self.ready.wait_timeout(waiting, left);
+            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+            waiting.is_awaited = false;
+        }
     }
 
-    /// Returns the number of the next delivery if the queue is empty: all before it were taken or dropped.
-    pub(crate) fn next_if_empty(&self) -> Option<u64> {
-        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        self.sender.is_empty().then_some(*next)
+    /// Says that the subscriber is being detached. Deliveries that wait can still be taken.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.wake();
     }
 
     /// The number of waiting deliveries.
     pub(crate) fn len(&self) -> usize {
-        self.sender.len()
+        self.lock().deliveries.len()
     }
 }
 
@@ -91,7 +138,15 @@ mod tests {
     }
 
     fn numbers(queue: &Queue) -> Vec<u64> {
-        queue.receiver().try_iter().map(|item| item.number).collect()
+        std::iter::from_fn(|| take(queue).ok()).collect()
+    }
+
+    /// Takes a delivery and returns its number; of an empty queue, the number of the next one.
+    fn take(queue: &Queue) -> Result<u64, u64> {
+        match queue.take(Duration::ZERO) {
+            Taken::Delivery(taken) => Ok(taken.number),
+            Taken::Empty { next, .. } => Err(next),
+        }
     }
 
     #[test]
@@ -103,10 +158,37 @@ mod tests {
             let queue = Queue::new(3, overflow);
             let lost: u64 = (0..5).map(|n| queue.offer(delivery(n))).sum();
             assert_eq!(lost, 2);
-            assert_eq!((queue.len(), queue.next_if_empty()), (3, None));
+            assert_eq!(queue.len(), 3);
             assert_eq!(numbers(&queue), kept);
-            assert_eq!(queue.next_if_empty(), Some(5));
+            assert_eq!(take(&queue), Err(5));
         }
+    }
+
+    #[test]
+    fn waiting_receiver_is_woken_by_wake_and_close() {
+        let queue = Queue::new(3, Overflow::DropOldest);
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| {
+                let first = queue.take(Duration::from_secs(60));
+                let second = queue.take(Duration::from_secs(60));
+                (first, second)
+            });
+            queue.offer(delivery(0));
+            queue.wake();
+            while queue.len() > 0 {
+                std::thread::yield_now();
+            }
+            queue.close();
+            let (first, second) = receiver.join().unwrap();
+            assert!(matches!(first, Taken::Delivery(Numbered { number: 0, .. })));
+            assert!(matches!(
+                second,
+                Taken::Empty {
+                    next: 1,
+                    closed: true
+                }
+            ));
+        });
     }
 
     proptest! {
@@ -124,13 +206,13 @@ mod tests {
                 if offer {
                     lost += queue.offer(delivery(0));
                 } else {
-                    taken.extend(queue.receiver().try_recv().ok().map(|item| item.number));
+                    taken.extend(take(&queue).ok());
                 }
                 prop_assert!(queue.len() <= capacity);
             }
             taken.extend(numbers(&queue));
             prop_assert!(taken.windows(2).all(|pair| pair[0] < pair[1]));
-            prop_assert_eq!(Some(taken.len() as u64 + lost), queue.next_if_empty());
+            prop_assert_eq!(Err(taken.len() as u64 + lost), take(&queue));
         }
     }
 }

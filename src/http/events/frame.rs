@@ -2,6 +2,8 @@
 //!
 //! Notices are encoded once, by the recorder, for all streams.
 
+use std::fmt;
+use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -13,16 +15,32 @@ use crate::{ListKind, Notice, NoticeKind, Position};
 /// A comment that keeps the connection alive.
 pub(super) const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 
+/// The bytes of a notice beside its URI, unless the URI needs escapes.
+const NOTICE_BYTES: usize = 160;
+
 /// Encodes the change of a resource.
 pub(super) fn notice(notice: &Notice) -> Bytes {
     let kind = NoticeKind::from(notice.cause).name();
     let time = milliseconds(SystemTime::now(), notice.at.elapsed());
-    let uri = json!(notice.uri.as_str());
-    let Notice { position, etag, .. } = notice;
-    Bytes::from(format!(
-        "id: {position}\nevent: {kind}\n\
-         data: {{\"kind\":\"{kind}\",\"uri\":{uri},\"etag\":\"{etag}\",\"time\":{time}}}\n\n"
-    ))
+    let Notice {
+        uri, position, etag, ..
+    } = notice;
+    let mut text = Vec::with_capacity(NOTICE_BYTES + uri.as_str().len());
+    write_text(
+        &mut text,
+        format_args!("id: {position}\nevent: {kind}\ndata: {{\"kind\":\"{kind}\",\"uri\":"),
+    );
+    serde_json::to_writer(&mut text, uri.as_str()).expect("a buffer that grows takes any text");
+    write_text(
+        &mut text,
+        format_args!(",\"etag\":\"{etag}\",\"time\":{time}}}\n\n"),
+    );
+    // A copy, because the history keeps the frame and must not keep the room that was left.
+    Bytes::copy_from_slice(&text)
+}
+
+fn write_text(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("a buffer that grows takes any text");
 }
 
 /// Encodes the change of a list.
