@@ -191,8 +191,6 @@ pub(crate) enum ShardRequest {
     FanOut(FanOut),
     AddSubscriptions(AddSubscriptions),
     AddListWatches(AddListWatches),
-    /// Adds a queue that takes the notices after this position.
-    AddQueue(AttachQueue, Position),
     Route(Route),
 }
 

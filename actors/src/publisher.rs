@@ -23,7 +23,7 @@ use crate::model::{
 };
 use crate::outbox::Outbox;
 use crate::runtime::{CoreGuard, Tracer, current_shard};
-use crate::sink::{AttachmentState, Attachments};
+use crate::sink::Attachments;
 pub(crate) use interest::Interest;
 pub(crate) use subscriptions::{Member, SubscriptionTable};
 
@@ -55,8 +55,6 @@ pub(crate) struct Publisher {
     lists: [BTreeSet<Member>; 3],
     /// The members that watch resources by filter.
     watching: BTreeSet<Member>,
-    /// The queues that take every notice.
-    queues: Vec<Arc<AttachmentState>>,
     /// The attached subscribers, in the one shard that checks them.
     attachments: Option<Arc<Attachments>>,
     tracer: Arc<Tracer>,
@@ -97,7 +95,6 @@ impl Publisher {
             members: HashMap::new(),
             lists: Default::default(),
             watching: BTreeSet::new(),
-            queues: Vec::new(),
             attachments: (shard == 0).then(|| attachments.clone()),
             tracer: tracer.clone(),
             ended: None,
@@ -205,13 +202,8 @@ impl Publisher {
         Ok(new && self.table.subscribe(member, slot, uri))
     }
 
-    /// Checks the attached subscribers, and forgets the ones that were detached.
-    fn watch(&mut self) {
-        let before = self.queues.len();
-        self.queues.retain(|state| !state.is_closed());
-        for _ in self.queues.len()..before {
-            self.interest.lower_everything(self.shard);
-        }
+    /// Checks the attached subscribers.
+    fn watch(&self) {
         if self.tracer.is_on() {
             self.tracer.prune();
         }
@@ -265,16 +257,8 @@ impl Handler<ShardBatch> for Publisher {
                 ShardRequest::FanOut(fan_out) => self.fan_out(&fan_out),
                 ShardRequest::AddSubscriptions(subscriptions) => self.add_subscriptions(subscriptions),
                 ShardRequest::AddListWatches(watches) => self.add_list_watches(watches),
-                ShardRequest::AddQueue(attach, at) => {
-                    self.queues.push(attach.state);
-                    attach.reply.answer(at);
-                }
                 ShardRequest::Route(route) => self.serve(route),
             }
-        }
-        // Once for the whole batch: a woken thread takes this one's core, empties its queue and sleeps again.
-        for state in &self.queues {
-            state.wake();
         }
     }
 }

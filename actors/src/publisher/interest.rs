@@ -21,8 +21,7 @@ pub(crate) struct Group(usize);
 #[derive(Debug)]
 struct Wanted {
     groups: Box<[AtomicU32]>,
-    /// The subscribers that want more than single URIs: filters, queues, and those that are on their way
-    /// here.
+    /// The subscribers that want more than single URIs: filters, and those that are on their way here.
     everything: AtomicU32,
 }
 

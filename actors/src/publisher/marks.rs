@@ -1,13 +1,12 @@
-//! The fan-out of one change in one shard: marks outboxes, counts the marks and offers to queues.
+//! The fan-out of one change in one shard: marks outboxes and counts the marks.
 
 use std::sync::Arc;
 
 use super::Publisher;
 use crate::messages::FanOut;
 use crate::metrics::Metrics;
-use crate::model::{MonotonicMillis, Notice, NoticeKind, SkipReason, TraceStep};
+use crate::model::{MonotonicMillis, Notice, SkipReason, TraceStep};
 use crate::outbox::{MarkResult, Outbox};
-use crate::sink::Delivery;
 
 /// The number of subscribers from which on a shard copies a notice, so that shards do not share its
 /// reference count.
@@ -74,9 +73,6 @@ impl Publisher {
         }
         fan_out.completion.add(notified, count.notified() - notified);
         count.report(&self.metrics);
-        if !self.queues.is_empty() {
-            self.offer(fan_out);
-        }
     }
 
     fn mark_notice(&self, notice: &Arc<Notice>, now: MonotonicMillis, count: &mut MarkCounts) {
@@ -102,22 +98,6 @@ impl Publisher {
         count.add(marked);
         if notice.traced {
             self.tracer.trace_notice(notice, marked_step(outbox, marked));
-        }
-    }
-
-    /// Offers a notice to the queues that take every one.
-    fn offer(&self, fan: &FanOut) {
-        if let Some(notice) = &fan.notice {
-            for state in self.queues.iter().filter(|state| state.filter().wants(notice)) {
-                state.offer(Delivery::Notice(notice.clone()));
-            }
-        }
-        if let Some((kind, _, position)) = fan.list {
-            for state in &self.queues {
-                if state.filter().wants_kind(NoticeKind::List(kind)) {
-                    state.offer(Delivery::List(kind, position));
-                }
-            }
         }
     }
 }

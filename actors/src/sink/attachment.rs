@@ -15,7 +15,7 @@ use crate::model::{Filter, Position, Trace};
 use crate::outbox::Outbox;
 use crate::runtime::TraceTarget;
 
-/// The state of one attached subscriber, shared by its thread and by the shards that offer deliveries.
+/// The state of one attached subscriber, shared by its thread and by the actors that offer deliveries.
 #[derive(Debug)]
 pub(crate) struct AttachmentState {
     name: Arc<str>,

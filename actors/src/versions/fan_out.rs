@@ -2,6 +2,7 @@
 //!
 //! A change goes to every shard with a subscriber that may want it; every request that can add such a
 //! subscriber is counted before it is passed on. Each shard gets the requests of one turn as one message.
+//! The queues of attached subscribers are filled here, where the order of the bus is decided.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,10 +13,11 @@ use crate::messages::{
     AddSubscriptions, Completion, FanOut, Finish, Route, ShardBatch, ShardRequest, SubscriberRequest,
 };
 use crate::metrics::Metrics;
-use crate::model::{Cause, Etag, ListHash, ListKind, Notice, Position, ResourceUri, TraceStep};
+use crate::model::{Cause, Etag, ListHash, ListKind, Notice, NoticeKind, Position, ResourceUri, TraceStep};
 use crate::outbox::Outbox;
 use crate::publisher::Interest;
 use crate::runtime::{Tracer, mailbox};
+use crate::sink::{AttachmentState, Delivery};
 
 /// A change of a resource in its place in the order of the bus. It becomes a notice when a subscriber wants
 /// it.
@@ -47,6 +49,8 @@ struct ShardLine {
 /// The publisher shards, as the Etag actor sends to them.
 pub(crate) struct Shards {
     lines: Vec<ShardLine>,
+    /// The attached subscribers that take every notice.
+    queues: Vec<Arc<AttachmentState>>,
     interest: Arc<Interest>,
     pub(super) tracer: Arc<Tracer>,
     pub(super) metrics: Arc<Metrics>,
@@ -65,6 +69,7 @@ impl Shards {
         });
         Shards {
             lines: lines.collect(),
+            queues: Vec::new(),
             interest,
             tracer,
             metrics,
@@ -73,13 +78,17 @@ impl Shards {
 
     /// Notifies every shard with a matching subscription; the last of them answers the publisher.
     pub(super) fn notify(&mut self, stamped: StampedChange, finish: Finish) {
-        // Hashed once for all shards. Without interest no notice is made, which is the common case of a
-        // busy bus.
+        // Hashed once for all shards. Without interest the notice goes to the queues alone, and the publisher
+        // is answered from this thread.
         let group = self.interest.group(&stamped.uri);
         let Some(first) = (0..self.lines.len()).find(|shard| self.interest.wants(*shard, group)) else {
-            if stamped.traced {
-                self.tracer
-                    .trace_notice(&stamped.notice(), TraceStep::Fanned { notified: 0 });
+            if stamped.traced || !self.queues.is_empty() {
+                let notice = Arc::new(stamped.notice());
+                self.offer_notice(&notice);
+                if notice.traced {
+                    self.tracer
+                        .trace_notice(&notice, TraceStep::Fanned { notified: 0 });
+                }
             }
             return finish.answer(0, 0, &self.metrics);
         };
@@ -118,12 +127,38 @@ impl Shards {
             if shared.traced {
                 completion = completion.traced(&shared, &self.tracer);
             }
+            // Before the publisher is answered, as on the way without shards.
+            self.offer_notice(&shared);
             notice = Some(shared);
+        }
+        if let Some((kind, _, position)) = list {
+            self.offer_list(kind, position);
         }
         FanOut {
             notice,
             list,
             completion: Arc::new(completion),
+        }
+    }
+
+    /// Adds an attached subscriber that takes every notice from here on.
+    pub(super) fn add_queue(&mut self, state: Arc<AttachmentState>) {
+        self.queues.push(state);
+    }
+
+    fn offer_notice(&self, notice: &Arc<Notice>) {
+        for state in &self.queues {
+            if state.filter().wants(notice) {
+                state.offer(Delivery::Notice(notice.clone()));
+            }
+        }
+    }
+
+    fn offer_list(&self, kind: ListKind, position: Position) {
+        for state in &self.queues {
+            if state.filter().wants_kind(NoticeKind::List(kind)) {
+                state.offer(Delivery::List(kind, position));
+            }
         }
     }
 
@@ -174,7 +209,7 @@ impl Shards {
         }
     }
 
-    /// Sends each shard its batch.
+    /// Sends each shard its batch, and wakes the attached subscribers.
     pub(super) fn flush(&mut self) {
         for line in &mut self.lines {
             // An empty message would wake the thread of a shard for nothing.
@@ -182,6 +217,12 @@ impl Shards {
                 let batch = std::mem::take(&mut line.batch);
                 mailbox::send_to(&line.addr, ShardBatch(batch), &self.metrics);
             }
+        }
+        self.queues.retain(|state| !state.is_closed());
+        // Once for all changes of the turn: a woken thread takes this one's core, empties its queue and
+        // sleeps again.
+        for state in &self.queues {
+            state.wake();
         }
     }
 }

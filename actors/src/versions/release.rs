@@ -40,9 +40,8 @@ impl Release {
                 shards.send(watches.outbox.shard(), ShardRequest::AddListWatches(watches));
             }
             Release::AttachQueue(attach, at) => {
-                // One shard offers to all queues, so that they are in the order of the bus.
-                shards.expect_everything(0);
-                shards.send(0, ShardRequest::AddQueue(attach, at));
+                shards.add_queue(attach.state);
+                attach.reply.answer(at);
             }
             Release::Route(route) if matches!(route.request, SubscriberRequest::Move) => {
                 shards.move_subscriber(&route.outbox);
