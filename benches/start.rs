@@ -40,7 +40,7 @@ const COLUMNS: &[Column] = &[
     ("wall_x", "x bare", 2),
     ("cpu_x", "CPU x bare", 2),
     ("files", "files listed", 0),
-    ("binary_mb", "MB of program", 2),
+    ("binary_mb", "MB of dist program", 2),
 ];
 
 /// The program and the folder of a start.
@@ -104,7 +104,10 @@ pub(crate) fn run(_: &Options) -> anyhow::Result<Table> {
             is_compared.then_some(wall / bare_wall),
             is_compared.then_some(cpu / bare_cpu),
             (!is_version).then_some(runs[0].files as f64),
-            is_version.then_some(stage.program_bytes as f64 / 1e6),
+            match stage.dist_bytes {
+                Some(bytes) if is_version => Some(bytes as f64 / 1e6),
+                _ => None,
+            },
         ];
         table.add_line(case.label(), figures);
     }
@@ -136,7 +139,8 @@ impl Case {
 struct Stage {
     folder: TempDir,
     program: PathBuf,
-    program_bytes: u64,
+    /// The size of the program that packages carry, where it was built.
+    dist_bytes: Option<u64>,
 }
 
 impl Stage {
@@ -144,9 +148,9 @@ impl Stage {
     fn new() -> anyhow::Result<Stage> {
         let folder = tempfile::tempdir().context("cannot make a folder for the files")?;
         let program = program();
-        let program_bytes = fs::metadata(&program)
-            .with_context(|| format!("cannot find the program {}", program.display()))?
-            .len();
+        // Another profile than that of the benches, below the same target folder.
+        let dist = program.with_file_name("../dist/tidings");
+        let dist_bytes = fs::metadata(dist).ok().map(|program| program.len());
         fs::create_dir(folder.path().join("empty"))?;
         for number in 0..FILES {
             let below = folder
@@ -164,7 +168,7 @@ impl Stage {
         Ok(Stage {
             folder,
             program,
-            program_bytes,
+            dist_bytes,
         })
     }
 
