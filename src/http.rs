@@ -2,7 +2,7 @@
 //! endpoints that speak plain HTTP: the API, event streams and the WebSocket.
 //!
 //! The MCP endpoint is another service to the server. It shares with this module how a stream leaves the HTTP
-//! library ([`stream_handover`]) and how a connection gives up on a client that reads nothing
+//! library (`stream_handover`) and how a connection gives up on a client that reads nothing
 //! ([`WriteDeadline`]).
 
 pub(crate) mod stream_handover;
