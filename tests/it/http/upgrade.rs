@@ -15,6 +15,11 @@ use crate::mcp::server::Server;
 const UPGRADE: &str = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
                        sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
+/// Returns a GET request with these further header lines.
+fn get(path: &str, headers: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n")
+}
+
 /// Asserts that the next answer is an upgrade, and that requests are answered over the WebSocket.
 async fn assert_becomes_websocket(mut connection: RawConnection) {
     let head = connection.head().await;
@@ -31,7 +36,7 @@ async fn assert_becomes_websocket(mut connection: RawConnection) {
 #[tokio::test]
 async fn upgrade_in_any_two_segments_is_a_websocket() {
     let server = Server::start().await;
-    let request = format!("GET /v1/ws HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n");
+    let request = get("/v1/ws", UPGRADE);
     for split in [1, 3, 5, 9, 10, 11, 30, request.len() - 1] {
         let mut connection = RawConnection::open(server.address).await;
         connection.send(&request[..split]).await;
@@ -47,16 +52,10 @@ async fn upgrade_after_other_requests_is_a_websocket() {
     let server = Server::start().await;
     let mut connection = RawConnection::open(server.address).await;
     for path in ["/healthz", "/v1/resources", "/mcp"] {
-        connection
-            .send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"))
-            .await;
+        connection.send(&get(path, "")).await;
         connection.status().await;
     }
-    connection
-        .send(&format!(
-            "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n"
-        ))
-        .await;
+    connection.send(&get("/v1/ws", UPGRADE)).await;
     assert_becomes_websocket(connection).await;
 }
 
@@ -64,10 +63,7 @@ async fn upgrade_after_other_requests_is_a_websocket() {
 async fn upgrade_behind_a_pipelined_request_is_a_websocket() {
     let server = Server::start().await;
     let mut connection = RawConnection::open(server.address).await;
-    let pipelined = format!(
-        "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n\
-         GET /v1/ws HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n"
-    );
+    let pipelined = get("/healthz", "") + &get("/v1/ws", UPGRADE);
     connection.send(&pipelined).await;
     assert_eq!(connection.status().await, 200);
     assert_becomes_websocket(connection).await;
@@ -79,21 +75,11 @@ async fn refused_upgrade_leaves_the_connection_usable() {
     let mut connection = RawConnection::open(server.address).await;
     // Version 12 was never published.
     let wrong = UPGRADE.replace(": 13", ": 12");
-    connection
-        .send(&format!("GET /v1/ws HTTP/1.1\r\nhost: localhost\r\n{wrong}\r\n"))
-        .await;
+    connection.send(&get("/v1/ws", &wrong)).await;
     assert_eq!(connection.status().await, 426);
-    connection
-        .send(&format!(
-            "GET /healthz HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n"
-        ))
-        .await;
+    connection.send(&get("/healthz", UPGRADE)).await;
     assert_eq!(connection.status().await, 200);
-    connection
-        .send(&format!(
-            "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n"
-        ))
-        .await;
+    connection.send(&get("/v1/ws", UPGRADE)).await;
     assert_becomes_websocket(connection).await;
 }
 
@@ -101,13 +87,9 @@ async fn refused_upgrade_leaves_the_connection_usable() {
 async fn stream_after_other_requests_is_written() {
     let server = Server::start().await;
     let mut connection = RawConnection::open(server.address).await;
-    connection
-        .send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        .await;
+    connection.send(&get("/healthz", "")).await;
     assert_eq!(connection.status().await, 200);
-    connection
-        .send("GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        .await;
+    connection.send(&get("/v1/events", "")).await;
     let head = connection.head().await;
     assert!(head.contains("text/event-stream"), "{head}");
     let mut first = [0; 64];
@@ -125,11 +107,7 @@ async fn stream_beside_offered_protocol_is_written() {
     // Some clients offer HTTP/2 with their first request.
     let offer =
         "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n";
-    connection
-        .send(&format!(
-            "GET /v1/events HTTP/1.1\r\nhost: localhost\r\n{offer}\r\n"
-        ))
-        .await;
+    connection.send(&get("/v1/events", offer)).await;
     let head = connection.head().await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     let mut first = [0; 64];
@@ -142,11 +120,7 @@ async fn stream_beside_offered_protocol_is_written() {
 async fn websocket_counts_among_connections_until_it_ends() {
     let server = Server::with("[http]\nconnections_max = 1\n").await;
     let mut connection = RawConnection::open(server.address).await;
-    connection
-        .send(&format!(
-            "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n"
-        ))
-        .await;
+    connection.send(&get("/v1/ws", UPGRADE)).await;
     assert!(connection.head().await.starts_with("HTTP/1.1 101 "));
 
     // A second connection is closed without an answer.
@@ -165,8 +139,7 @@ async fn websocket_counts_among_connections_until_it_ends() {
     within("room for a connection", async {
         loop {
             let mut next = RawConnection::open(server.address).await;
-            next.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
-                .await;
+            next.send(&get("/healthz", "")).await;
             if next.stream.read_u8().await.is_ok() {
                 return;
             }
