@@ -24,7 +24,7 @@ pub use shutdown::{DrainReport, Stats};
 
 use crate::messages::RegistryRequest;
 use crate::metrics::Metrics;
-use crate::model::{Closed, Limits};
+use crate::model::{Closed, Limits, Lineage, Owner};
 use crate::runtime::{Admission, Reply, Tracer, mailbox};
 use crate::session::EndedSubscribers;
 use crate::sink::Attachments;
@@ -44,6 +44,7 @@ struct Inner {
     attachments: Arc<Attachments>,
     ended_subscribers: Arc<EndedSubscribers>,
     etag_index: Arc<EtagIndex>,
+    lineage: Lineage,
 }
 
 impl Drop for Inner {
@@ -71,6 +72,7 @@ impl Drop for Inner {
 #[derive(Clone)]
 pub struct Bus {
     inner: Arc<Inner>,
+    owner: Owner,
 }
 
 impl Bus {
@@ -84,10 +86,31 @@ impl Bus {
         &self.inner.limits
     }
 
+    /// Returns a handle whose changes are made by `owner`. Resources that it creates belong to that owner, and
+    /// another owner's cannot be changed with it.
+    #[must_use]
+    pub fn owned_by(&self, owner: Owner) -> Bus {
+        Bus {
+            inner: self.inner.clone(),
+            owner,
+        }
+    }
+
+    /// The owner of the changes that are made with this handle: [`Owner::Embedder`] unless set.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// The lives of the history of this bus. It tells whether a position that a client kept is one of it.
+    pub fn lineage(&self) -> &Lineage {
+        &self.inner.lineage
+    }
+
     /// Returns a handle that does not keep the bus running.
     pub fn downgrade(&self) -> WeakBus {
         WeakBus {
             inner: Arc::downgrade(&self.inner),
+            owner: self.owner.clone(),
         }
     }
 
@@ -116,6 +139,7 @@ impl Bus {
 #[derive(Clone)]
 pub struct WeakBus {
     inner: Weak<Inner>,
+    owner: Owner,
 }
 
 impl WeakBus {
@@ -124,7 +148,9 @@ impl WeakBus {
     /// # Errors
     /// [`Closed`] after the last such handle was dropped.
     pub fn upgrade(&self) -> Result<Bus, Closed> {
-        self.inner.upgrade().map(|inner| Bus { inner }).ok_or(Closed)
+        let inner = self.inner.upgrade().ok_or(Closed)?;
+        let owner = self.owner.clone();
+        Ok(Bus { inner, owner })
     }
 }
 

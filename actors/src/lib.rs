@@ -21,17 +21,19 @@ mod model;
 pub use bus::{Builder, Bus, Clock, DrainReport, Page, Snapshot, Stats, WeakBus};
 pub use model::{
     Block, Body, BoxFuture, CallContext, CallbackError, Cause, Change, Closed, Condition, Content,
-    Descriptor, Digest, EndReason, Etag, EtagCondition, EtagSet, Filter, InvalidEtag, InvalidPattern,
-    InvalidPosition, InvalidUri, InvalidUriTemplate, Limits, ListHash, ListKind, ListOutcome, LogLevel,
-    Notice, NoticeKind, OpenError, Outcome, PATTERNS_MAX, Position, Prompt, PromptArgument, PromptMessage,
-    PublishError, ReadError, Resource, ResourceTemplate, ResourceUri, Role, SessionOptions, StartError,
-    StoreError, SubscribeError, SubscriberId, SubscriberKind, Tool, ToolOutput, UriPattern, UriTemplate,
-    Variables,
+    Descriptor, Digest, EndReason, Etag, EtagCondition, EtagSet, Filter, InvalidEtag, InvalidOwner,
+    InvalidPattern, InvalidPosition, InvalidUri, InvalidUriTemplate, Life, Limits, Lineage, ListHash,
+    ListKind, ListOutcome, LogLevel, Notice, NoticeKind, OpenError, Outcome, Owner, PATTERNS_MAX, Position,
+    Prompt, PromptArgument, PromptMessage, PublishError, ReadError, Resource, ResourceTemplate, ResourceUri,
+    Role, SessionOptions, StartError, StoreError, SubscribeError, SubscriberId, SubscriberKind, Tool,
+    ToolOutput, UriPattern, UriTemplate, Variables,
 };
 pub use outbox::{Drained, OutboxEntry, OutboxReader, WriteProgress};
 pub use runtime::Shard;
 pub use session::Session;
-pub use versions::{Checkpoint, Line, Record, Store};
+pub use versions::{
+    Batch, ChangeKind, Checkpoint, KeptContent, KeptLine, Line, LineState, LoggedChange, Record, Store,
+};
 
 /// Subscribers without a session, such as logs, files and webhooks: implement
 /// [`Subscriber`](attach::Subscriber) and hand it to [`Bus::attach`].

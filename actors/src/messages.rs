@@ -14,8 +14,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::model::{
     Change, Condition, DeliveryStatus, EndReason, Etag, Filter, ListChange, ListHash, ListKind, ListOutcome,
-    Notice, Outcome, Position, Prompt, PublishError, Resource, ResourceTemplate, ResourceUri, StoreError,
-    SubscribeError, SubscriberId, SubscriberInfo, SubscriberPage, Tool,
+    Notice, Outcome, Owner, Position, Prompt, PublishError, Resource, ResourceTemplate, ResourceUri,
+    StoreError, SubscribeError, SubscriberId, SubscriberInfo, SubscriberPage, Tool,
 };
 use crate::outbox::Outbox;
 use crate::runtime::Reply;
@@ -36,6 +36,8 @@ pub(crate) enum RegistryRequest {
     Lookup(Lookup),
     Route(Route),
     AttachQueue(AttachQueue),
+    RemoveUnclaimed(RemoveUnclaimed),
+    FinishStart(FinishStart),
 }
 
 macro_rules! registry_requests {
@@ -48,12 +50,21 @@ macro_rules! registry_requests {
     };
 }
 
-registry_requests!(Publish, PublishList, Lookup, Route, AttachQueue);
+registry_requests!(
+    Publish,
+    PublishList,
+    Lookup,
+    Route,
+    AttachQueue,
+    RemoveUnclaimed,
+    FinishStart
+);
 
 /// A change to a resource, from the bus.
 pub(crate) struct Publish {
     pub(crate) change: Change,
     pub(crate) condition: Condition,
+    pub(crate) owner: Owner,
     /// Seconds since 1970, for the etag.
     pub(crate) now: u64,
     pub(crate) reply: Reply<Result<Outcome, PublishError>>,
@@ -65,6 +76,17 @@ pub(crate) struct PublishList {
     pub(crate) now: u64,
     pub(crate) reply: Reply<Result<ListOutcome, PublishError>>,
 }
+
+/// Removes the URIs of former lives that this owner has not registered again; from the bus.
+pub(crate) struct RemoveUnclaimed {
+    pub(crate) owner: Owner,
+    pub(crate) now: u64,
+    /// The number of removed URIs.
+    pub(crate) reply: Reply<usize>,
+}
+
+/// Ends the start: from here on, changes of lists are announced one by one; from the bus.
+pub(crate) struct FinishStart(pub(crate) Reply<()>);
 
 /// A question of the bus about registered items.
 pub(crate) enum Lookup {
@@ -156,6 +178,20 @@ pub(crate) enum EtagRequest {
         list: (ListKind, ListHash),
         reply: Reply<Result<ListOutcome, PublishError>>,
     },
+    /// Brings a list that is the same as before the restart to the sessions that saw it grow.
+    SameList((ListKind, ListHash)),
+    /// Places a list that changed while the bus was down or started.
+    StartedList((ListKind, ListHash)),
+    /// Removes URIs that no owner claims.
+    Unclaimed {
+        uris: Vec<ResourceUri>,
+        now: u64,
+        reply: Option<Reply<usize>>,
+    },
+    /// Notes since when these URIs wait for their owners.
+    MarkUnclaimed(Vec<ResourceUri>, u64),
+    /// Replies when everything before it is durable.
+    Started(Reply<()>),
     /// Adds the etags to the found resources and replies.
     Resources {
         found: Vec<(ResourceUri, Option<Found>)>,

@@ -466,6 +466,7 @@ mod tests {
         let etag = Etag {
             version,
             updated_at: 0,
+            life: 0,
         };
         Arc::new(Notice::new(uri, etag, Cause::Updated, position, Instant::now()))
     }

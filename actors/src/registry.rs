@@ -4,25 +4,35 @@
 //! that a busy bus pays for few messages and few wake-ups.
 
 mod catalog;
+mod unclaimed;
 mod lists;
 mod resources;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use actix::{Actor, Context, Handler, Recipient};
+use actix::{Actor, AsyncContext, Context, Handler, Recipient};
 
 use crate::messages::{
-    Effect, EtagBatch, EtagRequest, Known, Lookup, Publish, PublishList, RegistryRequest, Route,
+    Effect, EtagBatch, EtagRequest, FinishStart, Known, Lookup, Publish, PublishList, RegistryRequest, Route,
     SubscriberRequest,
 };
 use crate::metrics::Metrics;
 use crate::model::{
-    Change, Condition, Etag, ListKind, ListOutcome, PublishError, Resource, ResourceUri, SubscribeError,
+    Change, Condition, Etag, ListHash, ListKind, ListOutcome, PublishError, Resource, ResourceUri,
+    SubscribeError,
 };
 use crate::outbox::Outbox;
 use crate::runtime::{CoreGuard, Inbox, InboxReady, Reply, mailbox};
 use crate::versions::EtagIndex;
 pub(crate) use catalog::Catalog;
+
+/// The longest start: after it, changes of lists are announced although the embedder has not said that all
+/// is registered.
+const START_MAX: Duration = Duration::from_secs(10);
+
+/// The interval at which unclaimed URIs are looked at.
+const UNCLAIMED_CHECK: Duration = Duration::from_secs(60);
 
 /// The decided requests from which on a batch is sent without another look at the inbox.
 const BATCH_MAX: usize = 256;
@@ -38,11 +48,35 @@ pub(crate) struct Registry {
     etag: Recipient<EtagBatch>,
     /// Requests decided in this turn.
     decided: Vec<EtagRequest>,
+    /// The state of a life that continues another one; none without a store.
+    restart: Option<Restart>,
     metrics: Arc<Metrics>,
+}
+
+/// What a life with a store keeps of the one before.
+pub(crate) struct Restart {
+    /// The hashes of the lists at the end of the life before, as long as this one starts. Sources register
+    /// everything again at the start, so a list seems to change many times and is the same in the end.
+    pub(crate) starting: Option<[Option<ListHash>; 3]>,
+    pub(crate) unclaimed_after: Duration,
+    pub(crate) clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Actor for Registry {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        if self.restart.is_some() {
+            ctx.run_later(START_MAX, |registry, _| {
+                registry.finish_start(None);
+                registry.send_decided();
+            });
+            ctx.run_interval(UNCLAIMED_CHECK, |registry, _| {
+                registry.collect_unclaimed();
+                registry.send_decided();
+            });
+        }
+    }
 }
 
 impl Handler<InboxReady> for Registry {
@@ -52,6 +86,12 @@ impl Handler<InboxReady> for Registry {
         // Requests that come while a batch is decided join it: publishers that are answered together also
         // ask together.
         while self.decide_waiting() && self.decided.len() < BATCH_MAX {}
+        self.send_decided();
+    }
+}
+
+impl Registry {
+    fn send_decided(&mut self) {
         if !self.decided.is_empty() {
             let decided = std::mem::take(&mut self.decided);
             mailbox::send_to(&self.etag, EtagBatch(decided), &self.metrics);
@@ -65,7 +105,7 @@ impl Registry {
         catalog: Catalog,
         etag_index: Arc<EtagIndex>,
         etag: Recipient<EtagBatch>,
-        (metrics, guard): (Arc<Metrics>, CoreGuard),
+        (metrics, guard, restart): (Arc<Metrics>, CoreGuard, Option<Restart>),
     ) -> Registry {
         Registry {
             _guard: guard,
@@ -74,6 +114,7 @@ impl Registry {
             etag_index,
             etag,
             decided: Vec::new(),
+            restart,
             metrics,
         }
     }
@@ -96,6 +137,12 @@ impl Registry {
             RegistryRequest::Lookup(lookup) => self.look_up(lookup),
             RegistryRequest::Route(route) => self.route(route),
             RegistryRequest::AttachQueue(attach) => self.decided.push(EtagRequest::AttachQueue(attach)),
+            RegistryRequest::RemoveUnclaimed(remove) => {
+                let uris = self.catalog.unclaimed().take_owned(&remove.owner);
+                let (now, reply) = (remove.now, Some(remove.reply));
+                self.decided.push(EtagRequest::Unclaimed { uris, now, reply });
+            }
+            RegistryRequest::FinishStart(FinishStart(reply)) => self.finish_start(Some(reply)),
         }
     }
 
@@ -149,19 +196,77 @@ impl Registry {
         }
     }
 
+    /// Returns true while the sources of a life that continues another one register everything again.
+    fn is_starting(&self) -> bool {
+        match &self.restart {
+            Some(restart) => restart.starting.is_some(),
+            None => false,
+        }
+    }
+
+    /// Announces the lists that differ from those of the life before.
+    fn finish_start(&mut self, reply: Option<Reply<()>>) {
+        let before = match &mut self.restart {
+            Some(restart) => restart.starting.take(),
+            None => None,
+        };
+        for (kind, before) in ListKind::ALL.into_iter().zip(before.into_iter().flatten()) {
+            let now = (kind, self.catalog.hash(kind));
+            self.decided
+                .push(match before.unwrap_or(ListHash::EMPTY) == now.1 {
+                    // Sessions of this life may have seen it half full.
+                    true => EtagRequest::SameList(now),
+                    false => EtagRequest::StartedList(now),
+                });
+        }
+        if let Some(reply) = reply {
+            self.decided.push(EtagRequest::Started(reply));
+        }
+    }
+
+    /// Removes the URIs that no owner has claimed for long enough.
+    fn collect_unclaimed(&mut self) {
+        let Some(restart) = &self.restart else {
+            return;
+        };
+        let now = (restart.clock)();
+        let deadline = now.saturating_sub(restart.unclaimed_after.as_secs());
+        let unclaimed = self.catalog.unclaimed();
+        let marked = unclaimed.mark(now);
+        let uris = unclaimed.take_waiting_since(deadline);
+        if !marked.is_empty() {
+            self.decided.push(EtagRequest::MarkUnclaimed(marked, now));
+        }
+        if !uris.is_empty() {
+            let reply = None;
+            self.decided.push(EtagRequest::Unclaimed { uris, now, reply });
+        }
+    }
+
     fn publish(&mut self, publish: Publish) {
         let Publish {
             change,
             condition,
+            owner,
             now,
             reply,
         } = publish;
         let applied = match self.check(&change, &condition) {
-            Ok(()) => self.catalog.apply(change),
+            Ok(()) => self.catalog.apply(change, &owner),
             Err(error) => Err(error),
         };
         match applied {
-            Ok(decision) => {
+            Ok(mut decision) => {
+                if decision.created {
+                    let uris = self.catalog.take_evicted();
+                    if !uris.is_empty() {
+                        let reply = None;
+                        self.decided.push(EtagRequest::Unclaimed { uris, now, reply });
+                    }
+                }
+                if self.is_starting() {
+                    decision.list = None;
+                }
                 if decision.created || decision.effect == Effect::Removed {
                     self.metrics.set_registered(self.catalog.counts());
                 }
@@ -215,6 +320,11 @@ impl Registry {
         }
         self.metrics.set_registered(self.catalog.counts());
         match applied {
+            // Announced at the end of the start, if it still differs then.
+            Ok(Some(_)) if self.is_starting() => reply.answer(Ok(ListOutcome {
+                changed: true,
+                notified: 0,
+            })),
             Ok(Some(list)) => self.decided.push(EtagRequest::List { list, reply }),
             Ok(None) => {
                 self.metrics.unchanged.add(1);

@@ -11,7 +11,7 @@ mod store;
 mod fan_out;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
@@ -21,8 +21,8 @@ use crate::messages::{
 };
 use crate::metrics::Limit;
 use crate::model::{
-    Cause, Etag, ListHash, ListKind, ListOutcome, NoticeKind, Outcome, Position, PublishError, ResourceUri,
-    SubscribeError, TraceStep,
+    Cause, Content, Etag, ListHash, ListKind, ListOutcome, NoticeKind, Outcome, Position, PublishError,
+    ResourceUri, SubscribeError, TraceStep,
 };
 use crate::outbox::Outbox;
 use crate::runtime::{CoreGuard, Reply, Tracer};
@@ -30,11 +30,13 @@ use crate::runtime::{CoreGuard, Reply, Tracer};
 pub(crate) use etag_index::EtagIndex;
 pub(crate) use fan_out::Shards;
 pub(crate) use ledger::Ledger;
-pub use ledger::{Checkpoint, Line};
+pub(crate) use ledger::TimeStamp;
+pub use ledger::{Line, LineState};
 pub(crate) use store::StoreThread;
-pub use store::{Record, Store};
+pub use store::{Batch, ChangeKind, Checkpoint, KeptContent, KeptLine, LoggedChange, Record, Store};
 
 use fan_out::StampedChange;
+use ledger::Registration;
 use release::{Release, ReleasedChange};
 
 /// The pause before a move is tried again.
@@ -51,11 +53,28 @@ pub(crate) struct EtagActor {
     in_flight: Option<Vec<Release>>,
     /// Waits for `records`.
     waiting: Vec<Release>,
-    /// The next batch for the store.
+    /// The records of the next batch for the store.
     records: Vec<Record>,
     tracer: Arc<Tracer>,
     /// Stops the bus when this actor dies.
     guard: CoreGuard,
+}
+
+/// The version of a change.
+struct Stamped {
+    etag: Etag,
+    /// The cause to notify subscribers of, if any.
+    cause: Option<Cause>,
+    /// True if the line has another owner than before.
+    claimed: bool,
+}
+
+impl Stamped {
+    fn new(etag: Etag, cause: Cause) -> Stamped {
+        let cause = Some(cause);
+        let claimed = false;
+        Stamped { etag, cause, claimed }
+    }
 }
 
 impl Actor for EtagActor {
@@ -86,7 +105,21 @@ impl EtagActor {
     fn handle_request(&mut self, request: EtagRequest, ctx: &mut Context<Self>) {
         match request {
             EtagRequest::Change { decision, now, reply } => self.change(decision, now, reply),
-            EtagRequest::List { list, reply } => self.change_list(list, reply),
+            EtagRequest::List { list, reply } => {
+                let outcome = ListOutcome {
+                    changed: true,
+                    notified: 0,
+                };
+                self.change_list(list, Finish::List(reply, outcome));
+            }
+            EtagRequest::StartedList(list) => self.change_list(list, Finish::Silent),
+            EtagRequest::SameList((kind, hash)) => {
+                let list = (kind, hash, self.ledger.position());
+                self.waiting.push(Release::SameList(list));
+            }
+            EtagRequest::Unclaimed { uris, now, reply } => self.remove_unclaimed(uris, now, reply),
+            EtagRequest::MarkUnclaimed(uris, now) => self.mark_unclaimed(uris, now),
+            EtagRequest::Started(reply) => self.waiting.push(Release::Started(reply)),
             EtagRequest::Resources { found, reply } => self.find(found, reply),
             EtagRequest::Subscribe {
                 outbox,
@@ -137,9 +170,14 @@ impl EtagActor {
     }
 
     fn write_batch(&mut self) {
-        let records = std::mem::take(&mut self.records);
+        let batch = Batch {
+            records: std::mem::take(&mut self.records),
+            offset: self.ledger.position().offset,
+            floor: self.ledger.floor(),
+            log_start: 0,
+        };
         match &self.store {
-            Some(store) if store.append(records) => self.in_flight = Some(std::mem::take(&mut self.waiting)),
+            Some(store) if store.append(batch) => self.in_flight = Some(std::mem::take(&mut self.waiting)),
             _ => self.guard.fail("the store's thread ended"),
         }
     }
@@ -158,32 +196,40 @@ impl EtagActor {
         }
     }
 
-    /// Gives a decided change its version. Returns the etag, and the cause to notify subscribers of, if
-    /// any.
-    fn stamp(&mut self, decision: &Decision, now: u64) -> (Etag, Option<Cause>) {
+    /// Gives a decided change its version.
+    fn stamp(&mut self, decision: &Decision, now: u64) -> Stamped {
         let uri = &decision.uri;
-        let stamped = match decision.effect {
-            Effect::Unchanged => return (self.etag_of(uri, Known::Registered), None),
-            Effect::Member(since) => {
-                return (self.ledger.touch_member(uri, now, since), Some(Cause::Updated));
-            }
-            Effect::Removed => return (self.ledger.remove(uri, now), Some(Cause::Removed)),
-            Effect::Stored(digest) => self.ledger.stamp(uri, digest, now),
-            Effect::Joined(digest) => self.ledger.stamp_member(uri, digest, now),
+        let content = |digest| Registration {
+            digest,
+            owner: &decision.owner,
+            now,
         };
-        (stamped.etag, stamped.changed.then_some(Cause::Updated))
+        let stamped = match decision.effect {
+            Effect::Unchanged => {
+                return Stamped {
+                    etag: self.etag_of(uri, Known::Registered),
+                    cause: None,
+                    claimed: false,
+                };
+            }
+            Effect::Member(since) => {
+                return Stamped::new(self.ledger.touch_member(uri, now, since), Cause::Updated);
+            }
+            Effect::Removed => return Stamped::new(self.ledger.remove(uri, now), Cause::Removed),
+            Effect::Stored(digest) => self.ledger.stamp(uri, content(digest)),
+            Effect::Joined(digest) => self.ledger.stamp_member(uri, content(digest)),
+        };
+        Stamped {
+            etag: stamped.etag,
+            cause: stamped.changed.then_some(Cause::Updated),
+            claimed: stamped.claimed,
+        }
     }
 
     fn change(&mut self, decision: Decision, now: u64, reply: Reply<Result<Outcome, PublishError>>) {
         let forgotten = self.ledger.forgotten();
-        let (etag, cause) = self.stamp(&decision, now);
-        let forgotten = self.ledger.forgotten() - forgotten;
-        if forgotten > 0 {
-            self.shards
-                .metrics
-                .limit_counter(Limit::Removed)
-                .increment(forgotten);
-        }
+        let Stamped { etag, cause, claimed } = self.stamp(&decision, now);
+        self.count_forgotten(forgotten);
         let changed = cause.is_some() || decision.list.is_some();
         let outcome = Outcome {
             etag,
@@ -197,13 +243,11 @@ impl EtagActor {
             self.shards.metrics.unchanged.add(1);
             self.tracer.trace_unchanged(&decision.uri, etag);
         }
-        let stamped = cause.map(|cause| self.place(&decision.uri, etag, cause, &reply));
-        let list = decision
-            .list
-            .map(|(kind, hash)| (kind, hash, self.place_list(kind)));
-        if changed {
-            self.record_change(&decision.uri, etag);
+        let stamped = cause.map(|cause| self.place(&decision.uri, etag, cause, reply.at()));
+        if cause.is_some() || claimed || decision.described {
+            self.record_change(&decision);
         }
+        let list = decision.list.map(|(kind, hash)| self.place_list(kind, hash));
         self.waiting.push(Release::Change(ReleasedChange {
             indexed: decision.into_indexed(etag),
             stamped,
@@ -212,8 +256,52 @@ impl EtagActor {
         }));
     }
 
+    fn count_forgotten(&self, before: u64) {
+        let forgotten = self.ledger.forgotten() - before;
+        if forgotten > 0 {
+            self.shards
+                .metrics
+                .limit_counter(Limit::Removed)
+                .increment(forgotten);
+        }
+    }
+
+    /// Removes URIs of former lives as changes.
+    fn remove_unclaimed(&mut self, uris: Vec<ResourceUri>, now: u64, reply: Option<Reply<usize>>) {
+        let removed = uris.len();
+        let forgotten = self.ledger.forgotten();
+        for uri in uris {
+            let etag = self.ledger.remove(&uri, now);
+            self.shards.metrics.changes.add(1);
+            let stamped = self.place(&uri, etag, Cause::Removed, Instant::now());
+            self.record_line(&uri, KeptContent::None);
+            self.waiting.push(Release::Change(ReleasedChange {
+                indexed: None,
+                stamped: Some(stamped),
+                list: None,
+                finish: Finish::Silent,
+            }));
+        }
+        self.count_forgotten(forgotten);
+        if let Some(reply) = reply {
+            self.waiting.push(Release::Change(ReleasedChange {
+                indexed: None,
+                stamped: None,
+                list: None,
+                finish: Finish::Unclaimed(reply, removed),
+            }));
+        }
+    }
+
+    fn mark_unclaimed(&mut self, uris: Vec<ResourceUri>, now: u64) {
+        for uri in uris {
+            self.ledger.mark_unclaimed(&uri, now);
+            self.record_line(&uri, KeptContent::Same);
+        }
+    }
+
     /// Gives a stamped change the next place in the order of the bus.
-    fn place<T>(&mut self, uri: &ResourceUri, etag: Etag, cause: Cause, reply: &Reply<T>) -> StampedChange {
+    fn place(&mut self, uri: &ResourceUri, etag: Etag, cause: Cause, at: Instant) -> StampedChange {
         match cause {
             Cause::Updated => self.shards.metrics.updated.add(1),
             Cause::Removed => self.shards.metrics.removed.add(1),
@@ -224,7 +312,7 @@ impl EtagActor {
             etag,
             cause,
             position,
-            at: reply.at(),
+            at,
             traced: self.tracer.wants(uri, position),
         };
         if stamped.traced {
@@ -235,59 +323,57 @@ impl EtagActor {
     }
 
     /// Gives a changed list the next place in the order of the bus.
-    fn place_list(&mut self, kind: ListKind) -> Position {
+    fn place_list(&mut self, kind: ListKind, hash: ListHash) -> (ListKind, ListHash, Position) {
         self.shards.metrics.count_list_change(kind);
         let position = self.ledger.advance();
         self.tracer.trace_list(kind, Some(position), || {
             TraceStep::Changed(NoticeKind::List(kind))
         });
-        position
+        if self.store.is_some() {
+            self.records.push(Record::List(kind, hash, position.offset));
+        }
+        (kind, hash, position)
     }
 
-    /// Queues the record of the newest change for the store.
-    fn record_change(&mut self, uri: &ResourceUri, etag: Etag) {
+    /// Queues the record of a change for the store.
+    fn record_change(&mut self, decision: &Decision) {
         if self.store.is_none() {
             return;
         }
-        let line = match self.ledger.line(uri) {
-            Some(line) => *line,
-            // The ledger had no room for one more removed URI; the store still has the line from before.
-            None => Line {
-                etag,
-                digest: None,
-                live: false,
+        let content = match &decision.entry {
+            Some((resource, _)) if decision.owner.keeps_content() => match resource.content() {
+                Content::Held(_) => KeptContent::Resource(resource.clone()),
+                Content::Lazy(_) => KeptContent::None,
             },
+            _ => KeptContent::None,
         };
-        self.record(Some((uri.clone(), line)));
+        self.record_line(&decision.uri, content);
     }
 
-    fn record(&mut self, line: Option<(ResourceUri, Line)>) {
-        if self.store.is_some() {
-            self.records.push(Record {
-                offset: self.ledger.position().offset,
-                floor: self.ledger.floor(),
-                line,
-            });
+    /// Queues the record of the line of `uri`.
+    fn record_line(&mut self, uri: &ResourceUri, content: KeptContent) {
+        if self.store.is_none() {
+            return;
         }
+        self.records.push(match self.ledger.line(uri) {
+            Some(line) => Record::Line {
+                uri: uri.clone(),
+                line: line.clone(),
+                content,
+            },
+            // The ledger had no room for one more removed URI; its version is in the floor.
+            None => Record::Forget(uri.clone()),
+        });
     }
 
-    fn change_list(
-        &mut self,
-        (kind, hash): (ListKind, ListHash),
-        reply: Reply<Result<ListOutcome, PublishError>>,
-    ) {
+    fn change_list(&mut self, (kind, hash): (ListKind, ListHash), finish: Finish) {
         self.shards.metrics.changes_of_lists.add(1);
-        let position = self.place_list(kind);
-        self.record(None);
-        let outcome = ListOutcome {
-            changed: true,
-            notified: 0,
-        };
+        let list = self.place_list(kind, hash);
         self.waiting.push(Release::Change(ReleasedChange {
             indexed: None,
             stamped: None,
-            list: Some((kind, hash, position)),
-            finish: Finish::List(reply, outcome),
+            list: Some(list),
+            finish,
         }));
     }
 

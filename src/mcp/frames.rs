@@ -190,6 +190,7 @@ mod tests {
         let etag = Etag {
             version: 2,
             updated_at: 7,
+            life: 0,
         };
         let notice = Notice::new(uri, etag, Cause::Updated, at(offset), Instant::now());
         OutboxEntry::Updated(Arc::new(notice))

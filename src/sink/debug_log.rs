@@ -276,6 +276,7 @@ mod tests {
         let etag = Etag {
             version: 2,
             updated_at: 9,
+            life: 0,
         };
         let mut trace = Trace {
             subject: TraceSubject::Resource(ResourceUri::new("demo://a").unwrap(), etag),

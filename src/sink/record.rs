@@ -106,6 +106,7 @@ mod tests {
         let etag = Etag {
             version: 2,
             updated_at: 9,
+            life: 0,
         };
         let notice = Notice::new(uri, etag, Cause::Removed, POSITION, Instant::now());
         for (delivery, expected) in [

@@ -61,6 +61,7 @@ fn parse(bytes: &[u8]) -> Option<StoredLine> {
     let etag = Etag {
         version: u64::from_le_bytes(*version),
         updated_at: u64::from_le_bytes(*updated_at),
+        life: 0,
     };
     let live = flags & LIVE != 0;
     Some(StoredLine {
@@ -78,6 +79,7 @@ mod tests {
         let etag = Etag {
             version,
             updated_at: 0x0102_0304_0506_0708,
+            life: 0,
         };
         let digest = digest.map(Digest);
         StoredLine {

@@ -21,6 +21,7 @@ fn record(offset: u64, name: &str, version: u64, digest: Option<u128>) -> Record
     let etag = Etag {
         version,
         updated_at: 100 + offset,
+        life: 0,
     };
     let line = Line {
         etag,

@@ -1,5 +1,6 @@
 //! The builder that starts a bus.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,10 +10,10 @@ use tokio::sync::Semaphore;
 use super::system::{Actors, CoreParts};
 use super::{Bus, Inner};
 use crate::metrics::Metrics;
-use crate::model::{Limits, StartError};
+use crate::model::{Etag, Limits, Lineage, Owner, StartError};
 use crate::runtime::{Admission, Tracer};
 use crate::sink::Attachments;
-use crate::versions::{Checkpoint, EtagIndex, Store};
+use crate::versions::{Batch, Checkpoint, EtagIndex, Record, Store, TimeStamp};
 
 /// Tells the time for etags, in seconds since 1970-01-01 UTC.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -22,6 +23,8 @@ pub struct Builder {
     limits: Limits,
     store: Option<Box<dyn Store>>,
     clock: Clock,
+    /// True if the embedder set the clock.
+    own_clock: bool,
 }
 
 impl Default for Builder {
@@ -31,6 +34,7 @@ impl Default for Builder {
             limits: Limits::default(),
             store: None,
             clock: Arc::new(unix_seconds),
+            own_clock: false,
         }
     }
 }
@@ -51,18 +55,20 @@ impl Builder {
         self
     }
 
-    /// Keeps versions in `store`, so that they outlive the process. Without a store they live in memory,
-    /// and the time in an etag tells two lives of the process apart.
+    /// Keeps versions in `store`, and the content of [`Owner::Api`], so that they outlive the process. Without a
+    /// store they live in memory, and nine digits in an etag tell two lives of the process apart.
     #[must_use]
     pub fn store(mut self, store: impl Store) -> Builder {
         self.store = Some(Box::new(store));
         self
     }
 
-    /// Takes the time of etags from `clock`.
+    /// Takes the time of etags from `clock`, in seconds since 1970. Without a store it must never repeat a second
+    /// of a former life, since etags then have no other mark of their life.
     #[must_use]
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Builder {
         self.clock = Arc::new(clock);
+        self.own_clock = true;
         self
     }
 
@@ -75,17 +81,27 @@ impl Builder {
             limits,
             mut store,
             clock,
+            own_clock,
         } = self;
-        let mut checkpoint = match &mut store {
+        let checkpoint = match &mut store {
             Some(store) => store.load()?,
             None => Checkpoint::default(),
         };
-        if checkpoint.epoch == 0 {
-            // Without history the offsets begin anew. Milliseconds tell this beginning from any other, so
-            // that a client does not take an old position for a new one.
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            checkpoint.epoch = now.as_millis() as u64;
+        let epoch = next_epoch(&checkpoint);
+        let stamp = time_stamp(&checkpoint, store.is_some(), &clock, own_clock);
+        if let Some(store) = &mut store {
+            // Before any position of this life is given to a client.
+            store.append(&Batch {
+                records: vec![Record::Life(epoch)],
+                offset: checkpoint.offset,
+                floor: checkpoint.floor,
+                log_start: 0,
+            })?;
         }
+        let lineage = Lineage {
+            epoch,
+            former: checkpoint.lives.clone(),
+        };
         let limits = Arc::new(limits.at_least_minimum());
         let metrics = Metrics::register(limits.shard_count());
         let admission = Admission::counted(limits.in_flight_max, &metrics);
@@ -100,6 +116,9 @@ impl Builder {
             metrics: metrics.clone(),
             admission: admission.clone(),
             etag_index: etag_index.clone(),
+            clock: clock.clone(),
+            epoch,
+            stamp,
             checkpoint,
             store,
         };
@@ -119,9 +138,42 @@ impl Builder {
             attachments,
             ended_subscribers: Arc::default(),
             etag_index,
+            lineage,
         };
         Ok(Bus {
             inner: Arc::new(inner),
+            owner: Owner::default(),
         })
     }
+}
+
+/// The epoch of a life: the milliseconds since 1970, and above all epochs before, also after the clock was set
+/// back.
+fn next_epoch(checkpoint: &Checkpoint) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let last = checkpoint.lives.iter().map(|life| life.epoch).max();
+    (now.as_millis() as u64).max(last.unwrap_or(0) + 1)
+}
+
+/// Decides the times of etags, so that two lives never give one etag to two contents.
+fn time_stamp(checkpoint: &Checkpoint, stored: bool, clock: &Clock, own_clock: bool) -> TimeStamp {
+    if stored {
+        let kept = checkpoint.lines.iter().map(|kept| kept.line.etag.updated_at);
+        let last = match own_clock {
+            // The seconds of a life whose store was put back are unknown, but they are over.
+            false => kept.max().max(Some(clock())),
+            true => kept.max(),
+        };
+        let first = match last {
+            Some(last) => last + 1,
+            None => 0,
+        };
+        return TimeStamp { first, life: 0 };
+    }
+    let life = match own_clock {
+        true => 0,
+        // A `RandomState` has random keys, and the hash of nothing depends on them alone.
+        false => 1 + (RandomState::new().build_hasher().finish() % u64::from(Etag::LIVES - 1)) as u32,
+    };
+    TimeStamp { first: 0, life }
 }

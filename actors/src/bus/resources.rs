@@ -1,7 +1,7 @@
 //! Requests about resources. Callbacks that fetch bodies run on the task of the caller.
 
 use super::Bus;
-use crate::messages::{Found, Lookup, Publish, RegistryRequest};
+use crate::messages::{FinishStart, Found, Lookup, Publish, RegistryRequest, RemoveUnclaimed};
 use crate::model::{
     Body, Change, Closed, Condition, Content, Descriptor, Etag, InvalidUri, Outcome, PublishError, ReadError,
     Resource, ResourceUri, run_callback,
@@ -53,6 +53,7 @@ impl Bus {
         let publish = Publish {
             change,
             condition,
+            owner: self.owner.clone(),
             now,
             reply,
         };
@@ -122,6 +123,28 @@ impl Bus {
     {
         let uri = uri.try_into().map_err(InvalidUri::from)?;
         self.publish(Change::Remove(uri), Condition::Always).await
+    }
+
+    /// Says that the owner of this handle has registered everything that it has. Its resources of a former life
+    /// that are not registered again are removed, and their subscribers are notified. Returns their number; 0
+    /// without a store.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub async fn remove_unclaimed(&self) -> Result<usize, Closed> {
+        let owner = self.owner.clone();
+        let now = (self.inner.clock)();
+        self.ask(|reply| RemoveUnclaimed { owner, now, reply }).await
+    }
+
+    /// Says that every owner has registered what it has. In a life with a store, changes of lists are announced
+    /// from here on, and before that at most once per list that differs from the life before. Without this call
+    /// the start ends after 10 seconds.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub async fn finish_start(&self) -> Result<(), Closed> {
+        self.ask(FinishStart).await
     }
 
     /// Reads the body and the etag of one version. A lazy body is read by its callback, and a few times

@@ -12,16 +12,17 @@ use std::time::Duration;
 use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
 use tokio::sync::watch;
 
+use super::builder::Clock;
 use crate::messages::{BatchStored, EndAll, RegistryRequest};
 use crate::metrics::Metrics;
 use crate::model::{EndReason, Limits, StartError};
 use crate::publisher::{Interest, Publisher, PublisherParts};
-use crate::registry::{Catalog, Registry};
+use crate::registry::{Catalog, Registry, Restart};
 use crate::runtime::{
     Admission, BusState, CoreGuard, Inbox, InboxSender, Shard, Tracer, enter_shard, mailbox,
 };
 use crate::sink::Attachments;
-use crate::versions::{Checkpoint, EtagActor, EtagIndex, Ledger, Shards, Store, StoreThread};
+use crate::versions::{Checkpoint, EtagActor, EtagIndex, Ledger, Shards, Store, StoreThread, TimeStamp};
 
 /// The interval in which the numbers of the shards are handed to the recorder.
 const EXPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -52,6 +53,9 @@ pub(crate) struct CoreParts {
     pub(crate) attachments: Arc<Attachments>,
     pub(crate) admission: Admission,
     pub(crate) etag_index: Arc<EtagIndex>,
+    pub(crate) clock: Clock,
+    pub(crate) epoch: u64,
+    pub(crate) stamp: TimeStamp,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) store: Option<Box<dyn Store>>,
 }
@@ -138,11 +142,14 @@ fn spawn_all(mut parts: CoreParts) -> Result<Actors, StartError> {
         life,
         threads: Threads::default(),
     };
+    let mut catalog = Catalog::new(starter.parts.limits.clone());
+    catalog.restore(&mut starter.parts.checkpoint.lines, &starter.parts.etag_index);
+    let restart = store.is_some().then(|| starter.restart());
     let interest = Arc::new(Interest::new(starter.parts.limits.shard_count()));
     let (publishers, shards) = starter.publishers(&interest)?;
     let core = starter.threads.arbiter()?;
     let etag = starter.etag(&core, &publishers, interest, store)?;
-    let registry = starter.registry(&core, etag)?;
+    let registry = starter.registry(&core, etag, catalog, restart)?;
     let Starter {
         parts, life, threads, ..
     } = starter;
@@ -180,6 +187,18 @@ impl Starter {
         }
     }
 
+    /// The state in which the Registry continues another life.
+    fn restart(&self) -> Restart {
+        let Checkpoint { lives, lists, .. } = &self.parts.checkpoint;
+        let hashes = lists.map(|list| list.map(|(hash, _)| hash));
+        Restart {
+            // The first life has nothing to compare with.
+            starting: (!lives.is_empty()).then_some(hashes),
+            unclaimed_after: self.parts.limits.unclaimed_after,
+            clock: self.parts.clock.clone(),
+        }
+    }
+
     fn publishers(&mut self, interest: &Arc<Interest>) -> io::Result<(Vec<Addr<Publisher>>, Vec<Shard>)> {
         let shared = PublisherParts {
             limits: self.parts.limits.clone(),
@@ -203,15 +222,18 @@ impl Starter {
         &self,
         core: &ArbiterHandle,
         etag: Addr<EtagActor>,
+        catalog: Catalog,
+        restart: Option<Restart>,
     ) -> io::Result<InboxSender<RegistryRequest>> {
-        let CoreParts { limits, metrics, .. } = &self.parts;
+        let metrics = &self.parts.metrics;
+        metrics.set_registered(catalog.counts());
         let (inbox, sender) = Inbox::new(self.mailbox, metrics.clone());
         let registry = Registry::new(
             inbox,
-            Catalog::new(limits.clone()),
+            catalog,
             self.parts.etag_index.clone(),
             etag.recipient(),
-            (metrics.clone(), self.guard("registry")),
+            (metrics.clone(), self.guard("registry"), restart),
         );
         Ok(sender(start(core, self.mailbox, registry)?.recipient()))
     }
@@ -237,7 +259,10 @@ impl Starter {
             self.parts.metrics.clone(),
         );
         let checkpoint = std::mem::take(&mut self.parts.checkpoint);
-        let ledger = Ledger::new(checkpoint, self.parts.limits.removed_max);
+        let CoreParts {
+            epoch, stamp, limits, ..
+        } = &self.parts;
+        let ledger = Ledger::new(checkpoint, *epoch, *stamp, limits.removed_max);
         let index = self.parts.etag_index.clone();
         let etag = EtagActor::new(ledger, index, shards, store_thread, self.guard("etag"));
         let etag = start(core, self.mailbox, etag)?;

@@ -14,6 +14,10 @@ use crate::runtime::{Reply, Tracer};
 pub(crate) enum Finish {
     Change(Reply<Result<Outcome, PublishError>>, Outcome),
     List(Reply<Result<ListOutcome, PublishError>>, ListOutcome),
+    /// The last of this many removals of unclaimed URIs.
+    Unclaimed(Reply<usize>, usize),
+    /// No publisher waits.
+    Silent,
 }
 
 impl Finish {
@@ -32,6 +36,8 @@ impl Finish {
                 let notified = listed;
                 reply.answer(Ok(ListOutcome { notified, ..outcome }));
             }
+            Finish::Unclaimed(reply, removed) => reply.answer(removed),
+            Finish::Silent => {}
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::model::{Digest, Etag, ListHash, ListKind, Resource, ResourceTemplate, ResourceUri, Variables};
+use crate::model::{
+    Digest, Etag, ListHash, ListKind, Owner, Resource, ResourceTemplate, ResourceUri, Variables,
+};
 
 /// The effect of a change on the version of its URI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +26,10 @@ pub(crate) struct Decision {
     pub(crate) uri: ResourceUri,
     pub(crate) effect: Effect,
     pub(crate) created: bool,
+    /// The owner that makes the change.
+    pub(crate) owner: Owner,
+    /// True if the description changed.
+    pub(crate) described: bool,
     /// The new hash of the resource list, if it is another one.
     pub(crate) list: Option<(ListKind, ListHash)>,
     /// The registered resource and its generation.

@@ -1,6 +1,9 @@
 //! The errors of the bus, one enum per operation. Each protocol maps them to its own codes in one place.
 
+use std::sync::Arc;
+
 use super::callback::CallbackError;
+use super::owner::Owner;
 use super::uri::{InvalidUri, ResourceUri};
 
 /// The bus has stopped: it was shut down, or one of its actors died.
@@ -38,6 +41,33 @@ pub enum PublishError {
         len: usize,
         /// The limit in bytes.
         max: usize,
+    },
+    /// The bodies that the bus holds would be larger together than
+    /// [`Limits::bytes_max`](crate::Limits::bytes_max).
+    #[error(
+        "the bodies of all resources would have {len} bytes: the limit is {max}; remove some or raise the limit"
+    )]
+    BytesFull {
+        /// The size of all bodies with this one, in bytes.
+        len: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// The resource belongs to another owner, who alone may change it.
+    #[error("resource {uri} belongs to {owner}; change it there, or use another URI")]
+    NotOwner {
+        /// The resource.
+        uri: ResourceUri,
+        /// Its owner.
+        owner: Owner,
+    },
+    /// The store could not keep the change, so it was not made. Changes are taken again when the store works.
+    #[error("the change was not made, since the store cannot keep it: {reason}; try again later")]
+    StoreUnavailable {
+        /// True if the store has no room left.
+        full: bool,
+        /// The error of the store.
+        reason: Arc<str>,
     },
     /// `try_publish` found as many requests in flight as are allowed.
     #[error("the bus is busy: {0} requests are in flight; try again or use publish, which waits")]
@@ -115,10 +145,25 @@ pub enum OpenError {
     Closed(#[from] Closed),
 }
 
-/// The error of a store that cannot continue.
-#[derive(Debug, thiserror::Error)]
-#[error("the etag store failed: {0}")]
-pub struct StoreError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
+/// The error of a store that cannot read or keep what it is given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the store failed: {reason}")]
+pub struct StoreError {
+    /// The error, with the file and the remedy.
+    pub reason: Arc<str>,
+    /// True if the store has no room left: a full disk, a quota, the size limit of a file.
+    pub full: bool,
+}
+
+impl StoreError {
+    /// An error other than a lack of room.
+    pub fn new(reason: impl Into<Arc<str>>) -> StoreError {
+        StoreError {
+            reason: reason.into(),
+            full: false,
+        }
+    }
+}
 
 /// The error of a bus that could not be started.
 #[derive(Debug, thiserror::Error)]

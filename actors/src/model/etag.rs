@@ -1,16 +1,20 @@
-//! The etag of a resource, written `v{version}-{unix seconds}`.
+//! The etag of a resource, written `v{version}-{unix seconds}`, or with nine more digits for a life without a
+//! store.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The version of one resource: a counter per URI, and the time of the change. The time distinguishes equal
-/// counters of two runs of a server that keeps no store.
+/// The version of one resource: a counter per URI, and the time of the change. Without a store the counters
+/// begin anew in each life of a server, so the time is followed by nine digits that are random per life: two
+/// lives never give one etag to two contents, not even in one second or with a clock that was set back.
 ///
 /// ```
 /// use tidings_actors::Etag;
-/// let etag = Etag { version: 3, updated_at: 1_764_000_000 };
+/// let etag = Etag { version: 3, updated_at: 1_764_000_000, life: 0 };
 /// assert_eq!(etag.to_string(), "v3-1764000000");
 /// assert_eq!("v3-1764000000".parse(), Ok(etag));
+/// let etag = Etag { life: 42, ..etag };
+/// assert_eq!(etag.to_string(), "v3-1764000000000000042");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Etag {
@@ -19,13 +23,20 @@ pub struct Etag {
     pub version: u64,
     /// The time of this version in seconds since 1970-01-01 UTC.
     pub updated_at: u64,
+    /// The tag of the life in which a server without a store made this version, below [`LIVES`](Self::LIVES);
+    /// 0 with a store.
+    pub life: u32,
 }
 
 impl Etag {
+    /// The number of different tags of lives, counting 0.
+    pub const LIVES: u32 = 1_000_000_000;
+
     /// The etag of a URI that was never registered.
     pub const UNKNOWN: Etag = Etag {
         version: 0,
         updated_at: 0,
+        life: 0,
     };
 
     /// Returns true if a client that holds `client_etag` must read again: it holds none, or the texts differ.
@@ -40,9 +51,15 @@ impl Etag {
 
 impl fmt::Display for Etag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v{}-{}", self.version, self.updated_at)
+        match self.life {
+            0 => write!(f, "v{}-{}", self.version, self.updated_at),
+            life => write!(f, "v{}-{}{life:09}", self.version, self.updated_at),
+        }
     }
 }
+
+/// The digits of the tag of a life.
+const LIFE_DIGITS: usize = 9;
 
 /// The error of a text that is not an etag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,10 +79,16 @@ impl FromStr for Etag {
 }
 
 fn parse(text: &str) -> Option<Etag> {
-    let (version, updated_at) = text.strip_prefix('v')?.split_once('-')?;
+    let (version, time) = text.strip_prefix('v')?.split_once('-')?;
+    let (updated_at, life) = match time.len().checked_sub(LIFE_DIGITS) {
+        // Seconds need fewer digits for longer than the tag has: 10 until the year 2286.
+        Some(seconds) if seconds >= LIFE_DIGITS && time.is_ascii() => time.split_at(seconds),
+        _ => (time, "0"),
+    };
     Some(Etag {
         version: version.parse().ok()?,
         updated_at: updated_at.parse().ok()?,
+        life: life.parse().ok()?,
     })
 }
 
@@ -79,6 +102,7 @@ mod tests {
         let etag = Etag {
             version: 2,
             updated_at: 7,
+            life: 0,
         };
         assert!(etag.is_stale(None));
         assert!(!etag.is_stale(Some("v2-7")));
@@ -89,8 +113,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_round_trips(version: u64, updated_at: u64) {
-            let etag = Etag { version, updated_at };
+        fn text_round_trips(version: u64, updated_at in 100_000_000..100_000_000_000_000_000u64, life in 0..Etag::LIVES) {
+            let etag = Etag { version, updated_at, life };
             prop_assert_eq!(etag.to_string().parse(), Ok(etag));
         }
 

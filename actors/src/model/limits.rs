@@ -18,6 +18,16 @@ pub struct Limits {
     /// Maximum size of a body that the bus holds, in bytes (default 16 MiB). A larger one fails with
     /// `BodyTooLarge`.
     pub body_bytes_max: usize,
+    /// Maximum size of all bodies that the bus holds, in bytes (default 4 GiB). At the limit a larger body
+    /// fails with `BytesFull`.
+    pub bytes_max: usize,
+    /// Time after which a URI of a former life that its owner has not registered again is removed, in a life
+    /// with a store (default 7 days). The removal is a change like any other.
+    pub unclaimed_after: Duration,
+    /// Maximum number of changes that wait in the change log for attached subscribers that resume (default
+    /// 100,000). Beyond it a subscriber that is further behind gets the newest change of each resource and a
+    /// gap for the others.
+    pub change_log_max: usize,
     /// Maximum number of removed URIs whose version is kept (default 100,000). Beyond it the oldest are
     /// merged into one lower bound for the versions of all later registrations, so that versions still never
     /// go backward.
@@ -49,6 +59,9 @@ impl Default for Limits {
             resources_max: 100_000,
             list_items_max: 10_000,
             body_bytes_max: 16 << 20,
+            bytes_max: 4 << 30,
+            unclaimed_after: Duration::from_secs(7 * 24 * 60 * 60),
+            change_log_max: 100_000,
             removed_max: 100_000,
             sessions_max: 20_000,
             subscriptions_max: 1_000,

@@ -5,14 +5,49 @@ use std::str::FromStr;
 
 /// A place in the order of all notices of a bus.
 ///
-/// Offsets of one epoch grow by one per notice. Offsets of different epochs cannot be compared: a subscriber
-/// that holds a position of another epoch has lost its history.
+/// Offsets of one epoch grow by one per notice. Each start of a bus begins a new epoch; with a store, offsets
+/// go on from the life before, and a [`Lineage`] tells whether a position of a former life belongs to this
+/// history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// The history to which the offset belongs; a new one begins only when the old one is lost.
+    /// The life of the bus in which the position was given.
     pub epoch: u64,
     /// The number of notices up to and including this one; 0 is before the first.
     pub offset: u64,
+}
+
+/// One life of a bus that ended before this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Life {
+    /// The epoch of its positions.
+    pub epoch: u64,
+    /// The last offset that it kept.
+    pub end: u64,
+}
+
+/// The lives of a history, by which a position of a former life is judged. A copy of a store that was put
+/// back has no part in what the lost future told its clients, and the lineage shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lineage {
+    /// The epoch of the current life.
+    pub epoch: u64,
+    /// The former lives, the oldest first.
+    pub former: Vec<Life>,
+}
+
+impl Lineage {
+    /// The most former lives that are remembered; positions of older ones belong to no known history.
+    pub const FORMER_MAX: usize = 64;
+
+    /// Returns the offset of a position of this history; none if it belongs to another one. `head` is the last
+    /// offset of the current life.
+    pub fn offset_of(&self, position: Position, head: u64) -> Option<u64> {
+        let end = match position.epoch == self.epoch {
+            true => head,
+            false => self.former.iter().find(|life| life.epoch == position.epoch)?.end,
+        };
+        (position.offset <= end).then_some(position.offset)
+    }
 }
 
 impl fmt::Display for Position {
@@ -45,6 +80,26 @@ fn parse(text: &str) -> Option<Position> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn position_of_a_lost_future_is_foreign() {
+        let lineage = Lineage {
+            epoch: 30,
+            former: vec![Life { epoch: 10, end: 5 }, Life { epoch: 20, end: 9 }],
+        };
+        for (epoch, offset, known) in [
+            (30, 12, true),
+            (30, 13, false),
+            (20, 9, true),
+            (20, 10, false),
+            (10, 0, true),
+            (10, 6, false),
+            (25, 1, false),
+        ] {
+            let found = lineage.offset_of(Position { epoch, offset }, 12);
+            assert_eq!(found, known.then_some(offset), "{epoch}-{offset}");
+        }
+    }
 
     #[test]
     fn text_round_trips() {

@@ -156,6 +156,17 @@ pub enum Content {
     Lazy(Arc<dyn ReadBody>),
 }
 
+impl PartialEq for Content {
+    /// Compares held bodies, and readers by identity.
+    fn eq(&self, other: &Content) -> bool {
+        match (self, other) {
+            (Content::Held(one), Content::Held(two)) => one == two,
+            (Content::Lazy(one), Content::Lazy(two)) => Arc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -175,7 +186,7 @@ impl fmt::Debug for Content {
 /// assert!(!lazy.descriptor().subscribable);
 /// # Ok::<(), tidings_actors::InvalidUri>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
     descriptor: Descriptor,
     content: Content,

@@ -444,6 +444,7 @@ mod tests {
         let etag = Etag {
             version,
             updated_at: 0,
+            life: 0,
         };
         Arc::new(Notice::new(
             uri(name),
@@ -564,7 +565,7 @@ mod tests {
                 match step {
                     Step::Subscribe(name) => {
                         let version = newest.get(&name).copied().unwrap_or(0);
-                        let (_, new) = set.subscribe(&uri(name), Etag { version, updated_at: 0 }, offset);
+                        let (_, new) = set.subscribe(&uri(name), Etag { version, updated_at: 0, life: 0 }, offset);
                         prop_assert_eq!(new, subscribed.insert(name));
                         if new {
                             known.insert(name, version);

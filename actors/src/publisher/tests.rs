@@ -109,7 +109,11 @@ impl Fixture {
     /// Fans this version of a resource out. Returns the number of notified subscribers.
     async fn fan_out(&self, shard: usize, text: &str, version: u64) -> usize {
         let updated_at = 7;
-        let etag = Etag { version, updated_at };
+        let etag = Etag {
+            version,
+            updated_at,
+            life: 0,
+        };
         let (reply, answer) = self.reply::<Result<Outcome, PublishError>>();
         let outcome = Outcome {
             etag,

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use super::lists::{ItemList, ListItem};
 use super::resources::Resources;
-use crate::messages::{Decision, Effect, Found};
+use super::unclaimed::Unclaimed;
+use crate::messages::{Decision, Effect, Found, IndexedResource};
 use crate::model::{
-    Change, Digest, Limits, ListChange, ListHash, ListKind, Prompt, PublishError, Resource, ResourceTemplate,
-    ResourceUri, SubscribeError, Tool, Variables,
+    Change, Digest, Limits, ListChange, ListHash, ListKind, Owner, Prompt, PublishError, Resource,
+    ResourceTemplate, ResourceUri, SubscribeError, Tool, Variables,
 };
+use crate::versions::{EtagIndex, KeptLine};
 
 /// A registered template with the digest of the members it lists.
 struct Family {
@@ -87,14 +89,14 @@ impl Catalog {
     }
 
     /// Makes a change to a resource, or refuses it and changes nothing.
-    pub(crate) fn apply(&mut self, change: Change) -> Result<Decision, PublishError> {
+    pub(crate) fn apply(&mut self, change: Change, owner: &Owner) -> Result<Decision, PublishError> {
         let before = self.resources.hash();
         let mut decision = match change {
-            Change::Register(resource) => self.resources.register(resource)?,
-            Change::Upsert(resource) => self.resources.upsert(resource)?,
-            Change::Update(resource) => self.resources.update(resource)?,
-            Change::Touch(uri) => self.touch(uri)?,
-            Change::Remove(uri) => self.resources.remove(uri)?,
+            Change::Register(resource) => self.resources.register(resource, owner)?,
+            Change::Upsert(resource) => self.resources.upsert(resource, owner)?,
+            Change::Update(resource) => self.resources.update(resource, owner)?,
+            Change::Touch(uri) => self.touch(uri, owner)?,
+            Change::Remove(uri) => self.resources.remove(uri, owner)?,
         };
         // Subscribers of the member know its untouched version, so the first version of the resource must
         // be newer.
@@ -109,8 +111,8 @@ impl Catalog {
         Ok(decision)
     }
 
-    fn touch(&mut self, uri: ResourceUri) -> Result<Decision, PublishError> {
-        if let Some(decision) = self.resources.touch(&uri) {
+    fn touch(&mut self, uri: ResourceUri, owner: &Owner) -> Result<Decision, PublishError> {
+        if let Some(decision) = self.resources.touch(&uri, owner)? {
             return Ok(decision);
         }
         match self.family_of(&uri) {
@@ -118,11 +120,50 @@ impl Catalog {
                 effect: Effect::Member(family.since),
                 uri,
                 created: false,
+                owner: owner.clone(),
+                described: false,
                 list: None,
                 entry: None,
             }),
             None => Err(PublishError::NotFound(uri)),
         }
+    }
+
+    /// Adds the resources that a store kept to the catalog and to the index, and remembers the other live URIs
+    /// until their owners register them.
+    pub(crate) fn restore(&mut self, lines: &mut [KeptLine], index: &EtagIndex) {
+        for kept in lines {
+            if !kept.line.is_live() {
+                continue;
+            }
+            let uri = kept.uri.clone();
+            match (kept.resource.take(), &kept.line.owner) {
+                (Some(resource), Some(owner)) => {
+                    let (resource, generation) = self.resources.restore(resource, owner.clone());
+                    let etag = kept.line.etag;
+                    let entry = IndexedResource {
+                        resource,
+                        etag,
+                        generation,
+                    };
+                    index.set(uri, Some(entry));
+                }
+                (_, owner) => {
+                    let since = kept.line.unclaimed_since;
+                    self.resources.unclaimed.add(uri, owner.clone(), since);
+                }
+            }
+        }
+    }
+
+    /// The URIs of former lives that wait for their owners.
+    pub(crate) fn unclaimed(&mut self) -> &mut Unclaimed {
+        &mut self.resources.unclaimed
+    }
+
+    /// Takes the unclaimed URIs that made room for new resources.
+    pub(crate) fn take_evicted(&mut self) -> Vec<ResourceUri> {
+        std::mem::take(&mut self.resources.evicted)
     }
 
     /// Makes a change to a list. Returns the new hash if it is another one.
@@ -201,6 +242,8 @@ impl Catalog {
         trusted: bool,
     ) -> Result<Option<u64>, SubscribeError> {
         let (subscribable, since) = match self.find(uri) {
+            // It existed before the restart, and its owner has not said yet that it does not any more.
+            None if self.resources.unclaimed.contains(uri) => (true, None),
             None => return Err(SubscribeError::NotFound(uri.clone())),
             Some(Found::Resource(resource)) => (resource.descriptor().subscribable, None),
             Some(Found::Member(template, _, since)) => (template.subscribable, Some(since)),
@@ -296,7 +339,7 @@ mod tests {
     }
 
     fn apply(catalog: &mut Catalog, change: Change) -> Result<Decision, PublishError> {
-        catalog.apply(change)
+        catalog.apply(change, &Owner::Embedder)
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::unclaimed::Unclaimed;
 use crate::messages::{Decision, Effect};
-use crate::model::{Content, Digest, Limits, ListHash, PublishError, Resource, ResourceUri, UriMap};
+use crate::model::{Content, Digest, Limits, ListHash, Owner, PublishError, Resource, ResourceUri, UriMap};
 
 struct ResourceEntry {
     /// The key itself. Handed on in place of the publisher's copy, it makes comparisons further down the
@@ -17,9 +18,20 @@ struct ResourceEntry {
     /// The share in the hash of the list; none when the resource is not listed.
     item: Option<Digest>,
     generation: u64,
+    owner: Owner,
 }
 
 impl ResourceEntry {
+    fn check_owner(&self, owner: &Owner) -> Result<(), PublishError> {
+        if self.owner == *owner {
+            return Ok(());
+        }
+        Err(PublishError::NotOwner {
+            uri: self.uri.clone(),
+            owner: self.owner.clone(),
+        })
+    }
+
     fn has_content(&self, resource: &Resource, content: Option<Digest>) -> bool {
         match (self.resource.content(), resource.content()) {
             (Content::Held(_), Content::Held(_)) => self.content == content,
@@ -34,6 +46,8 @@ impl ResourceEntry {
             uri: self.uri.clone(),
             effect,
             created,
+            owner: self.owner.clone(),
+            described: created,
             list: None,
             entry: Some((self.resource.clone(), self.generation)),
         }
@@ -48,6 +62,12 @@ pub(super) struct Resources {
     hash: ListHash,
     /// The number of contents stored so far.
     generation: u64,
+    /// The size of all held bodies, in bytes.
+    bytes: usize,
+    /// The URIs of former lives that wait for their owners.
+    pub(super) unclaimed: Unclaimed,
+    /// The unclaimed URIs that made room for new resources, to be removed as changes.
+    pub(super) evicted: Vec<ResourceUri>,
     limits: Arc<Limits>,
 }
 
@@ -58,6 +78,9 @@ impl Resources {
             listed: BTreeSet::new(),
             hash: ListHash::EMPTY,
             generation: 0,
+            bytes: 0,
+            unclaimed: Unclaimed::default(),
+            evicted: Vec::new(),
             limits,
         }
     }
@@ -91,31 +114,45 @@ impl Resources {
     }
 
     /// Creates a resource.
-    pub(super) fn register(&mut self, resource: Resource) -> Result<Decision, PublishError> {
+    pub(super) fn register(&mut self, resource: Resource, owner: &Owner) -> Result<Decision, PublishError> {
         if self.entries.contains_key(resource.uri()) {
             return Err(PublishError::AlreadyExists(resource.uri().clone()));
         }
-        self.create(resource)
+        self.create(resource, owner)
+    }
+
+    /// Adds a resource that a store kept. Returns it with its generation.
+    pub(super) fn restore(&mut self, resource: Resource, owner: Owner) -> (Arc<Resource>, u64) {
+        let entry = self.new_entry(resource, owner);
+        let (uri, item) = (entry.uri.clone(), entry.item);
+        let restored = (entry.resource.clone(), entry.generation);
+        self.relist(&uri, None, item);
+        self.entries.insert(uri, entry);
+        restored
     }
 
     /// Creates or replaces a resource.
-    pub(super) fn upsert(&mut self, resource: Resource) -> Result<Decision, PublishError> {
+    pub(super) fn upsert(&mut self, resource: Resource, owner: &Owner) -> Result<Decision, PublishError> {
         if self.entries.contains_key(resource.uri()) {
-            self.update(resource)
+            self.update(resource, owner)
         } else {
-            self.create(resource)
+            self.create(resource, owner)
         }
     }
 
     /// Replaces a resource.
-    pub(super) fn update(&mut self, resource: Resource) -> Result<Decision, PublishError> {
+    pub(super) fn update(&mut self, resource: Resource, owner: &Owner) -> Result<Decision, PublishError> {
         let Some(entry) = self.entries.get_mut(resource.uri()) else {
             return Err(PublishError::NotFound(resource.uri().clone()));
         };
+        entry.check_owner(owner)?;
         check_len(&resource, self.limits.body_bytes_max)?;
+        let bytes = self.bytes - entry.resource.held_len() + resource.held_len();
+        check_bytes(bytes, self.bytes, self.limits.bytes_max)?;
         let before = entry.item;
         // A digest costs more than this comparison, and most updates change the body alone.
-        if resource.descriptor() != entry.resource.descriptor() {
+        let described = resource.descriptor() != entry.resource.descriptor();
+        if described {
             entry.item = item_digest(&resource);
         }
         let content = content_digest(&resource);
@@ -130,51 +167,91 @@ impl Resources {
         // the content.
         entry.resource = Arc::new(resource);
         let item = entry.item;
-        let decision = entry.decision(effect, false);
+        let mut decision = entry.decision(effect, false);
+        decision.described = described;
+        self.bytes = bytes;
         self.relist(&decision.uri, before, item);
         Ok(decision)
     }
 
-    fn create(&mut self, resource: Resource) -> Result<Decision, PublishError> {
+    fn create(&mut self, resource: Resource, owner: &Owner) -> Result<Decision, PublishError> {
+        if let Some(other) = self.unclaimed.other_owner(resource.uri(), owner) {
+            return Err(PublishError::NotOwner {
+                uri: resource.uri().clone(),
+                owner: other.clone(),
+            });
+        }
         check_len(&resource, self.limits.body_bytes_max)?;
+        check_bytes(
+            self.bytes + resource.held_len(),
+            self.bytes,
+            self.limits.bytes_max,
+        )?;
         let max = self.limits.resources_max;
         if self.entries.len() >= max {
             let what = "resources";
             return Err(PublishError::TooMany { what, max });
         }
-        self.generation += 1;
-        let content = content_digest(&resource);
-        let entry = ResourceEntry {
-            uri: resource.uri().clone(),
-            content,
-            item: item_digest(&resource),
-            generation: self.generation,
-            resource: Arc::new(resource),
-        };
-        let decision = entry.decision(Effect::Stored(content), true);
+        self.unclaimed.take(resource.uri());
+        if self.entries.len() + self.unclaimed.len() >= max {
+            // What no owner wants any more makes room for what one publishes.
+            self.evicted.extend(self.unclaimed.take_oldest());
+        }
+        let entry = self.new_entry(resource, owner.clone());
+        let decision = entry.decision(Effect::Stored(entry.content), true);
         self.relist(&decision.uri, None, entry.item);
         self.entries.insert(decision.uri.clone(), entry);
         Ok(decision)
     }
 
+    /// Counts a new resource and makes its entry.
+    fn new_entry(&mut self, resource: Resource, owner: Owner) -> ResourceEntry {
+        self.generation += 1;
+        self.bytes += resource.held_len();
+        ResourceEntry {
+            uri: resource.uri().clone(),
+            content: content_digest(&resource),
+            item: item_digest(&resource),
+            generation: self.generation,
+            resource: Arc::new(resource),
+            owner,
+        }
+    }
+
     /// Moves a resource to a new generation; none if it is not registered.
-    pub(super) fn touch(&mut self, uri: &ResourceUri) -> Option<Decision> {
-        let entry = self.entries.get_mut(uri)?;
+    ///
+    /// # Errors
+    /// [`PublishError::NotOwner`].
+    pub(super) fn touch(
+        &mut self,
+        uri: &ResourceUri,
+        owner: &Owner,
+    ) -> Result<Option<Decision>, PublishError> {
+        let Some(entry) = self.entries.get_mut(uri) else {
+            return Ok(None);
+        };
+        entry.check_owner(owner)?;
         self.generation += 1;
         entry.generation = self.generation;
-        Some(entry.decision(Effect::Stored(None), false))
+        Ok(Some(entry.decision(Effect::Stored(None), false)))
     }
 
     /// Removes a resource.
-    pub(super) fn remove(&mut self, uri: ResourceUri) -> Result<Decision, PublishError> {
-        let Some(entry) = self.entries.remove(&uri) else {
+    pub(super) fn remove(&mut self, uri: ResourceUri, owner: &Owner) -> Result<Decision, PublishError> {
+        let Some(entry) = self.entries.get(&uri) else {
             return Err(PublishError::NotFound(uri));
         };
-        self.relist(&uri, entry.item, None);
+        entry.check_owner(owner)?;
+        let item = entry.item;
+        self.bytes -= entry.resource.held_len();
+        self.entries.remove(&uri);
+        self.relist(&uri, item, None);
         Ok(Decision {
             uri,
             effect: Effect::Removed,
             created: false,
+            owner: owner.clone(),
+            described: false,
             list: None,
             entry: None,
         })
@@ -202,6 +279,14 @@ fn check_len(resource: &Resource, max: usize) -> Result<(), PublishError> {
     if len > max {
         let uri = resource.uri().clone();
         return Err(PublishError::BodyTooLarge { uri, len, max });
+    }
+    Ok(())
+}
+
+/// Checks the size of all bodies. One that does not grow is accepted, so that a lower limit can be reached.
+fn check_bytes(len: usize, before: usize, max: usize) -> Result<(), PublishError> {
+    if len > max && len > before {
+        return Err(PublishError::BytesFull { len, max });
     }
     Ok(())
 }

@@ -234,6 +234,7 @@ fn second_guarded_write_of_a_turn_conflicts() {
         let etag = Etag {
             version: 1,
             updated_at: 7,
+            life: 0,
         };
         let entry = IndexedResource {
             resource,

@@ -91,6 +91,7 @@ mod tests {
             etag: Etag {
                 version,
                 updated_at: 7,
+                life: 0,
             },
             generation: version,
         }

@@ -114,6 +114,19 @@ impl Shards {
         }
     }
 
+    /// Lets every session compare a list with what it was told. Attached subscribers know it from before the
+    /// restart.
+    pub(super) fn repeat_list(&mut self, list: (ListKind, ListHash, Position)) {
+        let fan_out = FanOut {
+            notice: None,
+            list: Some(list),
+            completion: Arc::new(Completion::new(Finish::Silent, self.metrics.clone())),
+        };
+        for shard in 0..self.lines.len() {
+            self.send(shard, ShardRequest::FanOut(fan_out.clone()));
+        }
+    }
+
     fn fan_out(
         &self,
         stamped: Option<StampedChange>,

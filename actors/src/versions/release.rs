@@ -16,6 +16,9 @@ pub(super) enum Release {
     Resources(Reply<Vec<Option<(Found, Etag)>>>, Vec<Option<(Found, Etag)>>),
     Subscribe(AddSubscriptions),
     WatchLists(AddListWatches),
+    /// A list that every session compares with what it was told, although it is the same as before the restart.
+    SameList((ListKind, ListHash, Position)),
+    Started(Reply<()>),
     AttachQueue(AttachQueue, Position),
     Route(Route),
 }
@@ -39,6 +42,8 @@ impl Release {
             Release::WatchLists(watches) => {
                 shards.send(watches.outbox.shard(), ShardRequest::AddListWatches(watches));
             }
+            Release::SameList(list) => shards.repeat_list(list),
+            Release::Started(reply) => reply.answer(()),
             Release::AttachQueue(attach, at) => {
                 shards.add_queue(attach.state);
                 attach.reply.answer(at);

@@ -147,6 +147,7 @@ fn version(version: u64) -> Etag {
     Etag {
         version,
         updated_at: 7,
+        life: 0,
     }
 }
 

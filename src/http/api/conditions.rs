@@ -189,6 +189,7 @@ mod tests {
     const NOW: Etag = Etag {
         version: 3,
         updated_at: 7,
+        life: 0,
     };
 
     fn parse(sent: &[(HeaderName, &str)]) -> Result<Preconditions, Problem> {

@@ -386,6 +386,7 @@ mod tests {
         let etag = Etag {
             version: 2,
             updated_at: 7,
+            life: 0,
         };
         let position = Position { epoch: 10, offset: 3 };
         let changed = Duration::from_millis(1500);

@@ -101,6 +101,7 @@ mod tests {
         let etag = Etag {
             version: 2,
             updated_at: 7,
+            life: 0,
         };
         let frame = notice(&Notice::new(uri, etag, Cause::Removed, AT, Instant::now()));
         let text = std::str::from_utf8(&frame).unwrap();

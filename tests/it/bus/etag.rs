@@ -12,6 +12,7 @@ async fn first_registration_is_version_1() {
     let first = Etag {
         version: 1,
         updated_at: START,
+        life: 0,
     };
     assert_eq!(outcome.etag, first);
     assert_eq!(outcome.etag.to_string(), "v1-1000");
