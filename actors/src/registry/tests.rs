@@ -6,7 +6,7 @@ use tokio::sync::{oneshot, watch};
 use super::*;
 use crate::messages::{Decision, IndexedResource};
 use crate::model::{
-    Body, EtagCondition, Limits, ListChange, Outcome, SessionOptions, SubscriberId, SubscriberKind,
+    Body, EtagCondition, Limits, ListChange, Outcome, Owner, SessionOptions, SubscriberId, SubscriberKind,
 };
 use crate::runtime::{Admission, BusState, InboxSender};
 
@@ -70,7 +70,7 @@ impl Fixture {
             Catalog::new(Arc::new(Limits::default())),
             etag_index.clone(),
             recorder.clone().recipient(),
-            (metrics.clone(), guard),
+            (metrics.clone(), guard, None),
         )
         .start();
         Fixture {
@@ -93,6 +93,7 @@ impl Fixture {
         self.inbox.push(RegistryRequest::Publish(Publish {
             change,
             condition,
+            owner: Owner::Embedder,
             now,
             reply,
         }));

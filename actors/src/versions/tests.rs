@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::messages::{ShardBatch, ShardRequest};
 use crate::metrics::Metrics;
-use crate::model::{Digest, SessionOptions, StoreError, SubscriberId, SubscriberKind};
+use crate::model::{Digest, Owner, SessionOptions, StoreError, SubscriberId, SubscriberKind};
 use crate::publisher::Interest;
 use crate::runtime::{Admission, BusState};
 
@@ -43,15 +43,15 @@ impl Handler<TakeRecorded> for ShardRecorder {
 }
 
 /// Sends each batch to the test.
-struct RecordingStore(crossbeam_channel::Sender<Vec<Record>>);
+struct RecordingStore(crossbeam_channel::Sender<Batch>);
 
 impl Store for RecordingStore {
     fn load(&mut self) -> Result<Checkpoint, StoreError> {
         Ok(Checkpoint::default())
     }
 
-    fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        self.0.send(records.to_vec()).unwrap();
+    fn append(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        self.0.send(batch.clone()).unwrap();
         Ok(())
     }
 }
@@ -87,7 +87,7 @@ impl Fixture {
             Arc::default(),
             metrics.clone(),
         );
-        let ledger = Ledger::new(Checkpoint::default(), 10);
+        let ledger = Ledger::new(Checkpoint::default(), 1, TimeStamp::default(), 10);
         Fixture {
             etag: EtagActor::new(ledger, etag_index.clone(), fan_out, store, guard).start(),
             shards,
@@ -100,7 +100,7 @@ impl Fixture {
     }
 
     /// Starts with a store whose batches come from the receiver. The test reports them as durable itself.
-    fn start_with_store() -> (Fixture, crossbeam_channel::Receiver<Vec<Record>>) {
+    fn start_with_store() -> (Fixture, crossbeam_channel::Receiver<Batch>) {
         let (batches, written) = crossbeam_channel::bounded(10);
         let store = Box::new(RecordingStore(batches));
         let (store, _thread) = StoreThread::start(store, Metrics::register(1), |_| {}).unwrap();
@@ -118,6 +118,8 @@ impl Fixture {
             uri: uri.clone(),
             effect,
             created: false,
+            owner: Owner::Embedder,
+            described: false,
             list: None,
             entry: None,
         };
@@ -264,9 +266,12 @@ fn change_waits_until_its_record_is_durable() {
         fixture.interest.raise(0, &uri());
         let (request, mut answer) = fixture.change(&uri(), stored(1));
         fixture.send(vec![request]).await;
-        let records = written.recv().unwrap();
-        assert_eq!((records.len(), records[0].offset), (1, 1));
-        assert_eq!(records[0].line.as_ref().unwrap().1.etag, version(1));
+        let batch = written.recv().unwrap();
+        assert_eq!(batch.offset, 1);
+        let [Record::Line { line, .. }] = &batch.records[..] else {
+            panic!("other records: {batch:?}");
+        };
+        assert_eq!((line.etag, line.offset), (version(1), 1));
         // No subscriber and no publisher learns of it before.
         assert!(fixture.recorded(0).await.is_empty());
         assert_eq!(answer.try_recv(), Err(TryRecvError::Empty));
@@ -282,7 +287,7 @@ fn store_failure_stops_the_bus_unanswered() {
         let (fixture, _written) = Fixture::start_with_store();
         let (request, answer) = fixture.change(&uri(), stored(1));
         fixture.send(vec![request]).await;
-        let failed = BatchStored(Err(StoreError("disk full".into())));
+        let failed = BatchStored(Err(StoreError::new("disk full")));
         fixture.etag.send(failed).await.unwrap();
         assert_eq!(*fixture.life.borrow(), BusState::Dead("etag"));
         // The actor is gone, and with it the reply that waited for the record.
