@@ -153,6 +153,7 @@ impl Running {
             None => None,
         };
         let collections = start_collections(config, bus).await?;
+        bus.finish_start().await?;
         ready.store(true, Ordering::Release);
         Ok(Running {
             ready,

@@ -32,7 +32,7 @@ use http_body::Body;
 use http_body_util::Full;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tidings_actors::Bus;
+use tidings_actors::{Bus, Owner};
 
 pub use metrics::{Render, metrics_router};
 
@@ -77,7 +77,7 @@ impl Api {
     /// Makes the API of `bus`.
     pub fn new(bus: Bus, access: Access, ready: Arc<AtomicBool>) -> Api {
         Api {
-            bus,
+            bus: bus.owned_by(Owner::Api),
             access: Arc::new(access),
             ready,
         }

@@ -27,7 +27,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use task::CollectionTask;
-use tidings_actors::{Body, Bus, Closed, PublishError, ResourceTemplate, ResourceUri, Variables};
+use tidings_actors::{Body, Bus, Closed, Owner, PublishError, ResourceTemplate, ResourceUri, Variables};
 use tokio::sync::{oneshot, watch as latest};
 use tokio::task::JoinHandle;
 use tools::Tools;
@@ -112,6 +112,7 @@ impl Collection {
         workspace: &WorkspaceConfig,
         watch: bool,
     ) -> Result<Collection, CollectionError> {
+        let bus = bus.owned_by(Owner::Collection(config.name.as_str().into()));
         let file = absolute_path(config, workspace)?;
         let limits = bus.limits();
         let spec = CollectionSpec::new(config, workspace.collection_items_max, limits.body_bytes_max);
@@ -137,6 +138,7 @@ impl Collection {
             stats: send_stats,
             changes: PendingChanges::new(dirty, workspace.debounce, workspace.debounce_max),
             rescan: workspace.rescan,
+            told_all: false,
         };
         let empty = spec.build(b"").expect("an empty file is an empty list");
         task.begin(empty).await?;

@@ -42,6 +42,12 @@ impl<K> Default for DirtyBatch<K> {
     }
 }
 
+impl<K> DirtyBatch<K> {
+    fn is_pending(&self) -> bool {
+        self.all || !self.keys.is_empty()
+    }
+}
+
 /// Marks on their way from the watcher's thread to the task.
 #[derive(Debug)]
 pub(super) struct DirtySet<K> {
@@ -231,9 +237,14 @@ impl<K: Ord> PendingChanges<K> {
     /// Makes a pending scan a full one. Returns false if none is pending.
     pub(super) fn widen(&self) -> bool {
         let mut batch = self.dirty.lock();
-        let is_pending = batch.all || !batch.keys.is_empty();
+        let is_pending = batch.is_pending();
         batch.all = is_pending;
         is_pending
+    }
+
+    /// Returns true if no scan is pending.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.dirty.lock().is_pending()
     }
 
     /// Waits until it is time for a scan, and takes the marks. Cancel safe.

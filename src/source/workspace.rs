@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use task::{TaskInbox, WorkspaceTask};
-use tidings_actors::Bus;
+use tidings_actors::{Bus, Owner};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot, watch as latest};
 use tokio::task::{JoinHandle, JoinSet};
@@ -170,15 +170,17 @@ impl Workspace {
         let (send_stats, stats) = latest::channel(WorkspaceStats::default());
         let runner = Runner::new(base.clone(), tools, Handle::current());
         let mut task = WorkspaceTask {
-            bus: bus.clone(),
+            bus: bus.owned_by(Owner::Workspace),
             scheme: config.scheme.clone(),
             scanner: Arc::new(Mutex::new(Scanner::new(folder, dirty.clone(), watch))),
-            registrations: Registrations::new(bus, runner),
+            registrations: Registrations::new(bus.owned_by(Owner::Register), runner),
             register_changed: register_changed.clone(),
             stats: send_stats,
             changes: PendingChanges::new(dirty, config.debounce, config.debounce_max),
             thorough: false,
             rescan: config.rescan,
+            scanned_all: false,
+            told_all: false,
         };
         let mut register = Register::new(base.clone(), register);
         task.scan_all(false).await?;

@@ -29,6 +29,12 @@ impl Owner {
     pub fn keeps_content(&self) -> bool {
         *self == Owner::Api
     }
+
+    /// Returns true if `other` may take over this owner's resources by writing them. What a program of a
+    /// workspace registers gives way to the file that appears at its place.
+    pub(crate) fn yields_to(&self, other: &Owner) -> bool {
+        self == other || matches!((self, other), (Owner::Register, Owner::Workspace))
+    }
 }
 
 impl fmt::Display for Owner {

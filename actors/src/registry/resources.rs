@@ -23,7 +23,7 @@ struct ResourceEntry {
 
 impl ResourceEntry {
     fn check_owner(&self, owner: &Owner) -> Result<(), PublishError> {
-        if self.owner == *owner {
+        if self.owner.yields_to(owner) {
             return Ok(());
         }
         Err(PublishError::NotOwner {
@@ -166,6 +166,9 @@ impl Resources {
         // Also without a change that clients see: whether they may subscribe is no part of an item or of
         // the content.
         entry.resource = Arc::new(resource);
+        if entry.owner != *owner {
+            entry.owner = owner.clone();
+        }
         let item = entry.item;
         let mut decision = entry.decision(effect, false);
         decision.described = described;

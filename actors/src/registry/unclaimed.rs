@@ -43,7 +43,7 @@ impl Unclaimed {
             return None;
         }
         let of = self.waiting.get(uri)?.owner.as_ref()?;
-        (of != owner).then_some(of)
+        (!of.yields_to(owner)).then_some(of)
     }
 
     /// Ends the wait of a URI. Returns true if it was unclaimed.

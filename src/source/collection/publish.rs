@@ -69,6 +69,19 @@ impl ViewPublisher {
         }
     }
 
+    /// Removes the views of a former life that were not published again.
+    pub(super) async fn remove_unclaimed(&self) -> Result<(), Closed> {
+        let removed = self.bus.remove_unclaimed().await?;
+        if removed > 0 {
+            tracing::info!(
+                collection = self.spec.name,
+                removed,
+                "views that ended while the service was down are removed"
+            );
+        }
+        Ok(())
+    }
+
     /// Publishes a document, and returns the number of views that the bus found new, changed or gone.
     pub(super) async fn publish(&mut self, views: Views) -> Result<usize, Closed> {
         self.report_omitted(views.omitted);

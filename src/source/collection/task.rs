@@ -36,6 +36,9 @@ pub(super) struct CollectionTask {
     pub(super) changes: PendingChanges<()>,
     /// The interval of rescans.
     pub(super) rescan: Duration,
+    /// True once a valid document was published, so that views of a former life that it does not have are
+    /// removed.
+    pub(super) told_all: bool,
 }
 
 impl CollectionTask {
@@ -149,7 +152,12 @@ impl CollectionTask {
             );
         }
         self.known = identity;
-        self.publish(views).await
+        self.publish(views).await?;
+        if !self.told_all && !self.publisher.is_refused() {
+            self.publisher.remove_unclaimed().await?;
+            self.told_all = true;
+        }
+        Ok(())
     }
 
     /// Keeps the last valid document, and reports the error if it is the first of its series.

@@ -32,6 +32,8 @@ pub(super) struct Registrations {
     prompts: ItemMap<PromptSpec>,
     resources: BTreeSet<ResourceUri>,
     problems: OpenProblems,
+    /// True once `register` has run without failing.
+    told_all: bool,
 }
 
 impl Registrations {
@@ -47,6 +49,7 @@ impl Registrations {
             prompts: BTreeMap::new(),
             resources: BTreeSet::new(),
             problems: OpenProblems::default(),
+            told_all: false,
         }
     }
 
@@ -67,6 +70,7 @@ impl Registrations {
         is_file: impl Fn(&ResourceUri) -> bool,
     ) -> Result<(), Closed> {
         let was_absent = self.was_absent;
+        let told = !matches!(outcome, RegisterOutcome::Failed(_));
         self.was_absent = matches!(outcome, RegisterOutcome::Absent);
         let mut found = ProblemMap::new();
         match outcome {
@@ -81,7 +85,13 @@ impl Registrations {
         found.extend(self.printed.notes.clone());
         self.problems.replace(ProblemOrigin::Register, found);
         self.change_lists().await?;
-        self.change_resources(is_file).await
+        self.change_resources(is_file).await?;
+        if told && !self.told_all {
+            // What it registered in a former life and does not print any more.
+            self.bus.remove_unclaimed().await?;
+            self.told_all = true;
+        }
+        Ok(())
     }
 
     async fn change_lists(&mut self) -> Result<(), Closed> {

@@ -34,6 +34,8 @@ pub enum SkipReason {
     Unreadable,
     /// The bus refused it, because of one of its own limits.
     Refused,
+    /// Its URI belongs to another owner, such as a caller of the API; it is tried again.
+    Owned,
 }
 
 impl SkipReason {
@@ -59,6 +61,10 @@ impl SkipReason {
             SkipReason::NoPermission => ("no permission to read it", "let the service read it"),
             SkipReason::Unreadable => ("reading it failed", "it is tried again"),
             SkipReason::Refused => ("refused by the bus", "raise the limit of the bus that is named"),
+            SkipReason::Owned => (
+                "its URI belongs to another owner",
+                "remove that resource or rename the file",
+            ),
         }
     }
 }
@@ -87,7 +93,7 @@ impl SkipReports {
         self.skipped.insert(path.to_owned(), reason);
         match reason {
             SkipReason::TooLarge => metrics::limit_reached(Limit::FileBytes),
-            SkipReason::Unreadable | SkipReason::NoPermission | SkipReason::Refused => {
+            SkipReason::Unreadable | SkipReason::NoPermission | SkipReason::Refused | SkipReason::Owned => {
                 metrics::source_failed(Source::Workspace);
             }
             _ => {}

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidings_actors::{Bus, Closed, Content, Descriptor, Resource, ResourceUri};
+use tidings_actors::{Bus, Closed, Content, Descriptor, PublishError, Resource, ResourceUri};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
@@ -53,6 +53,11 @@ pub(super) struct WorkspaceTask {
     pub(super) thorough: bool,
     /// The interval of rescans.
     pub(super) rescan: Duration,
+    /// True once the whole folder was scanned.
+    pub(super) scanned_all: bool,
+    /// True once everything in the folder was published, so that files of a former life that are not there any
+    /// more were removed.
+    pub(super) told_all: bool,
 }
 
 impl WorkspaceTask {
@@ -128,6 +133,7 @@ impl WorkspaceTask {
     /// Scans the resources in scope, and prompts and tools if `definitions` is set, and publishes the
     /// changes.
     async fn scan(&mut self, scope: ScanScope, definitions: bool, quiet: bool) -> Result<(), Closed> {
+        self.scanned_all |= scope == ScanScope::All;
         let thorough = scope == ScanScope::All && std::mem::take(&mut self.thorough);
         let mode = ScanMode { quiet, thorough };
         let plan = self
@@ -145,7 +151,16 @@ impl WorkspaceTask {
         }
         self.stats.send_modify(|stats| stats.scans += 1);
         self.update_stats();
-        done
+        done?;
+        // A file that is being written is looked at again, and not gone.
+        if self.scanned_all && !self.told_all && self.changes.is_empty() {
+            let removed = self.bus.remove_unclaimed().await?;
+            if removed > 0 {
+                tracing::info!(removed, "files that ended while the service was down are removed");
+            }
+            self.told_all = true;
+        }
+        Ok(())
     }
 
     /// Publishes the outcome of a run of `register`.
@@ -241,7 +256,11 @@ impl WorkspaceTask {
             match outcome {
                 Ok(_) => self.keep(path, seen, &contents),
                 Err(error) => {
-                    refused_files.push(refused(path, seen, SkipReason::Refused, error.to_string()));
+                    let reason = match error {
+                        PublishError::NotOwner { .. } => SkipReason::Owned,
+                        _ => SkipReason::Refused,
+                    };
+                    refused_files.push(refused(path, seen, reason, error.to_string()));
                 }
             }
         }
