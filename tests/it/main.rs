@@ -6,6 +6,7 @@
 )]
 
 mod support;
+mod memory_store;
 
 mod bus;
 mod client;

@@ -333,7 +333,7 @@ impl Store for NoStore {
         Ok(tidings::Checkpoint::default())
     }
 
-    fn append(&mut self, _: &[tidings::Record]) -> Result<(), tidings::StoreError> {
+    fn append(&mut self, _: &tidings::Batch) -> Result<(), tidings::StoreError> {
         Ok(())
     }
 }
