@@ -86,8 +86,8 @@ impl Bus {
         &self.inner.limits
     }
 
-    /// Returns a handle whose changes are made by `owner`. Resources that it creates belong to that owner, and
-    /// another owner's cannot be changed with it.
+    /// Returns a handle whose changes are made by `owner`. Resources that it creates belong to that owner,
+    /// and another owner's cannot be changed with it.
     #[must_use]
     pub fn owned_by(&self, owner: Owner) -> Bus {
         Bus {

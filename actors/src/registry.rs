@@ -138,9 +138,11 @@ impl Registry {
             RegistryRequest::Route(route) => self.route(route),
             RegistryRequest::AttachQueue(attach) => self.decided.push(EtagRequest::AttachQueue(attach)),
             RegistryRequest::RemoveUnclaimed(remove) => {
-                let uris = self.catalog.unclaimed().take_owned(&remove.owner);
-                let (now, reply) = (remove.now, Some(remove.reply));
-                self.decided.push(EtagRequest::Unclaimed { uris, now, reply });
+                self.decided.push(EtagRequest::Unclaimed {
+                    uris: self.catalog.unclaimed().take_owned(&remove.owner),
+                    now: remove.now,
+                    reply: Some(remove.reply),
+                });
             }
             RegistryRequest::FinishStart(FinishStart(reply)) => self.finish_start(Some(reply)),
         }

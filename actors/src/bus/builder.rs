@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use super::system::{Actors, CoreParts};
 use super::{Bus, Inner};
 use crate::metrics::Metrics;
-use crate::model::{Etag, Limits, Lineage, Owner, StartError};
+use crate::model::{Etag, Limits, Lineage, Owner, StartError, StoreError};
 use crate::runtime::{Admission, Tracer};
 use crate::sink::Attachments;
 use crate::versions::{Batch, Checkpoint, EtagIndex, Record, Store, TimeStamp};
@@ -55,16 +55,16 @@ impl Builder {
         self
     }
 
-    /// Keeps versions in `store`, and the content of [`Owner::Api`], so that they outlive the process. Without a
-    /// store they live in memory, and nine digits in an etag tell two lives of the process apart.
+    /// Keeps versions in `store`, and the content of [`Owner::Api`], so that they outlive the process.
+    /// Without a store they live in memory, and nine digits in an etag tell two lives of the process apart.
     #[must_use]
     pub fn store(mut self, store: impl Store) -> Builder {
         self.store = Some(Box::new(store));
         self
     }
 
-    /// Takes the time of etags from `clock`, in seconds since 1970. Without a store it must never repeat a second
-    /// of a former life, since etags then have no other mark of their life.
+    /// Takes the time of etags from `clock`, in seconds since 1970. Without a store it must never repeat a
+    /// second of a former life, since etags then have no other mark of their life.
     #[must_use]
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Builder {
         self.clock = Arc::new(clock);
@@ -83,25 +83,18 @@ impl Builder {
             clock,
             own_clock,
         } = self;
-        let checkpoint = match &mut store {
-            Some(store) => store.load()?,
-            None => Checkpoint::default(),
-        };
-        let epoch = next_epoch(&checkpoint);
-        let stamp = time_stamp(&checkpoint, store.is_some(), &clock, own_clock);
+        let mut checkpoint = Checkpoint::default();
         if let Some(store) = &mut store {
-            // Before any position of this life is given to a client.
-            store.append(&Batch {
-                records: vec![Record::Life(epoch)],
-                offset: checkpoint.offset,
-                floor: checkpoint.floor,
-                log_start: 0,
-            })?;
+            checkpoint = store.load()?;
         }
         let lineage = Lineage {
-            epoch,
+            epoch: next_epoch(&checkpoint),
             former: checkpoint.lives.clone(),
         };
+        if let Some(store) = &mut store {
+            begin_life(store.as_mut(), lineage.epoch, &checkpoint)?;
+        }
+        let stamp = time_stamp(&checkpoint, store.is_some(), &clock, own_clock);
         let limits = Arc::new(limits.at_least_minimum());
         let metrics = Metrics::register(limits.shard_count());
         let admission = Admission::counted(limits.in_flight_max, &metrics);
@@ -117,7 +110,7 @@ impl Builder {
             admission: admission.clone(),
             etag_index: etag_index.clone(),
             clock: clock.clone(),
-            epoch,
+            epoch: lineage.epoch,
             stamp,
             checkpoint,
             store,
@@ -147,8 +140,18 @@ impl Builder {
     }
 }
 
-/// The epoch of a life: the milliseconds since 1970, and above all epochs before, also after the clock was set
-/// back.
+/// Begins a life in the store, before any position of it is given to a client.
+fn begin_life(store: &mut dyn Store, epoch: u64, checkpoint: &Checkpoint) -> Result<(), StoreError> {
+    store.append(&Batch {
+        records: vec![Record::Life(epoch)],
+        offset: checkpoint.offset,
+        floor: checkpoint.floor,
+        log_start: 0,
+    })
+}
+
+/// The epoch of a life: the milliseconds since 1970, and above all epochs before, also after the clock was
+/// set back.
 fn next_epoch(checkpoint: &Checkpoint) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let last = checkpoint.lives.iter().map(|life| life.epoch).max();

@@ -125,9 +125,9 @@ impl Bus {
         self.publish(Change::Remove(uri), Condition::Always).await
     }
 
-    /// Says that the owner of this handle has registered everything that it has. Its resources of a former life
-    /// that are not registered again are removed, and their subscribers are notified. Returns their number; 0
-    /// without a store.
+    /// Says that the owner of this handle has registered everything that it has. Its resources of a former
+    /// life that are not registered again are removed, and their subscribers are notified. Returns their
+    /// number; 0 without a store.
     ///
     /// # Errors
     /// [`Closed`].
@@ -137,9 +137,9 @@ impl Bus {
         self.ask(|reply| RemoveUnclaimed { owner, now, reply }).await
     }
 
-    /// Says that every owner has registered what it has. In a life with a store, changes of lists are announced
-    /// from here on, and before that at most once per list that differs from the life before. Without this call
-    /// the start ends after 10 seconds.
+    /// Says that every owner has registered what it has. In a life with a store, changes of lists are
+    /// announced from here on, and before that at most once per list that differs from the life before.
+    /// Without this call the start ends after 10 seconds.
     ///
     /// # Errors
     /// [`Closed`].

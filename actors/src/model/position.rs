@@ -39,8 +39,8 @@ impl Lineage {
     /// The most former lives that are remembered; positions of older ones belong to no known history.
     pub const FORMER_MAX: usize = 64;
 
-    /// Returns the offset of a position of this history; none if it belongs to another one. `head` is the last
-    /// offset of the current life.
+    /// Returns the offset of a position of this history; none if it belongs to another one. `head` is the
+    /// last offset of the current life.
     pub fn offset_of(&self, position: Position, head: u64) -> Option<u64> {
         let end = match position.epoch == self.epoch {
             true => head,

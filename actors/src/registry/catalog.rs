@@ -129,8 +129,8 @@ impl Catalog {
         }
     }
 
-    /// Adds the resources that a store kept to the catalog and to the index, and remembers the other live URIs
-    /// until their owners register them.
+    /// Adds the resources that a store kept to the catalog and to the index, and remembers the other live
+    /// URIs until their owners register them.
     pub(crate) fn restore(&mut self, lines: &mut [KeptLine], index: &EtagIndex) {
         for kept in lines {
             if !kept.line.is_live() {

@@ -124,11 +124,12 @@ impl Resources {
     /// Adds a resource that a store kept. Returns it with its generation.
     pub(super) fn restore(&mut self, resource: Resource, owner: Owner) -> (Arc<Resource>, u64) {
         let entry = self.new_entry(resource, owner);
-        let (uri, item) = (entry.uri.clone(), entry.item);
-        let restored = (entry.resource.clone(), entry.generation);
-        self.relist(&uri, None, item);
+        let uri = entry.uri.clone();
+        let restored = entry.resource.clone();
+        let generation = entry.generation;
+        self.relist(&uri, None, entry.item);
         self.entries.insert(uri, entry);
-        restored
+        (restored, generation)
     }
 
     /// Creates or replaces a resource.

@@ -150,8 +150,9 @@ impl Ledger {
         self.position
     }
 
-    /// Registers `uri` or changes its content, as the next place in the order of the bus. The etag stays if the live line has this digest: the content
-    /// is the same again, or the same as before a restart. Otherwise the version rises by one.
+    /// Registers `uri` or changes its content, as the next place in the order of the bus. The etag stays if
+    /// the live line has this digest: the content is the same again, or the same as before a restart.
+    /// Otherwise the version rises by one.
     pub(crate) fn stamp(&mut self, uri: &ResourceUri, registration: Registration<'_>) -> StampResult {
         self.stamp_above(uri, registration, self.floor)
     }

@@ -16,7 +16,8 @@ pub(super) enum Release {
     Resources(Reply<Vec<Option<(Found, Etag)>>>, Vec<Option<(Found, Etag)>>),
     Subscribe(AddSubscriptions),
     WatchLists(AddListWatches),
-    /// A list that every session compares with what it was told, although it is the same as before the restart.
+    /// A list that every session compares with what it was told, although it is the same as before the
+    /// restart.
     SameList((ListKind, ListHash, Position)),
     Started(Reply<()>),
     AttachQueue(AttachQueue, Position),

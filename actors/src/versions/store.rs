@@ -1,4 +1,5 @@
-//! The port to a store that keeps versions and content beyond the life of the process, and the thread that runs it.
+//! The port to a store that keeps versions and content beyond the life of the process, and the thread that
+//! runs it.
 //!
 //! The Etag actor sends batches of records through a bounded channel, and the thread reports each batch
 //! when it is durable.
@@ -94,8 +95,8 @@ pub struct KeptLine {
 /// The state that a store keeps from one life of the bus to the next.
 #[derive(Debug, Clone, Default)]
 pub struct Checkpoint {
-    /// The lives before this one, the oldest first, at most [`Lineage::FORMER_MAX`](crate::Lineage). Empty for a
-    /// new history.
+    /// The lives before this one, the oldest first, at most [`Lineage::FORMER_MAX`](crate::Lineage). Empty
+    /// for a new history.
     pub lives: Vec<Life>,
     /// The last offset.
     pub offset: u64,
@@ -103,7 +104,8 @@ pub struct Checkpoint {
     pub floor: u64,
     /// The lines of all remembered URIs, the oldest offset first.
     pub lines: Vec<KeptLine>,
-    /// The hashes of the lists, and the offsets at which they became these, in the order of [`ListKind::ALL`].
+    /// The hashes of the lists, and the offsets at which they became these, in the order of
+    /// [`ListKind::ALL`].
     pub lists: [Option<(ListHash, u64)>; 3],
     /// The change log, the oldest change first.
     pub changes: Vec<LoggedChange>,
@@ -122,9 +124,9 @@ pub trait Store: Send + 'static {
     /// Keeps a batch, completely or not at all. It is durable when this returns.
     ///
     /// # Errors
-    /// [`StoreError`] if it may not be durable. A panic counts as one. The bus then refuses the changes of the
-    /// batch and calls again until it succeeds; an implementation reopens its files first if it cannot trust
-    /// them any more.
+    /// [`StoreError`] if it may not be durable. A panic counts as one. The bus then refuses the changes of
+    /// the batch and calls again until it succeeds; an implementation reopens its files first if it cannot
+    /// trust them any more.
     fn append(&mut self, batch: &Batch) -> Result<(), StoreError>;
 }
 

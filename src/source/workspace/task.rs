@@ -55,8 +55,8 @@ pub(super) struct WorkspaceTask {
     pub(super) rescan: Duration,
     /// True once the whole folder was scanned.
     pub(super) scanned_all: bool,
-    /// True once everything in the folder was published, so that files of a former life that are not there any
-    /// more were removed.
+    /// True once everything in the folder was published, so that files of a former life that are not there
+    /// any more were removed.
     pub(super) told_all: bool,
 }
 

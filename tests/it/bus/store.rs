@@ -7,7 +7,7 @@ use tidings::{
 };
 
 use crate::memory_store::{MemoryStore, Mode};
-use crate::support::{Bench, DEADLINE, options, run_ready_tasks, text, tool, until, uri, within};
+use crate::support::{Bench, DEADLINE, options, run_ready_tasks, text, tool, uri, within};
 
 fn bench(store: &MemoryStore) -> Bench {
     Bench::stored(|_| (), store.clone())
