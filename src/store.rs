@@ -1,33 +1,30 @@
-//! The durable store: versions that outlive the process, in a redb database.
+//! The durable store: versions, content and the change log that outlive the process.
 //!
-//! There are three tables: `meta` (format, epoch, offset, floor), `lines` (URI → line), and `removed` (offset
-//! and URI of each line that is not live, by which the oldest are found).
+//! A redb database holds everything but large bodies, which are files of their own. `tables` has the tables,
+//! `encoding` the bytes of a line, and `body_files` the files.
 
+mod body_files;
+mod encoding;
 mod error;
-mod line;
+mod tables;
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use redb::{Builder, Database, Durability, ReadableTable, ReadableTableMetadata, Table, TableDefinition};
-use tidings_actors::{Checkpoint, Record, ResourceUri, Store, StoreError};
+use redb::{Builder, Database, Durability, ReadableDatabase};
+use tidings_actors::{Batch, Checkpoint, Store, StoreError};
+use tracing::{info, warn};
 
+use body_files::{BodyFiles, FileUses, sync_folder};
 use error::Fault;
-use line::StoredLine;
+use tables::{FORMAT, FORMAT_KEY, Tables};
 
 /// The name of the file in the data directory.
 pub const STORE_FILE: &str = "tidings.redb";
 
-/// The layout of the tables. A file with a newer one is refused.
-const FORMAT: u64 = 1;
-
+/// The memory that the database may use for pages.
 const CACHE_BYTES: usize = 16 << 20;
 
-const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-const LINES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("lines");
-const REMOVED: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("removed");
-
-/// A store in the file [`STORE_FILE`]. One process at a time can open it.
+/// A store in the file [`STORE_FILE`] and the files beside it. One process at a time can open it.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -37,9 +34,16 @@ const REMOVED: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("remo
 /// ```
 #[derive(Debug)]
 pub struct RedbStore {
-    database: Database,
+    /// None after a failure, until the file is opened again.
+    database: Option<Database>,
+    bodies: BodyFiles,
     file: PathBuf,
     removed_max: u64,
+    /// The changes of the change log up to this offset were dropped.
+    log_start: u64,
+    /// True if the file was created by this start, so that body files found beside it belong to another
+    /// history.
+    is_new: bool,
 }
 
 impl RedbStore {
@@ -47,7 +51,7 @@ impl RedbStore {
     ///
     /// It keeps at most `removed_max` removed URIs; pass the [`Limits::removed_max`](tidings_actors::Limits)
     /// of the bus. The oldest beyond that are folded into the floor, above which every later registration
-    /// starts.
+    /// starts. A file of format 1 becomes one of the current format.
     ///
     /// # Errors
     /// [`StoreError`], naming the file and the remedy, if the file is in use by another process, is damaged,
@@ -59,182 +63,131 @@ impl RedbStore {
 
     fn try_open(dir: &Path, file: &Path, removed_max: usize) -> Result<RedbStore, Fault> {
         std::fs::create_dir_all(dir)?;
-        let database = Builder::new()
-            .set_cache_size(CACHE_BYTES)
-            // Damage is then reported at the start, rather than in the middle of a run.
-            .set_check_integrity_on_open(true)
-            .create(file)?;
-        let store = RedbStore {
-            database,
+        let bodies = BodyFiles::open(dir)?;
+        let is_new = begins_history(file, &bodies)?;
+        let database = open_database(file)?;
+        // Before the first record, which would not survive a crash without the names of its files.
+        sync_folder(dir)?;
+        Ok(RedbStore {
+            database: Some(database),
+            bodies,
             file: file.to_owned(),
             removed_max: removed_max as u64,
-        };
-        store.prepare()?;
-        sync_folder(dir)?;
-        Ok(store)
-    }
-
-    /// Checks the format, or creates the tables of a new file.
-    fn prepare(&self) -> Result<(), Fault> {
-        self.write(|tables| {
-            let format = tables.number("format")?;
-            if format > FORMAT {
-                return Err(Fault::Newer(format));
-            }
-            tables.set("format", FORMAT)
+            log_start: 0,
+            is_new,
         })
     }
 
-    /// Runs `work` in one transaction, which is durable when this returns.
-    fn write<T>(&self, work: impl FnOnce(&mut Tables<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
-        let mut transaction = self.database.begin_write()?;
-        // The bus notifies a change after this commit, so a crash never takes back a version that a client
-        // has seen.
-        transaction.set_durability(Durability::Immediate)?;
-        let mut tables = Tables {
-            meta: transaction.open_table(META)?,
-            lines: transaction.open_table(LINES)?,
-            removed: transaction.open_table(REMOVED)?,
+    /// Runs `work` with the database, which is opened again if it failed before.
+    fn with_database<T>(
+        &mut self,
+        work: impl FnOnce(&mut RedbStore, &Database) -> Result<T, Fault>,
+    ) -> Result<T, StoreError> {
+        let opened = match self.database.take() {
+            Some(database) => Ok(database),
+            None => open_database(&self.file),
         };
-        let done = work(&mut tables)?;
-        // The tables borrow the transaction.
-        drop(tables);
-        transaction.commit()?;
-        Ok(done)
+        let done = opened.and_then(|database| {
+            let done = work(self, &database)?;
+            // A database that failed, or panicked, is closed instead: the pages it holds in memory may differ
+            // from the file, and the next call reads the file anew.
+            self.database = Some(database);
+            Ok(done)
+        });
+        done.map_err(|fault| fault.of(&self.file))
+    }
+
+    fn try_load(&mut self, database: &Database) -> Result<Checkpoint, Fault> {
+        // The limit may be lower than in the last run. References to body files are counted after it.
+        write(database, |tables| tables.prune_removed(self.removed_max))?;
+        let loaded = tables::read_all(&database.begin_read()?, &mut self.bodies)?;
+        // Files of another history stay until the next start, so that they can be saved.
+        if !self.is_new {
+            self.bodies.remove_orphans()?;
+        }
+        Ok(loaded)
+    }
+
+    fn try_append(&mut self, database: &Database, batch: &Batch) -> Result<(), Fault> {
+        let bodies = batch.records.iter().filter_map(tables::body_for_file);
+        let files = self.bodies.write(bodies)?;
+        let uses = write(database, |tables| {
+            tables.apply(batch, &files)?;
+            if batch.log_start > self.log_start {
+                tables.prune_changes(batch.log_start)?;
+            }
+            tables.prune_removed(self.removed_max)
+        })?;
+        self.log_start = batch.log_start;
+        self.bodies.apply(uses);
+        Ok(())
     }
 }
 
 impl Store for RedbStore {
     fn load(&mut self) -> Result<Checkpoint, StoreError> {
-        let loaded = self.write(|tables| {
-            // The limit may be lower than in the last run.
-            tables.prune(self.removed_max)?;
-            let epoch = match tables.number("epoch")? {
-                // A new file has no epoch yet.
-                0 => tables.begin_history()?,
-                epoch => epoch,
-            };
-            Ok(Checkpoint {
-                epoch,
-                offset: tables.number("offset")?,
-                floor: tables.number("floor")?,
-                lines: tables.all_lines()?,
-            })
-        });
-        loaded.map_err(|fault| fault.of(&self.file))
+        self.with_database(RedbStore::try_load)
     }
 
-    fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        let written = self.write(|tables| {
-            for record in records {
-                tables.put(record)?;
-            }
-            tables.prune(self.removed_max)
-        });
-        written.map_err(|fault| fault.of(&self.file))
+    fn append(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        self.with_database(|store, database| store.try_append(database, batch))
     }
 }
 
-/// The tables of one transaction.
-struct Tables<'t> {
-    meta: Table<'t, &'static str, u64>,
-    lines: Table<'t, &'static str, &'static [u8]>,
-    removed: Table<'t, (u64, &'static str), ()>,
+/// Returns true if there is no store in `file` yet, and says so: versions begin anew.
+fn begins_history(file: &Path, bodies: &BodyFiles) -> Result<bool, Fault> {
+    let found = match std::fs::metadata(file) {
+        Ok(metadata) if metadata.len() > 0 => return Ok(false),
+        Ok(_) => Some("the file is empty"),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        Err(_) if bodies.has_files()? => Some("the file is missing, and bodies of another history are there"),
+        Err(_) => None,
+    };
+    let file = file.display();
+    match found {
+        None => info!(%file, "a new history begins"),
+        Some(found) => warn!(
+            %file,
+            "a new history begins: {found}; restore the store if its versions should go on"
+        ),
+    }
+    Ok(true)
 }
 
-impl Tables<'_> {
-    fn number(&self, name: &str) -> Result<u64, Fault> {
-        match self.meta.get(name)? {
-            Some(value) => Ok(value.value()),
-            None => Ok(0),
+/// Opens or creates the file, checks all of it, and brings it to the current format.
+fn open_database(file: &Path) -> Result<Database, Fault> {
+    let database = Builder::new()
+        .set_cache_size(CACHE_BYTES)
+        // Damage is then reported at the start, rather than in the middle of a run.
+        .set_check_integrity_on_open(true)
+        .create(file)?;
+    write(&database, |tables| {
+        let format = tables.number(FORMAT_KEY)?;
+        match format > FORMAT {
+            true => Err(Fault::Newer(format)),
+            // Lines of format 1 stay as they are until they change.
+            false => tables.set(FORMAT_KEY, FORMAT),
         }
-    }
-
-    fn set(&mut self, name: &str, value: u64) -> Result<(), Fault> {
-        self.meta.insert(name, value)?;
-        Ok(())
-    }
-
-    fn raise(&mut self, name: &str, value: u64) -> Result<(), Fault> {
-        let held = self.number(name)?;
-        self.set(name, held.max(value))
-    }
-
-    /// Sets the epoch, which tells this history from any other, to the milliseconds since 1970.
-    fn begin_history(&mut self) -> Result<u64, Fault> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let epoch = u64::try_from(now.as_millis()).unwrap_or(u64::MAX).max(1);
-        self.set("epoch", epoch)?;
-        Ok(epoch)
-    }
-
-    fn put(&mut self, record: &Record) -> Result<(), Fault> {
-        self.raise("offset", record.offset)?;
-        self.raise("floor", record.floor)?;
-        let Some((uri, line)) = &record.line else {
-            return Ok(());
-        };
-        let uri = uri.as_str();
-        let stored = StoredLine {
-            line: *line,
-            offset: record.offset,
-        };
-        let before = match self.lines.insert(uri, stored.encode().as_slice())? {
-            Some(bytes) => Some(StoredLine::decode(bytes.value())?),
-            None => None,
-        };
-        if let Some(before) = before
-            && !before.line.live
-        {
-            self.removed.remove((before.offset, uri))?;
-        }
-        if !line.live {
-            self.removed.insert((record.offset, uri), ())?;
-        }
-        Ok(())
-    }
-
-    /// Folds the oldest removed lines into the floor until at most `max` are left.
-    fn prune(&mut self, max: u64) -> Result<(), Fault> {
-        let mut floor = 0;
-        while self.removed.len()? > max {
-            let Some((oldest, _)) = self.removed.pop_first()? else {
-                break;
-            };
-            if let Some(bytes) = self.lines.remove(oldest.value().1)? {
-                floor = StoredLine::decode(bytes.value())?.line.etag.version.max(floor);
-            }
-        }
-        if floor > 0 {
-            self.raise("floor", floor)?;
-        }
-        Ok(())
-    }
-
-    /// Returns all lines, oldest first: the ledger forgets in this order.
-    fn all_lines(&self) -> Result<Vec<(ResourceUri, tidings_actors::Line)>, Fault> {
-        let mut found = Vec::new();
-        for entry in self.lines.iter()? {
-            let (uri, bytes) = entry?;
-            let uri = ResourceUri::new(uri.value()).map_err(|error| Fault::Damaged(error.to_string()))?;
-            found.push((uri, StoredLine::decode(bytes.value())?));
-        }
-        found.sort_unstable_by_key(|(_, stored)| stored.offset);
-        let lines = found.into_iter().map(|(uri, stored)| (uri, stored.line));
-        Ok(lines.collect())
-    }
+    })?;
+    Ok(database)
 }
 
-/// Makes the name of a new file durable; fsync of the file covers only its contents.
-#[cfg(unix)]
-fn sync_folder(dir: &Path) -> std::io::Result<()> {
-    std::fs::File::open(dir)?.sync_all()
-}
-
-/// Other systems cannot open folders, and record the name with the file.
-#[cfg(not(unix))]
-fn sync_folder(_: &Path) -> std::io::Result<()> {
-    Ok(())
+/// Runs `work` in one transaction, which is durable when this returns. Returns the references to body files
+/// that changed.
+fn write(
+    database: &Database,
+    work: impl FnOnce(&mut Tables<'_>) -> Result<(), Fault>,
+) -> Result<FileUses, Fault> {
+    let mut transaction = database.begin_write()?;
+    // The bus notifies a change after this commit, so a crash never takes back a version that a client has
+    // seen.
+    transaction.set_durability(Durability::Immediate)?;
+    let mut tables = Tables::open(&transaction)?;
+    work(&mut tables)?;
+    // The tables borrow the transaction.
+    let uses = tables.into_uses();
+    transaction.commit()?;
+    Ok(uses)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl ListKind {
 
 /// The hash of the complete items of one list, schemas and descriptions included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ListHash(u128);
+pub struct ListHash(pub u128);
 
 impl ListHash {
     /// The hash of an empty list.

@@ -1,0 +1,272 @@
+//! The files of bodies too large for the database, each named by the SHA-256 of its bytes.
+//!
+//! A file is durable before the transaction that refers to it, and is removed after the one that drops the
+//! last reference to it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use tracing::{debug, warn};
+
+use super::encoding::BodyHash;
+use super::error::Fault;
+
+/// The name of the folder in the data directory.
+pub(super) const BODIES_FOLDER: &str = "bodies";
+
+/// The suffix of a file that is being written.
+const UNFINISHED: &str = "new";
+
+/// The references to body files that one transaction adds and drops.
+#[derive(Debug, Default)]
+pub(super) struct FileUses {
+    pub(super) added: Vec<BodyHash>,
+    pub(super) dropped: Vec<BodyHash>,
+}
+
+/// The folder of body files, and the number of lines that refer to each.
+#[derive(Debug)]
+pub(super) struct BodyFiles {
+    folder: PathBuf,
+    uses: HashMap<BodyHash, usize>,
+}
+
+impl BodyFiles {
+    /// Creates the folder in `dir` if it is missing.
+    pub(super) fn open(dir: &Path) -> Result<BodyFiles, Fault> {
+        let folder = dir.join(BODIES_FOLDER);
+        fs::create_dir_all(&folder)?;
+        Ok(BodyFiles {
+            folder,
+            uses: HashMap::new(),
+        })
+    }
+
+    /// Returns the path of the file with this hash.
+    pub(super) fn path(&self, hash: &BodyHash) -> PathBuf {
+        let name = hex(hash);
+        self.folder.join(&name[..2]).join(name)
+    }
+
+    /// Writes bodies to durable files and returns their hashes in the same order.
+    pub(super) fn write<'b>(
+        &self,
+        bodies: impl IntoIterator<Item = &'b [u8]>,
+    ) -> Result<Vec<BodyHash>, Fault> {
+        let mut hashes = Vec::new();
+        let mut folders = BTreeSet::new();
+        for body in bodies {
+            let hash: BodyHash = Sha256::digest(body).into();
+            hashes.push(hash);
+            if self.uses.contains_key(&hash) {
+                continue;
+            }
+            let path = self.path(&hash);
+            let folder = path.parent().unwrap_or(&self.folder);
+            if !folder.exists() {
+                fs::create_dir(folder)?;
+                folders.insert(self.folder.clone());
+            }
+            write_file(&path, body)?;
+            folders.insert(folder.to_owned());
+        }
+        // The names of the files, after their contents: a crash never leaves a name of half a body.
+        for folder in &folders {
+            sync_folder(folder)?;
+        }
+        Ok(hashes)
+    }
+
+    /// Reads the file with this hash. The error says how it differs from the one that was written.
+    pub(super) fn read(&self, hash: &BodyHash, len: u64) -> Result<Vec<u8>, String> {
+        let bytes = match fs::read(self.path(hash)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err("is missing".into()),
+            Err(error) => return Err(format!("cannot be read: {error}")),
+        };
+        match bytes.len() as u64 == len {
+            true => Ok(bytes),
+            false => Err(format!("has {} of {len} bytes", bytes.len())),
+        }
+    }
+
+    /// Counts a reference that was found in the database.
+    pub(super) fn count(&mut self, hash: BodyHash) {
+        *self.uses.entry(hash).or_insert(0) += 1;
+    }
+
+    /// Forgets all references, before they are counted anew.
+    pub(super) fn clear(&mut self) {
+        self.uses.clear();
+    }
+
+    /// Counts the references of a committed transaction, and removes the files that nothing refers to any
+    /// more.
+    pub(super) fn apply(&mut self, uses: FileUses) {
+        for hash in uses.added {
+            self.count(hash);
+        }
+        for hash in uses.dropped {
+            let Some(count) = self.uses.get_mut(&hash) else {
+                continue;
+            };
+            *count -= 1;
+            if *count == 0 {
+                self.uses.remove(&hash);
+                remove_file(&self.path(&hash));
+            }
+        }
+    }
+
+    /// Removes the files that no line refers to: a crash between a file and its transaction left them.
+    pub(super) fn remove_orphans(&self) -> Result<(), Fault> {
+        for folder in fs::read_dir(&self.folder)? {
+            let folder = folder?;
+            if !folder.file_type()?.is_dir() {
+                continue;
+            }
+            for file in fs::read_dir(folder.path())? {
+                let file = file?.path();
+                if self.is_orphan(&file) {
+                    remove_file(&file);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true for an unfinished file, and for one with the name of a body that no line refers to. Other
+    /// files are not the store's.
+    fn is_orphan(&self, file: &Path) -> bool {
+        let Some(stem) = file.file_stem().and_then(|stem| stem.to_str()) else {
+            return false;
+        };
+        match (hash_of(stem), file.extension()) {
+            (Some(hash), None) => !self.uses.contains_key(&hash),
+            (Some(_), Some(extension)) => extension == UNFINISHED,
+            (None, _) => false,
+        }
+    }
+
+    /// Returns true if the folder holds anything.
+    pub(super) fn has_files(&self) -> Result<bool, Fault> {
+        Ok(fs::read_dir(&self.folder)?.next().is_some())
+    }
+}
+
+/// Writes a file under another name first, so that the final name always has the whole body.
+fn write_file(path: &Path, body: &[u8]) -> Result<(), Fault> {
+    let unfinished = path.with_extension(UNFINISHED);
+    let written = File::create(&unfinished).and_then(|mut file| {
+        file.write_all(body)?;
+        file.sync_all()
+    });
+    if let Err(error) = written.and_then(|()| fs::rename(&unfinished, path)) {
+        // Gives back the room of a full disk.
+        remove_file(&unfinished);
+        return Err(error.into());
+    }
+    Ok(())
+}
+
+fn remove_file(file: &Path) {
+    match fs::remove_file(file) {
+        Ok(()) => debug!(file = %file.display(), "removed a file that no resource needs"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        // It costs only its room, and the next start tries again.
+        Err(error) => {
+            warn!(file = %file.display(), %error, "a file that no resource needs cannot be removed")
+        }
+    }
+}
+
+/// Makes the names in a folder durable; fsync of a file covers only its contents.
+#[cfg(unix)]
+pub(super) fn sync_folder(dir: &Path) -> std::io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Other systems cannot open folders, and record the name with the file.
+#[cfg(not(unix))]
+pub(super) fn sync_folder(_: &Path) -> std::io::Result<()> {
+    Ok(())
+}
+
+fn hex(hash: &BodyHash) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the hash that a file name spells.
+fn hash_of(name: &str) -> Option<BodyHash> {
+    let mut hash = BodyHash::default();
+    if name.len() != 2 * hash.len() || !name.is_ascii() {
+        return None;
+    }
+    for (at, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&name[2 * at..2 * at + 2], 16).ok()?;
+    }
+    (hex(&hash) == name).then_some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_of_a_file_is_the_sha256_of_its_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = BodyFiles::open(folder.path()).unwrap();
+        let hash = files.write([&b"abc"[..]]).unwrap()[0];
+        let name = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let path = folder.path().join("bodies/ba").join(name);
+        assert_eq!((files.path(&hash), hash_of(name)), (path.clone(), Some(hash)));
+        assert_eq!(fs::read(path).unwrap(), b"abc");
+        for other in [
+            "",
+            "ba",
+            &name.to_uppercase(),
+            &name.replace('b', "g"),
+            &name.replace('b', "é"),
+        ] {
+            assert_eq!(hash_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn file_lives_as_long_as_its_last_reference() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = BodyFiles::open(folder.path()).unwrap();
+        let hash = files.write([&b"abc"[..], b"abc"]).unwrap()[0];
+        files.apply(FileUses {
+            added: vec![hash, hash],
+            dropped: Vec::new(),
+        });
+        for exists in [true, false] {
+            files.apply(FileUses {
+                added: Vec::new(),
+                dropped: vec![hash],
+            });
+            assert_eq!(files.path(&hash).exists(), exists);
+        }
+    }
+
+    #[test]
+    fn orphans_are_removed_and_other_files_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = BodyFiles::open(folder.path()).unwrap();
+        let hashes = files.write([&b"kept"[..], b"orphan"]).unwrap();
+        files.count(hashes[0]);
+        let kept = files.path(&hashes[0]);
+        let unfinished = kept.with_extension(UNFINISHED);
+        let foreign = kept.with_file_name("notes.txt");
+        for file in [&unfinished, &foreign] {
+            fs::write(file, "x").unwrap();
+        }
+        files.remove_orphans().unwrap();
+        let exist = [&kept, &foreign, &unfinished, &files.path(&hashes[1])].map(|file| file.exists());
+        assert_eq!(exist, [true, true, false, false]);
+    }
+}

@@ -1,0 +1,392 @@
+//! The tables of the database, and the effect of each record on them.
+
+use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
+use tidings_actors::{
+    Batch, Checkpoint, Content, Digest, KeptContent, KeptLine, Life, Line, Lineage, ListHash, Record,
+    Resource, ResourceUri,
+};
+
+use super::body_files::{BodyFiles, FileUses};
+use super::encoding::{
+    BodyHash, StoredBody, StoredContent, StoredLine, decode_change, encode_change, list_number, list_of,
+};
+use super::error::Fault;
+
+/// Numbers of the whole store: format, epoch, offset, floor.
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+/// URI → line and content.
+const LINES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("lines");
+/// Offset and URI of each line that is not live, by which the oldest are found.
+const REMOVED: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("removed");
+/// Number of a list → its hash, and the offset at which it became this one.
+const LISTS: TableDefinition<'_, u8, (u128, u64)> = TableDefinition::new("lists");
+/// Offset → change of the change log.
+const CHANGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes");
+/// Name of an attached subscriber → the offset up to which it has everything.
+const CURSORS: TableDefinition<'_, &str, u64> = TableDefinition::new("cursors");
+/// Epoch of a former life → its last offset.
+const LIVES: TableDefinition<'_, u64, u64> = TableDefinition::new("lives");
+
+/// The name of the layout's number in the table `meta`.
+pub(super) const FORMAT_KEY: &str = "format";
+
+/// The layout of the tables. A file with a newer one is refused. Format 1 had the tables `meta`, `lines` and
+/// `removed` alone, and its lines are still decoded.
+pub(super) const FORMAT: u64 = 2;
+
+/// The largest body that is kept in its line; larger ones get a file. A page of the database holds whole
+/// values, so large ones there would be copied with every change of a neighbour.
+pub(super) const INLINE_MAX: usize = 64 << 10;
+
+/// Returns the body of a record, if it is to be kept in a file.
+pub(super) fn body_for_file(record: &Record) -> Option<&[u8]> {
+    let Record::Line {
+        content: KeptContent::Resource(resource),
+        ..
+    } = record
+    else {
+        return None;
+    };
+    match resource.content() {
+        Content::Held(body) if body.as_bytes().len() > INLINE_MAX => Some(body.as_bytes()),
+        _ => None,
+    }
+}
+
+/// The tables of one transaction that writes.
+pub(super) struct Tables<'t> {
+    meta: Table<'t, &'static str, u64>,
+    lines: Table<'t, &'static str, &'static [u8]>,
+    removed: Table<'t, (u64, &'static str), ()>,
+    lists: Table<'t, u8, (u128, u64)>,
+    changes: Table<'t, u64, &'static [u8]>,
+    cursors: Table<'t, &'static str, u64>,
+    lives: Table<'t, u64, u64>,
+    uses: FileUses,
+    /// The line that is being encoded.
+    encoded: Vec<u8>,
+}
+
+impl<'t> Tables<'t> {
+    /// Opens the tables, and creates those that are missing.
+    pub(super) fn open(transaction: &'t WriteTransaction) -> Result<Tables<'t>, Fault> {
+        Ok(Tables {
+            meta: transaction.open_table(META)?,
+            lines: transaction.open_table(LINES)?,
+            removed: transaction.open_table(REMOVED)?,
+            lists: transaction.open_table(LISTS)?,
+            changes: transaction.open_table(CHANGES)?,
+            cursors: transaction.open_table(CURSORS)?,
+            lives: transaction.open_table(LIVES)?,
+            uses: FileUses::default(),
+            encoded: Vec::new(),
+        })
+    }
+
+    /// Ends the use of the tables, and returns the references to body files that changed.
+    pub(super) fn into_uses(self) -> FileUses {
+        self.uses
+    }
+
+    pub(super) fn number(&self, name: &str) -> Result<u64, Fault> {
+        match self.meta.get(name)? {
+            Some(value) => Ok(value.value()),
+            None => Ok(0),
+        }
+    }
+
+    pub(super) fn set(&mut self, name: &str, value: u64) -> Result<(), Fault> {
+        self.meta.insert(name, value)?;
+        Ok(())
+    }
+
+    fn raise(&mut self, name: &str, value: u64) -> Result<(), Fault> {
+        match self.number(name)? < value {
+            true => self.set(name, value),
+            false => Ok(()),
+        }
+    }
+
+    /// Applies a batch, whose bodies for files have the hashes `files`, in the order of the records.
+    pub(super) fn apply(&mut self, batch: &Batch, files: &[BodyHash]) -> Result<(), Fault> {
+        let mut files = files.iter();
+        for record in &batch.records {
+            self.put(record, &mut files)?;
+        }
+        self.set("offset", batch.offset)?;
+        self.raise("floor", batch.floor)
+    }
+
+    fn put(&mut self, record: &Record, files: &mut std::slice::Iter<'_, BodyHash>) -> Result<(), Fault> {
+        match record {
+            Record::Line { uri, line, content } => self.put_line(uri, line, content, files),
+            Record::Forget(uri) => self.forget(uri.as_str()),
+            Record::List(kind, ListHash(hash), offset) => {
+                self.lists.insert(list_number(*kind), (*hash, *offset))?;
+                Ok(())
+            }
+            Record::Change(logged) => {
+                let encoded = encode_change(&logged.change);
+                self.changes.insert(logged.offset, encoded.as_slice())?;
+                Ok(())
+            }
+            Record::Cursor(name, Some(offset)) => {
+                self.cursors.insert(&**name, *offset)?;
+                Ok(())
+            }
+            Record::Cursor(name, None) => {
+                self.cursors.remove(&**name)?;
+                Ok(())
+            }
+            Record::Life(epoch) => self.begin_life(*epoch),
+        }
+    }
+
+    fn put_line(
+        &mut self,
+        uri: &ResourceUri,
+        line: &Line,
+        content: &KeptContent,
+        files: &mut std::slice::Iter<'_, BodyHash>,
+    ) -> Result<(), Fault> {
+        let mut encoded = std::mem::take(&mut self.encoded);
+        encoded.clear();
+        match content {
+            KeptContent::Resource(resource) => self.encode_resource(resource, line, files, &mut encoded),
+            KeptContent::None => StoredLine::encode(line, false, &mut encoded),
+            KeptContent::Same => self.encode_same(uri, line, &mut encoded)?,
+        }
+        let uri = uri.as_str();
+        let before = match self.lines.insert(uri, encoded.as_slice())? {
+            Some(bytes) => Some(Former::decode(bytes.value())?),
+            None => None,
+        };
+        self.encoded = encoded;
+        if let Some(before) = before {
+            self.release(uri, &before)?;
+        }
+        if !line.is_live() {
+            self.removed.insert((line.offset, uri), ())?;
+        }
+        Ok(())
+    }
+
+    fn encode_resource(
+        &mut self,
+        resource: &Resource,
+        line: &Line,
+        files: &mut std::slice::Iter<'_, BodyHash>,
+        out: &mut Vec<u8>,
+    ) {
+        let Content::Held(body) = resource.content() else {
+            return StoredLine::encode(line, false, out);
+        };
+        let bytes = body.as_bytes();
+        let stored = match (bytes.len() > INLINE_MAX, files.as_slice()) {
+            (true, [hash, ..]) => {
+                files.next();
+                self.uses.added.push(*hash);
+                StoredBody::File(*hash, bytes.len() as u64)
+            }
+            _ => StoredBody::Inline(bytes),
+        };
+        StoredLine::encode(line, true, out);
+        StoredContent::encode(resource.descriptor(), body.as_text().is_none(), stored, out);
+    }
+
+    /// Encodes `line` with the content that the table holds for `uri`.
+    fn encode_same(&mut self, uri: &ResourceUri, line: &Line, out: &mut Vec<u8>) -> Result<(), Fault> {
+        let Some(bytes) = self.lines.get(uri.as_str())? else {
+            StoredLine::encode(line, false, out);
+            return Ok(());
+        };
+        let before = StoredLine::decode(bytes.value())?;
+        // The old line drops its reference when it is replaced.
+        self.uses.added.extend(before.body_file());
+        StoredLine::encode(line, before.content.is_some(), out);
+        out.extend_from_slice(before.content.unwrap_or_default());
+        Ok(())
+    }
+
+    fn forget(&mut self, uri: &str) -> Result<(), Fault> {
+        let before = match self.lines.remove(uri)? {
+            Some(bytes) => Former::decode(bytes.value())?,
+            None => return Ok(()),
+        };
+        self.release(uri, &before)
+    }
+
+    /// Drops all that refers to a line that was replaced or removed.
+    fn release(&mut self, uri: &str, before: &Former) -> Result<(), Fault> {
+        self.uses.dropped.extend(before.file);
+        if let Some(offset) = before.removed_at {
+            self.removed.remove((offset, uri))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the current life a former one, and begins the one with this epoch.
+    fn begin_life(&mut self, epoch: u64) -> Result<(), Fault> {
+        let before = self.number("epoch")?;
+        if before > 0 {
+            let end = self.number("offset")?;
+            self.lives.insert(before, end)?;
+        }
+        // The life that begins is the former one of the next start.
+        while self.lives.len()? >= Lineage::FORMER_MAX as u64 {
+            self.lives.pop_first()?;
+        }
+        self.set("epoch", epoch)
+    }
+
+    /// Drops the changes of the change log up to `log_start`.
+    pub(super) fn prune_changes(&mut self, log_start: u64) -> Result<(), Fault> {
+        self.changes.retain_in(..=log_start, |_, _| false)?;
+        Ok(())
+    }
+
+    /// Folds the oldest removed lines into the floor until at most `max` are left.
+    pub(super) fn prune_removed(&mut self, max: u64) -> Result<(), Fault> {
+        let mut floor = 0;
+        while self.removed.len()? > max {
+            let Some((oldest, _)) = self.removed.pop_first()? else {
+                break;
+            };
+            if let Some(bytes) = self.lines.remove(oldest.value().1)? {
+                let stored = StoredLine::decode(bytes.value())?;
+                floor = stored.line.etag.version.max(floor);
+                self.uses.dropped.extend(stored.body_file());
+            }
+        }
+        self.raise("floor", floor)
+    }
+}
+
+/// The parts of a replaced line that other tables and files refer to.
+struct Former {
+    /// The offset of a line that was not live.
+    removed_at: Option<u64>,
+    file: Option<BodyHash>,
+}
+
+impl Former {
+    fn decode(bytes: &[u8]) -> Result<Former, Fault> {
+        let stored = StoredLine::decode(bytes)?;
+        Ok(Former {
+            removed_at: (!stored.line.is_live()).then_some(stored.line.offset),
+            file: stored.body_file(),
+        })
+    }
+}
+
+/// Reads everything in one transaction, with the bodies in `files`, where it counts the references.
+pub(super) fn read_all(transaction: &ReadTransaction, files: &mut BodyFiles) -> Result<Checkpoint, Fault> {
+    let meta = transaction.open_table(META)?;
+    let number = |name: &str| -> Result<u64, Fault> {
+        match meta.get(name)? {
+            Some(value) => Ok(value.value()),
+            None => Ok(0),
+        }
+    };
+    let mut checkpoint = Checkpoint {
+        offset: number("offset")?,
+        floor: number("floor")?,
+        lines: read_lines(transaction, files)?,
+        ..Checkpoint::default()
+    };
+    for entry in transaction.open_table(LIVES)?.iter()? {
+        let (epoch, end) = entry?;
+        checkpoint.lives.push(Life {
+            epoch: epoch.value(),
+            end: end.value(),
+        });
+    }
+    // A new file has no life yet.
+    if let epoch @ 1.. = number("epoch")? {
+        let end = checkpoint.offset;
+        checkpoint.lives.push(Life { epoch, end });
+    }
+    for entry in transaction.open_table(LISTS)?.iter()? {
+        let (kind, value) = entry?;
+        let Some(kind) = list_of(kind.value()) else {
+            return Err(Fault::Damaged(format!("there is no list {}", kind.value())));
+        };
+        let (hash, offset) = value.value();
+        checkpoint.lists[kind as usize] = Some((ListHash(hash), offset));
+    }
+    for entry in transaction.open_table(CHANGES)?.iter()? {
+        let (offset, bytes) = entry?;
+        checkpoint
+            .changes
+            .push(decode_change(offset.value(), bytes.value())?);
+    }
+    for entry in transaction.open_table(CURSORS)?.iter()? {
+        let (name, offset) = entry?;
+        checkpoint.cursors.push((name.value().into(), offset.value()));
+    }
+    Ok(checkpoint)
+}
+
+/// Reads all lines, oldest first: the ledger forgets in this order.
+fn read_lines(transaction: &ReadTransaction, files: &mut BodyFiles) -> Result<Vec<KeptLine>, Fault> {
+    files.clear();
+    let mut found = Vec::new();
+    for entry in transaction.open_table(LINES)?.iter()? {
+        let (uri, bytes) = entry?;
+        found.push(read_line(uri.value(), bytes.value(), files)?);
+    }
+    found.sort_unstable_by_key(|kept| kept.line.offset);
+    Ok(found)
+}
+
+fn read_line(uri: &str, bytes: &[u8], files: &mut BodyFiles) -> Result<KeptLine, Fault> {
+    let uri = ResourceUri::new(uri).map_err(|error| Fault::Damaged(error.to_string()))?;
+    let stored = StoredLine::decode(bytes)?;
+    let resource = match stored.decode_content(&uri)? {
+        Some(content) => Some(read_resource(&uri, content, stored.line.digest, files)?),
+        None => None,
+    };
+    Ok(KeptLine {
+        uri,
+        line: stored.line,
+        resource,
+    })
+}
+
+/// Reads the body and compares it with the digest of the line, so that damage is never served as content.
+fn read_resource(
+    uri: &ResourceUri,
+    content: StoredContent<'_>,
+    digest: Option<Digest>,
+    files: &mut BodyFiles,
+) -> Result<Resource, Fault> {
+    let read;
+    let (bytes, file) = match content.body {
+        StoredBody::Inline(bytes) => (bytes, None),
+        StoredBody::File(hash, len) => {
+            files.count(hash);
+            read = files.read(&hash, len);
+            match &read {
+                Ok(bytes) => (bytes.as_slice(), Some(hash)),
+                Err(problem) => return Err(body_fault(uri, files, &hash, problem)),
+            }
+        }
+    };
+    let body = content.to_body(bytes);
+    let media_type = content.descriptor.media_type.as_deref();
+    match (body, file) {
+        (Some(body), _) if digest == Some(body.digest(media_type)) => {
+            Ok(Resource::new(content.descriptor, Content::Held(body)))
+        }
+        (_, Some(hash)) => Err(body_fault(uri, files, &hash, "was altered")),
+        (_, None) => Err(Fault::Damaged(format!("the body of {uri} was altered"))),
+    }
+}
+
+fn body_fault(uri: &ResourceUri, files: &BodyFiles, hash: &BodyHash, problem: &str) -> Fault {
+    Fault::Body {
+        uri: uri.clone(),
+        file: files.path(hash),
+        problem: problem.to_owned(),
+    }
+}
