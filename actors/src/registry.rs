@@ -31,8 +31,9 @@ pub(crate) use catalog::Catalog;
 /// is registered.
 const START_MAX: Duration = Duration::from_secs(10);
 
-/// The interval at which unclaimed URIs are looked at.
-const UNCLAIMED_CHECK: Duration = Duration::from_secs(60);
+/// The longest and the shortest interval at which unclaimed URIs are looked at.
+const UNCLAIMED_CHECK_MAX: Duration = Duration::from_secs(60);
+const UNCLAIMED_CHECK_MIN: Duration = Duration::from_millis(100);
 
 /// The decided requests from which on a batch is sent without another look at the inbox.
 const BATCH_MAX: usize = 256;
@@ -66,12 +67,13 @@ impl Actor for Registry {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if self.restart.is_some() {
+        if let Some(restart) = &self.restart {
+            let check = (restart.unclaimed_after / 4).clamp(UNCLAIMED_CHECK_MIN, UNCLAIMED_CHECK_MAX);
             ctx.run_later(START_MAX, |registry, _| {
                 registry.finish_start(None);
                 registry.send_decided();
             });
-            ctx.run_interval(UNCLAIMED_CHECK, |registry, _| {
+            ctx.run_interval(check, |registry, _| {
                 registry.collect_unclaimed();
                 registry.send_decided();
             });

@@ -8,6 +8,7 @@ mod limits;
 mod lists;
 mod model;
 mod resources;
+mod restart;
 mod resume;
 mod shards;
 mod shutdown;
