@@ -116,8 +116,6 @@ impl Builder {
             store,
         };
         let actors = Actors::start(parts)?;
-        let next_id = AtomicU64::new(1);
-        let next_shard = AtomicUsize::new(0);
         let inner = Inner {
             actors,
             admission,
@@ -125,8 +123,8 @@ impl Builder {
             metrics,
             clock,
             places,
-            next_id,
-            next_shard,
+            next_id: AtomicU64::new(1),
+            next_shard: AtomicUsize::new(0),
             tracer,
             attachments,
             ended_subscribers: Arc::default(),

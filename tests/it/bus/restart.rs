@@ -165,16 +165,17 @@ async fn unclaimed_time_goes_on_over_lives() {
     let first = start(&store);
     put(&first.bus, "demo://a", "one").await;
     end(first).await;
-    let hour = |limits: &mut Limits| limits.unclaimed_after = Duration::from_secs(3_600);
+    // Looked at every second.
+    let wait = |limits: &mut Limits| limits.unclaimed_after = Duration::from_secs(4);
     let marked = |store: &MemoryStore| {
         let lines = store.checkpoint().lines;
         lines[0].line.unclaimed_since.is_some()
     };
-    let second = Bench::stored(hour, store.clone());
+    let second = Bench::stored(wait, store.clone());
     until("the mark of the unclaimed URI", async || marked(&store)).await;
     end(second).await;
-    let third = Bench::stored(hour, store.clone());
-    third.pass_seconds(3_600);
+    let third = Bench::stored(wait, store.clone());
+    third.pass_seconds(4);
     until("the removal", async || {
         !store.checkpoint().lines[0].line.is_live()
     })
@@ -219,22 +220,27 @@ async fn same_lists_after_restart_are_silent() {
     let first = start(&store);
     register(&first, &["one", "two"]).await;
     end(first).await;
-    let told = lists(&store);
+    let before = lists(&store);
 
     let second = start(&store);
     let mut early = second.list_client().await;
     register(&second, &["one", "two"]).await;
-    assert_eq!(lists(&store), told);
+    assert_eq!(lists(&store), before);
     // A session that saw the lists half full is told of the full ones.
-    assert_eq!(early.received(), ["tools changed", "resources changed"]);
+    let mut told = early.next().await.unwrap();
+    if told.len() < 2 {
+        told.extend(early.next().await.unwrap());
+    }
+    told.sort_unstable();
+    assert_eq!(told, ["resources changed", "tools changed"]);
     drop(early);
     end(second).await;
 
     let third = start(&store);
     register(&third, &["two", "three"]).await;
-    assert_eq!(lists(&store), told + 1);
+    assert_eq!(lists(&store), before + 1);
     third.bus.add_tool(tool("four")).await.unwrap();
-    assert_eq!(lists(&store), told + 2);
+    assert_eq!(lists(&store), before + 2);
 }
 
 #[tokio::test]
