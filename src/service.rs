@@ -248,10 +248,15 @@ async fn serve_stdio_if(stdio: bool, config: &Config, bus: &Bus) -> anyhow::Resu
 
 fn start_bus(config: &Config) -> anyhow::Result<Bus> {
     let mut builder = Bus::builder().limits(limits(config));
-    if let Some(dir) = &config.store.dir {
-        let store = RedbStore::open(dir, config.bus.removed_max)
-            .with_context(|| format!("the store in {} cannot be used", dir.display()))?;
-        builder = builder.store(store);
+    match &config.store.dir {
+        Some(dir) => {
+            let store = RedbStore::open(dir, config.bus.removed_max)
+                .with_context(|| format!("the store in {} cannot be used", dir.display()))?;
+            builder = builder.store(store);
+        }
+        None => warn!(
+            "nothing is kept when this process ends: no content, version or cursor; keep them with --data DIR"
+        ),
     }
     builder.start().context("the bus could not be started")
 }
