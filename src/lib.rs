@@ -49,6 +49,7 @@ pub use tidings_actors::{
     Line, ListHash, ListKind, ListOutcome, LogLevel, Notice, NoticeKind, OpenError, OutboxEntry,
     OutboxReader, Outcome, Page, Position, Prompt, PromptArgument, PromptMessage, PublishError, ReadError,
     Record, Resource, ResourceTemplate, ResourceUri, Role, Session, SessionOptions, Shard, Snapshot,
-    StartError, Stats, Store, StoreError, SubscribeError, SubscriberId, SubscriberKind, Tool, ToolOutput,
-    UriPattern, UriTemplate, Variables, WeakBus, WriteProgress, attach, callback, status, trace,
+    StartError, Stats, Store, StoreError, SubscribeError, SubscriberId, SubscriberKind, SubscriptionRequest,
+    Tool, ToolOutput, UriPattern, UriTemplate, Variables, WeakBus, WriteProgress, attach, callback, status,
+    trace,
 };

@@ -7,6 +7,7 @@
 mod ledger;
 mod etag_index;
 mod release;
+mod subscribe;
 mod store;
 mod fan_out;
 
@@ -16,15 +17,14 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
 use crate::messages::{
-    AddListWatches, AddSubscriptions, BatchStored, Decision, Effect, EtagBatch, EtagRequest, Finish, Found,
-    Known, Route, SubscriberRequest,
+    AddListWatches, BatchStored, Decision, Effect, EtagBatch, EtagRequest, Finish, Found, Known, Route,
+    SubscriberRequest,
 };
 use crate::metrics::Limit;
 use crate::model::{
     Cause, Etag, ListHash, ListKind, ListOutcome, NoticeKind, Outcome, Position, PublishError, ResourceUri,
-    SubscribeError, TraceStep,
+    TraceStep,
 };
-use crate::outbox::Outbox;
 use crate::runtime::{CoreGuard, Reply, Tracer};
 
 pub(crate) use etag_index::EtagIndex;
@@ -91,10 +91,10 @@ impl EtagActor {
             EtagRequest::Subscribe {
                 outbox,
                 accepted,
-                max,
+                rules,
                 reply,
             } => {
-                self.subscribe(outbox, accepted, max, reply);
+                self.subscribe(outbox, accepted, rules, reply);
             }
             EtagRequest::WatchLists {
                 outbox,
@@ -153,7 +153,7 @@ impl EtagActor {
     fn etag_of(&self, uri: &ResourceUri, known: Known) -> Etag {
         match (self.ledger.line(uri), known) {
             (Some(line), _) => line.etag,
-            (None, Known::Registered) => Etag::UNKNOWN,
+            (None, Known::Registered | Known::Absent) => Etag::UNKNOWN,
             (None, Known::Member(since)) => self.ledger.untouched(since),
         }
     }
@@ -197,7 +197,7 @@ impl EtagActor {
             self.shards.metrics.unchanged.add(1);
             self.tracer.trace_unchanged(&decision.uri, etag);
         }
-        let stamped = cause.map(|cause| self.place(&decision.uri, etag, cause, &reply));
+        let stamped = cause.map(|cause| self.place(&decision, etag, cause, &reply));
         let list = decision
             .list
             .map(|(kind, hash)| (kind, hash, self.place_list(kind)));
@@ -213,7 +213,8 @@ impl EtagActor {
     }
 
     /// Gives a stamped change the next place in the order of the bus.
-    fn place<T>(&mut self, uri: &ResourceUri, etag: Etag, cause: Cause, reply: &Reply<T>) -> StampedChange {
+    fn place<T>(&mut self, decision: &Decision, etag: Etag, cause: Cause, reply: &Reply<T>) -> StampedChange {
+        let uri = &decision.uri;
         match cause {
             Cause::Updated => self.shards.metrics.updated.add(1),
             Cause::Removed => self.shards.metrics.removed.add(1),
@@ -224,6 +225,7 @@ impl EtagActor {
             etag,
             cause,
             position,
+            subscribable: decision.subscribable,
             at: reply.at(),
             traced: self.tracer.wants(uri, position),
         };
@@ -303,33 +305,6 @@ impl EtagActor {
             });
         }
         self.waiting.push(Release::Resources(reply, etags));
-    }
-
-    fn subscribe(
-        &mut self,
-        outbox: Arc<Outbox>,
-        accepted: Vec<Result<(ResourceUri, Known), SubscribeError>>,
-        max: usize,
-        reply: Reply<Vec<Result<Etag, SubscribeError>>>,
-    ) {
-        let mut stamped = Vec::with_capacity(accepted.len());
-        for result in accepted {
-            stamped.push(match result {
-                Ok((uri, known)) => {
-                    let etag = self.etag_of(&uri, known);
-                    Ok((uri, etag))
-                }
-                Err(error) => Err(error),
-            });
-        }
-        outbox.begin_request();
-        self.waiting.push(Release::Subscribe(AddSubscriptions {
-            outbox,
-            accepted: stamped,
-            at: self.ledger.position(),
-            max,
-            reply,
-        }));
     }
 
     fn route(&mut self, route: Route, ctx: &mut Context<Self>) {

@@ -59,6 +59,7 @@ impl AcceptedListen {
         // No idle time-out: the stream lives as long as the request that opened it.
         let mut options = session_options(SubscriberKind::Stream, Revision::STATELESS, server.transport);
         options.subscriptions_max = max;
+        options.pending_subscriptions = server.options.session.pending_subscriptions;
         options.lists.clone_from(&lists);
         if lifetime == SessionLifetime::Limited {
             options.stall_timeout = server.options.session.stall_timeout;

@@ -9,6 +9,7 @@ mod lists;
 mod model;
 mod resources;
 mod resume;
+mod returning;
 mod shards;
 mod shutdown;
 mod slow;

@@ -119,6 +119,7 @@ impl Catalog {
                 uri,
                 created: false,
                 list: None,
+                subscribable: family.template.subscribable,
                 entry: None,
             }),
             None => Err(PublishError::NotFound(uri)),

@@ -35,6 +35,7 @@ impl ResourceEntry {
             effect,
             created,
             list: None,
+            subscribable: self.resource.descriptor().subscribable,
             entry: Some((self.resource.clone(), self.generation)),
         }
     }
@@ -176,6 +177,7 @@ impl Resources {
             effect: Effect::Removed,
             created: false,
             list: None,
+            subscribable: true,
             entry: None,
         })
     }

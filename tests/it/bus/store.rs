@@ -24,10 +24,10 @@ struct State {
 
 /// A store in memory, for several runs of a bus.
 #[derive(Clone)]
-struct MemoryStore(Arc<(Mutex<State>, Condvar)>);
+pub(super) struct MemoryStore(Arc<(Mutex<State>, Condvar)>);
 
 impl MemoryStore {
-    fn new() -> MemoryStore {
+    pub(super) fn new() -> MemoryStore {
         let state = State {
             mode: Mode::Keep,
             held: false,
