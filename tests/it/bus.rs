@@ -13,6 +13,6 @@ mod returning;
 mod shards;
 mod shutdown;
 mod slow;
-mod store;
+pub(crate) mod store;
 mod subscriptions;
 mod templates;

@@ -24,10 +24,10 @@ struct State {
 
 /// A store in memory, for several runs of a bus.
 #[derive(Clone)]
-pub(super) struct MemoryStore(Arc<(Mutex<State>, Condvar)>);
+pub(crate) struct MemoryStore(Arc<(Mutex<State>, Condvar)>);
 
 impl MemoryStore {
-    pub(super) fn new() -> MemoryStore {
+    pub(crate) fn new() -> MemoryStore {
         let state = State {
             mode: Mode::Keep,
             held: false,
