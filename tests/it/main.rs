@@ -19,4 +19,5 @@ mod wrap;
 mod check;
 mod bench;
 mod stress;
+mod durability;
 mod tidy;
