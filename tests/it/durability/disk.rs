@@ -1,5 +1,5 @@
 //! A layer between the service and its disk, which records every write and sync, fails or delays them, and
-//! shifts the clock. It is a shared library, compiled from C beside this file.
+//! stops the clock. It is a shared library, compiled from C beside this file.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -27,8 +27,8 @@ pub(super) enum Control {
     SyncError = 4,
     /// The error number of each write, and of each new or growing file.
     WriteError = 8,
-    /// Seconds by which the clock of the wall is ahead.
-    ClockShift = 12,
+    /// The second since 1970 at which the clock of the wall stands.
+    ClockSecond = 12,
 }
 
 /// The layer for one folder; the processes below it are given its variables.

@@ -1,7 +1,7 @@
 /* A layer between a program and its disk, loaded with LD_PRELOAD.
  *
  * Only files below DISK_ROOT are concerned. DISK_CONTROL names a file that is shared with the test: delays and
- * errors of the calls to come, and a shift of the clock. With DISK_LOG every change of a file, and every sync, is
+ * errors of the calls to come, and the second at which the clock stands. With DISK_LOG every change of a file, and every sync, is
  * appended to that file in the order in which it took effect:
  *
  *     kind (1 byte), length of the path (4), length of the data (4), offset (8), path, data
@@ -31,7 +31,7 @@ struct control {
     volatile int32_t sync_delay_ms;
     volatile int32_t sync_error;
     volatile int32_t write_error;
-    volatile int32_t clock_shift_s;
+    volatile int32_t clock_second;
 };
 
 static struct control none;
@@ -381,7 +381,9 @@ int mkdir(const char *name, mode_t mode) {
 int clock_gettime(clockid_t clock, struct timespec *now) {
     REAL(clock_gettime);
     int done = real(clock, now);
-    if (done == 0 && clock == CLOCK_REALTIME)
-        now->tv_sec += control->clock_shift_s;
+    if (done == 0 && clock == CLOCK_REALTIME && control->clock_second) {
+        now->tv_sec = control->clock_second;
+        now->tv_nsec = 0;
+    }
     return done;
 }
