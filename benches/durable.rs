@@ -1,8 +1,8 @@
 //! Row `durable`: changes that are kept on disk before they are answered, with many publishers in flight.
 //!
-//! The bare twin writes the same bytes with redb alone: one thread takes every change that waits, stores line,
-//! body and position of each in one transaction, and answers them all after its commit. Both therefore commit
-//! groups that grow with the time of a sync.
+//! The bare twin writes the same bytes with redb alone: one thread takes every change that waits, stores
+//! line, body and position of each in one transaction, and answers them all after its commit. Both therefore
+//! commit groups that grow with the time of a sync.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! Row `restore`: a store with 1 GB of bodies. The time from the start of the service until it is ready with all
-//! of them, and the latency of changes beside them.
+//! Row `restore`: a store with 1 GB of bodies. The time from the start of the service until it is ready with
+//! all of them, and the latency of changes beside them.
 //!
-//! It runs by name only, since it writes 1 GB. A few bodies are large, and stand in files of their own; the many
-//! others stand in the database.
+//! It runs by name only, since it writes 1 GB. A few bodies are large, and stand in files of their own; the
+//! many others stand in the database.
 
 use std::net::SocketAddr;
 use std::path::Path;

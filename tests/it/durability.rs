@@ -1,8 +1,8 @@
-//! Acknowledged means kept: the real binary is killed, loses its power, is given a disk that fails, and starts
-//! again on the same files.
+//! Acknowledged means kept: the real binary is killed, loses its power, is given a disk that fails, and
+//! starts again on the same files.
 //!
-//! Each test has a short form, which runs with all tests, and a long one by command:
-//! `DURABILITY_ROUNDS=2000 cargo test --all-features --test it durability::kill::long -- --ignored --nocapture`
+//! Each test has a short form, which runs with all tests, and a long one by command: `DURABILITY_ROUNDS=2000
+//! cargo test --all-features --test it durability::kill::long -- --ignored --nocapture`
 
 mod disk;
 mod home;

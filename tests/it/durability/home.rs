@@ -211,7 +211,8 @@ impl Life {
     }
 }
 
-/// A connection that is kept for several requests, one at a time, and opened again when the service closed it.
+/// A connection that is kept for several requests, one at a time, and opened again when the service closed
+/// it.
 pub(super) struct Connection {
     pub(super) target: HttpTarget,
     socket: Option<TcpStream>,

@@ -1,5 +1,5 @@
-//! The memory of a test: every version that the service has acknowledged or shown, and the requests that it has
-//! not answered. It judges what a later life of the service says.
+//! The memory of a test: every version that the service has acknowledged or shown, and the requests that it
+//! has not answered. It judges what a later life of the service says.
 
 use std::collections::BTreeMap;
 
@@ -286,8 +286,8 @@ impl Acknowledged {
         self.history(&ticket.uri).take(ticket.id);
     }
 
-    /// Judges the answer to a GET of a life that begins. The unanswered requests of the last one are settled by
-    /// it.
+    /// Judges the answer to a GET of a life that begins. The unanswered requests of the last one are settled
+    /// by it.
     pub(super) fn observe(&mut self, uri: &str, answer: &HttpAnswer) {
         let history = self.history(uri);
         let seen = match answer.head.status {
@@ -364,5 +364,85 @@ pub(super) fn version_of(etag: &str) -> Result<u64, String> {
     match etag.parse::<Etag>() {
         Ok(etag) => Ok(etag.version),
         Err(error) => Err(format!("{etag:?} is no etag: {error:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidings::wire::http1::ResponseReader;
+
+    use super::*;
+
+    const URI: &str = "ledger://a";
+
+    fn state(number: u64) -> State {
+        State::Content(Content::new(number, 0))
+    }
+
+    fn put(all: &mut Acknowledged, number: u64, etag: &str) {
+        let ticket = all.begin(URI, state(number), false);
+        all.acknowledge(&ticket, etag, true);
+    }
+
+    /// Returns the answer to a GET that has this content.
+    fn shown(number: u64, etag: &str) -> HttpAnswer {
+        let content = Content::new(number, 0);
+        let body = content.body();
+        let media_type = content.media_type();
+        let text = format!("HTTP/1.1 200 OK\r\nETag: \"{etag}\"\r\nContent-Type: {media_type}\r\n\r\n");
+        let mut reader = ResponseReader::default();
+        reader.read(text.as_bytes(), |_| ()).unwrap();
+        let head = reader.into_head().unwrap();
+        HttpAnswer { head, body }
+    }
+
+    fn absent() -> HttpAnswer {
+        let mut answer = HttpAnswer::default();
+        answer.head.status = 404;
+        answer
+    }
+
+    /// Returns the number of violations that an answer after a restart adds.
+    fn violations(all: &mut Acknowledged, answer: &HttpAnswer) -> usize {
+        let before = all.violations.len();
+        all.observe(URI, answer);
+        all.violations.len() - before
+    }
+
+    #[test]
+    fn lost_or_changed_content_is_found() {
+        let mut all = Acknowledged::default();
+        put(&mut all, 1, "v1-7");
+        put(&mut all, 2, "v2-8");
+        assert_eq!(violations(&mut all, &shown(2, "v2-8")), 0);
+        assert_eq!(violations(&mut all, &shown(1, "v1-7")), 1);
+        assert_eq!(violations(&mut all, &shown(3, "v2-8")), 1);
+        assert_eq!(violations(&mut all, &shown(2, "v2-9")), 1);
+        assert_eq!(violations(&mut all, &absent()), 1);
+    }
+
+    #[test]
+    fn unanswered_request_may_be_durable() {
+        let mut all = Acknowledged::default();
+        put(&mut all, 1, "v1-7");
+        all.begin(URI, state(2), false);
+        assert_eq!(violations(&mut all, &shown(2, "v2-8")), 0);
+        // It is settled from then on.
+        assert_eq!(violations(&mut all, &shown(1, "v1-7")), 1);
+        assert_eq!(violations(&mut all, &shown(3, "v3-9")), 1);
+        all.begin(URI, State::Removed, false);
+        assert_eq!(violations(&mut all, &absent()), 0);
+    }
+
+    #[test]
+    fn repeated_version_and_creation_are_found() {
+        let mut all = Acknowledged::default();
+        put(&mut all, 1, "v1-7");
+        put(&mut all, 2, "v1-7");
+        assert_eq!(all.violations.len(), 1);
+        let ticket = all.begin(URI, state(3), true);
+        all.acknowledge(&ticket, "v2-8", true);
+        all.judge_creations();
+        assert_eq!(all.violations.len(), 2);
     }
 }

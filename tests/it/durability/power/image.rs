@@ -1,5 +1,6 @@
-//! A disk that remembers which of its writes were synced. When the power fails, each sector of a write that was
-//! not may be there or not, in any order; so may new lengths, and the last changes of the names in a folder.
+//! A disk that remembers which of its writes were synced. When the power fails, each sector of a write that
+//! was not may be there or not, in any order; so may new lengths, and the last changes of the names in a
+//! folder.
 
 use std::collections::BTreeMap;
 use std::fs;
