@@ -68,7 +68,7 @@ fn uri(number: usize) -> String {
 
 /// Returns a body that no other change has.
 fn body(number: usize) -> String {
-    format!("{number:0>width$}", width = BODY_BYTES)
+    format!("{number:0>BODY_BYTES$}")
 }
 
 fn through_bus() -> anyhow::Result<RequestCost> {

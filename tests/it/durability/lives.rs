@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::disk::Control;
 use super::home::{Connection, Home, Life};
-use super::number;
+use super::rounds;
 
 /// The time within which the resources of a life are served, and those of the lives before are gone.
 const SERVED_MAX: Duration = Duration::from_secs(20);
@@ -111,7 +111,6 @@ async fn wait_registered(service: &Life, life: usize, resources: usize) {
 fn assert_bounded(footprints: &[Footprint]) {
     let early = footprints[1];
     let last = footprints[footprints.len() - 1];
-    println!("after two lives {early:?}, after {} {last:?}", footprints.len());
     assert!(
         last.store_kib <= early.store_kib + early.store_kib / 4 + 64,
         "the store grew from {early:?} to {last:?}"
@@ -131,7 +130,9 @@ async fn former_lives_take_no_room() {
 #[tokio::test]
 #[ignore = "20 lives, or DURABILITY_ROUNDS, of 2,000 resources"]
 async fn long() {
-    assert_bounded(&run(number("DURABILITY_ROUNDS", 20) as usize, 2_000).await);
+    let footprints = run(rounds(20), 2_000).await;
+    println!("{footprints:#?}");
+    assert_bounded(&footprints);
 }
 
 /// Puts a text in a new life without a store, and checks that the etag of the life before is not that of it.

@@ -207,7 +207,7 @@ impl Course {
                 match known.insert(told.uri.clone(), Some(told.etag.clone())) {
                     None => needless.push(format!("{}: told of {told:?}, never asked for", client.name())),
                     Some(Some(before)) if before == told.etag => {
-                        needless.push(format!("{}: told of {told:?}, which it knew", client.name()))
+                        needless.push(format!("{}: told of {told:?}, which it knew", client.name()));
                     }
                     Some(_) => {}
                 }

@@ -231,23 +231,24 @@ impl Course {
         }
     }
 
-    /// Lists what is neither delivered nor told as a gap.
-    fn judge(&self) -> Vec<String> {
+    /// Lists what is neither delivered nor told as a gap; describes the work of each sink too.
+    fn judge(&self) -> (Vec<String>, Vec<String>) {
         let acknowledged = self.acknowledged.lock().unwrap();
         let mut violations = Vec::new();
+        let mut works = Vec::new();
         let journal = Delivered::of_journal(&self.home);
         let webhook = self.receiver.delivered.lock().unwrap();
         for (name, delivered) in [("journal", &journal), ("webhook", &*webhook)] {
             violations.extend(delivered.violations.iter().cloned());
             let missing = delivered.missing(&acknowledged);
-            println!(
+            works.push(format!(
                 "{name}: {} acknowledged, {} missing, {} told as lost, {} positions skipped, {} repeated",
                 acknowledged.len(),
                 missing.len(),
                 delivered.lost,
                 delivered.skipped(),
                 delivered.repeated
-            );
+            ));
             if missing.len() as u64 > delivered.lost {
                 let first: Vec<&String> = missing.iter().take(5).collect();
                 violations.push(format!(
@@ -264,7 +265,7 @@ impl Course {
                 ));
             }
         }
-        violations
+        (violations, works)
     }
 }
 
@@ -273,7 +274,8 @@ impl Course {
 async fn sinks_deliver_or_tell_across_kills() {
     let course = Course::new().await;
     course.run(8).await;
-    assert_kept(&course.judge());
+    let (violations, _) = course.judge();
+    assert_kept(&violations);
 }
 
 #[tokio::test]
@@ -281,5 +283,7 @@ async fn sinks_deliver_or_tell_across_kills() {
 async fn long() {
     let course = Course::new().await;
     course.run(rounds(100)).await;
-    assert_kept(&course.judge());
+    let (violations, works) = course.judge();
+    println!("{}", works.join("\n"));
+    assert_kept(&violations);
 }
