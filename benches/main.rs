@@ -22,6 +22,8 @@ mod sockets;
 mod start;
 mod etag;
 mod resources;
+mod durable;
+mod restore;
 mod request_load;
 mod server_process;
 mod twin;
@@ -63,7 +65,12 @@ const ROWS: &[Row] = &[
     ("etag", etag::run),
     ("get", resources::run_get),
     ("put", resources::run_put),
+    ("durable", durable::run),
+    ("restore", restore::run),
 ];
+
+/// Rows that run only when they are named: they take minutes, or much of the disk.
+const BY_NAME: &[&str] = &["restore"];
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -89,7 +96,9 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     for (name, run) in ROWS.iter().copied() {
-        if !options.rows.is_empty() && !options.rows.iter().any(|row| row == name) {
+        let is_named = options.rows.iter().any(|row| row == name);
+        let is_default = options.rows.is_empty() && !BY_NAME.contains(&name);
+        if !is_named && !is_default {
             continue;
         }
         let table = run(&options).with_context(|| format!("row {name} could not be measured"))?;

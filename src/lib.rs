@@ -50,6 +50,6 @@ pub use tidings_actors::{
     ListOutcome, LogLevel, LoggedChange, Notice, NoticeKind, OpenError, OutboxEntry, OutboxReader, Outcome,
     Owner, Page, Position, Prompt, PromptArgument, PromptMessage, PublishError, ReadError, Record, Resource,
     ResourceTemplate, ResourceUri, Role, Session, SessionOptions, Shard, Snapshot, StartError, Stats, Store,
-    StoreError, SubscribeError, SubscriberId, SubscriberKind, Tool, ToolOutput, UriPattern, UriTemplate,
-    Variables, WeakBus, WriteProgress, attach, callback, status, trace,
+    StoreError, SubscribeError, SubscriberId, SubscriberKind, SubscriptionRequest, Tool, ToolOutput,
+    UriPattern, UriTemplate, Variables, WeakBus, WriteProgress, attach, callback, status, trace,
 };

@@ -271,6 +271,7 @@ fn limits(config: &Config) -> Limits {
     limits.removed_max = config.bus.removed_max;
     limits.sessions_max = config.session.max;
     limits.subscriptions_max = config.session.subscriptions_max;
+    limits.pending_subscriptions = config.session.pending_subscriptions;
     limits.shards = config.bus.shards;
     limits.keep_alive = config.http.keep_alive;
     limits

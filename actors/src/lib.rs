@@ -25,8 +25,8 @@ pub use model::{
     InvalidPattern, InvalidPosition, InvalidUri, InvalidUriTemplate, Life, Limits, Lineage, ListHash,
     ListKind, ListOutcome, LogLevel, Notice, NoticeKind, OpenError, Outcome, Owner, PATTERNS_MAX, Position,
     Prompt, PromptArgument, PromptMessage, PublishError, ReadError, Resource, ResourceTemplate, ResourceUri,
-    Role, SessionOptions, StartError, StoreError, SubscribeError, SubscriberId, SubscriberKind, Tool,
-    ToolOutput, UriPattern, UriTemplate, Variables,
+    Role, SessionOptions, StartError, StoreError, SubscribeError, SubscriberId, SubscriberKind,
+    SubscriptionRequest, Tool, ToolOutput, UriPattern, UriTemplate, Variables,
 };
 pub use outbox::{Drained, OutboxEntry, OutboxReader, WriteProgress};
 pub use runtime::Shard;

@@ -6,6 +6,7 @@
 
 mod completion;
 mod decision;
+mod subscription;
 
 use std::sync::Arc;
 
@@ -15,13 +16,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::model::{
     Change, Condition, DeliveryStatus, EndReason, Etag, Filter, ListChange, ListHash, ListKind, ListOutcome,
     Notice, Outcome, Owner, Position, Prompt, PublishError, Resource, ResourceTemplate, ResourceUri,
-    StoreError, SubscribeError, SubscriberId, SubscriberInfo, SubscriberPage, Tool,
+    StoreError, SubscribeError, SubscriberId, SubscriberInfo, SubscriberPage, SubscriptionRequest,
+    SubscriptionRules, Tool,
 };
 use crate::outbox::Outbox;
 use crate::runtime::Reply;
 use crate::sink::AttachmentState;
 pub(crate) use completion::{Completion, Finish};
 pub(crate) use decision::{Decision, Effect, Found, IndexedResource, Known};
+pub(crate) use subscription::{AcceptedSubscription, StampedSubscription};
 
 macro_rules! messages {
     ($($name:ty),* $(,)?) => { $(impl Message for $name { type Result = (); })* };
@@ -124,13 +127,10 @@ pub(crate) struct Route {
 pub(crate) enum SubscriberRequest {
     /// Adds the subscriber to its shard. Depends on no record, so it does not wait for the store.
     Attach(Reply<()>),
-    /// Subscribes to each URI. The Registry turns it into [`EtagRequest::Subscribe`].
+    /// Subscribes to each resource. The Registry turns it into [`EtagRequest::Subscribe`].
     Subscribe {
-        uris: Vec<ResourceUri>,
-        /// The most subscriptions the subscriber may have.
-        max: usize,
-        /// Permits URIs that clients may not subscribe to.
-        trusted: bool,
+        requests: Vec<SubscriptionRequest>,
+        rules: SubscriptionRules,
         reply: Reply<Vec<Result<Etag, SubscribeError>>>,
     },
     /// Notifies of changes of these lists. The Registry turns it into [`EtagRequest::WatchLists`].
@@ -200,8 +200,8 @@ pub(crate) enum EtagRequest {
     /// Begins the subscriptions that the Registry accepted.
     Subscribe {
         outbox: Arc<Outbox>,
-        accepted: Vec<Result<(ResourceUri, Known), SubscribeError>>,
-        max: usize,
+        accepted: Vec<Result<AcceptedSubscription, SubscribeError>>,
+        rules: SubscriptionRules,
         reply: Reply<Vec<Result<Etag, SubscribeError>>>,
     },
     /// Begins to watch lists that have these hashes now.
@@ -242,9 +242,9 @@ pub(crate) struct FanOut {
 /// Begins subscriptions at these etags.
 pub(crate) struct AddSubscriptions {
     pub(crate) outbox: Arc<Outbox>,
-    pub(crate) accepted: Vec<Result<(ResourceUri, Etag), SubscribeError>>,
+    pub(crate) accepted: Vec<Result<StampedSubscription, SubscribeError>>,
     pub(crate) at: Position,
-    pub(crate) max: usize,
+    pub(crate) rules: SubscriptionRules,
     pub(crate) reply: Reply<Vec<Result<Etag, SubscribeError>>>,
 }
 
@@ -287,9 +287,9 @@ pub(crate) struct EndAll(pub(crate) EndReason);
 
 // ── Session, all but the last from its handle ────────────────────────────────────────
 
-/// Subscribes to each URI.
+/// Subscribes to each resource.
 pub(crate) struct SubscribeUris(
-    pub(crate) Vec<ResourceUri>,
+    pub(crate) Vec<SubscriptionRequest>,
     pub(crate) Reply<Vec<Result<Etag, SubscribeError>>>,
 );
 

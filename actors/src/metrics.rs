@@ -99,6 +99,7 @@ label_table! {
         Removed = "bus.removed_max",
         Sessions = "session.max",
         Subscriptions = "session.subscriptions_max",
+        PendingSubscriptions = "session.pending_subscriptions",
         Idle = "session.idle_timeout",
         Stall = "session.stall_timeout",
         Age = "session.age_max",

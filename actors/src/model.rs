@@ -22,6 +22,7 @@ mod prompt;
 mod call_context;
 mod callback;
 mod subscriber;
+mod subscription_request;
 mod session_options;
 mod end_reason;
 mod trace;
@@ -52,6 +53,8 @@ pub use subscriber::{
     DelayReason, DeliveryStatus, EndedSubscriber, InvalidSubscriberId, Pending, Progress, SubscriberId,
     SubscriberInfo, SubscriberKind, SubscriberPage, SubscriberState,
 };
+pub use subscription_request::SubscriptionRequest;
+pub(crate) use subscription_request::SubscriptionRules;
 pub use template::{ListTemplate, ReadTemplate, ResourceTemplate};
 pub use tool::{Block, CallTool, Tool, ToolOutput, WithContext};
 pub use trace::{SkipReason, SubscriberRef, Trace, TraceStep, TraceSubject};

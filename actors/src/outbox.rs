@@ -301,6 +301,11 @@ impl Outbox {
         self.mark_with(now, |set| set.mark(slot, notice))
     }
 
+    /// Makes the present state of a subscribed resource pending, for a subscriber that holds another one.
+    pub(crate) fn mark_missed(&self, notice: &Arc<Notice>, now: MonotonicMillis) -> MarkResult {
+        self.mark_with(now, |set| set.mark_missed(notice))
+    }
+
     /// Marks a resource as changed if the filter of the outbox lets its notice through.
     pub(crate) fn mark_filtered(&self, notice: &Arc<Notice>, now: MonotonicMillis) -> MarkResult {
         self.epoch.store(notice.position.epoch, Ordering::Relaxed);

@@ -15,11 +15,13 @@ use std::time::Duration;
 use actix::{Actor, AsyncContext, Context, Handler};
 
 use crate::messages::{
-    AddListWatches, AddSubscriptions, EndAll, Route, ShardBatch, ShardRequest, SubscriberRequest,
+    AddListWatches, AddSubscriptions, EndAll, Route, ShardBatch, ShardRequest, StampedSubscription,
+    SubscriberRequest,
 };
 use crate::metrics::{Limit, Metrics};
 use crate::model::{
     EndReason, Etag, Filter, Limits, ListHash, MonotonicMillis, ResourceUri, SubscribeError, SubscriberId,
+    SubscriptionRules,
 };
 use crate::outbox::Outbox;
 use crate::runtime::{CoreGuard, Tracer, current_shard};
@@ -167,36 +169,44 @@ impl Publisher {
     fn enlist(
         &mut self,
         outbox: &Outbox,
-        (uri, etag): (&ResourceUri, Etag),
+        subscription: &StampedSubscription,
         at: u64,
-        max: usize,
+        rules: SubscriptionRules,
     ) -> Result<Etag, SubscribeError> {
-        let subscribed = self.subscribe(outbox, (uri, etag), at, max);
+        let subscribed = self.subscribe(outbox, subscription, at, rules);
         if !matches!(subscribed, Ok(true)) {
             // The Etag actor counted a subscription that was not made.
-            self.interest.lower(self.shard, uri);
+            self.interest.lower(self.shard, &subscription.uri);
         }
-        subscribed.map(|_new| etag)
+        subscribed.map(|_new| subscription.etag)
     }
 
     /// Returns true if the subscription is a new one.
     fn subscribe(
         &mut self,
         outbox: &Outbox,
-        (uri, etag): (&ResourceUri, Etag),
+        subscription: &StampedSubscription,
         at: u64,
-        max: usize,
+        rules: SubscriptionRules,
     ) -> Result<bool, SubscribeError> {
         let member = self.member(outbox).ok_or(crate::model::Closed)?;
         // The table and the outbox share one text, so the many subscribers of a URI do not keep one each.
-        let uri = &self.table.shared(uri);
+        let uri = &self.table.shared(&subscription.uri);
         let (slot, new) = outbox.with(|set| {
-            let full = set.subscriptions() >= max && !set.is_subscribed(uri);
-            if full {
-                Err(SubscribeError::TooMany(max))
-            } else {
-                Ok(set.subscribe(uri, etag, at))
+            let is_new = !set.is_subscribed(uri);
+            if is_new && set.subscriptions() >= rules.max {
+                self.metrics.count_limit(Limit::Subscriptions);
+                return Err(SubscribeError::TooMany(rules.max));
             }
+            if is_new && subscription.awaited && set.awaited() >= rules.pending_max {
+                self.metrics.count_limit(Limit::PendingSubscriptions);
+                return Err(SubscribeError::NotFound(uri.clone()));
+            }
+            let subscribed = set.subscribe(uri, subscription.etag, at);
+            if is_new && subscription.awaited {
+                set.await_resource(uri);
+            }
+            Ok(subscribed)
         })?;
         self.metrics.subscriptions.change(0, usize::from(new));
         Ok(new && self.table.subscribe(member, slot, uri))
@@ -269,22 +279,27 @@ impl Publisher {
             outbox,
             accepted,
             at,
-            max,
+            rules,
             reply,
         } = subscriptions;
         outbox.set_epoch(at.epoch);
         let mut answers = Vec::with_capacity(accepted.len());
+        let mut count = MarkCounts::default();
         for result in accepted {
             let answer = match result {
-                Ok((uri, etag)) => self.enlist(&outbox, (&uri, etag), at.offset, max),
+                Ok(subscription) => {
+                    let answer = self.enlist(&outbox, &subscription, at.offset, rules);
+                    if answer.is_ok() {
+                        self.mark_missed(&outbox, &subscription, at, &mut count);
+                    }
+                    answer
+                }
                 Err(error) => Err(error),
             };
             self.metrics.subscriptions_denied.add(u64::from(answer.is_err()));
-            if let Err(SubscribeError::TooMany(_)) = &answer {
-                self.metrics.count_limit(Limit::Subscriptions);
-            }
             answers.push(answer);
         }
+        count.report(&self.metrics);
         outbox.end_request();
         reply.answer(answers);
     }

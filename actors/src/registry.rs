@@ -14,13 +14,13 @@ use std::time::Duration;
 use actix::{Actor, AsyncContext, Context, Handler, Recipient};
 
 use crate::messages::{
-    Effect, EtagBatch, EtagRequest, FinishStart, Known, Lookup, Publish, PublishList, RegistryRequest, Route,
-    SubscriberRequest,
+    AcceptedSubscription, Effect, EtagBatch, EtagRequest, FinishStart, Known, Lookup, Publish, PublishList,
+    RegistryRequest, Route, SubscriberRequest,
 };
 use crate::metrics::Metrics;
 use crate::model::{
-    Change, Condition, Etag, ListHash, ListKind, ListOutcome, PublishError, Resource, ResourceUri,
-    SubscribeError,
+    Change, Condition, Etag, ListHash, ListKind, ListOutcome, PublishError, Resource, SubscribeError,
+    SubscriptionRequest, SubscriptionRules,
 };
 use crate::outbox::Outbox;
 use crate::runtime::{CoreGuard, Inbox, InboxReady, Reply, mailbox};
@@ -168,14 +168,25 @@ impl Registry {
 
     fn subscribe(
         &self,
-        uris: Vec<ResourceUri>,
-        trusted: bool,
-    ) -> Vec<Result<(ResourceUri, Known), SubscribeError>> {
-        let mut accepted = Vec::with_capacity(uris.len());
-        for uri in uris {
-            accepted.push(match self.catalog.subscribable(&uri, trusted) {
-                Ok(Some(since)) => Ok((uri, Known::Member(since))),
-                Ok(None) => Ok((uri, Known::Registered)),
+        requests: Vec<SubscriptionRequest>,
+        rules: SubscriptionRules,
+    ) -> Vec<Result<AcceptedSubscription, SubscribeError>> {
+        let may_await = rules.trusted || rules.pending_max > 0;
+        let mut accepted = Vec::with_capacity(requests.len());
+        for SubscriptionRequest { uri, known } in requests {
+            let registration = match self.catalog.subscribable(&uri, rules.trusted) {
+                Ok(Some(since)) => Ok(Known::Member(since)),
+                Ok(None) => Ok(Known::Registered),
+                // A subscriber that says what it holds may come back before the publisher does.
+                Err(SubscribeError::NotFound(_)) if known.is_some() && may_await => Ok(Known::Absent),
+                Err(error) => Err(error),
+            };
+            accepted.push(match registration {
+                Ok(registration) => Ok(AcceptedSubscription {
+                    uri,
+                    registration,
+                    known,
+                }),
                 Err(error) => Err(error),
             });
         }
@@ -375,16 +386,15 @@ impl Registry {
     fn route(&mut self, Route { outbox, request }: Route) {
         let request = match request {
             SubscriberRequest::Subscribe {
-                uris,
-                max,
-                trusted,
+                requests,
+                rules,
                 reply,
             } => {
-                let accepted = self.subscribe(uris, trusted);
+                let accepted = self.subscribe(requests, rules);
                 EtagRequest::Subscribe {
                     outbox,
                     accepted,
-                    max,
+                    rules,
                     reply,
                 }
             }

@@ -19,6 +19,7 @@ use crate::messages::{
 use crate::metrics::Metrics;
 use crate::model::{
     Closed, EndReason, Etag, Filter, ResourceUri, SessionOptions, SubscribeError, SubscriberId,
+    SubscriptionRequest,
 };
 use crate::outbox::{Outbox, OutboxReader};
 use crate::runtime::{Admission, BusState, InboxSender, Reply, current_shard, mailbox};
@@ -81,11 +82,10 @@ impl Drop for SessionActor {
 impl Handler<SubscribeUris> for SessionActor {
     type Result = ();
 
-    fn handle(&mut self, SubscribeUris(uris, reply): SubscribeUris, _: &mut Context<Self>) {
+    fn handle(&mut self, SubscribeUris(requests, reply): SubscribeUris, _: &mut Context<Self>) {
         self.route(SubscriberRequest::Subscribe {
-            uris,
-            max: self.options.subscriptions_max,
-            trusted: self.options.trusted,
+            requests,
+            rules: self.options.subscription_rules(),
             reply,
         });
     }
@@ -164,7 +164,22 @@ impl Session {
         &self,
         uris: Vec<ResourceUri>,
     ) -> Result<Vec<Result<Etag, SubscribeError>>, Closed> {
-        self.ask(|reply| SubscribeUris(uris, reply)).await
+        let requests = uris.into_iter().map(SubscriptionRequest::from);
+        self.subscribe_from(requests.collect()).await
+    }
+
+    /// Subscribes like [`subscribe`](Self::subscribe), from the etags that the subscriber holds. Where the
+    /// current etag is another one, the notice of it is pending at once. A resource that does not exist, or
+    /// not yet, is waited for: its etag is that of its removal or [`Etag::UNKNOWN`], and its registration is
+    /// notified if clients may subscribe to it.
+    ///
+    /// # Errors
+    /// [`Closed`] if the session or the bus has ended.
+    pub async fn subscribe_from(
+        &self,
+        requests: Vec<SubscriptionRequest>,
+    ) -> Result<Vec<Result<Etag, SubscribeError>>, Closed> {
+        self.ask(|reply| SubscribeUris(requests, reply)).await
     }
 
     /// Ends a subscription. Returns true if there was one; no notification of it follows.

@@ -7,6 +7,7 @@
 mod ledger;
 mod etag_index;
 mod release;
+mod subscribe;
 mod store;
 mod fan_out;
 
@@ -16,15 +17,14 @@ use std::time::{Duration, Instant};
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
 use crate::messages::{
-    AddListWatches, AddSubscriptions, BatchStored, Decision, Effect, EtagBatch, EtagRequest, Finish, Found,
-    Known, Route, SubscriberRequest,
+    AddListWatches, BatchStored, Decision, Effect, EtagBatch, EtagRequest, Finish, Found, Known, Route,
+    SubscriberRequest,
 };
 use crate::metrics::Limit;
 use crate::model::{
     Cause, Content, Etag, ListHash, ListKind, ListOutcome, NoticeKind, Outcome, Position, PublishError,
-    ResourceUri, SubscribeError, TraceStep,
+    ResourceUri, TraceStep,
 };
-use crate::outbox::Outbox;
 use crate::runtime::{CoreGuard, Reply, Tracer};
 
 pub(crate) use etag_index::EtagIndex;
@@ -67,6 +67,15 @@ struct Stamped {
     cause: Option<Cause>,
     /// True if the line has another owner than before.
     claimed: bool,
+}
+
+/// A change that takes a place in the order of the bus.
+struct PlacedChange<'a> {
+    uri: &'a ResourceUri,
+    /// True if clients may subscribe to the resource.
+    subscribable: bool,
+    /// The time of admission.
+    at: Instant,
 }
 
 impl Stamped {
@@ -124,10 +133,10 @@ impl EtagActor {
             EtagRequest::Subscribe {
                 outbox,
                 accepted,
-                max,
+                rules,
                 reply,
             } => {
-                self.subscribe(outbox, accepted, max, reply);
+                self.subscribe(outbox, accepted, rules, reply);
             }
             EtagRequest::WatchLists {
                 outbox,
@@ -191,7 +200,7 @@ impl EtagActor {
     fn etag_of(&self, uri: &ResourceUri, known: Known) -> Etag {
         match (self.ledger.line(uri), known) {
             (Some(line), _) => line.etag,
-            (None, Known::Registered) => Etag::UNKNOWN,
+            (None, Known::Registered | Known::Absent) => Etag::UNKNOWN,
             (None, Known::Member(since)) => self.ledger.untouched(since),
         }
     }
@@ -243,7 +252,12 @@ impl EtagActor {
             self.shards.metrics.unchanged.add(1);
             self.tracer.trace_unchanged(&decision.uri, etag);
         }
-        let stamped = cause.map(|cause| self.place(&decision.uri, etag, cause, reply.at()));
+        let placed = PlacedChange {
+            uri: &decision.uri,
+            subscribable: decision.subscribable,
+            at: reply.at(),
+        };
+        let stamped = cause.map(|cause| self.place(&placed, etag, cause));
         if cause.is_some() || claimed || decision.described {
             self.record_change(&decision);
         }
@@ -273,7 +287,12 @@ impl EtagActor {
         for uri in uris {
             let etag = self.ledger.remove(&uri, now);
             self.shards.metrics.changes.add(1);
-            let stamped = self.place(&uri, etag, Cause::Removed, Instant::now());
+            let placed = PlacedChange {
+                uri: &uri,
+                subscribable: true,
+                at: Instant::now(),
+            };
+            let stamped = self.place(&placed, etag, Cause::Removed);
             self.record_line(&uri, KeptContent::None);
             self.waiting.push(Release::Change(ReleasedChange {
                 indexed: None,
@@ -301,7 +320,8 @@ impl EtagActor {
     }
 
     /// Gives a stamped change the next place in the order of the bus.
-    fn place(&mut self, uri: &ResourceUri, etag: Etag, cause: Cause, at: Instant) -> StampedChange {
+    fn place(&mut self, change: &PlacedChange<'_>, etag: Etag, cause: Cause) -> StampedChange {
+        let uri = change.uri;
         match cause {
             Cause::Updated => self.shards.metrics.updated.add(1),
             Cause::Removed => self.shards.metrics.removed.add(1),
@@ -312,7 +332,8 @@ impl EtagActor {
             etag,
             cause,
             position,
-            at,
+            subscribable: change.subscribable,
+            at: change.at,
             traced: self.tracer.wants(uri, position),
         };
         if stamped.traced {
@@ -389,33 +410,6 @@ impl EtagActor {
             });
         }
         self.waiting.push(Release::Resources(reply, etags));
-    }
-
-    fn subscribe(
-        &mut self,
-        outbox: Arc<Outbox>,
-        accepted: Vec<Result<(ResourceUri, Known), SubscribeError>>,
-        max: usize,
-        reply: Reply<Vec<Result<Etag, SubscribeError>>>,
-    ) {
-        let mut stamped = Vec::with_capacity(accepted.len());
-        for result in accepted {
-            stamped.push(match result {
-                Ok((uri, known)) => {
-                    let etag = self.etag_of(&uri, known);
-                    Ok((uri, etag))
-                }
-                Err(error) => Err(error),
-            });
-        }
-        outbox.begin_request();
-        self.waiting.push(Release::Subscribe(AddSubscriptions {
-            outbox,
-            accepted: stamped,
-            at: self.ledger.position(),
-            max,
-            reply,
-        }));
     }
 
     fn route(&mut self, route: Route, ctx: &mut Context<Self>) {

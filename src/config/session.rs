@@ -18,6 +18,11 @@ pub struct SessionConfig {
     /// At the limit: Further ones get an error that names the limit.
     #[serde(with = "Checked::<Count<1, 100_000>>")]
     pub subscriptions_max: usize,
+    /// Subscriptions of one session or listen stream to resources that do not exist, held for a client that
+    /// says which etag it knows; 0 holds none.
+    /// At the limit: Further ones are refused like any resource that does not exist.
+    #[serde(with = "Checked::<Count<0, 100_000>>")]
+    pub pending_subscriptions: usize,
     /// Time a session lives with neither an open stream nor a request.
     /// At the limit: The session ends and its next request gets 404.
     #[serde(with = "Checked::<Time<{ 10 * SECOND }, { 24 * HOUR }>>")]
@@ -53,6 +58,7 @@ impl Default for SessionConfig {
         SessionConfig {
             max: limits.sessions_max,
             subscriptions_max: limits.subscriptions_max,
+            pending_subscriptions: limits.pending_subscriptions,
             idle_timeout: Duration::from_secs(300),
             stall_timeout: None,
             age_max: None,

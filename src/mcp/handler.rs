@@ -20,8 +20,9 @@ use super::listen::{ListenCheck, ListenPump};
 use super::lists::{self, ResultHints};
 use super::revision::Revision;
 use super::session::{McpContext, McpSession, SessionLifetime, SessionSlot};
-use super::{convert, error, tools};
-use crate::ResourceUri;
+use super::subscribe_result::CurrentEtag;
+use super::{convert, error, known, tools};
+use crate::{ResourceUri, SubscriptionRequest};
 
 /// The method by which a session chooses its log messages.
 const SET_LEVEL: &str = "logging/setLevel";
@@ -258,9 +259,18 @@ impl ServerHandler for Handler {
     async fn subscribe(&self, request: SubscribeRequestParams, context: Context) -> Result<(), ErrorData> {
         let session = self.session(&context)?;
         let uri = resource_uri(&request.uri)?;
-        let answers = session.session.subscribe(vec![uri]).await;
+        // rmcp has taken the metadata out of the parameters.
+        let known = known::known_etag(&context.meta)?;
+        let current = known.as_ref().and(extension::<CurrentEtag>(&context));
+        let answers = session
+            .session
+            .subscribe_from(vec![SubscriptionRequest { uri, known }])
+            .await;
         for answer in answers.map_err(error::stopping)? {
-            answer.map_err(|refusal| error::subscribe(&refusal))?;
+            let etag = answer.map_err(|refusal| error::subscribe(&refusal))?;
+            if let Some(current) = &current {
+                current.set(etag);
+            }
         }
         Ok(())
     }

@@ -11,18 +11,30 @@ use std::sync::Arc;
 use rmcp::ErrorData;
 use rmcp::model::SubscriptionFilter;
 use rmcp::service::SubscriptionContext;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use super::error;
 use super::frames::notification;
+use super::known::KnownEtags;
 use super::revision::Revision;
 use super::session::{McpContext, SessionLifetime, session_options};
 use crate::metrics::{self, Limit, McpMetrics};
-use crate::{Drained, EndReason, Etag, ListKind, ResourceUri, Session, SubscriberKind, WriteProgress};
+use crate::{
+    Drained, EndReason, Etag, ListKind, ResourceUri, Session, SubscriberKind, SubscriptionRequest,
+    WriteProgress,
+};
 
 /// Marks a listen request that rmcp only validates, since the endpoint writes the stream itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ListenCheck;
+
+/// A listen request.
+pub(crate) struct ListenRequest {
+    pub(crate) filter: SubscriptionFilter,
+    /// The etags that the client holds, as its `_meta` has them.
+    pub(crate) etags: Option<Value>,
+}
 
 /// The part of a listen request that the bus honours.
 #[derive(Debug)]
@@ -33,18 +45,22 @@ pub(crate) struct AcceptedListen {
     pub(crate) filter: SubscriptionFilter,
     /// The subscribed resources with the etags at which the subscriptions began.
     pub(crate) subscribed: Vec<(ResourceUri, Etag)>,
+    /// The etags for the `_meta` of the acknowledgement, for a client that said which ones it holds.
+    pub(crate) current: Option<Value>,
 }
 
 impl AcceptedListen {
-    /// Subscribes to everything in `requested` that exists and may be subscribed to.
+    /// Subscribes to everything in `request` that may be subscribed to and exists, or may be waited for.
     ///
     /// # Errors
-    /// More URIs than one stream may have; a server that is full or stopping.
+    /// More URIs than one stream may have; etags of another form; a server that is full or stopping.
     pub(crate) async fn open(
         server: &McpContext,
-        requested: SubscriptionFilter,
+        request: ListenRequest,
         lifetime: SessionLifetime,
     ) -> Result<AcceptedListen, ErrorData> {
+        let requested = request.filter;
+        let known = KnownEtags::parse(request.etags)?;
         let lists = requested_lists(&requested);
         let requested = requested.resource_subscriptions.unwrap_or_default();
         let max = server.options.session.subscriptions_max;
@@ -59,6 +75,7 @@ impl AcceptedListen {
         // No idle time-out: the stream lives as long as the request that opened it.
         let mut options = session_options(SubscriberKind::Stream, Revision::STATELESS, server.transport);
         options.subscriptions_max = max;
+        options.pending_subscriptions = server.options.session.pending_subscriptions;
         options.lists.clone_from(&lists);
         if lifetime == SessionLifetime::Limited {
             options.stall_timeout = server.options.session.stall_timeout;
@@ -66,12 +83,13 @@ impl AcceptedListen {
         }
         let opened = server.bus.open(options).await;
         let session = opened.map_err(|refusal| error::open(&refusal))?;
-        let subscribed = subscribe(&session, &requested).await?;
+        let subscribed = subscribe(&session, &requested, &known).await?;
         // The subscriptions stand, so list changes may come too from here on.
         session.ready().await.map_err(error::stopping)?;
         Ok(AcceptedListen {
             session,
             filter: accepted_filter(&lists, &subscribed),
+            current: known.answer(&subscribed),
             subscribed,
         })
     }
@@ -84,17 +102,24 @@ impl AcceptedListen {
 
 /// Subscribes to each valid URI once, in the order of the request. Refused URIs are left out: the
 /// acknowledgement tells the client which ones it got.
-async fn subscribe(session: &Session, requested: &[String]) -> Result<Vec<(ResourceUri, Etag)>, ErrorData> {
+async fn subscribe(
+    session: &Session,
+    requested: &[String],
+    known: &KnownEtags,
+) -> Result<Vec<(ResourceUri, Etag)>, ErrorData> {
     let mut seen = HashSet::new();
     let mut uris = Vec::new();
+    let mut requests = Vec::new();
     for text in requested {
         if let Ok(uri) = ResourceUri::new(text)
             && seen.insert(uri.clone())
         {
-            uris.push(uri);
+            uris.push(uri.clone());
+            let known = known.of(text);
+            requests.push(SubscriptionRequest { uri, known });
         }
     }
-    let answers = session.subscribe(uris.clone()).await.map_err(error::stopping)?;
+    let answers = session.subscribe_from(requests).await.map_err(error::stopping)?;
     let mut subscribed = Vec::new();
     for (index, answer) in answers.into_iter().enumerate() {
         if let Ok(etag) = answer {

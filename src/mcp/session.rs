@@ -61,6 +61,7 @@ impl McpContext {
         }
         options.announce = self.options.session.announce_on_connect;
         options.subscriptions_max = self.options.session.subscriptions_max;
+        options.pending_subscriptions = self.options.session.pending_subscriptions;
         if lifetime == SessionLifetime::Limited {
             options.idle_timeout = Some(self.options.session.idle_timeout);
             options.stall_timeout = self.options.session.stall_timeout;

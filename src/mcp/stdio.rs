@@ -6,19 +6,23 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, GetMeta, RequestId,
+    ServerJsonRpcMessage, ServerNotification,
 };
 use rmcp::service::{RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{RoleServer, ServiceExt};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use super::handler::Handler;
-use super::listen::{AcceptedListen, ListenPump};
+use super::listen::{AcceptedListen, ListenPump, ListenRequest};
 use super::options::McpOptions;
+use super::revision::ETAG_META_KEY;
 use super::session::{McpContext, McpSession, PumpStage, SessionLifetime};
+use super::subscribe_result::ConnectionHandler;
 use crate::Bus;
 use crate::http::WriteDeadline;
 use crate::metrics::McpMetrics;
@@ -61,7 +65,7 @@ where
         end_of_input: None,
     };
     let served = tokio::select! {
-        served = handler.serve(transport) => served,
+        served = ConnectionHandler(handler).serve(transport) => served,
         _ = stopping.stopped() => return Ok(()),
     };
     match served {
@@ -89,29 +93,44 @@ where
 }
 
 /// A listen request as rmcp is to see it, and the stream that it opened.
-type NarrowedListen = (ClientJsonRpcMessage, Option<Weak<ListenPump>>);
+type NarrowedListen = (ClientJsonRpcMessage, Option<OpenStream>);
 
 type Narrowing = std::pin::Pin<Box<dyn Future<Output = Result<NarrowedListen, ServerJsonRpcMessage>> + Send>>;
+
+/// A listen stream of a connection.
+struct OpenStream {
+    request: RequestId,
+    /// The current etags, until they were acknowledged.
+    current: Option<Value>,
+    pump: Weak<ListenPump>,
+}
 
 /// The listen streams of a connection; some of them may have ended.
 #[derive(Clone, Default)]
 struct OpenStreams {
-    streams: Arc<Mutex<Vec<Weak<ListenPump>>>>,
+    streams: Arc<Mutex<Vec<OpenStream>>>,
 }
 
 impl OpenStreams {
-    fn add(&self, stream: Option<Weak<ListenPump>>) {
+    fn add(&self, stream: Option<OpenStream>) {
         let mut streams = self.lock();
         // Ended streams leave here, so that a long connection does not gather them.
-        streams.retain(|open| open.strong_count() > 0);
+        streams.retain(|open| open.pump.strong_count() > 0);
         streams.extend(stream);
+    }
+
+    /// Returns the current etags for the acknowledgement of a request.
+    fn take_current(&self, request: &RequestId) -> Option<Value> {
+        let mut streams = self.lock();
+        let open = streams.iter_mut().find(|open| open.request == *request)?;
+        open.current.take()
     }
 
     /// Asks every stream to end. All are asked before one of them is waited for, since they share the
     /// deadline.
     fn end(&self) {
         for stream in self.lock().iter() {
-            if let Some(stream) = stream.upgrade() {
+            if let Some(stream) = stream.pump.upgrade() {
                 stream.session.end();
             }
         }
@@ -121,7 +140,7 @@ impl OpenStreams {
     async fn wait_until_ended(&self, deadline: Instant) {
         let mut ends = Vec::new();
         for stream in self.lock().iter() {
-            if let Some(stream) = stream.upgrade() {
+            if let Some(stream) = stream.pump.upgrade() {
                 ends.push(stream.ended.subscribe());
             }
         }
@@ -133,7 +152,7 @@ impl OpenStreams {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<ListenPump>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<OpenStream>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -157,8 +176,9 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for NarrowingTransport<T> {
 
     fn send(
         &mut self,
-        item: TxJsonRpcMessage<RoleServer>,
+        mut item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.add_current(&mut item);
         self.inner.send(item)
     }
 
@@ -198,6 +218,18 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for NarrowingTransport<T> {
 }
 
 impl<T> NarrowingTransport<T> {
+    /// Adds the current etags to an acknowledgement, which rmcp makes without them.
+    fn add_current(&self, message: &mut ServerJsonRpcMessage) {
+        if let ServerJsonRpcMessage::Notification(notification) = message
+            && let ServerNotification::SubscriptionsAcknowledgedNotification(_) = notification.notification
+            && let Some(request) = notification.notification.get_meta().subscription_id()
+            && let Some(current) = self.streams.take_current(&request)
+        {
+            let meta = notification.notification.get_meta_mut();
+            meta.insert(ETAG_META_KEY.to_owned(), current);
+        }
+    }
+
     /// Ends everything that the client has open and waits until rmcp has sent the last messages. rmcp must
     /// not see the end of the input before: it would then hold those messages for as long as it waits for
     /// their handlers.
@@ -244,6 +276,14 @@ fn is_listen(message: &ClientJsonRpcMessage) -> bool {
     matches!(request.request, ClientRequest::SubscriptionsListenRequest(_))
 }
 
+/// Returns the etags that the client of a request holds.
+fn etags_in(message: &ClientJsonRpcMessage) -> Option<Value> {
+    match message {
+        ClientJsonRpcMessage::Request(request) => request.request.get_meta().get(ETAG_META_KEY).cloned(),
+        _ => None,
+    }
+}
+
 /// Opens the subscriptions of a listen request, and leaves the accepted part in the request. rmcp then
 /// acknowledges exactly the filter that it reads.
 async fn narrow(
@@ -251,16 +291,23 @@ async fn narrow(
     mut message: ClientJsonRpcMessage,
 ) -> Result<NarrowedListen, ServerJsonRpcMessage> {
     let mut opened = None;
+    let etags = etags_in(&message);
     if let ClientJsonRpcMessage::Request(request) = &mut message
         && let ClientRequest::SubscriptionsListenRequest(listen) = &mut request.request
     {
-        let requested = std::mem::take(&mut listen.params.notifications);
+        let filter = std::mem::take(&mut listen.params.notifications);
+        let requested = ListenRequest { filter, etags };
         let accepted = AcceptedListen::open(&server, requested, SessionLifetime::Connection).await;
-        let accepted =
+        let mut accepted =
             accepted.map_err(|refusal| ServerJsonRpcMessage::error(refusal, Some(request.id.clone())))?;
         listen.params.notifications.clone_from(&accepted.filter);
+        let current = accepted.current.take();
         let stream = Arc::new(ListenPump::new(&server, accepted));
-        opened = Some(Arc::downgrade(&stream));
+        opened = Some(OpenStream {
+            request: request.id.clone(),
+            current,
+            pump: Arc::downgrade(&stream),
+        });
         request.request.extensions_mut().insert(stream);
     }
     Ok((message, opened))

@@ -20,4 +20,5 @@ mod wrap;
 mod check;
 mod bench;
 mod stress;
+mod durability;
 mod tidy;

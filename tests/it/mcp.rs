@@ -19,6 +19,7 @@ mod lists;
 mod resources;
 mod rules;
 mod resume;
+mod returning;
 mod limits;
 mod service;
 mod metrics;

@@ -2,7 +2,7 @@
 //! without a restart.
 
 mod service;
-mod receiver;
+pub(crate) mod receiver;
 
 mod journal;
 mod webhook;

@@ -14,6 +14,7 @@ mod storm;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(crate) use plan::Random;
 use plan::Size;
 use receiver::SlowReceiver;
 use service::{Footprint, StressedService};

@@ -31,6 +31,9 @@ impl Bus {
         })?;
         let (attach, attached) = inner.admission.enter().await?.reply();
         options.subscriptions_max = options.subscriptions_max.min(inner.limits.subscriptions_max);
+        options.pending_subscriptions = options
+            .pending_subscriptions
+            .min(inner.limits.pending_subscriptions);
         let shards = inner.actors.shards.len();
         let shard = match current_shard() {
             // A shard of this bus: another bus of the process may have more of them.

@@ -32,6 +32,8 @@ pub(crate) struct Decision {
     pub(crate) described: bool,
     /// The new hash of the resource list, if it is another one.
     pub(crate) list: Option<(ListKind, ListHash)>,
+    /// False if clients may not subscribe to the resource.
+    pub(crate) subscribable: bool,
     /// The registered resource and its generation.
     pub(crate) entry: Option<(Arc<Resource>, u64)>,
 }
@@ -69,6 +71,8 @@ pub(crate) enum Known {
     Registered,
     /// A member of a template that was registered at this time.
     Member(u64),
+    /// Not registered, and waited for.
+    Absent,
 }
 
 /// The resource or the template behind a URI.

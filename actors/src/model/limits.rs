@@ -38,6 +38,9 @@ pub struct Limits {
     /// Maximum number of subscriptions of one session (default 1,000); a session may ask for fewer. At the
     /// limit subscribing fails with `TooMany`.
     pub subscriptions_max: usize,
+    /// Maximum number of subscriptions of one session to resources that do not exist yet (default 100; 0
+    /// allows none); a session may ask for fewer. At the limit subscribing fails with `NotFound`.
+    pub pending_subscriptions: usize,
     /// Maximum number of entries that one drain of an outbox returns, to be sent in one write (default 256,
     /// at least 1).
     pub drain_max: usize,
@@ -65,6 +68,7 @@ impl Default for Limits {
             removed_max: 100_000,
             sessions_max: 20_000,
             subscriptions_max: 1_000,
+            pending_subscriptions: 100,
             drain_max: 256,
             attached_max: 64,
             shards: 0,

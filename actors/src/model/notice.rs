@@ -39,6 +39,8 @@ pub struct Notice {
     pub at: Instant,
     /// True if an attached subscriber traces it.
     pub(crate) traced: bool,
+    /// False if clients may not subscribe to the resource.
+    pub(crate) subscribable: bool,
     frames: [OnceLock<Bytes>; FRAME_SLOTS],
 }
 
@@ -52,6 +54,7 @@ impl Notice {
             position,
             at,
             traced: false,
+            subscribable: true,
             frames: [const { OnceLock::new() }; FRAME_SLOTS],
         }
     }
@@ -61,6 +64,7 @@ impl Notice {
         // A shared notice would make the threads of all shards write to the same reference counts.
         let mut copy = Notice::new(uri, self.etag, self.cause, self.position, self.at);
         copy.traced = self.traced;
+        copy.subscribable = self.subscribable;
         copy
     }
 

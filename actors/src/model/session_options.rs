@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::list::ListKind;
 use super::subscriber::SubscriberKind;
+use super::subscription_request::SubscriptionRules;
 
 /// The options of a session.
 #[derive(Debug, Clone)]
@@ -27,6 +28,9 @@ pub struct SessionOptions {
     /// Maximum number of subscriptions (default: the limit of the bus). At the limit subscribing fails with
     /// `TooMany`.
     pub subscriptions_max: usize,
+    /// Maximum number of them whose resources do not exist yet (default: the limit of the bus). At the limit
+    /// subscribing fails with `NotFound`.
+    pub pending_subscriptions: usize,
     /// Allows subscriptions to resources that are not subscribable for clients (default: no).
     pub trusted: bool,
     /// Time without a reader and without [activity](crate::Session::active) after which it is ended (default:
@@ -51,10 +55,19 @@ impl SessionOptions {
             lists: Vec::new(),
             announce: false,
             subscriptions_max: usize::MAX,
+            pending_subscriptions: usize::MAX,
             trusted: false,
             idle_timeout: None,
             stall_timeout: None,
             age_max: None,
+        }
+    }
+
+    pub(crate) fn subscription_rules(&self) -> SubscriptionRules {
+        SubscriptionRules {
+            max: self.subscriptions_max,
+            pending_max: self.pending_subscriptions,
+            trusted: self.trusted,
         }
     }
 }

@@ -5,6 +5,8 @@
 //! entry remembers the *first* offset that is not handed out yet; that makes it safe to resume from
 //! [`OutboxSet::safe_offset`].
 
+mod missed;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,11 +61,15 @@ pub(crate) struct OutboxSet {
     slots: SlotTable,
     /// The number of slots that are subscriptions.
     subscriptions: usize,
+    /// The number of subscriptions whose resources do not exist yet.
+    awaited: usize,
     // Boxed because many subscribers watch no list and each mark touches the fields around it.
     lists: Option<Box<[Option<ListSlot>; 3]>>,
     queue: VecDeque<Key>,
     /// The highest local offset so far.
     highest_offset: u64,
+    /// The last local offset that is beyond the order of the bus.
+    invented_offset: Option<u64>,
     filter: Option<Box<FilterSlots>>,
 }
 
@@ -111,6 +117,7 @@ impl OutboxSet {
             return None;
         }
         self.subscriptions -= 1;
+        self.awaited -= usize::from(std::mem::take(&mut slot.awaited));
         if self.filter.is_none() {
             self.remove(index);
         }
@@ -123,18 +130,6 @@ impl OutboxSet {
         {
             self.queue.retain(|key| *key != Key::Slot(index));
         }
-    }
-
-    /// Returns the place of a notice in the order of this outbox.
-    fn local_offset(&mut self, offset: u64) -> u64 {
-        // While a subscriber moves between shards, the shard it left may mark it late, with an offset that
-        // the subscriber has passed. That mark is put behind all that was handed out, so that resuming does
-        // not skip it.
-        if offset < self.highest_offset {
-            return self.highest_offset + 1;
-        }
-        self.highest_offset = offset;
-        offset
     }
 
     /// Returns true if there is a subscription to `uri`.
@@ -164,6 +159,13 @@ impl OutboxSet {
         // The shard that a subscriber left may mark a slot that was reused for another URI since.
         if notice.etag.version <= held.version || notice.uri != held.uri {
             return MarkResult::Ignored;
+        }
+        if held.awaited {
+            if self.filter.is_none() && !missed::ends_wait(notice) {
+                return MarkResult::Ignored;
+            }
+            held.awaited = false;
+            self.awaited -= 1;
         }
         held.version = notice.etag.version;
         held.latest = Some(notice.clone());

@@ -18,6 +18,8 @@ pub(super) struct Slot {
     pub(super) uri: ResourceUri,
     /// True if the subscriber subscribed to the URI, false if its filter let a notice through.
     pub(super) subscribed: bool,
+    /// True for a subscription whose resource did not exist when it began and has not appeared since.
+    pub(super) awaited: bool,
     /// The version that the subscriber knows or will know: of its newest notice, or at the time it
     /// subscribed.
     pub(super) version: u64,
@@ -54,6 +56,7 @@ impl SlotTable {
         self.slots[index as usize] = Some(Slot {
             uri: uri.clone(),
             subscribed: false,
+            awaited: false,
             version,
             latest: None,
             latest_offset: 0,

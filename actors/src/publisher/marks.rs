@@ -1,11 +1,12 @@
 //! The fan-out of one change in one shard: marks outboxes and counts the marks.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::Publisher;
-use crate::messages::FanOut;
+use crate::messages::{FanOut, StampedSubscription};
 use crate::metrics::Metrics;
-use crate::model::{MonotonicMillis, Notice, SkipReason, TraceStep};
+use crate::model::{MonotonicMillis, Notice, Position, SkipReason, TraceStep};
 use crate::outbox::{MarkResult, Outbox};
 
 /// The number of subscribers from which on a shard copies a notice, so that shards do not share its
@@ -92,6 +93,26 @@ impl Publisher {
                 self.count_mark(outbox, notice, marked, count);
             }
         }
+    }
+
+    /// Marks the state that a new subscriber does not have.
+    pub(super) fn mark_missed(
+        &self,
+        outbox: &Outbox,
+        subscription: &StampedSubscription,
+        at: Position,
+        count: &mut MarkCounts,
+    ) {
+        let Some(cause) = subscription.missed else {
+            return;
+        };
+        // The last change of the bus is not this one, but the state that it left is the one to tell.
+        let uri = self.table.shared(&subscription.uri);
+        let mut notice = Notice::new(uri, subscription.etag, cause, at, Instant::now());
+        notice.traced = self.tracer.wants(&notice.uri, at);
+        let notice = Arc::new(notice);
+        let marked = outbox.mark_missed(&notice, MonotonicMillis::now());
+        self.count_mark(outbox, &notice, marked, count);
     }
 
     fn count_mark(&self, outbox: &Outbox, notice: &Notice, marked: MarkResult, count: &mut MarkCounts) {

@@ -88,18 +88,34 @@ impl Fixture {
         uris: &[&str],
         max: usize,
     ) -> Vec<Result<Etag, SubscribeError>> {
-        let (reply, answer) = self.reply();
         let mut accepted = Vec::new();
         for text in uris {
-            self.interest.raise(0, &uri(text));
-            accepted.push(Ok((uri(text), Etag::UNKNOWN)));
+            accepted.push(at_version(text, 0));
+        }
+        self.subscribe_from(outbox, accepted, max).await
+    }
+
+    /// Subscribes from these etags, like the Etag actor.
+    async fn subscribe_from(
+        &self,
+        outbox: &Arc<Outbox>,
+        accepted: Vec<StampedSubscription>,
+        max: usize,
+    ) -> Vec<Result<Etag, SubscribeError>> {
+        let (reply, answer) = self.reply();
+        for subscription in &accepted {
+            self.interest.raise(0, &subscription.uri);
         }
         outbox.begin_request();
         let subscriptions = AddSubscriptions {
             outbox: outbox.clone(),
-            accepted,
+            accepted: accepted.into_iter().map(Ok).collect(),
             at: Position { epoch: 1, offset: 0 },
-            max,
+            rules: SubscriptionRules {
+                max,
+                pending_max: 1,
+                trusted: false,
+            },
             reply,
         };
         self.send(0, ShardRequest::AddSubscriptions(subscriptions)).await;
@@ -143,6 +159,19 @@ impl Fixture {
 
 fn uri(text: &str) -> ResourceUri {
     ResourceUri::new(text).unwrap()
+}
+
+/// A subscription that begins at this version, whose subscriber has missed nothing.
+fn at_version(text: &str, version: u64) -> StampedSubscription {
+    StampedSubscription {
+        uri: uri(text),
+        etag: Etag {
+            version,
+            ..Etag::UNKNOWN
+        },
+        awaited: false,
+        missed: None,
+    }
 }
 
 /// Takes the pending notices, each with its version.
@@ -293,5 +322,51 @@ fn end_of_the_bus_ends_later_subscribers_too() {
         assert_eq!(drain(&outbox), [("demo://a".to_owned(), 1)]);
         let late = fixture.attach(2).await;
         assert_eq!(late.ended(), Some(EndReason::Shutdown));
+    });
+}
+
+#[test]
+fn missed_change_is_pending_with_its_subscription() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let outbox = fixture.attach(1).await;
+        let mut stale = at_version("demo://a", 3);
+        stale.missed = Some(Cause::Updated);
+        let accepted = vec![stale.clone(), at_version("demo://b", 3)];
+        let answers = fixture.subscribe_from(&outbox, accepted, 10).await;
+        assert_eq!(answers[0].as_ref().unwrap().version, 3);
+        assert_eq!(drain(&outbox), [("demo://a".to_owned(), 3)]);
+        // A change that the subscriber was told of already is not told with the next one.
+        assert_eq!(fixture.fan_out(0, "demo://a", 3).await, 0);
+        assert_eq!(fixture.fan_out(0, "demo://a", 4).await, 1);
+        assert_eq!(drain(&outbox), [("demo://a".to_owned(), 4)]);
+    });
+}
+
+#[test]
+fn awaited_subscriptions_are_bounded() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let outbox = fixture.attach(1).await;
+        let mut awaited = Vec::new();
+        for text in ["demo://a", "demo://b"] {
+            awaited.push(StampedSubscription {
+                awaited: true,
+                ..at_version(text, 0)
+            });
+        }
+        let answers = fixture.subscribe_from(&outbox, awaited.clone(), 10).await;
+        assert_eq!(
+            answers,
+            [Ok(Etag::UNKNOWN), Err(SubscribeError::NotFound(uri("demo://b")))]
+        );
+        // The refused one is counted no more.
+        assert!(fixture.wants(0, "demo://a") && !fixture.wants(0, "demo://b"));
+        assert_eq!(drain(&outbox), []);
+        assert_eq!(fixture.fan_out(0, "demo://a", 1).await, 1);
+        assert_eq!(drain(&outbox), [("demo://a".to_owned(), 1)]);
+        // The first one is a subscription like any other by now, so there is room for another.
+        let answers = fixture.subscribe_from(&outbox, awaited, 10).await;
+        assert!(answers.iter().all(Result::is_ok));
     });
 }

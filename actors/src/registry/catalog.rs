@@ -123,6 +123,7 @@ impl Catalog {
                 owner: owner.clone(),
                 described: false,
                 list: None,
+                subscribable: family.template.subscribable,
                 entry: None,
             }),
             None => Err(PublishError::NotFound(uri)),

@@ -49,6 +49,7 @@ impl ResourceEntry {
             owner: self.owner.clone(),
             described: created,
             list: None,
+            subscribable: self.resource.descriptor().subscribable,
             entry: Some((self.resource.clone(), self.generation)),
         }
     }
@@ -257,6 +258,7 @@ impl Resources {
             owner: owner.clone(),
             described: false,
             list: None,
+            subscribable: true,
             entry: None,
         })
     }

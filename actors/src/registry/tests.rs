@@ -6,7 +6,8 @@ use tokio::sync::{oneshot, watch};
 use super::*;
 use crate::messages::{Decision, IndexedResource};
 use crate::model::{
-    Body, EtagCondition, Limits, ListChange, Outcome, Owner, SessionOptions, SubscriberId, SubscriberKind,
+    Body, EtagCondition, Limits, ListChange, Outcome, Owner, ResourceUri, SessionOptions, SubscriberId,
+    SubscriberKind,
 };
 use crate::runtime::{Admission, BusState, InboxSender};
 
@@ -266,10 +267,22 @@ fn subscription_is_checked_uri_by_uri() {
         let metrics = fixture.metrics.clone();
         let outbox = Outbox::new(SubscriberId(1), 0, &options, metrics, Arc::default());
         let (reply, _answer) = fixture.reply();
+        let mut requests = Vec::new();
+        for (text, known) in [
+            ("demo://open", None),
+            ("demo://hidden", Some(None)),
+            ("demo://unknown", None),
+            ("demo://later", Some(None)),
+        ] {
+            requests.push(SubscriptionRequest {
+                uri: uri(text),
+                known,
+            });
+        }
+        let rules = options.subscription_rules();
         let request = SubscriberRequest::Subscribe {
-            uris: ["demo://open", "demo://hidden", "demo://unknown"].map(uri).into(),
-            max: 3,
-            trusted: false,
+            requests,
+            rules,
             reply,
         };
         let outbox = Arc::new(outbox);
@@ -277,12 +290,12 @@ fn subscription_is_checked_uri_by_uri() {
             .inbox
             .push(RegistryRequest::Route(Route { outbox, request }));
         let mut batches = fixture.recorded().await;
-        let Some(EtagRequest::Subscribe { accepted, max: 3, .. }) = batches[0].pop() else {
+        let Some(EtagRequest::Subscribe { accepted, .. }) = batches[0].pop() else {
             panic!("the subscription was not forwarded");
         };
         let accepted: Vec<_> = accepted
             .into_iter()
-            .map(|accepted| accepted.map(|(uri, _)| uri))
+            .map(|accepted| accepted.map(|accepted| accepted.uri))
             .collect();
         assert_eq!(
             accepted,
@@ -290,6 +303,7 @@ fn subscription_is_checked_uri_by_uri() {
                 Ok(uri("demo://open")),
                 Err(SubscribeError::NotSubscribable(uri("demo://hidden"))),
                 Err(SubscribeError::NotFound(uri("demo://unknown"))),
+                Ok(uri("demo://later")),
             ]
         );
     });

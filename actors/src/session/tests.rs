@@ -128,21 +128,22 @@ fn subscription_carries_the_limits_of_the_session() {
         let fixture = Fixture::start();
         let limits = SessionOptions {
             subscriptions_max: 3,
+            pending_subscriptions: 2,
             trusted: true,
             ..options()
         };
         let session = fixture.open(limits).await;
         let answer = async {
             let SubscriberRequest::Subscribe {
-                uris,
-                max,
-                trusted,
+                requests,
+                rules,
                 reply,
             } = fixture.next().await
             else {
                 panic!("another request");
             };
-            assert_eq!((uris, max, trusted), (vec![uri()], 3, true));
+            assert_eq!(requests, [SubscriptionRequest::from(uri())]);
+            assert_eq!((rules.max, rules.pending_max, rules.trusted), (3, 2, true));
             reply.answer(vec![Err(SubscribeError::TooMany(3))]);
         };
         let (subscribed, ()) = tokio::join!(session.subscribe(vec![uri()]), answer);

@@ -26,6 +26,8 @@ pub(super) struct StampedChange {
     pub(super) etag: Etag,
     pub(super) cause: Cause,
     pub(super) position: Position,
+    /// False if clients may not subscribe to the resource.
+    pub(super) subscribable: bool,
     /// The time of admission.
     pub(super) at: Instant,
     /// True if a tracer follows the notice.
@@ -36,6 +38,7 @@ impl StampedChange {
     pub(super) fn notice(&self) -> Notice {
         let mut notice = Notice::new(self.uri.clone(), self.etag, self.cause, self.position, self.at);
         notice.traced = self.traced;
+        notice.subscribable = self.subscribable;
         notice
     }
 }
@@ -178,8 +181,8 @@ impl Shards {
     /// Passes new subscriptions on to the shard of their outbox.
     pub(super) fn subscribe(&mut self, subscriptions: AddSubscriptions) {
         let shard = subscriptions.outbox.shard();
-        for (uri, _) in subscriptions.accepted.iter().flatten() {
-            self.interest.raise(shard, uri);
+        for subscription in subscriptions.accepted.iter().flatten() {
+            self.interest.raise(shard, &subscription.uri);
         }
         self.send(shard, ShardRequest::AddSubscriptions(subscriptions));
     }

@@ -5,9 +5,12 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::sync::watch;
 
 use super::*;
-use crate::messages::{ShardBatch, ShardRequest};
+use crate::messages::{AcceptedSubscription, ShardBatch, ShardRequest, StampedSubscription};
 use crate::metrics::Metrics;
-use crate::model::{Digest, Owner, SessionOptions, StoreError, SubscriberId, SubscriberKind};
+use crate::model::{
+    Digest, Owner, SessionOptions, StoreError, SubscriberId, SubscriberKind, SubscriptionRules,
+};
+use crate::outbox::Outbox;
 use crate::publisher::Interest;
 use crate::runtime::{Admission, BusState};
 
@@ -121,6 +124,7 @@ impl Fixture {
             owner: Owner::Embedder,
             described: false,
             list: None,
+            subscribable: true,
             entry: None,
         };
         let now = 7;
@@ -139,6 +143,29 @@ impl Fixture {
 
 fn uri() -> ResourceUri {
     ResourceUri::new("demo://a").unwrap()
+}
+
+const RULES: SubscriptionRules = SubscriptionRules {
+    max: 1,
+    pending_max: 1,
+    trusted: false,
+};
+
+fn accepted(registration: Known, known: Option<Option<&str>>) -> AcceptedSubscription {
+    AcceptedSubscription {
+        uri: uri(),
+        registration,
+        known: known.map(|held| held.map(str::to_owned)),
+    }
+}
+
+fn stamped(etag: Etag) -> StampedSubscription {
+    StampedSubscription {
+        uri: uri(),
+        etag,
+        awaited: false,
+        missed: None,
+    }
 }
 
 fn stored(content: u8) -> Effect {
@@ -238,8 +265,8 @@ fn subscription_begins_at_the_changes_before_it() {
         let (reply, _answer) = fixture.reply();
         let subscribe = EtagRequest::Subscribe {
             outbox: outbox.clone(),
-            accepted: vec![Ok((uri(), Known::Registered))],
-            max: 1,
+            accepted: vec![Ok(accepted(Known::Registered, None))],
+            rules: RULES,
             reply,
         };
         fixture.send(vec![before, subscribe, after]).await;
@@ -251,11 +278,61 @@ fn subscription_begins_at_the_changes_before_it() {
         else {
             panic!("{} requests, or in another order", recorded.len());
         };
-        assert_eq!(added.accepted, [Ok((uri(), version(1)))]);
+        assert_eq!(added.accepted, [Ok(stamped(version(1)))]);
         assert_eq!(added.at.offset, 1);
         // The change after it is sent to the shard although the shard has not added the subscription yet.
         assert_eq!(fan_out.notice.as_ref().unwrap().etag, version(2));
         assert!(outbox.has_open_requests());
+    });
+}
+
+#[test]
+fn subscription_has_missed_what_it_does_not_hold() {
+    System::new().block_on(async {
+        let fixture = Fixture::start(None);
+        let options = SessionOptions::new(SubscriberKind::Local, "test");
+        let metrics = fixture.metrics.clone();
+        let outbox = Arc::new(Outbox::new(SubscriberId(1), 1, &options, metrics, Arc::default()));
+        let v1 = version(1).to_string();
+        let v2 = version(2).to_string();
+        let updated = Some(Cause::Updated);
+        let removed = Some(Cause::Removed);
+        // Per state of the resource: its registration, and what each subscriber has missed by what it holds.
+        let before = [(None, None), (Some(None), None), (Some(Some(&*v1)), removed)];
+        let there = [(None, None), (Some(None), updated), (Some(Some(&*v1)), None)];
+        let gone = [
+            (Some(None), None),
+            (Some(Some(&*v1)), removed),
+            (Some(Some(&*v2)), None),
+        ];
+        for (effect, registration, etag, cases) in [
+            (Effect::Unchanged, Known::Absent, Etag::UNKNOWN, before),
+            (stored(1), Known::Registered, version(1), there),
+            (Effect::Removed, Known::Absent, version(2), gone),
+        ] {
+            let (change, _answer) = fixture.change(&uri(), effect);
+            fixture.send(vec![change]).await;
+            for (known, missed) in cases {
+                let (reply, _answer) = fixture.reply();
+                let subscribe = EtagRequest::Subscribe {
+                    outbox: outbox.clone(),
+                    accepted: vec![Ok(accepted(registration, known))],
+                    rules: RULES,
+                    reply,
+                };
+                fixture.send(vec![subscribe]).await;
+                let Some(ShardRequest::AddSubscriptions(added)) = fixture.recorded(1).await.pop() else {
+                    panic!("the subscription was not passed on");
+                };
+                let awaited = matches!(registration, Known::Absent);
+                let expected = StampedSubscription {
+                    awaited,
+                    missed,
+                    ..stamped(etag)
+                };
+                assert_eq!(added.accepted, [Ok(expected)], "{known:?}");
+            }
+        }
     });
 }
 

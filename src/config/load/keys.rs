@@ -268,7 +268,7 @@ mod tests {
             );
             assert!(!allowed.is_empty(), "{path} has no range");
         }
-        assert_eq!(Key::of_sections().count(), 58);
+        assert_eq!(Key::of_sections().count(), 59);
     }
 
     #[test]

@@ -56,6 +56,7 @@ fn library_and_service_have_the_same_defaults() {
     assert_eq!(config.session.max, 20_000);
     assert_eq!(limits.sessions_max, config.session.max);
     assert_eq!(limits.subscriptions_max, config.session.subscriptions_max);
+    assert_eq!(limits.pending_subscriptions, config.session.pending_subscriptions);
     assert_eq!(limits.keep_alive, config.http.keep_alive);
 }
 

@@ -21,7 +21,7 @@ use crate::http::write_deadline::is_write_timeout;
 use crate::metrics::{self, Limit};
 use crate::{
     Closed, Drained, EndReason, ListKind, OpenError, OutboxEntry, OutboxReader, ResourceUri, Session,
-    SessionOptions, SubscriberKind,
+    SessionOptions, SubscriberKind, SubscriptionRequest,
 };
 
 /// The time in which a client must answer a close frame.
@@ -173,7 +173,7 @@ impl<'s> WsConnection<'s> {
                 uris,
                 lists,
                 known,
-            }) => self.subscribe(id, &uris, &lists, &known).await,
+            }) => self.subscribe(id, uris, &lists, known).await,
             Ok(ClientMessage::Unsubscribe { id, uris, lists }) => self.unsubscribe(id, uris, &lists).await,
             Ok(ClientMessage::Ping { id }) => Ok(vec![message::pong(&id)]),
             Err(error) => Ok(vec![error]),
@@ -188,34 +188,28 @@ impl<'s> WsConnection<'s> {
     async fn subscribe(
         &mut self,
         id: Value,
-        uris: &[String],
+        uris: Vec<String>,
         lists: &[String],
-        known: &BTreeMap<String, Option<String>>,
+        known: BTreeMap<String, Option<String>>,
     ) -> Result<Vec<Message>, Closed> {
         let mut ack = Ack { id, ..Ack::default() };
-        let mut requested: Vec<ResourceUri> = Vec::new();
-        for uri in uris.iter().chain(known.keys()) {
-            match ResourceUri::new(uri) {
-                Ok(uri) => requested.push(uri),
-                Err(error) => ack.refuse(uri, error.to_string()),
+        // A URI may be in both, and then the client says what it holds.
+        let mut requested: BTreeMap<String, Option<Option<String>>> = BTreeMap::new();
+        requested.extend(uris.into_iter().map(|uri| (uri, None)));
+        requested.extend(known.into_iter().map(|(uri, etag)| (uri, Some(etag))));
+        let mut requests = Vec::with_capacity(requested.len());
+        for (uri, known) in requested {
+            match ResourceUri::new(&uri) {
+                Ok(uri) => requests.push(SubscriptionRequest { uri, known }),
+                Err(error) => ack.refuse(&uri, error.to_string()),
             }
         }
-        // A URI may be in both lists, and the bus must be asked once for it.
-        requested.sort();
-        requested.dedup();
-        let mut updates = Vec::new();
         let mut subscribed = BTreeMap::new();
-        let answers = self.session.subscribe(requested.clone()).await?;
-        for (uri, answer) in requested.iter().zip(answers) {
+        let answers = self.session.subscribe_from(requests.clone()).await?;
+        for (SubscriptionRequest { uri, .. }, answer) in requests.iter().zip(answers) {
             match answer {
                 Ok(etag) => {
-                    let text = etag.to_string();
-                    if let Some(known) = known.get(uri.as_str())
-                        && known.as_ref() != Some(&text)
-                    {
-                        updates.push(message::outdated(uri.as_str(), etag));
-                    }
-                    subscribed.insert(uri.to_string(), text);
+                    subscribed.insert(uri.to_string(), etag.to_string());
                 }
                 Err(error) => ack.refuse(uri.as_str(), error.to_string()),
             }
@@ -227,9 +221,7 @@ impl<'s> WsConnection<'s> {
             self.watches_lists = true;
             self.session.ready().await?;
         }
-        let mut messages = vec![ack.message()];
-        messages.append(&mut updates);
-        Ok(messages)
+        Ok(vec![ack.message()])
     }
 
     async fn unsubscribe(

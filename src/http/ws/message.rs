@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{Cause, Etag, ListKind, Notice, Position};
+use crate::{Cause, ListKind, Notice, Position};
 
 /// The slot of this transport among the frames that a notice keeps; MCP uses the others.
 const SLOT: usize = 3;
@@ -30,7 +30,7 @@ pub(super) enum ClientMessage {
         #[serde(default)]
         lists: Vec<String>,
         /// Further URIs, with the etags that the client has. A resource that is at another one is sent at
-        /// once.
+        /// once, and one that does not exist is waited for.
         #[serde(default)]
         known: BTreeMap<String, Option<String>>,
     },
@@ -129,12 +129,6 @@ pub(super) fn notice(notice: &Notice) -> Message {
     Message::Text(Utf8Bytes::try_from(frame).unwrap_or_default())
 }
 
-/// Encodes the etag of a resource that the client knows at another one. It comes from no notice, so it has no
-/// position.
-pub(super) fn outdated(uri: &str, etag: Etag) -> Message {
-    text(json!({ "type": "updated", "uri": uri, "etag": etag.to_string() }).to_string())
-}
-
 /// Encodes the change of a list.
 pub(super) fn list_changed(list: ListKind, position: Position) -> Message {
     let list = list.name();
@@ -160,7 +154,7 @@ fn text(json: String) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ResourceUri;
+    use crate::{Etag, ResourceUri};
     use std::time::Instant;
 
     fn sent(message: &Message) -> Value {

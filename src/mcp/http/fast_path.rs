@@ -68,7 +68,7 @@ impl FastPath {
             return None;
         }
         let session = match &poll.params.meta {
-            Some(meta) if meta.is_plain() && names_poll(headers) => None,
+            Some(meta) if meta.is_plain() && meta.etags.is_none() && names_poll(headers) => None,
             Some(_) => return None,
             None => Some(self.session(headers)?),
         };

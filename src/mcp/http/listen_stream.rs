@@ -11,6 +11,7 @@ use rmcp::model::{
     SubscriptionsAcknowledgedNotificationParams, SubscriptionsListenResult,
 };
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::endpoint::EndpointState;
@@ -19,8 +20,8 @@ use super::outbox_stream::{OutboxStream, StreamOwner, follow_connection};
 use super::plain::{PlainMeta, is_plain_id};
 use super::reply::{self, Answer, Refusal};
 use crate::mcp::frames::FrameFormat;
-use crate::mcp::listen::{AcceptedListen, ListenCheck};
-use crate::mcp::revision::Revision;
+use crate::mcp::listen::{AcceptedListen, ListenCheck, ListenRequest};
+use crate::mcp::revision::{ETAG_META_KEY, Revision};
 use crate::mcp::session::SessionLifetime;
 
 const METHOD: &str = "subscriptions/listen";
@@ -48,6 +49,8 @@ struct PlainListenParams<'a> {
 #[derive(Deserialize)]
 struct AnyListenParams {
     notifications: SubscriptionFilter,
+    #[serde(default, rename = "_meta")]
+    meta: Value,
 }
 
 impl EndpointState {
@@ -59,9 +62,9 @@ impl EndpointState {
         params: Option<&RawValue>,
         body: &Bytes,
     ) -> Result<Answer, Refusal> {
-        let plain = plain_filter(&parts.headers, body);
+        let plain = plain_request(&parts.headers, body);
         let is_plain = plain.is_some();
-        let Some(requested) = plain.or_else(|| any_filter(params)) else {
+        let Some(requested) = plain.or_else(|| any_request(params)) else {
             let text =
                 "subscriptions/listen needs params.notifications, an object of the notifications to send";
             return Err(reply::invalid_params(Some(id), text).into());
@@ -76,8 +79,13 @@ impl EndpointState {
         let accepted = AcceptedListen::open(&self.server, requested, SessionLifetime::Limited).await;
         let accepted = accepted.map_err(|refusal| reply::refused_stream(id, &refusal))?;
         let is_empty = accepted.is_empty();
-        let AcceptedListen { session, filter, .. } = accepted;
-        let Some((first, last)) = first_and_last(id, filter, self.server.server_info()) else {
+        let AcceptedListen {
+            session,
+            filter,
+            current,
+            ..
+        } = accepted;
+        let Some((first, last)) = first_and_last(id, filter, current, self.server.server_info()) else {
             return Err(reply::internal_error("the acknowledgement could not be made").into());
         };
         if is_empty {
@@ -119,9 +127,8 @@ impl EndpointState {
     }
 }
 
-/// Returns the filter of a plain request: one that rmcp would accept, as its headers and all its fields are
-/// known here.
-fn plain_filter(headers: &HeaderMap, body: &[u8]) -> Option<SubscriptionFilter> {
+/// Returns a plain request: one that rmcp would accept, as its headers and all its fields are known here.
+fn plain_request(headers: &HeaderMap, body: &[u8]) -> Option<ListenRequest> {
     if !is_plain_post(headers)
         || sole(headers, &PROTOCOL_VERSION) != Some(Revision::STATELESS.as_str())
         || sole(headers, &MCP_METHOD) != Some(METHOD)
@@ -133,25 +140,35 @@ fn plain_filter(headers: &HeaderMap, body: &[u8]) -> Option<SubscriptionFilter> 
         && request.method == METHOD
         && is_plain_id(request.id.get())
         && request.params.meta.is_plain();
-    plain.then_some(request.params.notifications)
+    plain.then_some(ListenRequest {
+        filter: request.params.notifications,
+        etags: request.params.meta.etags,
+    })
 }
 
-/// Returns the filter of a request, with any other fields beside it.
-fn any_filter(params: Option<&RawValue>) -> Option<SubscriptionFilter> {
+/// Returns a request with any other fields beside the known ones.
+fn any_request(params: Option<&RawValue>) -> Option<ListenRequest> {
     let params: AnyListenParams = serde_json::from_str(params?.get()).ok()?;
-    Some(params.notifications)
+    Some(ListenRequest {
+        filter: params.notifications,
+        etags: params.meta.get(ETAG_META_KEY).cloned(),
+    })
 }
 
-/// Makes a stream's first message, the acknowledgement of `accepted`, and its last, the result of a graceful
-/// end.
+/// Makes a stream's first message, the acknowledgement of `accepted` with the etags that are `current`, and
+/// its last, the result of a graceful end.
 fn first_and_last(
     id: &RawValue,
     accepted: SubscriptionFilter,
+    current: Option<Value>,
     server_info: Implementation,
 ) -> Option<(Bytes, Bytes)> {
     let id: RequestId = serde_json::from_str(id.get()).ok()?;
     let mut meta = NotificationMetaObject::new();
     meta.set_subscription_id(id.clone());
+    if let Some(current) = current {
+        meta.insert(ETAG_META_KEY.to_owned(), current);
+    }
     let params = SubscriptionsAcknowledgedNotificationParams::new(accepted);
     let mut acknowledged = SubscriptionsAcknowledgedNotification::new(params);
     acknowledged.extensions.insert(meta);

@@ -57,6 +57,11 @@ impl<'a> Peek<'a> {
         self.id.filter(|_| self.method() == Some("subscriptions/listen"))
     }
 
+    /// Returns the id of a `resources/subscribe` request; none for every other message.
+    pub(super) fn subscribe_id(&self) -> Option<&'a RawValue> {
+        self.id.filter(|_| self.method() == Some("resources/subscribe"))
+    }
+
     /// Returns the method of a notification; none for every other message.
     pub(super) fn notification(&self) -> Option<&str> {
         self.method().filter(|_| self.id.is_none())

@@ -2,7 +2,7 @@
 //! field of them is known here and has its usual form.
 
 use rmcp::model::ClientCapabilities;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::mcp::revision::Revision;
@@ -21,6 +21,14 @@ pub(super) struct PlainMeta<'a> {
     capabilities: Map<String, Value>,
     #[serde(default, rename = "io.modelcontextprotocol/clientInfo")]
     _client: Option<Map<String, Value>>,
+    /// The etags that the client of a listen request holds; no part of other requests.
+    #[serde(default, rename = "io.github.tidings/etag", deserialize_with = "present")]
+    pub(super) etags: Option<Value>,
+}
+
+/// Reads a value that is there; null is one too.
+fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(value).map(Some)
 }
 
 impl PlainMeta<'_> {

@@ -6,6 +6,7 @@ use ::http::request::Parts;
 use ::http::{HeaderValue, Request};
 use bytes::Bytes;
 use http_body_util::Full;
+use serde_json::value::RawValue;
 
 use super::batch;
 use super::endpoint::EndpointState;
@@ -13,6 +14,7 @@ use super::headers::{self, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
 use super::peek::Peek;
 use super::reply::{self, Answer, Refusal, answer_or_refusal};
 use crate::mcp::session::{McpSession, SessionSlot};
+use crate::mcp::subscribe_result::CurrentEtag;
 
 impl EndpointState {
     pub(super) async fn post(&self, parts: Parts, body: Bytes) -> Result<Answer, Refusal> {
@@ -103,8 +105,22 @@ impl EndpointState {
                 let version = HeaderValue::from_static(session.revision.as_str());
                 parts.headers.entry(PROTOCOL_VERSION).or_insert(version);
                 parts.extensions.insert(session);
-                self.forward(parts, body).await
+                match peek.subscribe_id() {
+                    Some(id) => self.subscribe(parts, id, body).await,
+                    None => self.forward(parts, body).await,
+                }
             }
+        }
+    }
+
+    /// Answers `resources/subscribe`, with the current etag if the client said which one it holds.
+    async fn subscribe(&self, mut parts: Parts, id: &RawValue, body: Bytes) -> Answer {
+        let current = CurrentEtag::default();
+        parts.extensions.insert(current.clone());
+        let answer = self.forward(parts, body).await;
+        match current.result() {
+            Some(result) => reply::result(id, &result),
+            None => answer,
         }
     }
 

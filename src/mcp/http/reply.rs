@@ -53,6 +53,12 @@ pub(super) fn json(status: StatusCode, body: String) -> Answer {
     with_header(answer, header::CONTENT_TYPE, headers::JSON)
 }
 
+/// Answers with a JSON-RPC result.
+pub(super) fn result(id: &RawValue, result: &Value) -> Answer {
+    let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.get());
+    json(StatusCode::OK, body)
+}
+
 /// Answers with a JSON-RPC error.
 pub(super) fn error(id: Option<&RawValue>, status: StatusCode, error: &ErrorData) -> Answer {
     // The id goes back as it was written: it may be a number that no type here can hold.

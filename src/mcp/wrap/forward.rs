@@ -8,11 +8,13 @@ use std::time::Duration;
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::Value;
 
 use super::client_view::{ClientView, ServerList, declares};
 use super::wrapped::{Wrapped, if_implemented};
 use crate::ResourceUri;
-use crate::mcp::revision::Revision;
+use crate::mcp::listen::ListenRequest;
+use crate::mcp::revision::{ETAG_META_KEY, Revision};
 use crate::mcp::{convert, error, lists};
 
 /// The time that the wrapped server may be busy with a new client before that client is sent list changes. A
@@ -324,7 +326,13 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         for (index, uri) in uris.into_iter().enumerate() {
             etags_before.insert(uri, etags[index]);
         }
-        let (stream, missed) = self.open(filter, changes_before, &etags_before).await?;
+        let etags = context.request_context().meta.get(ETAG_META_KEY).cloned();
+        if let Some(Value::Object(known)) = &etags {
+            // The bus compares these with what the client holds.
+            etags_before.retain(|uri, _| !known.contains_key(uri));
+        }
+        let request = ListenRequest { filter, etags };
+        let (stream, missed) = self.open(request, changes_before, &etags_before).await?;
         for notification in missed {
             if context.sink().send(notification).await.is_err() {
                 return Ok(());

@@ -19,7 +19,7 @@ use crate::config::McpConfig;
 use crate::mcp::error;
 use crate::mcp::frames::{notification, updated};
 use crate::mcp::handler::Handler;
-use crate::mcp::listen::{AcceptedListen, ListenPump, requested_lists};
+use crate::mcp::listen::{AcceptedListen, ListenPump, ListenRequest, requested_lists};
 use crate::mcp::revision::SERVER_INFO_META_KEY;
 use crate::mcp::session::SessionLifetime;
 use crate::{Digest, Etag, OutboxEntry, ResourceUri};
@@ -84,19 +84,19 @@ impl<H: ServerHandler> Wrapped<H> {
         }
     }
 
-    /// Subscribes a stream to everything that `filter` asks for. Returns also the notifications that the
+    /// Subscribes a stream to everything that `request` asks for. Returns also the notifications that the
     /// stream missed since it was acknowledged: the lists that changed since `changes_before`, and the etags
     /// that differ from `etags_before`.
     pub(super) async fn open(
         &self,
-        filter: SubscriptionFilter,
+        request: ListenRequest,
         changes_before: [u64; 3],
         etags_before: &HashMap<String, Option<Etag>>,
     ) -> Result<(ListenPump, Vec<ServerNotification>), ErrorData> {
         let server = &self.bus_handler.server;
         // Locked so that no list changes between the beginning of the stream and the look at earlier changes.
         let unchanging = self.wrap.state.listed.lock().await;
-        let accepted = AcceptedListen::open(server, filter, SessionLifetime::Connection).await?;
+        let accepted = AcceptedListen::open(server, request, SessionLifetime::Connection).await?;
         let changes = self.wrap.list_changes();
         drop(unchanging);
         let mut missed = Vec::new();

@@ -159,17 +159,37 @@ async fn known_etags_that_differ_are_updated_at_once() {
     let request = json!({ "type": "subscribe", "id": 1, "known": { A: old, B: same } });
     let ack = client.ask(request).await;
     assert_eq!(ack["subscribed"], json!({ A: new, B: same }));
+    let told = client.next().await;
     assert_eq!(
-        client.next().await,
-        json!({ "type": "updated", "uri": A, "etag": new })
+        (&told["type"], &told["uri"], &told["etag"]),
+        (&json!("updated"), &json!(A), &json!(new))
     );
     let request = json!({ "type": "subscribe", "id": 2, "uris": [A], "known": { B: null } });
     assert_eq!(client.ask(request).await["id"], 2);
-    assert_eq!(
-        client.next().await,
-        json!({ "type": "updated", "uri": B, "etag": same })
-    );
+    let told = client.next().await;
+    assert_eq!((&told["uri"], &told["etag"]), (&json!(B), &json!(same)));
     assert_eq!(client.ask(json!({ "type": "ping" })).await["type"], "pong");
+}
+
+#[tokio::test]
+async fn known_resource_is_waited_for_or_told_removed() {
+    let server = Server::start().await;
+    let held = server.put(A, "1").await;
+    server.api("DELETE", A, "").await;
+    let mut client = Client::connect(server.address).await;
+    let request =
+        json!({ "type": "subscribe", "uris": [B], "known": { A: held, B: null, "demo://c": null } });
+    let ack = client.ask(request).await;
+    assert_eq!(ack["refused"], json!({}));
+    assert_eq!(ack["subscribed"][B], "v0-0");
+    let told = client.next().await;
+    assert_eq!((&told["type"], &told["uri"]), (&json!("removed"), &json!(A)));
+    assert_eq!(told["etag"], ack["subscribed"][A]);
+    for uri in [B, A] {
+        let etag = server.put(uri, "1").await;
+        let told = client.next().await;
+        assert_eq!((&told["uri"], &told["etag"]), (&json!(uri), &json!(etag)));
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tidings::mcp::{Endpoint, McpOptions};
 use tidings::status::SubscriberInfo;
-use tidings::{Bus, Limits, Outcome, Prompt, PromptMessage, Resource, Tool, ToolOutput};
+use tidings::{Builder, Bus, Limits, Outcome, Prompt, PromptMessage, Resource, Store, Tool, ToolOutput};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -32,13 +32,16 @@ impl Local {
     pub(crate) async fn with(change: impl FnOnce(&mut McpOptions)) -> Local {
         let mut options = McpOptions::default();
         change(&mut options);
-        let mut limits = Limits::default();
-        limits.shards = 2;
-        let bus = Bus::builder()
-            .limits(limits)
-            .clock(|| NOW)
-            .start()
-            .expect("a bus");
+        Local::serve(builder().start().expect("a bus"), options).await
+    }
+
+    /// Starts it on a bus with a store.
+    pub(crate) async fn stored(store: impl Store) -> Local {
+        let bus = builder().store(store).start().expect("a bus");
+        Local::serve(bus, McpOptions::default()).await
+    }
+
+    async fn serve(bus: Bus, options: McpOptions) -> Local {
         let endpoint = Endpoint::new(bus.clone(), options);
         let app = axum::Router::new().route_service("/mcp", endpoint);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -73,6 +76,12 @@ impl Local {
         })
         .await;
     }
+}
+
+fn builder() -> Builder {
+    let mut limits = Limits::default();
+    limits.shards = 2;
+    Bus::builder().limits(limits).clock(|| NOW)
 }
 
 impl Drop for Local {

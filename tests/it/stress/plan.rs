@@ -64,10 +64,14 @@ pub(super) enum Step {
 
 /// Random numbers that a seed repeats: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 #[derive(Debug)]
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -76,7 +80,7 @@ impl Random {
     }
 
     /// Returns a number below `end`, which is at least 1.
-    fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
@@ -106,7 +110,7 @@ struct Planner {
 /// Returns the steps of the storm with this seed.
 pub(super) fn steps(seed: u64, size: Size) -> Vec<Step> {
     let mut planner = Planner {
-        random: Random(seed),
+        random: Random::new(seed),
         size,
         clients: (0..size.clients).map(|_| None).collect(),
     };

@@ -129,7 +129,12 @@ async fn bus_limits_have_their_status() {
             .contains("limit is 1")
     );
     let failing = Resource::lazy("demo://a", || async { Err("disk gone".into()) }).unwrap();
-    client.bus.owned_by(Owner::Api).update(failing).await.unwrap();
+    client
+        .bus
+        .owned_by(tidings::Owner::Api)
+        .update(failing)
+        .await
+        .unwrap();
     assert!(client.get(A).await.problem(502).contains("disk gone"));
 }
 
