@@ -17,7 +17,8 @@ use crate::config::McpConfig;
 use crate::metrics::{self, Limit};
 use crate::{
     Body, BoxFuture, Bus, CallContext, CallbackError, Closed, Drained, Etag, OpenError, PublishError,
-    ResourceUri, SessionOptions, SubscribeError, SubscriberKind, Tool, ToolOutput, WeakBus,
+    ResourceUri, Session, SessionOptions, SubscribeError, SubscriberKind, SubscriptionRequest, Tool,
+    ToolOutput, WeakBus,
 };
 
 /// Registers the etag tools at `bus`, bounded by `items_max` and `wait_max` of `limits`.
@@ -50,7 +51,9 @@ pub async fn install(bus: &Bus, limits: McpConfig) -> Result<(), PublishError> {
         .input_schema(item.clone());
     let etags = tool("get_resource_etags", bus, &limits, get_resource_etags)
         .title("Get the etags of resources")
-        .description("Tells which of several resources changed since their client_etag was taken.")
+        .description(
+            "Tells which of several resources changed since their client_etag was taken; one that does not exist has an error of its own.",
+        )
         .input_schema(list_of_items);
     let read = tool("read_resource", bus, &limits, read_resource)
         .title("Read a resource")
@@ -59,7 +62,7 @@ pub async fn install(bus: &Bus, limits: McpConfig) -> Result<(), PublishError> {
     let wait = tool("wait_for_resource_change", bus, &limits, wait_for_resource_change)
         .title("Wait for a change")
         .description(
-            "Waits until one of the resources differs from its client_etag, or the timeout has passed.",
+            "Waits until one of the resources differs from its client_etag, or the timeout has passed. One that does not exist is waited for, unless there is a client_etag of it.",
         )
         .input_schema(wait_input);
     for tool in [etag, etags, read, wait] {
@@ -185,22 +188,81 @@ impl HeldResources {
         Ok(held)
     }
 
-    /// Returns true when one of the etags differs from the one that the client holds.
-    fn is_any_stale(&self, etags: &[Etag]) -> bool {
-        for (index, item) in self.items.iter().enumerate() {
-            if etags[index].is_stale(item.client_etag.as_deref()) {
-                return true;
+    /// Subscribes to every item that may be there or come.
+    async fn subscribe(&self, session: &Session) -> Result<(), CallbackError> {
+        let mut requests = Vec::with_capacity(self.items.len());
+        for item in &self.items {
+            if let Ok(uri) = ResourceUri::new(&item.uri) {
+                let known = Some(item.client_etag.clone());
+                requests.push(SubscriptionRequest { uri, known });
             }
         }
-        false
+        for answer in session.subscribe_from(requests).await? {
+            answer.map_err(|refused| refused.to_string())?;
+        }
+        Ok(())
     }
 
-    fn uris(&self) -> Result<Vec<ResourceUri>, CallbackError> {
-        self.items
-            .iter()
-            .map(|item| ResourceUri::new(&item.uri).map_err(Into::into))
-            .collect()
+    /// Returns the verdict of each item.
+    async fn verdicts(&self, bus: &Bus) -> Result<Vec<ItemVerdict<'_>>, CallbackError> {
+        let mut parsed = Vec::with_capacity(self.items.len());
+        let mut valid = Vec::with_capacity(self.items.len());
+        for item in &self.items {
+            let uri = ResourceUri::new(&item.uri);
+            valid.extend(uri.clone().ok());
+            parsed.push(uri);
+        }
+        let mut etags = bus.etags(valid).await?.into_iter();
+        let mut verdicts = Vec::with_capacity(self.items.len());
+        for (index, item) in self.items.iter().enumerate() {
+            let held = item.client_etag.as_deref();
+            let error = match &parsed[index] {
+                Ok(uri) => match etags.next().flatten() {
+                    Some(etag) => {
+                        let verdict = EtagVerdict::new(&item.uri, held, etag);
+                        verdicts.push(ItemVerdict::Found(verdict));
+                        continue;
+                    }
+                    None => SubscribeError::NotFound(uri.clone()).to_string(),
+                },
+                Err(invalid) => invalid.to_string(),
+            };
+            verdicts.push(ItemVerdict::Failed(ItemError {
+                error,
+                // A client without an etag has nothing that could be out of date.
+                stale_for_client: held.is_some(),
+                uri: &item.uri,
+                version: 0,
+            }));
+        }
+        Ok(verdicts)
     }
+}
+
+/// The answer about one of several resources.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum ItemVerdict<'a> {
+    Found(EtagVerdict<'a>),
+    Failed(ItemError<'a>),
+}
+
+impl ItemVerdict<'_> {
+    fn is_stale(&self) -> bool {
+        match self {
+            ItemVerdict::Found(verdict) => verdict.stale_for_client,
+            ItemVerdict::Failed(failed) => failed.stale_for_client,
+        }
+    }
+}
+
+/// The answer about a resource that has no etag.
+#[derive(Debug, Serialize)]
+struct ItemError<'a> {
+    error: String,
+    stale_for_client: bool,
+    uri: &'a str,
+    version: u64,
 }
 
 fn parse<T: for<'a> Deserialize<'a>>(arguments: Value) -> Result<T, CallbackError> {
@@ -237,8 +299,9 @@ impl CallTool for GetResourceEtag {
                 return Ok(ToolOutput::structured(json!(verdict)));
             }
             let uri = ResourceUri::new(&item.uri)?;
-            let etags = known_etags(&poll.bus.upgrade()?, std::slice::from_ref(&uri)).await?;
-            Ok(ToolOutput::structured(verdict(&item, etags[0])))
+            let etag = etag_of(&poll.bus.upgrade()?, uri).await?;
+            let verdict = EtagVerdict::new(&item.uri, item.client_etag.as_deref(), etag);
+            Ok(ToolOutput::structured(json!(verdict)))
         })
     }
 }
@@ -270,8 +333,7 @@ async fn get_resource_etags(
     arguments: Value,
 ) -> Result<Value, CallbackError> {
     let held = HeldResources::parse(arguments, &limits)?;
-    let etags = known_etags(&bus, &held.uris()?).await?;
-    Ok(verdicts(&held, &etags))
+    Ok(json!({ "items": held.verdicts(&bus).await? }))
 }
 
 async fn read_resource(bus: Bus, _: Arc<McpConfig>, arguments: Value) -> Result<Value, CallbackError> {
@@ -279,9 +341,9 @@ async fn read_resource(bus: Bus, _: Arc<McpConfig>, arguments: Value) -> Result<
     let uri = ResourceUri::new(&item.uri)?;
     // A client without an etag gets the body in any case, so it is spared the look-up.
     if item.client_etag.is_some() {
-        let etags = known_etags(&bus, std::slice::from_ref(&uri)).await?;
-        if !etags[0].is_stale(item.client_etag.as_deref()) {
-            return Ok(not_modified(&uri, etags[0]));
+        let etag = etag_of(&bus, uri.clone()).await?;
+        if !etag.is_stale(item.client_etag.as_deref()) {
+            return Ok(not_modified(&uri, etag));
         }
     }
     let snapshot = bus.read(&uri).await?;
@@ -305,7 +367,6 @@ async fn wait_for_resource_change(
     arguments: Value,
 ) -> Result<Value, CallbackError> {
     let held = HeldResources::parse(arguments, &limits)?;
-    let uris = held.uris()?;
     let deadline = tokio::time::Instant::now() + wait_time(&held, &limits);
 
     let mut options = SessionOptions::new(SubscriberKind::Local, "wait_for_resource_change");
@@ -315,18 +376,16 @@ async fn wait_for_resource_change(
     let session = opened.map_err(|error: OpenError| error.to_string())?;
     let mut reader = session.reader();
     // Subscribed first and compared afterwards, so that no change falls between.
-    for answer in session.subscribe(uris.clone()).await? {
-        answer.map_err(|refused| refused.to_string())?;
-    }
+    held.subscribe(&session).await?;
     let mut entries = Vec::new();
     loop {
-        let etags = known_etags(&bus, &uris).await?;
-        if held.is_any_stale(&etags) {
-            return Ok(with_timed_out(verdicts(&held, &etags), false));
+        let verdicts = held.verdicts(&bus).await?;
+        if verdicts.iter().any(ItemVerdict::is_stale) {
+            return Ok(json!({ "items": verdicts, "timed_out": false }));
         }
         entries.clear();
         match tokio::time::timeout_at(deadline, reader.drain(&mut entries)).await {
-            Err(_) => return Ok(with_timed_out(verdicts(&held, &etags), true)),
+            Err(_) => return Ok(json!({ "items": verdicts, "timed_out": true })),
             Ok(Drained::Ended(_)) => return Err(Closed.into()),
             Ok(Drained::Entries(_) | Drained::KeepAlive) => {}
         }
@@ -344,34 +403,12 @@ fn wait_time(held: &HeldResources, limits: &McpConfig) -> Duration {
     asked.min(limits.wait_max)
 }
 
-/// Returns the etags of `uris`, all of which must exist.
-async fn known_etags(bus: &Bus, uris: &[ResourceUri]) -> Result<Vec<Etag>, CallbackError> {
-    let mut known = Vec::with_capacity(uris.len());
-    let etags = bus.etags(uris.to_vec()).await?;
-    for (index, etag) in etags.into_iter().enumerate() {
-        match etag {
-            Some(etag) => known.push(etag),
-            None => return Err(SubscribeError::NotFound(uris[index].clone()).to_string().into()),
-        }
+/// Returns the etag of a resource, which must exist.
+async fn etag_of(bus: &Bus, uri: ResourceUri) -> Result<Etag, CallbackError> {
+    match bus.etags(vec![uri.clone()]).await?.pop().flatten() {
+        Some(etag) => Ok(etag),
+        None => Err(SubscribeError::NotFound(uri).to_string().into()),
     }
-    Ok(known)
-}
-
-fn verdict(item: &HeldResource, etag: Etag) -> Value {
-    json!(EtagVerdict::new(&item.uri, item.client_etag.as_deref(), etag))
-}
-
-fn verdicts(held: &HeldResources, etags: &[Etag]) -> Value {
-    let mut verdicts = Vec::with_capacity(etags.len());
-    for (index, item) in held.items.iter().enumerate() {
-        verdicts.push(verdict(item, etags[index]));
-    }
-    json!({ "items": verdicts })
-}
-
-fn with_timed_out(mut answer: Value, timed_out: bool) -> Value {
-    answer["timed_out"] = json!(timed_out);
-    answer
 }
 
 fn not_modified(uri: &ResourceUri, etag: Etag) -> Value {
@@ -451,6 +488,59 @@ mod tests {
             .await
             .unwrap_err();
         assert!(wrong.contains("uri"), "{wrong}");
+    }
+
+    /// The item of a resource that does not exist.
+    fn missing(stale: bool) -> Value {
+        let error = "Resource not found: demo://x";
+        json!({ "uri": "demo://x", "error": error, "version": 0, "stale_for_client": stale })
+    }
+
+    #[tokio::test]
+    async fn missing_resource_is_an_item_of_its_own() {
+        let bus = bus().await;
+        let items = json!([{ "uri": "demo://a", "client_etag": "v1-7" }, { "uri": "demo://x" }]);
+        let found =
+            json!({ "uri": "demo://a", "etag_encoded": "v1-7", "version": 1, "stale_for_client": false });
+        let answer = call(&bus, "get_resource_etags", json!({ "items": items })).await;
+        assert_eq!(answer.unwrap(), json!({ "items": [found, missing(false)] }));
+        let odd = json!({ "items": [{ "uri": "no uri", "client_etag": "v1-7" }] });
+        let answer = call(&bus, "get_resource_etags", odd).await.unwrap();
+        assert!(answer["items"][0]["error"].as_str().unwrap().contains("no uri"));
+        // It does not end a wait, unless the client holds an etag of it.
+        let arguments = json!({ "items": items, "timeout_ms": 0 });
+        let waited = call(&bus, "wait_for_resource_change", arguments).await;
+        assert_eq!(
+            waited.unwrap(),
+            json!({ "items": [found, missing(false)], "timed_out": true })
+        );
+        let held = json!({ "items": [{ "uri": "demo://x", "client_etag": "v3-7" }], "timeout_ms": 20_000 });
+        let waited = call(&bus, "wait_for_resource_change", held).await;
+        assert_eq!(
+            waited.unwrap(),
+            json!({ "items": [missing(true)], "timed_out": false })
+        );
+    }
+
+    #[tokio::test]
+    async fn wait_ends_when_a_missing_resource_appears() {
+        let bus = bus().await;
+        let items = json!([{ "uri": "demo://a", "client_etag": "v1-7" }, { "uri": "demo://x" }]);
+        let arguments = json!({ "items": items, "timeout_ms": 20_000 });
+        let waiting = call(&bus, "wait_for_resource_change", arguments);
+        let publishing = async {
+            let uri: ResourceUri = "demo://x".parse().unwrap();
+            while bus.subscribers(&uri).await.unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            // Polls may see resources that are closed to subscriptions.
+            let closed = Resource::text(&uri, "one").unwrap().subscribable(false);
+            bus.register(closed).await.unwrap();
+        };
+        let (changed, ()) = tokio::join!(waiting, publishing);
+        let changed = changed.unwrap();
+        assert_eq!(changed["timed_out"], false);
+        assert_eq!(changed["items"][1]["etag_encoded"], "v1-7");
     }
 
     #[tokio::test]

@@ -261,14 +261,12 @@ impl ServerHandler for Handler {
         let uri = resource_uri(&request.uri)?;
         // rmcp has taken the metadata out of the parameters.
         let known = known::known_etag(&context.meta)?;
-        let current = known.as_ref().and(extension::<CurrentEtag>(&context));
-        let answers = session
-            .session
-            .subscribe_from(vec![SubscriptionRequest { uri, known }])
-            .await;
+        let wants_current = known.is_some();
+        let request = SubscriptionRequest { uri, known };
+        let answers = session.session.subscribe_from(vec![request]).await;
         for answer in answers.map_err(error::stopping)? {
             let etag = answer.map_err(|refusal| error::subscribe(&refusal))?;
-            if let Some(current) = &current {
+            if wants_current && let Some(current) = extension::<CurrentEtag>(&context) {
                 current.set(etag);
             }
         }

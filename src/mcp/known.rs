@@ -1,5 +1,5 @@
-//! The etags that a client says it holds, in the `_meta` of a request that subscribes, and the current ones in
-//! the answer.
+//! The etags that a client says it holds, in the `_meta` of a request that subscribes, and the current ones
+//! in the answer.
 
 use rmcp::ErrorData;
 use serde_json::{Map, Value, json};
@@ -53,14 +53,15 @@ impl KnownEtags {
         Ok(KnownEtags(Some(held)))
     }
 
-    /// Returns the etag that the client holds of `uri`, `Some(None)` if it holds none; none if it did not say.
+    /// Returns the etag that the client holds of `uri`, `Some(None)` if it holds none; none if it did not
+    /// say.
     pub(super) fn of(&self, uri: &str) -> Option<Option<String>> {
         let held = self.0.as_ref()?.get(uri)?;
         Some(held.as_str().map(str::to_owned))
     }
 
-    /// Returns the current etags for the answer; none for a client that did not say what it holds, which
-    /// need not know the key.
+    /// Returns the current etags for the answer; none for a client that named none itself, since it need not
+    /// know the key.
     pub(super) fn answer(&self, subscribed: &[(ResourceUri, Etag)]) -> Option<Value> {
         self.0.as_ref()?;
         let mut current = Map::new();

@@ -4,7 +4,7 @@ use super::uri::ResourceUri;
 
 /// A resource to subscribe to, with the etag that the subscriber holds.
 ///
-/// A subscriber that was away says what it holds, so that it is notified of what it missed, and only of that.
+/// A subscriber that was away names its etag, so that it is notified of the difference and of nothing else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriptionRequest {
     /// The resource.

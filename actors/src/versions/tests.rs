@@ -297,7 +297,7 @@ fn subscription_has_missed_what_it_does_not_hold() {
         let v2 = version(2).to_string();
         let updated = Some(Cause::Updated);
         let removed = Some(Cause::Removed);
-        // Per state of the resource: its registration, and what each subscriber has missed by what it holds.
+        // Per state of the resource, the etags that subscribers hold and the changes that they have missed.
         let before = [(None, None), (Some(None), None), (Some(Some(&*v1)), removed)];
         let there = [(None, None), (Some(None), updated), (Some(Some(&*v1)), None)];
         let gone = [

@@ -1,4 +1,4 @@
-//! Clients that return: they say what they hold, and are notified of every difference and of nothing else.
+//! Clients that return name their etags, and are notified of every difference and of nothing else.
 
 use tidings::{Cause, Etag, OutboxEntry, SubscribeError, SubscriptionRequest};
 

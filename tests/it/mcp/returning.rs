@@ -1,4 +1,4 @@
-//! Clients that return say which etags they hold, in both eras: they are told of what they missed, once, and
+//! Clients that return say which etags they hold, in both eras: they are told of each difference, once, and
 //! of nothing else.
 
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ async fn session_is_told_what_it_missed() {
         drop(stream);
         let mut again = client.stream_after(&last).await;
         assert_eq!(told(&local, &mut again).await, [], "{revision}");
-        // What appears later is told when it appears.
+        // A resource that appears later is told when it appears.
         let absent = subscribe_from(&client, "demo://later", Value::Null).await;
         assert_eq!(absent, "v0-0");
         let created = local.put("demo://later", "1").await.etag.to_string();
