@@ -1,14 +1,14 @@
 //! The bus: its limits, the store of its versions, and its end.
 
 use super::bounded::{Bytes, Checked, Count, File, GIB, KIB, MINUTE, OrNone, Time};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tidings_actors::Limits;
 
 /// The limits of the bus, and of the changes that wait to enter it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BusConfig {
     /// Changes inside the bus at a time.
@@ -53,8 +53,7 @@ impl Default for BusConfig {
 }
 
 /// The durable store, in which versions outlive the process.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
     /// Folder of the durable store; empty keeps versions in memory, for one life of the process.
@@ -63,8 +62,7 @@ pub struct StoreConfig {
 }
 
 /// The end of the service.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShutdownConfig {
     /// Time in which a stopping service still delivers pending notices.

@@ -3,14 +3,14 @@
 use super::bounded::{
     Address, Bytes, Checked, Count, GIB, HOUR, Host, KIB, List, MIB, MINUTE, Origin, SECOND, Time,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tidings_actors::Limits;
 
 /// The listener: its address, the hosts and origins it admits, and its timeouts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
     /// Address to accept connections on; port 0 takes a free one.
@@ -72,8 +72,7 @@ impl Default for HttpConfig {
 }
 
 /// The streams of `GET /v1/events` and the history they read from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EventsConfig {
     /// Events kept for streams that are behind or reconnect.
@@ -105,8 +104,7 @@ impl Default for EventsConfig {
 }
 
 /// The connections of `GET /v1/ws`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WsConfig {
     /// Open connections, which are sessions too; 0 turns `/v1/ws` off.

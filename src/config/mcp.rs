@@ -1,12 +1,12 @@
 //! The MCP server as its clients see it.
 
 use super::bounded::{Checked, Count, HOUR, OrNone, SECOND, Text, Time};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The presentation of the server, its lists and its tools to MCP clients.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct McpConfig {
     /// Items on one page of a list.
@@ -49,8 +49,7 @@ impl Default for McpConfig {
 }
 
 /// The caches that may keep a result, as clients of revision 2026-07-28 are told (SEP-2549).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheScope {
     /// Only the cache of the user who asked.

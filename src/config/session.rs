@@ -1,13 +1,13 @@
 //! Connected MCP clients, and the limits of each.
 
 use super::bounded::{Checked, Count, HOUR, OrNone, SECOND, Time};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tidings_actors::Limits;
 
 /// Connected MCP clients, and the limits of each.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
     /// Sessions at a time.

@@ -6,17 +6,17 @@
 
 use super::LogFormat;
 use super::bounded::{
-    Bytes, Checked, Count, File, GIB, HOUR, KIB, Kind, List, MIB, MINUTE, Name, Optional, OrNone, Pattern,
-    SECOND, Time, Url, Variable, bytes, count, millis,
+    Bytes, Checked, Count, File, GIB, HOUR, KIB, Kind, List, MIB, MINUTE, Name, OrNone, Pattern, SECOND,
+    Time, Url, Variable, bytes, count, millis,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tidings_actors::PATTERNS_MAX;
 
 /// The notices kept for a sink that is behind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SinkClass {
     /// Every notice, in a bounded queue.
@@ -27,8 +27,7 @@ pub enum SinkClass {
 }
 
 /// The notice that a full queue loses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SinkOverflow {
     /// The one that has waited longest.
@@ -39,8 +38,7 @@ pub enum SinkOverflow {
 }
 
 /// The moments at which a file is synced to the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FsyncPolicy {
     /// Left to the system.
@@ -55,17 +53,16 @@ pub enum FsyncPolicy {
 }
 
 /// A JSON-lines file that every notice is written to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JournalConfig {
     /// Its name: `journal/NAME` in metrics and logs; each is used once.
     #[serde(with = "Checked::<Name>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-unique" = [])))]
+    #[schemars(extend("x-unique" = []))]
     pub name: String,
     /// The file. A relative path starts at the folder of the configuration file.
     #[serde(with = "Checked::<File>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-path" = "written")))]
+    #[schemars(extend("x-path" = "written"))]
     pub file: PathBuf,
     /// Resources whose notices it gets; empty means all.
     #[serde(default, with = "Checked::<List<Pattern, 0, PATTERNS_MAX>>")]
@@ -100,25 +97,24 @@ pub struct JournalConfig {
 }
 
 /// A receiver of signed POST requests.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "service", schemars(extend("x-one-of" = ["secret_file", "secret_variable"])))]
+#[schemars(extend("x-one-of" = ["secret_file", "secret_variable"]))]
 pub struct WebhookConfig {
     /// Its name: `webhook/NAME` in metrics and logs; each is used once.
     #[serde(with = "Checked::<Name>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-unique" = [])))]
+    #[schemars(extend("x-unique" = []))]
     pub name: String,
     /// Address to which notices are sent by POST.
     #[serde(with = "Checked::<Url>")]
     pub url: String,
     /// File with the secret, `whsec_` and base64 of 24 to 64 bytes; several lines sign several times. A
     /// relative path starts at the folder of the configuration file.
-    #[serde(default, with = "Checked::<Optional<File>>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-path" = "read")))]
+    #[serde(default, with = "Checked::<File>")]
+    #[schemars(extend("x-path" = "read"))]
     pub secret_file: Option<PathBuf>,
     /// Environment variable with the secret, in place of `secret_file`; several are separated by blanks.
-    #[serde(default, with = "Checked::<Optional<Variable>>")]
+    #[serde(default, with = "Checked::<Variable>")]
     pub secret_variable: Option<String>,
     /// Resources whose notices it gets; empty means all.
     #[serde(default, with = "Checked::<List<Pattern, 0, PATTERNS_MAX>>")]
@@ -156,7 +152,7 @@ pub struct WebhookConfig {
     /// JSON-lines file for notices that could not be delivered; empty keeps none. A relative path starts at
     /// the folder of the configuration file.
     #[serde(default, with = "Checked::<OrNone<File>>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-path" = "written")))]
+    #[schemars(extend("x-path" = "written"))]
     pub dead_letters: Option<PathBuf>,
     /// Size at which that file is rotated; one rotated file is kept.
     #[serde(
@@ -170,13 +166,12 @@ pub struct WebhookConfig {
 }
 
 /// A log of the steps of each notice.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DebugLogConfig {
     /// Its name: `debug_log/NAME` in metrics and logs; each is used once.
     #[serde(with = "Checked::<Name>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-unique" = [])))]
+    #[schemars(extend("x-unique" = []))]
     pub name: String,
     /// Resources whose notices are traced; empty means all.
     #[serde(default, with = "Checked::<List<Pattern, 0, PATTERNS_MAX>>")]
@@ -192,7 +187,7 @@ pub struct DebugLogConfig {
     pub format: LogFormat,
     /// The file; empty means standard error. A relative path starts at the folder of the configuration file.
     #[serde(default, with = "Checked::<OrNone<File>>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-path" = "written")))]
+    #[schemars(extend("x-path" = "written"))]
     pub file: Option<PathBuf>,
     /// Size at which the file is rotated.
     #[serde(

@@ -3,13 +3,13 @@
 use super::bounded::{
     Bytes, Checked, Count, File, GIB, HOUR, KIB, MIB, MINUTE, OrNone, SECOND, Scheme, Time,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// The folder whose files are served, and the way files are watched.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkspaceConfig {
     /// Folder to serve, relative to where the service was started; empty serves none.
@@ -67,8 +67,7 @@ impl Default for WorkspaceConfig {
 }
 
 /// The tools of that folder: executables that clients call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolsConfig {
     /// Time of one call; the sidecar of a tool may set another for it.
@@ -96,8 +95,7 @@ impl Default for ToolsConfig {
 }
 
 /// The executable `register` of that folder, which prints further registrations.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RegisterConfig {
     /// Pause between two runs.

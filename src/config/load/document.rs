@@ -1,103 +1,199 @@
-//! The TOML file: its text becomes the values of a [`Draft`], each with the place it was written at.
+//! The check of the TOML file, and of the values over it, against the schemas of the keys.
+//!
+//! One pass over the text visits every key, so that all mistakes are found at once and each has its place.
 
 use super::error::Place;
-use super::keys::{Key, TABLES_MAX};
-use super::{Draft, Written, beside, dotted, hint};
+use super::keys::{Key, TABLES_MAX, nearest_key};
+use super::{Draft, Written, beside};
+use crate::config::bounded;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-/// Reads the file into `draft`.
-pub(super) fn read_file(path: &Path, draft: &mut Draft) {
-    match std::fs::read_to_string(path) {
-        Ok(text) => read_text(path, &text, draft),
-        Err(error) => {
-            let text = format!("cannot read the configuration file {}: {error}", path.display());
-            // Line 0 comes before all other mistakes.
+impl<'a> Draft<'a> {
+    /// Parses the text of the file; a broken one counts as empty.
+    pub(super) fn parse(&mut self) -> DeTable<'a> {
+        let (document, errors) = DeTable::parse_recoverable(self.text);
+        for error in &errors {
+            let (line, column) = self.position(error.span().unwrap_or_default().start);
+            let path = self.path.to_owned();
+            let file = path.display();
             let place = Place::File {
-                path: path.to_owned(),
-                line: 0,
-                column: 0,
+                path: path.clone(),
+                line,
+                column,
             };
-            draft.note(place, &text);
+            let problem = error.message();
+            self.note(
+                place,
+                format_args!("{file} is not valid TOML (line {line}, column {column}): {problem}"),
+            );
+        }
+        // After an error of syntax the parser guesses, and checking a guess would only add misleading messages.
+        if errors.is_empty() {
+            document.into_inner()
+        } else {
+            DeTable::new()
         }
     }
-}
 
-/// Reads the text of a file into `draft`; `path` is for messages and for the paths in it.
-pub(super) fn read_text(path: &Path, text: &str, draft: &mut Draft) {
-    let file = File { path, text };
-    let (document, errors) = DeTable::parse_recoverable(text);
-    for error in &errors {
-        let start = match error.span() {
-            Some(span) => span.start,
-            None => 0,
-        };
-        let (line, column) = file.position(start);
-        let path = path.display();
-        let text = format!(
-            "{path} is not valid TOML (line {line}, column {column}): {}",
-            error.message()
-        );
-        draft.note(file.place(start), &text);
-    }
-    // After an error of syntax the parser guesses, and checking a guess would only add misleading messages.
-    if !errors.is_empty() {
-        return;
-    }
-    let mut tree = file.table("", document.get_ref(), draft);
-    let taken = BTreeSet::new();
-    Structure { path, draft, taken }.check(Key::root(), "", &mut tree);
-    draft.tree = Value::Object(tree);
-    draft.file = Some(path.to_owned());
-}
-
-/// A file of the configuration.
-struct File<'a> {
-    path: &'a Path,
-    text: &'a str,
-}
-
-impl File<'_> {
-    /// Converts a table, and notes the place of each value under its JSON pointer.
-    fn table(&self, pointer: &str, table: &DeTable<'_>, draft: &mut Draft) -> Map<String, Value> {
+    /// Checks a table at `place`, and the values over it. Returns the values that may stay, or `None` if a
+    /// required one is not among them.
+    pub(super) fn table(
+        &mut self,
+        table: &'static Key,
+        place: &Place,
+        written: &DeTable<'_>,
+    ) -> Option<Value> {
+        let mut is_misspelled = false;
+        for (name, value) in written {
+            if table.key(name.get_ref()).is_none() {
+                is_misspelled = true;
+                self.refuse_unknown(
+                    &table.inner_path(name.get_ref()),
+                    name.span().start,
+                    value.get_ref(),
+                );
+            }
+        }
         let mut values = Map::new();
-        for (name, value) in table {
-            let pointer = format!("{pointer}/{}", name.get_ref());
-            values.insert(name.get_ref().to_string(), self.value(&pointer, value, draft));
-            if let Some(written) = draft.written.get_mut(&pointer) {
-                written.key_place = self.place(name.span().start);
+        let mut is_complete = true;
+        for key in &table.keys {
+            let checked = match (self.over.remove(key.path.as_str()), written.get(key.name())) {
+                (Some(over), _) => self.value(key, over),
+                (None, Some(value)) => self.value_or_tables(key, value),
+                // A section that the file lacks may have values over it.
+                (None, None) if table.path.is_empty() && !key.is_list() => {
+                    self.table(key, place, &DeTable::new())
+                }
+                (None, None) if key.is_required() => {
+                    let expected = key.allowed();
+                    self.note(
+                        place.clone(),
+                        format_args!("\"{}\" is missing {place}: expected {expected}", key.path),
+                    );
+                    None
+                }
+                (None, None) => continue,
+            };
+            match checked {
+                Some(value) => _ = values.insert(key.name().to_owned(), value),
+                None => is_complete &= !key.is_required(),
             }
         }
-        values
+        let one_of = table.one_of();
+        let given = one_of.iter().filter(|name| written.contains_key(**name)).count();
+        // One of them may be the key that was misspelled.
+        if !one_of.is_empty() && given != 1 && (given > 0 || !is_misspelled) {
+            let names = one_of.join(", ");
+            self.note(
+                place.clone(),
+                format_args!("[{}] {place} needs exactly one of {names}", table.path),
+            );
+        }
+        is_complete.then_some(Value::Object(values))
     }
 
-    fn value(&self, pointer: &str, value: &Spanned<DeValue<'_>>, draft: &mut Draft) -> Value {
-        let mut shown = self.text.get(value.span()).unwrap_or_default();
-        let converted = match value.get_ref() {
-            DeValue::Table(table) => {
-                // Its span is that of its header or of all its lines.
-                shown = "of another type";
-                Value::Object(self.table(pointer, table, draft))
+    /// Checks the value of a key in the file, with the tables in it.
+    fn value_or_tables(&mut self, key: &'static Key, value: &Spanned<DeValue<'_>>) -> Option<Value> {
+        let place = self.place(value.span().start);
+        match value.get_ref() {
+            DeValue::Table(table) if key.is_table() && !key.is_list() => {
+                return self.table(key, &place, table);
             }
-            DeValue::Array(items) => {
-                let items = items.iter().enumerate();
-                items
-                    .map(|(index, item)| self.value(&format!("{pointer}/{index}"), item, draft))
-                    .collect()
+            DeValue::Array(tables)
+                if key.is_list()
+                    && tables.len() <= TABLES_MAX
+                    && tables.iter().all(|table| table.get_ref().is_table()) =>
+            {
+                // Two collections may have views of one name.
+                self.taken.retain(|taken| !taken.starts_with(&key.path));
+                let checked = tables.iter().map(|table| {
+                    let place = self.place(table.span().start);
+                    self.table(key, &place, table.get_ref().as_table()?)
+                });
+                return Some(checked.flatten().collect());
             }
-            _ => match Value::deserialize(ValueDeserializer::from(value.clone())) {
-                // NaN, infinity and integers beyond 64 bits; no rule allows the object that stands for them.
-                Ok(Value::Null) | Err(_) => json!({}),
-                Ok(value) => value,
-            },
+            _ => {}
+        }
+        let shown = match value.get_ref() {
+            // The span of a table is that of its header or of all its lines.
+            DeValue::Table(_) => "of another type",
+            _ => self.text.get(value.span()).unwrap_or_default(),
         };
-        let written = Written::new(shown, self.place(value.span().start));
-        draft.written.insert(pointer.to_owned(), written);
-        converted
+        let value = match Value::deserialize(ValueDeserializer::from(value.clone())) {
+            // NaN, infinity and integers beyond 64 bits; no schema allows the object that stands for them.
+            Ok(Value::Null) | Err(_) => json!({}),
+            Ok(value) => value,
+        };
+        self.value(key, Written::new(value, shown, place))
+    }
+
+    /// Checks a value against the schema of its key.
+    fn value(&mut self, key: &'static Key, written: Written) -> Option<Value> {
+        let Written {
+            mut value,
+            shown,
+            place,
+        } = written;
+        let path = &key.path;
+        if bounded::read(&key.schema, &value).is_none() {
+            self.refused.insert(path);
+            let expected = key.allowed();
+            self.note(
+                place.clone(),
+                format_args!("invalid value {shown} for \"{path}\" {place}: expected {expected}"),
+            );
+            return None;
+        }
+        let text = value.as_str().unwrap_or_default().to_owned();
+        if let Some(reserved) = key.schema["x-unique"].as_array()
+            && (reserved.contains(&value) || !self.taken.insert(format!("{path} {text}")))
+        {
+            let remedy = "the name is taken, choose another";
+            self.note(
+                place.clone(),
+                format_args!("\"{path}\" cannot be \"{text}\" {place}: {remedy}"),
+            );
+        }
+        if let Some(purpose) = key.schema.get("x-path")
+            && !text.is_empty()
+        {
+            // The printed configuration then means the same in any folder.
+            let file = beside(&self.path, Path::new(&text))
+                .to_string_lossy()
+                .into_owned();
+            if purpose == "written" && !self.taken.insert(file.clone()) {
+                self.note(
+                    place,
+                    format_args!("two sinks write to {file}: choose another file for one of them"),
+                );
+            }
+            value = file.into();
+        }
+        Some(value)
+    }
+
+    fn refuse_unknown(&mut self, path: &str, start: usize, value: &DeValue<'_>) {
+        match value {
+            // The keys say more about a misspelled section than its name.
+            DeValue::Table(keys) if !keys.is_empty() && !path.contains('.') => {
+                for name in keys.keys() {
+                    let key = format!("{path}.{}", name.get_ref());
+                    self.refuse_unknown(&key, name.span().start, &DeValue::Boolean(false));
+                }
+            }
+            _ => {
+                let place = self.place(start);
+                let hint = nearest_key(path);
+                self.note(
+                    place.clone(),
+                    format_args!("unknown key \"{path}\" {place}: {hint}"),
+                );
+            }
+        }
     }
 
     fn place(&self, offset: usize) -> Place {
@@ -112,135 +208,8 @@ impl File<'_> {
     /// Line and column of a byte offset, both from 1.
     fn position(&self, offset: usize) -> (usize, usize) {
         let before = self.text.get(..offset).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-        (line, column)
-    }
-}
-
-/// The check of names and tables. It comes before the values, because serde would stop at the first mistake.
-struct Structure<'a> {
-    path: &'a Path,
-    draft: &'a mut Draft,
-    /// Names that are used once within a list, and files that one sink alone may write.
-    taken: BTreeSet<String>,
-}
-
-impl Structure<'_> {
-    /// Checks the table `values` at `pointer`. Removes keys that cannot stay, and adds examples for missing
-    /// ones.
-    fn check(&mut self, table: &Key, pointer: &str, values: &mut Map<String, Value>) {
-        let mut is_misspelled = false;
-        values.retain(|name, value| {
-            let inner = format!("{pointer}/{name}");
-            let Some(key) = table.key(name) else {
-                is_misspelled = true;
-                self.refuse_unknown(&inner, value);
-                return false;
-            };
-            let is_of_its_kind = self.check_tables(key, &inner, value);
-            if !is_of_its_kind {
-                self.draft.refuse(key, &inner);
-            } else if !key.is_table() {
-                self.complete_path(key, value);
-                self.check_unique(key, &inner, value);
-            }
-            is_of_its_kind
-        });
-        let place = self.draft.place(pointer);
-        for key in table.keys.iter().filter(|key| key.is_required()) {
-            if !values.contains_key(key.name()) {
-                let text = format!("\"{}\" is missing {place}: expected {}", key.path, key.allowed());
-                self.draft.note(place.clone(), &text);
-                values.insert(key.name().to_owned(), key.example());
-            }
-        }
-        let one_of = table.one_of();
-        let given = one_of.iter().filter(|name| values.contains_key(**name)).count();
-        // One of them may be the key that was misspelled.
-        let is_excused = given == 0 && is_misspelled;
-        if !one_of.is_empty() && given != 1 && !is_excused {
-            let text = format!(
-                "[{}] {place} needs exactly one of {}",
-                table.path,
-                one_of.join(", ")
-            );
-            self.draft.note(place, &text);
-        }
-    }
-
-    /// Checks the tables in `value`. Returns false if a table, or a list of tables, is due and not there.
-    fn check_tables(&mut self, key: &Key, pointer: &str, value: &mut Value) -> bool {
-        match value {
-            _ if !key.is_table() => {}
-            Value::Array(tables) if key.is_list() => {
-                if tables.len() > TABLES_MAX || !tables.iter().all(Value::is_object) {
-                    return false;
-                }
-                for (index, table) in tables.iter_mut().enumerate() {
-                    if let Value::Object(values) = table {
-                        self.check(key, &format!("{pointer}/{index}"), values);
-                    }
-                }
-            }
-            Value::Object(values) if !key.is_list() => self.check(key, pointer, values),
-            _ => return false,
-        }
-        true
-    }
-
-    /// Completes the path of a file that starts at the folder of the configuration file, so that the printed
-    /// configuration means the same in any folder.
-    fn complete_path(&mut self, key: &Key, value: &mut Value) {
-        match value.as_str() {
-            Some(text) if !text.is_empty() && key.schema.get("x-path").is_some() => {
-                *value = beside(self.path, Path::new(text)).to_string_lossy().into();
-            }
-            _ => {}
-        }
-    }
-
-    /// Refuses a name or a file that another table has already.
-    fn check_unique(&mut self, key: &Key, pointer: &str, value: &Value) {
-        let text = match value.as_str() {
-            Some(text) if !text.is_empty() => text,
-            _ => return,
-        };
-        let place = self.draft.place(pointer);
-        let path = &key.path;
-        if let Some(reserved) = key.schema["x-unique"].as_array() {
-            // The pointer of the list: views of two collections may have the same name.
-            let list = pointer.rsplitn(3, '/').last().unwrap_or_default();
-            let is_new = self.taken.insert(format!("{list} {} {text}", key.name()));
-            if reserved.contains(value) || !is_new {
-                let text =
-                    format!("\"{path}\" cannot be \"{text}\" {place}: the name is taken, choose another");
-                self.draft.note(place, &text);
-            }
-        } else if key.schema["x-path"] == "written" && !self.taken.insert(text.to_owned()) {
-            let text = format!("two sinks write to {text}: choose another file for one of them");
-            self.draft.note(place, &text);
-        }
-    }
-
-    fn refuse_unknown(&mut self, pointer: &str, value: &Value) {
-        match value {
-            // The keys say more about a misspelled section than its name.
-            Value::Object(values) if !values.is_empty() && pointer.rfind('/') == Some(0) => {
-                for name in values.keys() {
-                    self.refuse_unknown(&format!("{pointer}/{name}"), &Value::Null);
-                }
-            }
-            _ => {
-                let path = dotted(pointer);
-                let place = match self.draft.written.get(pointer) {
-                    Some(written) => written.key_place.clone(),
-                    None => Place::Together,
-                };
-                let text = format!("unknown key \"{path}\" {place}: {}", hint::for_key(&path));
-                self.draft.note(place, &text);
-            }
-        }
+        (before.matches('\n').count() + 1, column)
     }
 }
 

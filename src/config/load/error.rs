@@ -8,17 +8,11 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", mistakes.iter().map(Mistake::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
-    mistakes: Vec<Mistake>,
+    pub(super) mistakes: Vec<Mistake>,
 }
 
 impl ConfigError {
-    /// Puts the mistakes in reading order: the file by line, then the environment, then the command line.
-    pub(super) fn new(mut mistakes: Vec<Mistake>) -> ConfigError {
-        mistakes.sort_by(|a, b| a.place.cmp(&b.place));
-        ConfigError { mistakes }
-    }
-
-    /// All mistakes, at least one.
+    /// All mistakes, at least one: those in the file by line, then the environment, then the command line.
     pub fn mistakes(&self) -> &[Mistake] {
         &self.mistakes
     }
@@ -28,17 +22,11 @@ impl ConfigError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Mistake {
-    place: Place,
-    text: String,
+    pub(super) place: Place,
+    pub(super) text: String,
 }
 
 impl Mistake {
-    pub(super) fn new(place: Place, text: &str) -> Mistake {
-        // The TOML parser explains itself in several lines; a log has one for each mistake.
-        let text = text.lines().collect::<Vec<_>>().join(", ");
-        Mistake { place, text }
-    }
-
     /// Place of the key or value.
     pub fn place(&self) -> &Place {
         &self.place
@@ -53,7 +41,7 @@ pub enum Place {
     File {
         /// The file as it was named.
         path: PathBuf,
-        /// Line, from 1.
+        /// Line, from 1; 0 for the file as a whole.
         line: usize,
         /// Column in characters, from 1.
         column: usize,

@@ -2,16 +2,13 @@
 
 mod page;
 
-use super::document::read_text;
 use super::*;
 use crate::config::{CacheScope, HttpConfig, LogFormat};
 use std::io::Write as _;
 use std::time::Duration;
 
 pub(super) fn from_text(text: &str) -> Result<Config, ConfigError> {
-    let mut draft = Draft::default();
-    read_text(Path::new("tidings.toml"), text, &mut draft);
-    draft.finish()
+    Draft::new(Path::new("tidings.toml"), text).finish()
 }
 
 /// The mistakes of a text, one a line.
