@@ -6,6 +6,7 @@
 
 use super::names;
 use super::units::{size, time};
+use crate::hosts::{self, WebOrigin};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -239,8 +240,9 @@ macro_rules! texts {
 
 texts! {
     Address = "an IP address and a port", "127.0.0.1:8808", |text| Some(text.parse::<SocketAddr>().ok()?.to_string());
-    Host = "a host name or IP address without a port", "bus.example", names::host;
-    Origin = "an origin such as \"https://app.example\"", "https://app.example", names::origin;
+    Host = "a host name or IP address without a port", "bus.example", |text| Some(hosts::Host::parse(text)?.to_string());
+    Origin = "an origin such as \"https://app.example\"", "https://app.example",
+        |text| Some(WebOrigin::parse(text)?.to_string());
     Scheme = "a URI scheme: a letter, then letters, digits, \"+\", \"-\" or \".\", 64 at most", "workspace",
         names::scheme;
     Pattern = "a URI, the beginning of URIs such as \"note://*\", or a template such as \"note://{name}\"",
