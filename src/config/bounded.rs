@@ -161,11 +161,13 @@ rules! {
         { "type": "integer", "minimum": MIN, "maximum": MAX };
     /// A size from `MIN` to `MAX` bytes, written as a number or as text with a unit.
     Bytes<MIN, MAX> = format!("a size from \"{}\" to \"{}\"", size::text(MIN), size::text(MAX)),
-        { "type": ["integer", "string"], "minimum": MIN, "maximum": MAX, "pattern": "^[0-9]+(B|KiB|MiB|GiB)$" };
+        { "type": ["integer", "string"], "pattern": "^[0-9]+(B|KiB|MiB|GiB)$",
+          "minimum": MIN, "maximum": MAX };
     /// A duration from `MIN` to `MAX` milliseconds. JSON Schema has no range of texts, so the bounds stand
     /// under names of our own.
     Time<MIN, MAX> = format!("a duration from \"{}\" to \"{}\"", millis_text(MIN), millis_text(MAX)),
-        { "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$", "x-minimum": millis_text(MIN), "x-maximum": millis_text(MAX) };
+        { "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$",
+          "x-minimum": millis_text(MIN), "x-maximum": millis_text(MAX) };
     /// A text of `MIN` to `MAX` bytes.
     Text<MIN, MAX> = format!("a text of {MIN} to {MAX} bytes"),
         { "type": "string", "minLength": MIN, "maxLength": MAX };
@@ -217,10 +219,11 @@ fn words(schema: &Value) -> &str {
 /// Declares rules for text with a syntax: a name, the words for it, an example, and the normal form of a
 /// text.
 macro_rules! texts {
-    ($($rule:ident = $words:expr, $example:literal, $normal:expr;)+) => {
+    ($($rule:ident $(($name:literal: $value:tt))? = $words:expr, $example:literal, $normal:expr;)+) => {
         rules! {$(
             #[doc = concat!("A text such as `", $example, "`.")]
-            $rule = $words, { "type": "string", "examples": [$example], "x-syntax": stringify!($rule) };
+            $rule = $words,
+                { "type": "string", "x-syntax": stringify!($rule), "examples": [$example]$(, $name: $value)? };
         )+}
 
         /// The normal form of a text with a syntax, and any other text of an allowed length.
@@ -239,8 +242,10 @@ macro_rules! texts {
 }
 
 texts! {
-    Address = "an IP address and a port", "127.0.0.1:8808", |text| Some(text.parse::<SocketAddr>().ok()?.to_string());
-    Host = "a host name or IP address without a port", "bus.example", |text| Some(hosts::Host::parse(text)?.to_string());
+    Address = "an IP address and a port", "127.0.0.1:8808",
+        |text| Some(text.parse::<SocketAddr>().ok()?.to_string());
+    Host = "a host name or IP address without a port", "bus.example",
+        |text| Some(hosts::Host::parse(text)?.to_string());
     Origin = "an origin such as \"https://app.example\"", "https://app.example",
         |text| Some(WebOrigin::parse(text)?.to_string());
     Scheme = "a URI scheme: a letter, then letters, digits, \"+\", \"-\" or \".\", 64 at most", "workspace",
@@ -250,10 +255,11 @@ texts! {
     Kind = format!("one of {}", NoticeKind::ALL.map(NoticeKind::name).join(", ")), "updated",
         |text| keep(text, NoticeKind::from_name(text).is_some());
     File = "a path in UTF-8", "data/notes.json", |text| keep(text, !text.is_empty() && !text.contains('\0'));
-    Name = "a lower-case letter, then lower-case letters, digits, \"_\" or \"-\", 48 at most", "notes",
+    Name ("x-unique": []) =
+        "a lower-case letter, then lower-case letters, digits, \"_\" or \"-\", 48 at most", "notes",
         |text| keep(text, names::is_identifier(text));
-    SchemeName = "a lower-case letter, then lower-case letters, digits or \"-\", 48 at most", "notes",
-        |text| keep(text, names::is_identifier(text) && !text.contains('_'));
+    SchemeName ("x-unique": []) = "a lower-case letter, then lower-case letters, digits or \"-\", 48 at most",
+        "notes", |text| keep(text, names::is_identifier(text) && !text.contains('_'));
     Pointer = "a JSON pointer such as \"/items\", or \"\"", "/items",
         |text| keep(text, names::is_json_pointer(text));
     Field = "a path such as \"author.name\", or a JSON pointer such as \"/author/name\"", "author.name",
@@ -268,17 +274,35 @@ fn keep(text: &str, is_allowed: bool) -> Option<String> {
     is_allowed.then(|| text.to_owned())
 }
 
-/// The default of a number in a table of a list.
-pub(super) fn count<const DEFAULT: usize>() -> usize {
-    DEFAULT
+/// Declares the struct of a section, or of the tables of a list, with a line per key: name, type, default and
+/// rule.
+///
+/// A key whose default its rule refuses, such as an empty name, is required in the file. Without a rule, any
+/// value of the type is allowed.
+macro_rules! table {
+    ($(#[$attribute:meta])* $table:ident = $doc:literal;
+        $($(#[$about:meta])* $key:ident: $type:ty $(= $default:expr)? $(, $rule:literal)?;)+) => {
+        #[doc = $doc]
+        #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        $(#[$attribute])*
+        pub struct $table {
+            $($(#[$about])* $(#[serde(with = $rule)])? pub $key: $type,)+
+        }
+
+        impl Default for $table {
+            fn default() -> $table {
+                $table { $($key: super::bounded::first!($($default,)? Default::default()),)+ }
+            }
+        }
+    };
 }
 
-/// The default of a size in a table of a list.
-pub(super) fn bytes<const DEFAULT: u64>() -> u64 {
-    DEFAULT
+/// The default of a key, or that of its type.
+macro_rules! first {
+    ($first:expr $(, $second:expr)?) => {
+        $first
+    };
 }
 
-/// The default of a duration in a table of a list.
-pub(super) fn millis<const DEFAULT: u64>() -> Duration {
-    Duration::from_millis(DEFAULT)
-}
+pub(super) use {first, table};

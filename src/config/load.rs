@@ -17,7 +17,6 @@ use keys::Key;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -60,14 +59,11 @@ impl Config {
         let mut draft = Draft::new(path, text.as_deref().unwrap_or_default());
         if let Err(error) = &text {
             // Line 0 comes before all other mistakes.
-            let place = Place::File {
-                path: path.to_owned(),
-                line: 0,
-                column: 0,
-            };
+            let place = Place::of_file(path, 0, 0);
+            let file = path.display();
             draft.note(
                 place,
-                format_args!("cannot read the configuration file {}: {error}", path.display()),
+                &format!("cannot read the configuration file {file}: {error}"),
             );
         }
         environment::read(env, &mut draft);
@@ -80,7 +76,7 @@ impl Config {
     /// Loading the text yields this configuration again, provided it came out of [`Config::load`]; values
     /// that no file can have (parts of a millisecond, paths outside UTF-8) are printed as near as possible.
     pub fn to_toml(&self) -> String {
-        let values = keys::values(self);
+        let values = self.to_json();
         let mut text = String::new();
         for section in &Key::root().keys {
             print::print(&mut text, section, &values[section.name()]);
@@ -96,7 +92,20 @@ impl Config {
 
     /// The keys whose values differ in `after`, apart from those that take effect without a restart.
     pub(crate) fn keys_for_restart(&self, after: &Config) -> Vec<String> {
-        keys::keys_for_restart(self, after)
+        let [before, after] = [self, after].map(Config::to_json);
+        // A list is named as a whole: its tables have no fixed paths.
+        let lists = Key::root().keys.iter().filter(|key| key.is_list());
+        let keys = Key::of_sections().chain(lists.filter(|key| key.schema["x-reloaded"] != true));
+        let changed = keys.filter(|key| {
+            let pointer = format!("/{}", key.path.replace('.', "/"));
+            before.pointer(&pointer) != after.pointer(&pointer)
+        });
+        changed.map(|key| key.path.clone()).collect()
+    }
+
+    /// Every value as a file would have it.
+    fn to_json(&self) -> Value {
+        serde_json::to_value(self).expect("sections hold plain values, which JSON can carry")
     }
 }
 
@@ -170,7 +179,7 @@ impl<'a> Draft<'a> {
     fn finish(mut self) -> Result<Config, ConfigError> {
         let document = self.parse();
         let tree = self.table(Key::root(), &Place::Together, &document);
-        match Config::deserialize(tree.unwrap_or_default()) {
+        match Config::deserialize(tree) {
             Ok(mut config) => {
                 self.complete_collections(&mut config);
                 self.check_agreement(&config);
@@ -179,7 +188,7 @@ impl<'a> Draft<'a> {
                 }
             }
             // A size beyond the address space of the machine.
-            Err(error) => self.note(Place::Together, format_args!("{error}")),
+            Err(error) => self.note(Place::Together, &error.to_string()),
         }
         self.mistakes.sort_by(|one, other| one.place.cmp(&other.place));
         Err(ConfigError {
@@ -188,9 +197,9 @@ impl<'a> Draft<'a> {
     }
 
     /// Notes a mistake.
-    fn note(&mut self, place: Place, text: fmt::Arguments<'_>) {
+    fn note(&mut self, place: Place, text: &str) {
         // The TOML parser explains itself in several lines; a log has one for each mistake.
-        let text = text.to_string().lines().collect::<Vec<_>>().join(", ");
+        let text = text.lines().collect::<Vec<_>>().join(", ");
         self.mistakes.push(Mistake { place, text });
     }
 
@@ -221,21 +230,21 @@ impl<'a> Draft<'a> {
                 && http.allowed_hosts.is_empty()
                 && !listen.ip().to_canonical().is_loopback()
             {
-                let text = format_args!(
+                let text = format!(
                     "{key} is {listen}, which other machines may reach, but http.allowed_hosts is empty: \
                      set http.allowed_hosts to the names clients use, or listen on 127.0.0.1"
                 );
-                self.note_disagreement(&[key, "http.allowed_hosts"], text);
+                self.note_disagreement(&[key, "http.allowed_hosts"], &text);
             }
         }
         if workspace.debounce > workspace.debounce_max {
-            let text = format_args!(
+            let text = format!(
                 "workspace.debounce_max is {}, shorter than workspace.debounce, which is {}: \
                  raise the first or lower the second",
                 time::text(workspace.debounce_max),
                 time::text(workspace.debounce)
             );
-            self.note_disagreement(&["workspace.debounce", "workspace.debounce_max"], text);
+            self.note_disagreement(&["workspace.debounce", "workspace.debounce_max"], &text);
         }
         // Two sources under one scheme could claim one URI.
         let scheme = &workspace.scheme;
@@ -244,15 +253,15 @@ impl<'a> Draft<'a> {
             .iter()
             .any(|collection| collection.name == *scheme)
         {
-            let text = format_args!(
+            let text = format!(
                 "collection.name and workspace.scheme are both \"{scheme}\": choose another for one of them"
             );
-            self.note_disagreement(&["workspace.scheme"], text);
+            self.note_disagreement(&["workspace.scheme"], &text);
         }
     }
 
     /// Notes a mistake between values, unless one of them was refused itself and replaced by its default.
-    fn note_disagreement(&mut self, keys: &[&str], text: fmt::Arguments<'_>) {
+    fn note_disagreement(&mut self, keys: &[&str], text: &str) {
         if !keys.iter().any(|key| self.refused.contains(key)) {
             self.note(Place::Together, text);
         }

@@ -17,36 +17,23 @@ impl<'a> Draft<'a> {
     pub(super) fn parse(&mut self) -> DeTable<'a> {
         let (document, errors) = DeTable::parse_recoverable(self.text);
         for error in &errors {
-            let (line, column) = self.position(error.span().unwrap_or_default().start);
-            let path = self.path.to_owned();
-            let file = path.display();
-            let place = Place::File {
-                path: path.clone(),
-                line,
-                column,
-            };
+            let start = error.span().unwrap_or_default().start;
+            let (line, column) = self.position(start);
+            let file = self.path.display();
             let problem = error.message();
-            self.note(
-                place,
-                format_args!("{file} is not valid TOML (line {line}, column {column}): {problem}"),
-            );
+            let text = format!("{file} is not valid TOML (line {line}, column {column}): {problem}");
+            self.note(self.place(start), &text);
         }
-        // After an error of syntax the parser guesses, and checking a guess would only add misleading messages.
-        if errors.is_empty() {
-            document.into_inner()
-        } else {
-            DeTable::new()
+        // After an error of syntax the parser guesses, and checking a guess would only add misleading
+        // messages.
+        match errors[..] {
+            [] => document.into_inner(),
+            _ => DeTable::new(),
         }
     }
 
-    /// Checks a table at `place`, and the values over it. Returns the values that may stay, or `None` if a
-    /// required one is not among them.
-    pub(super) fn table(
-        &mut self,
-        table: &'static Key,
-        place: &Place,
-        written: &DeTable<'_>,
-    ) -> Option<Value> {
+    /// Checks a table at `place`, and the values over it. Returns those that may stay.
+    pub(super) fn table(&mut self, table: &'static Key, place: &Place, written: &DeTable<'_>) -> Value {
         let mut is_misspelled = false;
         for (name, value) in written {
             if table.key(name.get_ref()).is_none() {
@@ -59,70 +46,57 @@ impl<'a> Draft<'a> {
             }
         }
         let mut values = Map::new();
-        let mut is_complete = true;
         for key in &table.keys {
-            let checked = match (self.over.remove(key.path.as_str()), written.get(key.name())) {
+            let over = self.over.remove(key.path.as_str());
+            let checked = match (over, written.get(key.name())) {
                 (Some(over), _) => self.value(key, over),
                 (None, Some(value)) => self.value_or_tables(key, value),
                 // A section that the file lacks may have values over it.
-                (None, None) if table.path.is_empty() && !key.is_list() => {
-                    self.table(key, place, &DeTable::new())
-                }
-                (None, None) if key.is_required() => {
-                    let expected = key.allowed();
-                    self.note(
-                        place.clone(),
-                        format_args!("\"{}\" is missing {place}: expected {expected}", key.path),
-                    );
+                (None, None) if key.is_section() => Some(self.table(key, place, &DeTable::new())),
+                (None, None) => {
+                    self.refuse_missing(key, place);
                     None
                 }
-                (None, None) => continue,
             };
-            match checked {
-                Some(value) => _ = values.insert(key.name().to_owned(), value),
-                None => is_complete &= !key.is_required(),
-            }
+            values.extend(checked.map(|value| (key.name().to_owned(), value)));
         }
         let one_of = table.one_of();
         let given = one_of.iter().filter(|name| written.contains_key(**name)).count();
         // One of them may be the key that was misspelled.
         if !one_of.is_empty() && given != 1 && (given > 0 || !is_misspelled) {
+            let path = &table.path;
             let names = one_of.join(", ");
             self.note(
                 place.clone(),
-                format_args!("[{}] {place} needs exactly one of {names}", table.path),
+                &format!("[{path}] {place} needs exactly one of {names}"),
             );
         }
-        is_complete.then_some(Value::Object(values))
+        Value::Object(values)
     }
 
     /// Checks the value of a key in the file, with the tables in it.
     fn value_or_tables(&mut self, key: &'static Key, value: &Spanned<DeValue<'_>>) -> Option<Value> {
         let place = self.place(value.span().start);
+        let mut shown = self.text.get(value.span()).unwrap_or_default();
         match value.get_ref() {
             DeValue::Table(table) if key.is_table() && !key.is_list() => {
-                return self.table(key, &place, table);
+                return Some(self.table(key, &place, table));
             }
-            DeValue::Array(tables)
-                if key.is_list()
-                    && tables.len() <= TABLES_MAX
-                    && tables.iter().all(|table| table.get_ref().is_table()) =>
-            {
+            // The span of a table is that of its header or of all its lines.
+            DeValue::Table(_) => shown = "of another type",
+            DeValue::Array(tables) if key.is_list() && tables.len() <= TABLES_MAX => {
                 // Two collections may have views of one name.
                 self.taken.retain(|taken| !taken.starts_with(&key.path));
-                let checked = tables.iter().map(|table| {
+                let tables = tables.iter().map(|table| {
                     let place = self.place(table.span().start);
-                    self.table(key, &place, table.get_ref().as_table()?)
+                    Some(self.table(key, &place, table.get_ref().as_table()?))
                 });
-                return Some(checked.flatten().collect());
+                if let Some(tables) = tables.collect::<Option<Vec<_>>>() {
+                    return Some(tables.into());
+                }
             }
             _ => {}
         }
-        let shown = match value.get_ref() {
-            // The span of a table is that of its header or of all its lines.
-            DeValue::Table(_) => "of another type",
-            _ => self.text.get(value.span()).unwrap_or_default(),
-        };
         let value = match Value::deserialize(ValueDeserializer::from(value.clone())) {
             // NaN, infinity and integers beyond 64 bits; no schema allows the object that stands for them.
             Ok(Value::Null) | Err(_) => json!({}),
@@ -133,76 +107,67 @@ impl<'a> Draft<'a> {
 
     /// Checks a value against the schema of its key.
     fn value(&mut self, key: &'static Key, written: Written) -> Option<Value> {
-        let Written {
-            mut value,
-            shown,
-            place,
-        } = written;
+        let Written { value, shown, place } = written;
         let path = &key.path;
         if bounded::read(&key.schema, &value).is_none() {
             self.refused.insert(path);
-            let expected = key.allowed();
-            self.note(
-                place.clone(),
-                format_args!("invalid value {shown} for \"{path}\" {place}: expected {expected}"),
-            );
+            let allowed = key.allowed();
+            let text = format!("invalid value {shown} for \"{path}\" {place}: expected {allowed}");
+            self.note(place, &text);
             return None;
         }
-        let text = value.as_str().unwrap_or_default().to_owned();
+        let text = value.as_str().unwrap_or_default();
         if let Some(reserved) = key.schema["x-unique"].as_array()
             && (reserved.contains(&value) || !self.taken.insert(format!("{path} {text}")))
         {
-            let remedy = "the name is taken, choose another";
-            self.note(
-                place.clone(),
-                format_args!("\"{path}\" cannot be \"{text}\" {place}: {remedy}"),
-            );
-        }
-        if let Some(purpose) = key.schema.get("x-path")
+            let text = format!("\"{path}\" cannot be \"{text}\" {place}: the name is taken, choose another");
+            self.note(place, &text);
+        } else if let Some(purpose) = key.schema.get("x-path")
             && !text.is_empty()
         {
             // The printed configuration then means the same in any folder.
-            let file = beside(&self.path, Path::new(&text))
-                .to_string_lossy()
-                .into_owned();
+            let file = beside(self.path, Path::new(text)).to_string_lossy().into_owned();
             if purpose == "written" && !self.taken.insert(file.clone()) {
-                self.note(
-                    place,
-                    format_args!("two sinks write to {file}: choose another file for one of them"),
-                );
+                let text = format!("two sinks write to {file}: choose another file for one of them");
+                self.note(place, &text);
             }
-            value = file.into();
+            return Some(file.into());
         }
         Some(value)
+    }
+
+    fn refuse_missing(&mut self, key: &Key, place: &Place) {
+        if key.is_required() {
+            let path = &key.path;
+            let allowed = key.allowed();
+            self.note(
+                place.clone(),
+                &format!("\"{path}\" is missing {place}: expected {allowed}"),
+            );
+        }
     }
 
     fn refuse_unknown(&mut self, path: &str, start: usize, value: &DeValue<'_>) {
         match value {
             // The keys say more about a misspelled section than its name.
             DeValue::Table(keys) if !keys.is_empty() && !path.contains('.') => {
-                for name in keys.keys() {
-                    let key = format!("{path}.{}", name.get_ref());
-                    self.refuse_unknown(&key, name.span().start, &DeValue::Boolean(false));
+                for (name, value) in keys {
+                    let path = format!("{path}.{}", name.get_ref());
+                    self.refuse_unknown(&path, name.span().start, value.get_ref());
                 }
             }
             _ => {
                 let place = self.place(start);
                 let hint = nearest_key(path);
-                self.note(
-                    place.clone(),
-                    format_args!("unknown key \"{path}\" {place}: {hint}"),
-                );
+                self.note(place.clone(), &format!("unknown key \"{path}\" {place}: {hint}"));
             }
         }
     }
 
+    /// The place of a byte offset in the file.
     fn place(&self, offset: usize) -> Place {
         let (line, column) = self.position(offset);
-        Place::File {
-            path: self.path.to_owned(),
-            line,
-            column,
-        }
+        Place::of_file(self.path, line, column)
     }
 
     /// Line and column of a byte offset, both from 1.
@@ -256,10 +221,10 @@ mod tests {
     #[test]
     fn column_is_counted_in_characters() {
         let error = from_text("mcp = { name = \"é\", nam = 1 }").unwrap_err();
-        let Place::File { line, column, .. } = error.mistakes()[0].place() else {
+        let Place::File { line, column, .. } = error.mistakes[0].place.clone() else {
             panic!("{error}")
         };
-        assert_eq!((*line, *column), (1, 21));
+        assert_eq!((line, column), (1, 21));
     }
 
     #[test]

@@ -29,31 +29,31 @@ pub(super) fn read(variables: impl Iterator<Item = (String, String)>, draft: &mu
     // TIDINGS_LOG sorts before TIDINGS_LOG__LEVEL, which then replaces its value.
     named.sort();
     for (name, text) in named {
-        let is_alias = name == ALIASES[0].0;
+        let key = match name == ALIASES[0].0 {
+            true => Key::at("log.level"),
+            false => Key::of_sections().find(|key| key.variable() == name),
+        };
         let place = Place::Variable(name.clone());
-        if let Some(key) =
-            Key::of_sections().find(|key| key.variable() == name || is_alias && key.path == "log.level")
-        {
+        if let Some(key) = key {
             let written = Written::new(parse(key, &text), &format!("{text:?}"), place);
             draft.over.insert(&key.path, written);
         } else if is_near_miss(&name) {
             let hint = nearest_variable(&name);
-            draft.note(place, format_args!("unknown environment variable {name}: {hint}"));
+            draft.note(place, &format!("unknown environment variable {name}: {hint}"));
         }
     }
 }
 
 /// Returns true if the name is probably meant for Tidings.
 fn is_near_miss(name: &str) -> bool {
-    if ALIASES.iter().any(|(alias, _)| *alias == name) {
-        return false;
-    }
     // Programs of others hardly ever use two underscores, or a name that differs by one letter from an alias.
-    name.contains("__")
-        || Key::of_sections().any(|key| key.variable().replace("__", "_").eq_ignore_ascii_case(name))
-        || ALIASES
-            .iter()
-            .any(|(alias, _)| strsim::osa_distance(alias, name) <= 1)
+    let distance = |(alias, _): &(&str, _)| strsim::osa_distance(alias, name);
+    match ALIASES.iter().map(distance).min() {
+        Some(0) => false,
+        Some(1) => true,
+        _ if name.contains("__") => true,
+        _ => Key::of_sections().any(|key| key.variable().replace("__", "_").eq_ignore_ascii_case(name)),
+    }
 }
 
 fn nearest_variable(written: &str) -> String {

@@ -4,7 +4,9 @@
 //! its own.
 
 use super::Config;
+use crate::config::bounded;
 use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
 use serde_json::Value;
 use std::sync::LazyLock;
 
@@ -110,8 +112,12 @@ impl Key {
 
     /// Reports whether a table without it is refused.
     pub(super) fn is_required(&self) -> bool {
-        // The schema has every default, that of an optional key as null.
-        self.schema.get("default").is_none()
+        is_required(&self.schema)
+    }
+
+    /// Reports whether it is one of the sections, which are there even if the file lacks them.
+    pub(super) fn is_section(&self) -> bool {
+        self.is_table() && !self.is_list() && !self.path.contains('.')
     }
 
     /// The schema of the table that it holds: alone, optionally, or in a list.
@@ -156,9 +162,23 @@ impl Key {
     }
 }
 
-/// The JSON Schema of the file.
+/// The JSON Schema of the file, in which required keys have no default.
 pub(super) fn json_schema() -> schemars::Schema {
-    generate(SchemaSettings::draft2020_12())
+    let mut settings = SchemaSettings::draft2020_12();
+    settings
+        .transforms
+        .push(Box::new(RecursiveTransform(|table: &mut schemars::Schema| {
+            let Some(Value::Object(keys)) = table.get_mut("properties") else {
+                return;
+            };
+            let mut required = Vec::new();
+            for (name, schema) in keys.iter_mut().filter(|(_, schema)| is_required(schema)) {
+                schema["default"].take();
+                required.push(name.clone());
+            }
+            table.insert("required".to_owned(), required.into());
+        })));
+    generate(settings)
 }
 
 fn generate(mut settings: SchemaSettings) -> schemars::Schema {
@@ -168,37 +188,15 @@ fn generate(mut settings: SchemaSettings) -> schemars::Schema {
     settings.into_generator().into_root_schema_for::<Config>()
 }
 
+/// Reports whether a table without this key is refused, which is so if its default is.
+fn is_required(schema: &Value) -> bool {
+    let default = &schema["default"];
+    schema.get("x-allowed").is_some() && !default.is_null() && bounded::read(schema, default).is_none()
+}
+
 fn texts(value: &Value) -> Vec<&str> {
-    value
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect()
-}
-
-/// Every value as a file would have it.
-pub(super) fn values(config: &Config) -> Value {
-    serde_json::to_value(config).expect("sections hold plain values, which JSON can carry")
-}
-
-/// See [`Config::keys_for_restart`].
-pub(super) fn keys_for_restart(before: &Config, after: &Config) -> Vec<String> {
-    let [before, after] = [before, after].map(values);
-    // A list is named as a whole: its tables have no fixed paths.
-    let lists = Key::root()
-        .keys
-        .iter()
-        .filter(|key| key.is_list() && key.schema["x-reloaded"] != true);
-    let mut keys: Vec<_> = Key::of_sections()
-        .chain(lists)
-        .map(|key| key.path.clone())
-        .collect();
-    keys.retain(|path| {
-        let pointer = format!("/{}", path.replace('.', "/"));
-        before.pointer(&pointer) != after.pointer(&pointer)
-    });
-    keys
+    let items = value.as_array().into_iter().flatten();
+    items.filter_map(Value::as_str).collect()
 }
 
 /// Returns the end of the message about an unknown key, written as a dotted path without indices.
@@ -316,7 +314,7 @@ mod tests {
                 .starts_with("Sessions at a time.")
         );
         let journal = &schema["properties"]["journal"]["items"];
-        assert_eq!(journal["required"], serde_json::json!(["name", "file"]));
+        assert_eq!(journal["required"], serde_json::json!(["file", "name"]));
     }
 
     #[test]

@@ -37,7 +37,6 @@ pub(super) fn literal(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::values;
     use super::super::tests::from_text;
     use super::*;
     use crate::config::{Config, Overrides, size, time};
@@ -165,7 +164,7 @@ mod tests {
         fn printed_configuration_loads_to_the_same(written in any_values()) {
             let config = from_text(&lines(&written)).unwrap();
             prop_assert_eq!(&from_text(&config.to_toml()).unwrap(), &config);
-            let used = values(&config);
+            let used = config.to_json();
             for (key, value) in &written {
                 let (section, name) = key.path.split_once('.').unwrap();
                 prop_assert_eq!(&used[section][name], value, "{}", key.path);

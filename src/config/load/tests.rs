@@ -111,7 +111,7 @@ fn mistakes_of_all_sources_are_told_at_once() {
     let error = Config::load(Some(file.path()), env.into_iter(), &overrides).unwrap_err();
     let path = format!("in {} (line ", file.path().display());
     let told: Vec<_> = error
-        .mistakes()
+        .mistakes
         .iter()
         .map(|m| m.to_string().replace(&path, "("))
         .collect();
