@@ -31,14 +31,14 @@ pub use telemetry::{LogConfig, LogFormat, MetricsConfig};
 pub(crate) use units::{size, time};
 pub use workspace::{RegisterConfig, ToolsConfig, WorkspaceConfig};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The configuration in use; `docs/configuration.md` explains each key.
 ///
 /// `Config::load`, which the feature `service` adds, returns one that is checked in full. Deserializing
 /// checks each value alone, and setting fields by hand checks nothing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The listener: its address, the hosts and origins it admits, and its timeouts.
@@ -70,12 +70,12 @@ pub struct Config {
     /// JSON files whose items are served.
     pub collection: Vec<CollectionConfig>,
     /// JSON-lines files to which every notice is appended.
-    #[cfg_attr(feature = "service", schemars(extend("x-reloaded" = true)))]
+    #[schemars(extend("x-reloaded" = true))]
     pub journal: Vec<JournalConfig>,
     /// Receivers of signed POST requests.
-    #[cfg_attr(feature = "service", schemars(extend("x-reloaded" = true)))]
+    #[schemars(extend("x-reloaded" = true))]
     pub webhook: Vec<WebhookConfig>,
     /// Logs of the steps of notices.
-    #[cfg_attr(feature = "service", schemars(extend("x-reloaded" = true)))]
+    #[schemars(extend("x-reloaded" = true))]
     pub debug_log: Vec<DebugLogConfig>,
 }

@@ -34,6 +34,7 @@ mod metrics;
 mod timestamp;
 #[cfg(feature = "workspace")]
 mod uri_encoding;
+mod hosts;
 #[doc(hidden)]
 pub mod wire;
 #[cfg(feature = "client")]

@@ -106,7 +106,7 @@ fn lines(error: &CliError) -> String {
         return format!("{}\n", line(error));
     };
     let mut lines = String::new();
-    for mistake in error.mistakes() {
+    for mistake in &error.mistakes {
         lines.push_str(&format!("error: {mistake}\n"));
     }
     lines

@@ -1,11 +1,12 @@
 //! The types and ranges of configured values, for fields with `#[serde(with = "Checked::<Count<1, 100>>")]`.
 //!
 //! A field keeps the plain type that the program computes with, such as `usize` or `Option<Duration>`. The
-//! rule in its attribute is the only place that states the range: reading, messages, the JSON Schema and the
-//! documentation all take it from there.
+//! rule in its attribute is a JSON Schema, and the only place that states the range: reading, messages,
+//! printing and the documentation all take it from there.
 
 use super::names;
 use super::units::{size, time};
+use crate::hosts::{self, WebOrigin};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -29,60 +30,99 @@ pub(super) const HOUR: u64 = 60 * MINUTE;
 
 /// The type and the range of a value.
 pub(super) trait Rule {
-    /// Converts a value of a file to the form from which serde reads the field; `None` refuses it.
-    fn read(written: &Value) -> Option<Value>;
-
-    /// Converts a field, as serde writes it, to a value of a file.
-    fn write(field: Value) -> Value {
-        field
-    }
-
-    /// The value of a file that stands for `None` in an optional field.
-    fn none() -> Value {
-        Value::from("")
-    }
-
-    /// Names the type and the range, for messages and for the documentation.
-    fn allowed() -> String;
-
-    /// The type and the range as JSON Schema.
-    #[cfg_attr(
-        not(feature = "service"),
-        allow(dead_code, reason = "the service prints the schema")
-    )]
+    /// The JSON Schema of the value as a file has it. `x-allowed` tells type and range in words, `x-none` the
+    /// value that stands for `None`.
     fn schema() -> Value;
+}
+
+/// Converts a value of a file to the form from which serde reads the field; `None` if `schema` refuses it.
+pub(super) fn read(schema: &Value, written: &Value) -> Option<Value> {
+    let field = convert(schema, written);
+    match schema.get("x-none") {
+        // "0ms" is zero as well as "0s".
+        Some(none) if written == none || field.is_some() && field == convert(schema, none) => {
+            Some(Value::Null)
+        }
+        _ => field,
+    }
+}
+
+fn convert(schema: &Value, written: &Value) -> Option<Value> {
+    if let Some(choices) = schema["oneOf"].as_array() {
+        let is_choice = choices.iter().any(|choice| choice["const"] == *written);
+        return is_choice.then(|| written.clone());
+    }
+    let types = match &schema["type"] {
+        Value::Array(types) => &types[..],
+        one => std::slice::from_ref(one),
+    };
+    let is_size = *types == ["integer", "string"];
+    match written {
+        Value::Bool(_) if types.contains(&json!("boolean")) => Some(written.clone()),
+        Value::Number(_) if types.contains(&json!("number")) => Some(written.clone()),
+        Value::Number(number) if types.contains(&json!("integer")) => {
+            in_range(schema, ["minimum", "maximum"], number.as_u64()?)
+        }
+        Value::String(text) if is_size => in_range(schema, ["minimum", "maximum"], size::parse(text)?),
+        Value::String(text) if types.contains(&json!("string")) => match schema["x-minimum"].as_str() {
+            Some(shortest) => {
+                let duration = time::parse(text)?;
+                let range = time::parse(shortest)?..=time::parse(schema["x-maximum"].as_str()?)?;
+                range.contains(&duration).then(|| json!(duration))
+            }
+            None => Some(normal_form(schema, text)?.into()),
+        },
+        Value::Array(items) if types.contains(&json!("array")) => {
+            in_range(schema, ["minItems", "maxItems"], items.len() as u64)?;
+            items.iter().map(|item| read(&schema["items"], item)).collect()
+        }
+        _ => None,
+    }
+}
+
+fn in_range(schema: &Value, bounds: [&str; 2], number: u64) -> Option<Value> {
+    let [least, most] = bounds.map(|bound| schema[bound].as_u64());
+    (least?..=most?).contains(&number).then(|| number.into())
+}
+
+/// Converts a field, as serde writes it, to a value of a file.
+fn write(schema: &Value, field: Value) -> Value {
+    match (&field, Duration::deserialize(&field)) {
+        (Value::Null, _) => schema.get("x-none").cloned().unwrap_or_default(),
+        (_, Ok(duration)) => time::text(duration).into(),
+        (Value::Number(bytes), _) if schema.get("pattern").is_some() => match bytes.as_u64() {
+            Some(bytes) => size::text(bytes).into(),
+            None => field,
+        },
+        _ => field,
+    }
 }
 
 /// Reads and writes a field by a rule.
 pub(super) struct Checked<R>(PhantomData<R>);
 
 impl<R: Rule> Checked<R> {
-    pub(super) fn deserialize<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-    where
-        D: Deserializer<'de>,
-        T: DeserializeOwned,
-    {
-        let written = Value::deserialize(deserializer)?;
-        let field =
-            R::read(&written).ok_or_else(|| D::Error::custom(format_args!("expected {}", R::allowed())))?;
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+        from: D,
+    ) -> Result<T, D::Error> {
+        let schema = R::schema();
+        let Some(field) = read(&schema, &Value::deserialize(from)?) else {
+            return Err(D::Error::custom(format_args!("expected {}", schema["x-allowed"])));
+        };
         // Fails only where the machine has no such number: a size beyond its address space.
         T::deserialize(field).map_err(D::Error::custom)
     }
 
-    pub(super) fn serialize<S: Serializer, T: Serialize>(
-        field: &T,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer, T: Serialize>(field: &T, to: S) -> Result<S::Ok, S::Error> {
         let written = match serde_json::to_value(field) {
-            Ok(field) => R::write(field),
+            Ok(field) => write(&R::schema(), field),
             // A path outside UTF-8, which a program can set though no file can.
             Err(error) => Value::from(error.to_string()),
         };
-        written.serialize(serializer)
+        written.serialize(to)
     }
 }
 
-#[cfg(feature = "service")]
 impl<R: Rule> schemars::JsonSchema for Checked<R> {
     fn inline_schema() -> bool {
         true
@@ -93,158 +133,60 @@ impl<R: Rule> schemars::JsonSchema for Checked<R> {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let mut schema = R::schema();
-        schema["x-allowed"] = R::allowed().into();
-        schemars::Schema::try_from(schema).expect("every rule describes itself as a JSON object")
+        R::schema()
+            .try_into()
+            .expect("every rule describes itself as a JSON object")
     }
 }
 
-/// A whole number from `MIN` to `MAX`.
-pub(super) struct Count<const MIN: u64, const MAX: u64>;
+/// Declares rules by their words and the rest of their schemas.
+macro_rules! rules {
+    ($($(#[$doc:meta])* $rule:ident $(<$($bound:ident),+>)? = $words:expr, $schema:tt;)+) => {$(
+        $(#[$doc])*
+        pub(super) struct $rule $(<$(const $bound: u64),+>)?;
 
-impl<const MIN: u64, const MAX: u64> Rule for Count<MIN, MAX> {
-    fn read(written: &Value) -> Option<Value> {
-        let number = written.as_u64()?;
-        (MIN..=MAX).contains(&number).then(|| number.into())
-    }
-
-    fn none() -> Value {
-        Value::from(0)
-    }
-
-    fn allowed() -> String {
-        format!("an integer from {MIN} to {MAX}")
-    }
-
-    fn schema() -> Value {
-        json!({ "type": "integer", "minimum": MIN, "maximum": MAX })
-    }
-}
-
-/// A size from `MIN` to `MAX` bytes, written as a number or as text with a unit.
-pub(super) struct Bytes<const MIN: u64, const MAX: u64>;
-
-impl<const MIN: u64, const MAX: u64> Rule for Bytes<MIN, MAX> {
-    fn read(written: &Value) -> Option<Value> {
-        let bytes = match written {
-            Value::String(text) => size::parse(text)?,
-            number => number.as_u64()?,
-        };
-        (MIN..=MAX).contains(&bytes).then(|| bytes.into())
-    }
-
-    fn write(field: Value) -> Value {
-        match field.as_u64() {
-            Some(bytes) => size::text(bytes).into(),
-            None => field,
+        impl $(<$(const $bound: u64),+>)? Rule for $rule $(<$($bound),+>)? {
+            fn schema() -> Value {
+                let mut schema = json!($schema);
+                schema["x-allowed"] = $words.to_string().into();
+                schema
+            }
         }
-    }
-
-    fn allowed() -> String {
-        format!("a size from \"{}\" to \"{}\"", size::text(MIN), size::text(MAX))
-    }
-
-    fn schema() -> Value {
-        json!({ "type": ["integer", "string"], "minimum": MIN, "maximum": MAX, "pattern": "^[0-9]+(B|KiB|MiB|GiB)$" })
-    }
+    )+};
 }
 
-/// A duration from `MIN` to `MAX` milliseconds.
-pub(super) struct Time<const MIN: u64, const MAX: u64>;
-
-impl<const MIN: u64, const MAX: u64> Time<MIN, MAX> {
-    fn bounds() -> [String; 2] {
-        [MIN, MAX].map(|millis| time::text(Duration::from_millis(millis)))
-    }
+rules! {
+    /// A whole number from `MIN` to `MAX`.
+    Count<MIN, MAX> = format!("an integer from {MIN} to {MAX}"),
+        { "type": "integer", "minimum": MIN, "maximum": MAX };
+    /// A size from `MIN` to `MAX` bytes, written as a number or as text with a unit.
+    Bytes<MIN, MAX> = format!("a size from \"{}\" to \"{}\"", size::text(MIN), size::text(MAX)),
+        { "type": ["integer", "string"], "pattern": "^[0-9]+(B|KiB|MiB|GiB)$",
+          "minimum": MIN, "maximum": MAX };
+    /// A duration from `MIN` to `MAX` milliseconds. JSON Schema has no range of texts, so the bounds stand
+    /// under names of our own.
+    Time<MIN, MAX> = format!("a duration from \"{}\" to \"{}\"", millis_text(MIN), millis_text(MAX)),
+        { "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$",
+          "x-minimum": millis_text(MIN), "x-maximum": millis_text(MAX) };
+    /// A text of `MIN` to `MAX` bytes.
+    Text<MIN, MAX> = format!("a text of {MIN} to {MAX} bytes"),
+        { "type": "string", "minLength": MIN, "maxLength": MAX };
+    /// A text, a number or a boolean.
+    Scalar = "a text, a number, true or false", { "type": ["string", "number", "boolean"] };
 }
 
-impl<const MIN: u64, const MAX: u64> Rule for Time<MIN, MAX> {
-    fn read(written: &Value) -> Option<Value> {
-        let duration = time::parse(written.as_str()?)?;
-        let range = Duration::from_millis(MIN)..=Duration::from_millis(MAX);
-        range.contains(&duration).then(|| json!(duration))
-    }
-
-    fn write(field: Value) -> Value {
-        match Duration::deserialize(&field) {
-            Ok(duration) => time::text(duration).into(),
-            Err(_) => field,
-        }
-    }
-
-    fn none() -> Value {
-        Value::from("0s")
-    }
-
-    fn allowed() -> String {
-        let [shortest, longest] = Self::bounds();
-        format!("a duration from \"{shortest}\" to \"{longest}\"")
-    }
-
-    fn schema() -> Value {
-        let [shortest, longest] = Self::bounds();
-        // JSON Schema has no range of texts, so the bounds stand under names of our own.
-        json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$", "x-minimum": shortest, "x-maximum": longest })
-    }
-}
-
-/// A text of `MIN` to `MAX` bytes.
-pub(super) struct Text<const MIN: u64, const MAX: u64>;
-
-impl<const MIN: u64, const MAX: u64> Rule for Text<MIN, MAX> {
-    fn read(written: &Value) -> Option<Value> {
-        let length = written.as_str()?.len() as u64;
-        (MIN..=MAX).contains(&length).then(|| written.clone())
-    }
-
-    fn allowed() -> String {
-        format!("a text of {MIN} to {MAX} bytes")
-    }
-
-    fn schema() -> Value {
-        json!({ "type": "string", "minLength": MIN, "maxLength": MAX })
-    }
+fn millis_text(millis: u64) -> String {
+    time::text(Duration::from_millis(millis))
 }
 
 /// An array of `MIN` to `MAX` values of the rule `R`.
 pub(super) struct List<R, const MIN: usize, const MAX: usize>(PhantomData<R>);
 
 impl<R: Rule, const MIN: usize, const MAX: usize> Rule for List<R, MIN, MAX> {
-    fn read(written: &Value) -> Option<Value> {
-        let items = written.as_array()?;
-        if !(MIN..=MAX).contains(&items.len()) {
-            return None;
-        }
-        items.iter().map(R::read).collect()
-    }
-
-    fn allowed() -> String {
-        format!("a list of {MIN} to {MAX} items, each {}", R::allowed())
-    }
-
     fn schema() -> Value {
-        json!({ "type": "array", "items": R::schema(), "minItems": MIN, "maxItems": MAX })
-    }
-}
-
-/// A value that may be left out, which is then `None`.
-pub(super) struct Optional<R>(PhantomData<R>);
-
-impl<R: Rule> Rule for Optional<R> {
-    fn read(written: &Value) -> Option<Value> {
-        R::read(written)
-    }
-
-    fn write(field: Value) -> Value {
-        if field.is_null() { field } else { R::write(field) }
-    }
-
-    fn allowed() -> String {
-        R::allowed()
-    }
-
-    fn schema() -> Value {
-        R::schema()
+        let items = R::schema();
+        let words = format!("a list of {MIN} to {MAX} items, each {}", words(&items));
+        json!({ "type": "array", "items": items, "minItems": MIN, "maxItems": MAX, "x-allowed": words })
     }
 }
 
@@ -252,138 +194,115 @@ impl<R: Rule> Rule for Optional<R> {
 pub(super) struct OrNone<R>(PhantomData<R>);
 
 impl<R: Rule> Rule for OrNone<R> {
-    fn read(written: &Value) -> Option<Value> {
-        if *written == R::none() {
-            return Some(Value::Null);
-        }
-        let field = R::read(written)?;
-        // "0ms" is zero as well as "0s".
-        let is_none = R::read(&R::none()).as_ref() == Some(&field);
-        Some(if is_none { Value::Null } else { field })
-    }
-
-    fn write(field: Value) -> Value {
-        if field.is_null() {
-            R::none()
-        } else {
-            R::write(field)
-        }
-    }
-
-    fn allowed() -> String {
-        match R::read(&R::none()) {
-            Some(_) => R::allowed(),
-            None => format!("{}, or \"\" for none", R::allowed()),
-        }
-    }
-
     fn schema() -> Value {
-        R::schema()
+        let mut schema = R::schema();
+        let none = if schema["type"] == "integer" {
+            json!(0)
+        } else if schema.get("x-minimum").is_some() {
+            json!("0s")
+        } else {
+            json!("")
+        };
+        if read(&schema, &none).is_none() {
+            schema["x-allowed"] = format!("{}, or {none} for none", words(&schema)).into();
+        }
+        schema["x-none"] = none;
+        schema
     }
 }
 
-/// A text, a number or a boolean.
-pub(super) struct Scalar;
-
-impl Rule for Scalar {
-    fn read(written: &Value) -> Option<Value> {
-        matches!(written, Value::Bool(_) | Value::Number(_) | Value::String(_)).then(|| written.clone())
-    }
-
-    fn allowed() -> String {
-        "a text, a number, true or false".to_owned()
-    }
-
-    fn schema() -> Value {
-        json!({ "type": ["string", "number", "boolean"] })
-    }
+/// The type and the range that a rule tells in words.
+fn words(schema: &Value) -> &str {
+    schema["x-allowed"].as_str().unwrap_or_default()
 }
 
 /// Declares rules for text with a syntax: a name, the words for it, an example, and the normal form of a
 /// text.
 macro_rules! texts {
-    ($($(#[$doc:meta])* $rule:ident = $allowed:expr, $example:literal, $normal:expr;)+) => {$(
-        $(#[$doc])*
-        pub(super) struct $rule;
+    ($($rule:ident $(($name:literal: $value:tt))? = $words:expr, $example:literal, $normal:expr;)+) => {
+        rules! {$(
+            #[doc = concat!("A text such as `", $example, "`.")]
+            $rule = $words,
+                { "type": "string", "x-syntax": stringify!($rule), "examples": [$example]$(, $name: $value)? };
+        )+}
 
-        impl Rule for $rule {
-            fn read(written: &Value) -> Option<Value> {
-                let normal: fn(&str) -> Option<String> = $normal;
-                Some(Value::from(normal(written.as_str()?)?))
-            }
-
-            fn allowed() -> String {
-                $allowed.to_string()
-            }
-
-            fn schema() -> Value {
-                json!({ "type": "string", "examples": [$example] })
-            }
+        /// The normal form of a text with a syntax, and any other text of an allowed length.
+        fn normal_form(schema: &Value, text: &str) -> Option<String> {
+            let normal: fn(&str) -> Option<String> = match schema["x-syntax"].as_str() {
+                $(Some(stringify!($rule)) => $normal,)+
+                _ if schema.get("maxLength").is_none() => |text| Some(text.to_owned()),
+                _ => {
+                    in_range(schema, ["minLength", "maxLength"], text.len() as u64)?;
+                    |text| Some(text.to_owned())
+                }
+            };
+            normal(text)
         }
-    )+};
+    };
 }
 
 texts! {
-    /// A socket address.
-    Address = "an IP address and a port", "127.0.0.1:8808", |text| {
-        Some(text.parse::<SocketAddr>().ok()?.to_string())
-    };
-    /// A host without a port.
-    Host = "a host name or IP address without a port", "bus.example", names::host;
-    /// An origin as browsers send it.
-    Origin = "an origin such as \"https://app.example\"", "https://app.example", names::origin;
-    /// The scheme of URIs.
+    Address = "an IP address and a port", "127.0.0.1:8808",
+        |text| Some(text.parse::<SocketAddr>().ok()?.to_string());
+    Host = "a host name or IP address without a port", "bus.example",
+        |text| Some(hosts::Host::parse(text)?.to_string());
+    Origin = "an origin such as \"https://app.example\"", "https://app.example",
+        |text| Some(WebOrigin::parse(text)?.to_string());
     Scheme = "a URI scheme: a letter, then letters, digits, \"+\", \"-\" or \".\", 64 at most", "workspace",
         names::scheme;
-    /// A pattern of URIs.
     Pattern = "a URI, the beginning of URIs such as \"note://*\", or a template such as \"note://{name}\"",
-        "note://*", |text| if_allowed(text, text.parse::<UriPattern>().is_ok());
-    /// The name of a kind of notices.
-    Kind = format!("one of {}", NoticeKind::ALL.map(NoticeKind::name).join(", ")), "updated", |text| {
-        if_allowed(text, NoticeKind::from_name(text).is_some())
-    };
-    /// The path of a file or folder.
-    File = "a path in UTF-8", "data/notes.json", |text| if_allowed(text, !text.is_empty() && !text.contains('\0'));
-    /// A name that fits into URIs and into names of tools.
-    Name = "a lower-case letter, then lower-case letters, digits, \"_\" or \"-\", 48 at most", "notes", |text| {
-        if_allowed(text, names::is_identifier(text))
-    };
-    /// A name that is the scheme of URIs too.
-    SchemeName = "a lower-case letter, then lower-case letters, digits or \"-\", 48 at most", "notes", |text| {
-        if_allowed(text, names::is_identifier(text) && !text.contains('_'))
-    };
-    /// A JSON pointer, or empty text for the whole document.
-    Pointer = "a JSON pointer such as \"/items\", or \"\"", "/items", |text| {
-        if_allowed(text, names::is_json_pointer(text))
-    };
-    /// The path of a field in a JSON object.
-    Field = "a path such as \"author.name\", or a JSON pointer such as \"/author/name\"", "author.name", |text| {
-        if_allowed(text, names::is_field_path(text))
-    };
-    /// The address of a webhook.
+        "note://*", |text| keep(text, text.parse::<UriPattern>().is_ok());
+    Kind = format!("one of {}", NoticeKind::ALL.map(NoticeKind::name).join(", ")), "updated",
+        |text| keep(text, NoticeKind::from_name(text).is_some());
+    File = "a path in UTF-8", "data/notes.json", |text| keep(text, !text.is_empty() && !text.contains('\0'));
+    Name ("x-unique": []) =
+        "a lower-case letter, then lower-case letters, digits, \"_\" or \"-\", 48 at most", "notes",
+        |text| keep(text, names::is_identifier(text));
+    SchemeName ("x-unique": []) = "a lower-case letter, then lower-case letters, digits or \"-\", 48 at most",
+        "notes", |text| keep(text, names::is_identifier(text) && !text.contains('_'));
+    Pointer = "a JSON pointer such as \"/items\", or \"\"", "/items",
+        |text| keep(text, names::is_json_pointer(text));
+    Field = "a path such as \"author.name\", or a JSON pointer such as \"/author/name\"", "author.name",
+        |text| keep(text, names::is_field_path(text));
     Url = "an address such as \"https://hooks.example/tidings\", without user and password",
-        "https://hooks.example/tidings", |text| if_allowed(text, names::is_webhook_url(text));
-    /// The name of an environment variable.
-    Variable = "the name of an environment variable that does not begin with TIDINGS_", "WEBHOOK_SECRET", |text| {
-        if_allowed(text, names::is_foreign_variable(text))
-    };
+        "https://hooks.example/tidings", |text| keep(text, names::is_webhook_url(text));
+    Variable = "the name of an environment variable that does not begin with TIDINGS_", "WEBHOOK_SECRET",
+        |text| keep(text, names::is_foreign_variable(text));
 }
 
-fn if_allowed(text: &str, is_allowed: bool) -> Option<String> {
+fn keep(text: &str, is_allowed: bool) -> Option<String> {
     is_allowed.then(|| text.to_owned())
 }
 
-/// The default of a number in a table of a list.
-pub(super) fn count<const DEFAULT: usize>() -> usize {
-    DEFAULT
+/// Declares the struct of a section, or of the tables of a list, with a line per key: name, type, default and
+/// rule.
+///
+/// A key whose default its rule refuses, such as an empty name, is required in the file. Without a rule, any
+/// value of the type is allowed.
+macro_rules! table {
+    ($(#[$attribute:meta])* $table:ident = $doc:literal;
+        $($(#[$about:meta])* $key:ident: $type:ty $(= $default:expr)? $(, $rule:literal)?;)+) => {
+        #[doc = $doc]
+        #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        $(#[$attribute])*
+        pub struct $table {
+            $($(#[$about])* $(#[serde(with = $rule)])? pub $key: $type,)+
+        }
+
+        impl Default for $table {
+            fn default() -> $table {
+                $table { $($key: super::bounded::first!($($default,)? Default::default()),)+ }
+            }
+        }
+    };
 }
 
-/// The default of a size in a table of a list.
-pub(super) fn bytes<const DEFAULT: u64>() -> u64 {
-    DEFAULT
+/// The default of a key, or that of its type.
+macro_rules! first {
+    ($first:expr $(, $second:expr)?) => {
+        $first
+    };
 }
 
-/// The default of a duration in a table of a list.
-pub(super) fn millis<const DEFAULT: u64>() -> Duration {
-    Duration::from_millis(DEFAULT)
-}
+pub(super) use {first, table};

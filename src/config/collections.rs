@@ -1,85 +1,52 @@
 //! JSON files whose items are served, and the views onto them.
 
-use super::bounded::{Checked, Field, File, List, Name, Optional, Pointer, Scalar, SchemeName, Text};
-use serde::{Deserialize, Serialize};
+use super::bounded::{Checked, Field, File, List, Name, Pointer, Scalar, SchemeName, Text, table};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// A JSON file that another process writes and whose items are served.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct CollectionConfig {
+table! { CollectionConfig = "A JSON file that another process writes and whose items are served.";
     /// Scheme of the URIs (`NAME://all`) and end of the tool `list_NAME`; each is used once.
-    #[serde(with = "Checked::<SchemeName>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-unique" = [])))]
-    pub name: String,
+    name: String, "Checked::<SchemeName>";
     /// Name of one item: end of the tool `get_ITEM`; each is used once.
-    #[serde(with = "Checked::<Name>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-unique" = [])))]
-    pub item: String,
+    item: String, "Checked::<Name>";
     /// The JSON file. A relative path starts at `workspace.dir`, without one at the folder of the
     /// configuration file.
-    #[serde(with = "Checked::<File>")]
-    pub file: PathBuf,
+    file: PathBuf, "Checked::<File>";
     /// JSON pointer (RFC 6901) to the array of items; empty for the document itself.
-    #[serde(default, with = "Checked::<Pointer>")]
-    pub pointer: String,
+    pointer: String = String::default(), "Checked::<Pointer>";
     /// Field that names an item: a text or a whole number that no other item has.
-    #[serde(default = "id", with = "Checked::<Field>")]
-    pub id: String,
+    id: String = "id".to_owned(), "Checked::<Field>";
     /// Name of the items for people; without it, `name`.
-    #[serde(default, with = "Checked::<Optional<Text<1, 256>>>")]
-    pub title: Option<String>,
+    title: Option<String> = None, "Checked::<Text<1, 256>>";
     /// A part of the items, `[[collection.view]]`, with either `filter` or `group_by`.
-    #[serde(default, rename = "view")]
-    pub views: Vec<ViewConfig>,
+    #[serde(rename = "view")]
+    views: Vec<ViewConfig> = Vec::new();
 }
 
-fn id() -> String {
-    "id".to_owned()
-}
-
-/// A part of a collection with a URI of its own; either `filter` or `group_by` is set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "service", schemars(extend("x-one-of" = ["filter", "group_by"])))]
-pub struct ViewConfig {
+table! { #[schemars(extend("x-one-of" = ["filter", "group_by"]))]
+    ViewConfig = "A part of a collection with a URI of its own; either `filter` or `group_by` is set.";
     /// Rest of its URI; `all` is taken.
-    #[serde(with = "Checked::<Name>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-unique" = ["all"])))]
-    pub name: String,
+    #[schemars(extend("x-unique" = ["all"]))]
+    name: String, "Checked::<Name>";
     /// Shows the items that pass, as one resource `NAME://VIEW`: `field` and one test.
-    #[serde(default)]
-    pub filter: Option<FilterConfig>,
+    filter: Option<FilterConfig> = None;
     /// Shows the items by value of this field, as one resource `NAME://VIEW/{value}` for each value.
-    #[serde(default, with = "Checked::<Optional<Field>>")]
-    pub group_by: Option<String>,
+    group_by: Option<String> = None, "Checked::<Field>";
 }
 
-/// A condition on one field: exactly one of the keys after `field` is set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "service", schemars(extend("x-one-of" = ["equals", "not_equals", "in", "exists", "contains"])))]
-pub struct FilterConfig {
+table! { #[schemars(extend("x-one-of" = ["equals", "not_equals", "in", "exists", "contains"]))]
+    FilterConfig = "A condition on one field: exactly one of the keys after `field` is set.";
     /// The field that is tested; `null` counts as missing.
-    #[serde(with = "Checked::<Field>")]
-    pub field: String,
+    field: String, "Checked::<Field>";
     /// It has this value.
-    #[serde(default, with = "Checked::<Optional<Scalar>>")]
-    pub equals: Option<Value>,
+    equals: Option<Value> = None, "Checked::<Scalar>";
     /// It has another value, or is missing.
-    #[serde(default, with = "Checked::<Optional<Scalar>>")]
-    pub not_equals: Option<Value>,
+    not_equals: Option<Value> = None, "Checked::<Scalar>";
     /// It has one of these values.
-    #[serde(default, rename = "in", with = "Checked::<Optional<List<Scalar, 1, 256>>>")]
-    pub one_of: Option<Vec<Value>>,
+    #[serde(rename = "in")]
+    one_of: Option<Vec<Value>> = None, "Checked::<List<Scalar, 1, 256>>";
     /// True where it is there, false where it is missing.
-    #[serde(default)]
-    pub exists: Option<bool>,
+    exists: Option<bool> = None;
     /// It is a text with this in it, or a list that has this text.
-    #[serde(default, with = "Checked::<Optional<Text<1, 4096>>>")]
-    pub contains: Option<String>,
+    contains: Option<String> = None, "Checked::<Text<1, 4096>>";
 }

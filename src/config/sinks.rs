@@ -6,17 +6,17 @@
 
 use super::LogFormat;
 use super::bounded::{
-    Bytes, Checked, Count, File, GIB, HOUR, KIB, Kind, List, MIB, MINUTE, Name, Optional, OrNone, Pattern,
-    SECOND, Time, Url, Variable, bytes, count, millis,
+    Bytes, Checked, Count, File, GIB, HOUR, KIB, Kind, List, MIB, MINUTE, Name, OrNone, Pattern, SECOND,
+    Time, Url, Variable, table,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tidings_actors::PATTERNS_MAX;
 
 /// The notices kept for a sink that is behind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SinkClass {
     /// Every notice, in a bounded queue.
@@ -27,8 +27,7 @@ pub enum SinkClass {
 }
 
 /// The notice that a full queue loses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SinkOverflow {
     /// The one that has waited longest.
@@ -39,8 +38,7 @@ pub enum SinkOverflow {
 }
 
 /// The moments at which a file is synced to the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FsyncPolicy {
     /// Left to the system.
@@ -54,160 +52,90 @@ pub enum FsyncPolicy {
     Always,
 }
 
-/// A JSON-lines file that every notice is written to.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct JournalConfig {
+table! { JournalConfig = "A JSON-lines file that every notice is written to.";
     /// Its name: `journal/NAME` in metrics and logs; each is used once.
-    #[serde(with = "Checked::<Name>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-unique" = [])))]
-    pub name: String,
+    name: String, "Checked::<Name>";
     /// The file. A relative path starts at the folder of the configuration file.
-    #[serde(with = "Checked::<File>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-path" = "written")))]
-    pub file: PathBuf,
+    #[schemars(extend("x-path" = "written"))]
+    file: PathBuf, "Checked::<File>";
     /// Resources whose notices it gets; empty means all.
-    #[serde(default, with = "Checked::<List<Pattern, 0, PATTERNS_MAX>>")]
-    pub uris: Vec<String>,
+    uris: Vec<String> = Vec::new(), "Checked::<List<Pattern, 0, PATTERNS_MAX>>";
     /// Kinds of notices it gets; empty means all.
-    #[serde(default, with = "Checked::<List<Kind, 0, 256>>")]
-    pub kinds: Vec<String>,
+    kinds: Vec<String> = Vec::new(), "Checked::<List<Kind, 0, 256>>";
     /// Every notice, or, while it is behind, only the newest of each resource and list.
-    #[serde(default)]
-    pub class: SinkClass,
+    class: SinkClass = SinkClass::default();
     /// Notices that may wait. Beyond that, `overflow` decides which are lost, and a gap is reported.
-    #[serde(default = "count::<10_000>", with = "Checked::<Count<1, 1_000_000>>")]
-    pub queue: usize,
+    queue: usize = 10_000, "Checked::<Count<1, 1_000_000>>";
     /// The notices that a full queue loses, with the class `every`.
-    #[serde(default)]
-    pub overflow: SinkOverflow,
+    overflow: SinkOverflow = SinkOverflow::default();
     /// Size at which the file is rotated: FILE becomes FILE.1, FILE.1 becomes FILE.2, and so on.
-    #[serde(
-        default = "bytes::<{ 64 * MIB }>",
-        with = "Checked::<Bytes<KIB, { 1024 * GIB }>>"
-    )]
-    pub bytes_max: u64,
+    bytes_max: u64 = 64 * MIB, "Checked::<Bytes<KIB, { 1024 * GIB }>>";
     /// Rotated files that are kept besides FILE; the oldest is removed.
-    #[serde(default = "count::<5>", with = "Checked::<Count<0, 1000>>")]
-    pub files_max: usize,
+    files_max: usize = 5, "Checked::<Count<0, 1000>>";
     /// The moments at which lines are synced to the disk; the page on sinks lists the possible loss of each.
-    #[serde(default)]
-    pub fsync: FsyncPolicy,
+    fsync: FsyncPolicy = FsyncPolicy::default();
     /// Longest time until a line is synced, with `interval`.
-    #[serde(default = "millis::<SECOND>", with = "Checked::<Time<10, HOUR>>")]
-    pub fsync_every: Duration,
+    fsync_every: Duration = Duration::from_millis(SECOND), "Checked::<Time<10, HOUR>>";
 }
 
-/// A receiver of signed POST requests.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "service", schemars(extend("x-one-of" = ["secret_file", "secret_variable"])))]
-pub struct WebhookConfig {
+table! { #[schemars(extend("x-one-of" = ["secret_file", "secret_variable"]))]
+    WebhookConfig = "A receiver of signed POST requests.";
     /// Its name: `webhook/NAME` in metrics and logs; each is used once.
-    #[serde(with = "Checked::<Name>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-unique" = [])))]
-    pub name: String,
+    name: String, "Checked::<Name>";
     /// Address to which notices are sent by POST.
-    #[serde(with = "Checked::<Url>")]
-    pub url: String,
+    url: String, "Checked::<Url>";
     /// File with the secret, `whsec_` and base64 of 24 to 64 bytes; several lines sign several times. A
     /// relative path starts at the folder of the configuration file.
-    #[serde(default, with = "Checked::<Optional<File>>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-path" = "read")))]
-    pub secret_file: Option<PathBuf>,
+    #[schemars(extend("x-path" = "read"))]
+    secret_file: Option<PathBuf> = None, "Checked::<File>";
     /// Environment variable with the secret, in place of `secret_file`; several are separated by blanks.
-    #[serde(default, with = "Checked::<Optional<Variable>>")]
-    pub secret_variable: Option<String>,
+    secret_variable: Option<String> = None, "Checked::<Variable>";
     /// Resources whose notices it gets; empty means all.
-    #[serde(default, with = "Checked::<List<Pattern, 0, PATTERNS_MAX>>")]
-    pub uris: Vec<String>,
+    uris: Vec<String> = Vec::new(), "Checked::<List<Pattern, 0, PATTERNS_MAX>>";
     /// Kinds of notices it gets; empty means all.
-    #[serde(default, with = "Checked::<List<Kind, 0, 256>>")]
-    pub kinds: Vec<String>,
+    kinds: Vec<String> = Vec::new(), "Checked::<List<Kind, 0, 256>>";
     /// Every notice, or, while it is behind, only the newest of each resource and list.
-    #[serde(default)]
-    pub class: SinkClass,
+    class: SinkClass = SinkClass::default();
     /// Notices that may wait. Beyond that, `overflow` decides which are lost, and a gap is reported.
-    #[serde(default = "count::<10_000>", with = "Checked::<Count<1, 1_000_000>>")]
-    pub queue: usize,
+    queue: usize = 10_000, "Checked::<Count<1, 1_000_000>>";
     /// The notices that a full queue loses, with the class `every`.
-    #[serde(default)]
-    pub overflow: SinkOverflow,
+    overflow: SinkOverflow = SinkOverflow::default();
     /// Time of one request, from the look-up of the name to the end of the answer.
-    #[serde(
-        default = "millis::<{ 10 * SECOND }>",
-        with = "Checked::<Time<SECOND, { 5 * MINUTE }>>"
-    )]
-    pub timeout: Duration,
+    timeout: Duration = Duration::from_millis(10 * SECOND), "Checked::<Time<SECOND, { 5 * MINUTE }>>";
     /// Requests for one notice; then it is a dead letter.
-    #[serde(default = "count::<10>", with = "Checked::<Count<1, 1000>>")]
-    pub attempts: usize,
+    attempts: usize = 10, "Checked::<Count<1, 1000>>";
     /// Time for the requests for one notice; then it is a dead letter, even with `attempts` left.
-    #[serde(
-        default = "millis::<{ 15 * MINUTE }>",
-        with = "Checked::<Time<0, { 24 * HOUR }>>"
-    )]
-    pub retry_for: Duration,
+    retry_for: Duration = Duration::from_millis(15 * MINUTE), "Checked::<Time<0, { 24 * HOUR }>>";
     /// Longest pause between two of them; the first is about half a second, and each is twice the one before.
-    #[serde(default = "millis::<MINUTE>", with = "Checked::<Time<SECOND, HOUR>>")]
-    pub backoff_max: Duration,
+    backoff_max: Duration = Duration::from_millis(MINUTE), "Checked::<Time<SECOND, HOUR>>";
     /// JSON-lines file for notices that could not be delivered; empty keeps none. A relative path starts at
     /// the folder of the configuration file.
-    #[serde(default, with = "Checked::<OrNone<File>>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-path" = "written")))]
-    pub dead_letters: Option<PathBuf>,
+    #[schemars(extend("x-path" = "written"))]
+    dead_letters: Option<PathBuf> = None, "Checked::<OrNone<File>>";
     /// Size at which that file is rotated; one rotated file is kept.
-    #[serde(
-        default = "bytes::<{ 16 * MIB }>",
-        with = "Checked::<Bytes<KIB, { 1024 * GIB }>>"
-    )]
-    pub dead_letter_bytes_max: u64,
+    dead_letter_bytes_max: u64 = 16 * MIB, "Checked::<Bytes<KIB, { 1024 * GIB }>>";
     /// Allows a loopback, private, link-local or otherwise special address.
-    #[serde(default)]
-    pub allow_private: bool,
+    allow_private: bool = false;
 }
 
-/// A log of the steps of each notice.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct DebugLogConfig {
+table! { DebugLogConfig = "A log of the steps of each notice.";
     /// Its name: `debug_log/NAME` in metrics and logs; each is used once.
-    #[serde(with = "Checked::<Name>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-unique" = [])))]
-    pub name: String,
+    name: String, "Checked::<Name>";
     /// Resources whose notices are traced; empty means all.
-    #[serde(default, with = "Checked::<List<Pattern, 0, PATTERNS_MAX>>")]
-    pub uris: Vec<String>,
+    uris: Vec<String> = Vec::new(), "Checked::<List<Pattern, 0, PATTERNS_MAX>>";
     /// Traces changes of lists too.
-    #[serde(default = "yes")]
-    pub lists: bool,
+    lists: bool = true;
     /// Traces one notice of this many, counted by position.
-    #[serde(default = "count::<1>", with = "Checked::<Count<1, 1_000_000_000>>")]
-    pub sample: usize,
+    sample: usize = 1, "Checked::<Count<1, 1_000_000_000>>";
     /// One line of text, or one JSON object, per step.
-    #[serde(default)]
-    pub format: LogFormat,
+    format: LogFormat = LogFormat::default();
     /// The file; empty means standard error. A relative path starts at the folder of the configuration file.
-    #[serde(default, with = "Checked::<OrNone<File>>")]
-    #[cfg_attr(feature = "service", schemars(extend("x-path" = "written")))]
-    pub file: Option<PathBuf>,
+    #[schemars(extend("x-path" = "written"))]
+    file: Option<PathBuf> = None, "Checked::<OrNone<File>>";
     /// Size at which the file is rotated.
-    #[serde(
-        default = "bytes::<{ 64 * MIB }>",
-        with = "Checked::<Bytes<KIB, { 1024 * GIB }>>"
-    )]
-    pub bytes_max: u64,
+    bytes_max: u64 = 64 * MIB, "Checked::<Bytes<KIB, { 1024 * GIB }>>";
     /// Rotated files that are kept besides it.
-    #[serde(default = "count::<2>", with = "Checked::<Count<0, 1000>>")]
-    pub files_max: usize,
+    files_max: usize = 2, "Checked::<Count<0, 1000>>";
     /// Steps that may wait. Beyond that, the oldest are lost, and a gap is written.
-    #[serde(default = "count::<10_000>", with = "Checked::<Count<1, 1_000_000>>")]
-    pub queue: usize,
-}
-
-fn yes() -> bool {
-    true
+    queue: usize = 10_000, "Checked::<Count<1, 1_000_000>>";
 }

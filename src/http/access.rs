@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ::http::{Extensions, HeaderMap, HeaderName, Request, Uri, header};
 
 use super::problem::{Problem, ProblemKind};
+use crate::hosts::{Host, WebOrigin};
 
 /// The length to which a refusal shortens the text that it repeats.
 const SHOWN_LEN_MAX: usize = 120;
@@ -96,7 +97,7 @@ impl Access {
     }
 
     fn check_host(&self, called: &str) -> Result<(), Problem> {
-        if let Some((host, _)) = split_port(called)
+        if let Some((host, _)) = Host::with_port(called)
             && (host.is_loopback() || self.allows_host(host))
         {
             return Ok(());
@@ -110,12 +111,18 @@ impl Access {
     fn allows_host(&self, host: Host<'_>) -> bool {
         self.allowed_hosts
             .iter()
-            .any(|allowed| matches!(split_port(allowed), Some((allowed, None)) if host.is(allowed)))
+            .any(|allowed| Host::with_port(allowed) == Some((host, None)))
+    }
+
+    fn allows_origin(&self, origin: WebOrigin<'_>) -> bool {
+        self.allowed_origins
+            .iter()
+            .any(|allowed| WebOrigin::parse(allowed) == Some(origin))
     }
 
     fn check_origin(&self, origin: &str) -> Result<(), Problem> {
         if let Some(known) = WebOrigin::parse(origin)
-            && (known.is_loopback() || self.allowed_origins.iter().any(|allowed| known.is(allowed)))
+            && (known.is_loopback() || self.allows_origin(known))
         {
             return Ok(());
         }
@@ -148,100 +155,6 @@ fn sole<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
 
 fn shorten(text: &str) -> &str {
     text.get(..SHOWN_LEN_MAX).unwrap_or(text)
-}
-
-/// A host, as it is compared: names regardless of case, IPv6 addresses by value.
-#[derive(Debug, Clone, Copy)]
-enum Host<'a> {
-    Name(&'a str),
-    V6(Ipv6Addr),
-}
-
-impl Host<'_> {
-    fn is_loopback(self) -> bool {
-        match self {
-            // Only these spellings: a browser turns others, such as 127.1, into them before it sends
-            // the header.
-            Host::Name(name) => name.eq_ignore_ascii_case("localhost") || name == "127.0.0.1",
-            Host::V6(address) => address == Ipv6Addr::LOCALHOST,
-        }
-    }
-
-    fn is(self, other: Host<'_>) -> bool {
-        match (self, other) {
-            (Host::Name(name), Host::Name(other)) => name.eq_ignore_ascii_case(other),
-            (Host::V6(address), Host::V6(other)) => address == other,
-            _ => false,
-        }
-    }
-}
-
-/// Splits `host[:port]`; none when the text is not exactly that.
-fn split_port(authority: &str) -> Option<(Host<'_>, Option<u16>)> {
-    let (host, after) = if let Some(rest) = authority.strip_prefix('[') {
-        let (inside, after) = rest.split_once(']')?;
-        (Host::V6(inside.parse().ok()?), after)
-    } else {
-        let end = authority.find(':').unwrap_or(authority.len());
-        let (name, after) = authority.split_at(end);
-        if name.is_empty() || !name.bytes().all(is_host_byte) {
-            return None;
-        }
-        (Host::Name(name), after)
-    };
-    // `localhost:` without digits is refused below, since servers read it differently.
-    if after.is_empty() {
-        return Some((host, None));
-    }
-    let digits = after.strip_prefix(':')?;
-    // `parse` alone would accept a sign.
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    Some((host, Some(digits.parse().ok()?)))
-}
-
-fn is_host_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)
-}
-
-/// An origin: `scheme://host[:port]`. The port is none where it is the scheme's own.
-#[derive(Debug, Clone, Copy)]
-struct WebOrigin<'a> {
-    scheme: &'a str,
-    host: Host<'a>,
-    port: Option<u16>,
-}
-
-impl WebOrigin<'_> {
-    fn parse(text: &str) -> Option<WebOrigin<'_>> {
-        let (scheme, authority) = text.split_once("://")?;
-        let (host, port) = split_port(authority)?;
-        let own_port = if scheme.eq_ignore_ascii_case("http") {
-            Some(80)
-        } else if scheme.eq_ignore_ascii_case("https") {
-            Some(443)
-        } else {
-            None
-        };
-        // Browsers leave the scheme's own port out, configurations may name it.
-        let port = if port == own_port { None } else { port };
-        Some(WebOrigin { scheme, host, port })
-    }
-
-    /// Returns true for the pages of servers on this machine, on any port.
-    fn is_loopback(self) -> bool {
-        let is_web = self.scheme.eq_ignore_ascii_case("http") || self.scheme.eq_ignore_ascii_case("https");
-        is_web && self.host.is_loopback()
-    }
-
-    /// Returns true if `written` is this origin.
-    fn is(self, written: &str) -> bool {
-        let Some(other) = WebOrigin::parse(written) else {
-            return false;
-        };
-        self.host.is(other.host) && self.port == other.port && self.scheme.eq_ignore_ascii_case(other.scheme)
-    }
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub(super) async fn keep(mut sinks: Sinks, mut config: Config, hangup: Option<(S
                 }
             }
             Ok(Err(error)) => {
-                for mistake in error.mistakes() {
+                for mistake in &error.mistakes {
                     error!(error = %mistake, "the configuration cannot be used; nothing was changed");
                 }
             }

@@ -1,246 +1,180 @@
-//! The TOML file: its text becomes the values of a [`Draft`], each with the place it was written at.
+//! The check of the TOML file, and of the values over it, against the schemas of the keys.
+//!
+//! One pass over the text visits every key, so that all mistakes are found at once and each has its place.
 
 use super::error::Place;
-use super::keys::{Key, TABLES_MAX};
-use super::{Draft, Written, beside, dotted, hint};
+use super::keys::{Key, TABLES_MAX, nearest_key};
+use super::{Draft, Written, beside};
+use crate::config::bounded;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-/// Reads the file into `draft`.
-pub(super) fn read_file(path: &Path, draft: &mut Draft) {
-    match std::fs::read_to_string(path) {
-        Ok(text) => read_text(path, &text, draft),
-        Err(error) => {
-            let text = format!("cannot read the configuration file {}: {error}", path.display());
-            // Line 0 comes before all other mistakes.
-            let place = Place::File {
-                path: path.to_owned(),
-                line: 0,
-                column: 0,
-            };
-            draft.note(place, &text);
+impl<'a> Draft<'a> {
+    /// Parses the text of the file; a broken one counts as empty.
+    pub(super) fn parse(&mut self) -> DeTable<'a> {
+        let (document, errors) = DeTable::parse_recoverable(self.text);
+        for error in &errors {
+            let start = error.span().unwrap_or_default().start;
+            let (line, column) = self.position(start);
+            let file = self.path.display();
+            let problem = error.message();
+            let text = format!("{file} is not valid TOML (line {line}, column {column}): {problem}");
+            self.note(self.place(start), &text);
+        }
+        // After an error of syntax the parser guesses, and checking a guess would only add misleading
+        // messages.
+        match errors[..] {
+            [] => document.into_inner(),
+            _ => DeTable::new(),
         }
     }
-}
 
-/// Reads the text of a file into `draft`; `path` is for messages and for the paths in it.
-pub(super) fn read_text(path: &Path, text: &str, draft: &mut Draft) {
-    let file = File { path, text };
-    let (document, errors) = DeTable::parse_recoverable(text);
-    for error in &errors {
-        let start = match error.span() {
-            Some(span) => span.start,
-            None => 0,
-        };
-        let (line, column) = file.position(start);
-        let path = path.display();
-        let text = format!(
-            "{path} is not valid TOML (line {line}, column {column}): {}",
-            error.message()
-        );
-        draft.note(file.place(start), &text);
-    }
-    // After an error of syntax the parser guesses, and checking a guess would only add misleading messages.
-    if !errors.is_empty() {
-        return;
-    }
-    let mut tree = file.table("", document.get_ref(), draft);
-    let taken = BTreeSet::new();
-    Structure { path, draft, taken }.check(Key::root(), "", &mut tree);
-    draft.tree = Value::Object(tree);
-    draft.file = Some(path.to_owned());
-}
-
-/// A file of the configuration.
-struct File<'a> {
-    path: &'a Path,
-    text: &'a str,
-}
-
-impl File<'_> {
-    /// Converts a table, and notes the place of each value under its JSON pointer.
-    fn table(&self, pointer: &str, table: &DeTable<'_>, draft: &mut Draft) -> Map<String, Value> {
+    /// Checks a table at `place`, and the values over it. Returns those that may stay.
+    pub(super) fn table(&mut self, table: &'static Key, place: &Place, written: &DeTable<'_>) -> Value {
+        let mut is_misspelled = false;
+        for (name, value) in written {
+            if table.key(name.get_ref()).is_none() {
+                is_misspelled = true;
+                self.refuse_unknown(
+                    &table.inner_path(name.get_ref()),
+                    name.span().start,
+                    value.get_ref(),
+                );
+            }
+        }
         let mut values = Map::new();
-        for (name, value) in table {
-            let pointer = format!("{pointer}/{}", name.get_ref());
-            values.insert(name.get_ref().to_string(), self.value(&pointer, value, draft));
-            if let Some(written) = draft.written.get_mut(&pointer) {
-                written.key_place = self.place(name.span().start);
+        for key in &table.keys {
+            let over = self.over.remove(key.path.as_str());
+            let checked = match (over, written.get(key.name())) {
+                (Some(over), _) => self.value(key, over),
+                (None, Some(value)) => self.value_or_tables(key, value),
+                // A section that the file lacks may have values over it.
+                (None, None) if key.is_section() => Some(self.table(key, place, &DeTable::new())),
+                (None, None) => {
+                    self.refuse_missing(key, place);
+                    None
+                }
+            };
+            values.extend(checked.map(|value| (key.name().to_owned(), value)));
+        }
+        let one_of = table.one_of();
+        let given = one_of.iter().filter(|name| written.contains_key(**name)).count();
+        // One of them may be the key that was misspelled.
+        if !one_of.is_empty() && given != 1 && (given > 0 || !is_misspelled) {
+            let path = &table.path;
+            let names = one_of.join(", ");
+            self.note(
+                place.clone(),
+                &format!("[{path}] {place} needs exactly one of {names}"),
+            );
+        }
+        Value::Object(values)
+    }
+
+    /// Checks the value of a key in the file, with the tables in it.
+    fn value_or_tables(&mut self, key: &'static Key, value: &Spanned<DeValue<'_>>) -> Option<Value> {
+        let place = self.place(value.span().start);
+        let mut shown = self.text.get(value.span()).unwrap_or_default();
+        match value.get_ref() {
+            DeValue::Table(table) if key.is_table() && !key.is_list() => {
+                return Some(self.table(key, &place, table));
+            }
+            // The span of a table is that of its header or of all its lines.
+            DeValue::Table(_) => shown = "of another type",
+            DeValue::Array(tables) if key.is_list() && tables.len() <= TABLES_MAX => {
+                // Two collections may have views of one name.
+                self.taken.retain(|taken| !taken.starts_with(&key.path));
+                let tables = tables.iter().map(|table| {
+                    let place = self.place(table.span().start);
+                    Some(self.table(key, &place, table.get_ref().as_table()?))
+                });
+                if let Some(tables) = tables.collect::<Option<Vec<_>>>() {
+                    return Some(tables.into());
+                }
+            }
+            _ => {}
+        }
+        let value = match Value::deserialize(ValueDeserializer::from(value.clone())) {
+            // NaN, infinity and integers beyond 64 bits; no schema allows the object that stands for them.
+            Ok(Value::Null) | Err(_) => json!({}),
+            Ok(value) => value,
+        };
+        self.value(key, Written::new(value, shown, place))
+    }
+
+    /// Checks a value against the schema of its key.
+    fn value(&mut self, key: &'static Key, written: Written) -> Option<Value> {
+        let Written { value, shown, place } = written;
+        let path = &key.path;
+        if bounded::read(&key.schema, &value).is_none() {
+            self.refused.insert(path);
+            let allowed = key.allowed();
+            let text = format!("invalid value {shown} for \"{path}\" {place}: expected {allowed}");
+            self.note(place, &text);
+            return None;
+        }
+        let text = value.as_str().unwrap_or_default();
+        if let Some(reserved) = key.schema["x-unique"].as_array()
+            && (reserved.contains(&value) || !self.taken.insert(format!("{path} {text}")))
+        {
+            let text = format!("\"{path}\" cannot be \"{text}\" {place}: the name is taken, choose another");
+            self.note(place, &text);
+        } else if let Some(purpose) = key.schema.get("x-path")
+            && !text.is_empty()
+        {
+            // The printed configuration then means the same in any folder.
+            let file = beside(self.path, Path::new(text)).to_string_lossy().into_owned();
+            if purpose == "written" && !self.taken.insert(file.clone()) {
+                let text = format!("two sinks write to {file}: choose another file for one of them");
+                self.note(place, &text);
+            }
+            return Some(file.into());
+        }
+        Some(value)
+    }
+
+    fn refuse_missing(&mut self, key: &Key, place: &Place) {
+        if key.is_required() {
+            let path = &key.path;
+            let allowed = key.allowed();
+            self.note(
+                place.clone(),
+                &format!("\"{path}\" is missing {place}: expected {allowed}"),
+            );
+        }
+    }
+
+    fn refuse_unknown(&mut self, path: &str, start: usize, value: &DeValue<'_>) {
+        match value {
+            // The keys say more about a misspelled section than its name.
+            DeValue::Table(keys) if !keys.is_empty() && !path.contains('.') => {
+                for (name, value) in keys {
+                    let path = format!("{path}.{}", name.get_ref());
+                    self.refuse_unknown(&path, name.span().start, value.get_ref());
+                }
+            }
+            _ => {
+                let place = self.place(start);
+                let hint = nearest_key(path);
+                self.note(place.clone(), &format!("unknown key \"{path}\" {place}: {hint}"));
             }
         }
-        values
     }
 
-    fn value(&self, pointer: &str, value: &Spanned<DeValue<'_>>, draft: &mut Draft) -> Value {
-        let mut shown = self.text.get(value.span()).unwrap_or_default();
-        let converted = match value.get_ref() {
-            DeValue::Table(table) => {
-                // Its span is that of its header or of all its lines.
-                shown = "of another type";
-                Value::Object(self.table(pointer, table, draft))
-            }
-            DeValue::Array(items) => {
-                let items = items.iter().enumerate();
-                items
-                    .map(|(index, item)| self.value(&format!("{pointer}/{index}"), item, draft))
-                    .collect()
-            }
-            _ => match Value::deserialize(ValueDeserializer::from(value.clone())) {
-                // NaN, infinity and integers beyond 64 bits; no rule allows the object that stands for them.
-                Ok(Value::Null) | Err(_) => json!({}),
-                Ok(value) => value,
-            },
-        };
-        let written = Written::new(shown, self.place(value.span().start));
-        draft.written.insert(pointer.to_owned(), written);
-        converted
-    }
-
+    /// The place of a byte offset in the file.
     fn place(&self, offset: usize) -> Place {
         let (line, column) = self.position(offset);
-        Place::File {
-            path: self.path.to_owned(),
-            line,
-            column,
-        }
+        Place::of_file(self.path, line, column)
     }
 
     /// Line and column of a byte offset, both from 1.
     fn position(&self, offset: usize) -> (usize, usize) {
         let before = self.text.get(..offset).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-        (line, column)
-    }
-}
-
-/// The check of names and tables. It comes before the values, because serde would stop at the first mistake.
-struct Structure<'a> {
-    path: &'a Path,
-    draft: &'a mut Draft,
-    /// Names that are used once within a list, and files that one sink alone may write.
-    taken: BTreeSet<String>,
-}
-
-impl Structure<'_> {
-    /// Checks the table `values` at `pointer`. Removes keys that cannot stay, and adds examples for missing
-    /// ones.
-    fn check(&mut self, table: &Key, pointer: &str, values: &mut Map<String, Value>) {
-        let mut is_misspelled = false;
-        values.retain(|name, value| {
-            let inner = format!("{pointer}/{name}");
-            let Some(key) = table.key(name) else {
-                is_misspelled = true;
-                self.refuse_unknown(&inner, value);
-                return false;
-            };
-            let is_of_its_kind = self.check_tables(key, &inner, value);
-            if !is_of_its_kind {
-                self.draft.refuse(key, &inner);
-            } else if !key.is_table() {
-                self.complete_path(key, value);
-                self.check_unique(key, &inner, value);
-            }
-            is_of_its_kind
-        });
-        let place = self.draft.place(pointer);
-        for key in table.keys.iter().filter(|key| key.is_required()) {
-            if !values.contains_key(key.name()) {
-                let text = format!("\"{}\" is missing {place}: expected {}", key.path, key.allowed());
-                self.draft.note(place.clone(), &text);
-                values.insert(key.name().to_owned(), key.example());
-            }
-        }
-        let one_of = table.one_of();
-        let given = one_of.iter().filter(|name| values.contains_key(**name)).count();
-        // One of them may be the key that was misspelled.
-        let is_excused = given == 0 && is_misspelled;
-        if !one_of.is_empty() && given != 1 && !is_excused {
-            let text = format!(
-                "[{}] {place} needs exactly one of {}",
-                table.path,
-                one_of.join(", ")
-            );
-            self.draft.note(place, &text);
-        }
-    }
-
-    /// Checks the tables in `value`. Returns false if a table, or a list of tables, is due and not there.
-    fn check_tables(&mut self, key: &Key, pointer: &str, value: &mut Value) -> bool {
-        match value {
-            _ if !key.is_table() => {}
-            Value::Array(tables) if key.is_list() => {
-                if tables.len() > TABLES_MAX || !tables.iter().all(Value::is_object) {
-                    return false;
-                }
-                for (index, table) in tables.iter_mut().enumerate() {
-                    if let Value::Object(values) = table {
-                        self.check(key, &format!("{pointer}/{index}"), values);
-                    }
-                }
-            }
-            Value::Object(values) if !key.is_list() => self.check(key, pointer, values),
-            _ => return false,
-        }
-        true
-    }
-
-    /// Completes the path of a file that starts at the folder of the configuration file, so that the printed
-    /// configuration means the same in any folder.
-    fn complete_path(&mut self, key: &Key, value: &mut Value) {
-        match value.as_str() {
-            Some(text) if !text.is_empty() && key.schema.get("x-path").is_some() => {
-                *value = beside(self.path, Path::new(text)).to_string_lossy().into();
-            }
-            _ => {}
-        }
-    }
-
-    /// Refuses a name or a file that another table has already.
-    fn check_unique(&mut self, key: &Key, pointer: &str, value: &Value) {
-        let text = match value.as_str() {
-            Some(text) if !text.is_empty() => text,
-            _ => return,
-        };
-        let place = self.draft.place(pointer);
-        let path = &key.path;
-        if let Some(reserved) = key.schema["x-unique"].as_array() {
-            // The pointer of the list: views of two collections may have the same name.
-            let list = pointer.rsplitn(3, '/').last().unwrap_or_default();
-            let is_new = self.taken.insert(format!("{list} {} {text}", key.name()));
-            if reserved.contains(value) || !is_new {
-                let text =
-                    format!("\"{path}\" cannot be \"{text}\" {place}: the name is taken, choose another");
-                self.draft.note(place, &text);
-            }
-        } else if key.schema["x-path"] == "written" && !self.taken.insert(text.to_owned()) {
-            let text = format!("two sinks write to {text}: choose another file for one of them");
-            self.draft.note(place, &text);
-        }
-    }
-
-    fn refuse_unknown(&mut self, pointer: &str, value: &Value) {
-        match value {
-            // The keys say more about a misspelled section than its name.
-            Value::Object(values) if !values.is_empty() && pointer.rfind('/') == Some(0) => {
-                for name in values.keys() {
-                    self.refuse_unknown(&format!("{pointer}/{name}"), &Value::Null);
-                }
-            }
-            _ => {
-                let path = dotted(pointer);
-                let place = match self.draft.written.get(pointer) {
-                    Some(written) => written.key_place.clone(),
-                    None => Place::Together,
-                };
-                let text = format!("unknown key \"{path}\" {place}: {}", hint::for_key(&path));
-                self.draft.note(place, &text);
-            }
-        }
+        (before.matches('\n').count() + 1, column)
     }
 }
 
@@ -287,10 +221,10 @@ mod tests {
     #[test]
     fn column_is_counted_in_characters() {
         let error = from_text("mcp = { name = \"é\", nam = 1 }").unwrap_err();
-        let Place::File { line, column, .. } = error.mistakes()[0].place() else {
+        let Place::File { line, column, .. } = error.mistakes[0].place.clone() else {
             panic!("{error}")
         };
-        assert_eq!((*line, *column), (1, 21));
+        assert_eq!((line, column), (1, 21));
     }
 
     #[test]

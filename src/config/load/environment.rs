@@ -4,21 +4,17 @@
 //! Kubernetes gives each container `TIDINGS_PORT` and `TIDINGS_SERVICE_HOST` beside a Service named tidings.
 
 use super::error::Place;
-use super::hint;
-use super::keys::Key;
+use super::keys::{Key, nearest};
 use super::{Draft, Written};
 use serde_json::Value;
 
 /// The beginning of the names of all variables of Tidings.
-pub(super) const PREFIX: &str = "TIDINGS_";
+const PREFIX: &str = "TIDINGS_";
 
-/// Alias of the variable of `log.level`; the full name wins where both are set.
-const LOG_ALIAS: &str = "TIDINGS_LOG";
-
-/// The variables outside the pattern, with their meaning.
+/// The variables outside the pattern, with their meaning; the first sets a key.
 pub(super) const ALIASES: [(&str, &str); 2] = [
     (
-        LOG_ALIAS,
+        "TIDINGS_LOG",
         "Short for `TIDINGS_LOG__LEVEL`, which wins where both are set.",
     ),
     (
@@ -28,52 +24,58 @@ pub(super) const ALIASES: [(&str, &str); 2] = [
 ];
 
 /// Reads the variables of Tidings into `draft`, and notes near misses.
-pub(super) fn read(variables: impl Iterator<Item = (String, String)>, draft: &mut Draft) {
+pub(super) fn read(variables: impl Iterator<Item = (String, String)>, draft: &mut Draft<'_>) {
     let mut named: Vec<_> = variables.filter(|(name, _)| name.starts_with(PREFIX)).collect();
     // TIDINGS_LOG sorts before TIDINGS_LOG__LEVEL, which then replaces its value.
     named.sort();
-    for (name, value) in named {
-        let key = match name.as_str() {
-            LOG_ALIAS => Key::at("log.level"),
-            other => Key::of_sections().find(|key| key.variable() == other),
+    for (name, text) in named {
+        let key = match name == ALIASES[0].0 {
+            true => Key::at("log.level"),
+            false => Key::of_sections().find(|key| key.variable() == name),
         };
+        let place = Place::Variable(name.clone());
         if let Some(key) = key {
-            let written = Written::new(&format!("{value:?}"), Place::Variable(name));
-            draft.set(key, parse_value(key, &value), written);
-        } else if let Some(hint) = near_miss(&name) {
-            let text = format!("unknown environment variable {name}: {hint}");
-            draft.note(Place::Variable(name), &text);
+            let written = Written::new(parse(key, &text), &format!("{text:?}"), place);
+            draft.over.insert(&key.path, written);
+        } else if is_near_miss(&name) {
+            let hint = nearest_variable(&name);
+            draft.note(place, &format!("unknown environment variable {name}: {hint}"));
         }
     }
 }
 
-/// Returns a hint if the name is probably meant for Tidings.
-fn near_miss(name: &str) -> Option<String> {
-    if ALIASES.iter().any(|(alias, _)| *alias == name) {
-        return None;
-    }
+/// Returns true if the name is probably meant for Tidings.
+fn is_near_miss(name: &str) -> bool {
     // Programs of others hardly ever use two underscores, or a name that differs by one letter from an alias.
-    let is_meant = name.contains("__")
-        || Key::of_sections().any(|key| key.variable().replace("__", "_").eq_ignore_ascii_case(name))
-        || ALIASES
-            .iter()
-            .any(|(alias, _)| strsim::osa_distance(alias, name) <= 1);
-    is_meant.then(|| hint::for_variable(name))
+    let distance = |(alias, _): &(&str, _)| strsim::osa_distance(alias, name);
+    match ALIASES.iter().map(distance).min() {
+        Some(0) => false,
+        Some(1) => true,
+        _ if name.contains("__") => true,
+        _ => Key::of_sections().any(|key| key.variable().replace("__", "_").eq_ignore_ascii_case(name)),
+    }
 }
 
-/// Converts the text of a variable to the type of its key.
-fn parse_value(key: &Key, text: &str) -> Value {
-    let types = &key.schema["type"];
-    if types == "array" {
-        let items = text.split(',').map(str::trim);
-        return items.filter(|_| !text.trim().is_empty()).collect();
+fn nearest_variable(written: &str) -> String {
+    let aliases = ALIASES.iter().map(|(name, _)| (*name).to_owned());
+    let variables: Vec<_> = Key::of_sections().map(Key::variable).chain(aliases).collect();
+    // The common beginning would make all names look alike.
+    let names = variables.iter().map(|name| &name[PREFIX.len()..]);
+    match nearest(&written[PREFIX.len()..], names) {
+        Some(near) => format!("did you mean {PREFIX}{near}?"),
+        None => "variables are formed like TIDINGS_HTTP__LISTEN for http.listen".to_owned(),
     }
-    let number = text.parse::<i64>();
-    match (types.as_str(), number, text) {
-        (Some("boolean"), _, "true" | "false") => Value::from(text == "true"),
-        // Sizes are numbers or texts with a unit.
-        (Some("integer") | None, Ok(number), _) => Value::from(number),
-        // Also text that does not fit, which the rule of the key refuses in its own words.
+}
+
+/// Converts the text of a variable to the type of its key; a text that does not fit stays, and is refused
+/// with the other values.
+fn parse(key: &Key, text: &str) -> Value {
+    match (key.schema["type"].as_str(), text.parse::<i64>()) {
+        (Some("array"), _) if text.trim().is_empty() => Value::Array(Vec::new()),
+        (Some("array"), _) => text.split(',').map(str::trim).collect(),
+        (Some("boolean"), _) if text == "true" || text == "false" => Value::from(text == "true"),
+        // Sizes are numbers or texts with a unit, and have two types.
+        (Some("integer") | None, Ok(number)) => Value::from(number),
         _ => Value::from(text),
     }
 }

@@ -1,48 +1,25 @@
 //! The mistakes of a configuration, in words that name the key, the place and the remedy.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Every reason why a configuration cannot be used; `Display` has one line for each. Nothing has been bound
 /// or opened when it is returned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", mistakes.iter().map(Mistake::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
-    mistakes: Vec<Mistake>,
-}
-
-impl ConfigError {
-    /// Puts the mistakes in reading order: the file by line, then the environment, then the command line.
-    pub(super) fn new(mut mistakes: Vec<Mistake>) -> ConfigError {
-        mistakes.sort_by(|a, b| a.place.cmp(&b.place));
-        ConfigError { mistakes }
-    }
-
-    /// All mistakes, at least one.
-    pub fn mistakes(&self) -> &[Mistake] {
-        &self.mistakes
-    }
+    /// At least one: those in the file by line, then the environment, then the command line.
+    pub mistakes: Vec<Mistake>,
 }
 
 /// One mistake; `Display` tells it in one line.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[error("{text}")]
 pub struct Mistake {
-    place: Place,
-    text: String,
-}
-
-impl Mistake {
-    pub(super) fn new(place: Place, text: &str) -> Mistake {
-        // The TOML parser explains itself in several lines; a log has one for each mistake.
-        let text = text.lines().collect::<Vec<_>>().join(", ");
-        Mistake { place, text }
-    }
-
     /// Place of the key or value.
-    pub fn place(&self) -> &Place {
-        &self.place
-    }
+    pub place: Place,
+    /// The key, the value, the place and the remedy.
+    pub text: String,
 }
 
 /// The place at which a key or a value was written. Ordered as a reader corrects them.
@@ -53,7 +30,7 @@ pub enum Place {
     File {
         /// The file as it was named.
         path: PathBuf,
-        /// Line, from 1.
+        /// Line, from 1; 0 for the file as a whole.
         line: usize,
         /// Column in characters, from 1.
         column: usize,
@@ -64,6 +41,13 @@ pub enum Place {
     CommandLine,
     /// Between several values, which may come from several places.
     Together,
+}
+
+impl Place {
+    pub(super) fn of_file(path: &Path, line: usize, column: usize) -> Place {
+        let path = path.to_owned();
+        Place::File { path, line, column }
+    }
 }
 
 impl fmt::Display for Place {

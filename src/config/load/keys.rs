@@ -4,7 +4,9 @@
 //! its own.
 
 use super::Config;
+use crate::config::bounded;
 use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
 use serde_json::Value;
 use std::sync::LazyLock;
 
@@ -14,11 +16,17 @@ pub(super) const TABLES_MAX: usize = 256;
 /// The marker in a doc comment before the part that tells the behaviour at the limit.
 const AT_LIMIT: &str = "At the limit: ";
 
+/// Share of equal letters from which a name counts as a slip of another one.
+const SIMILAR: f64 = 0.6;
+
+/// The table of the sections and lists.
 static ROOT: LazyLock<Key> = LazyLock::new(|| {
     // Only the schema of serialization has the fields in order: its `required` is an array that names each of
     // them.
-    let schema = generate(SchemaSettings::draft2020_12().for_serialize());
-    Key::new(String::new(), schema.to_value())
+    Key::new(
+        "",
+        generate(SchemaSettings::draft2020_12().for_serialize()).to_value(),
+    )
 });
 
 /// A section, a list of tables, or a key of either.
@@ -33,32 +41,28 @@ pub(super) struct Key {
 }
 
 impl Key {
-    fn new(path: String, schema: Value) -> Key {
-        let table = table_of(&schema);
-        let mut keys = Vec::new();
-        for name in texts(&table["required"]) {
-            let inner = if path.is_empty() {
-                name.to_owned()
-            } else {
-                format!("{path}.{name}")
-            };
-            keys.push(Key::new(inner, table["properties"][name].clone()));
-        }
-        Key { path, keys, schema }
+    fn new(path: &str, schema: Value) -> Key {
+        let mut key = Key {
+            path: path.to_owned(),
+            keys: Vec::new(),
+            schema,
+        };
+        let table = key.table();
+        let names = texts(&table["required"]).into_iter();
+        key.keys = names
+            .map(|name| Key::new(&key.inner_path(name), table["properties"][name].clone()))
+            .collect();
+        key
     }
 
-    /// The table of the sections and lists.
     pub(super) fn root() -> &'static Key {
         &ROOT
     }
 
     /// The key at a dotted path without indices.
     pub(super) fn at(path: &str) -> Option<&'static Key> {
-        let mut key = Key::root();
-        for name in path.split('.') {
-            key = key.key(name)?;
-        }
-        Some(key)
+        path.split('.')
+            .try_fold(Key::root(), |table, name| table.key(name))
     }
 
     /// The key of this name within.
@@ -70,6 +74,15 @@ impl Key {
     pub(super) fn of_sections() -> impl Iterator<Item = &'static Key> {
         let sections = Key::root().keys.iter().filter(|key| !key.is_list());
         sections.flat_map(|section| &section.keys)
+    }
+
+    /// The path of a name within.
+    pub(super) fn inner_path(&self, name: &str) -> String {
+        if self.path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.path)
+        }
     }
 
     /// The names of its keys, for a message.
@@ -99,19 +112,27 @@ impl Key {
 
     /// Reports whether a table without it is refused.
     pub(super) fn is_required(&self) -> bool {
-        // The schema has every default, that of an optional key as null.
-        self.schema.get("default").is_none()
+        is_required(&self.schema)
     }
 
-    /// A value that its rule allows, which stands in for one that is missing or refused while the rest is
-    /// checked.
-    pub(super) fn example(&self) -> Value {
-        self.schema["examples"][0].clone()
+    /// Reports whether it is one of the sections, which are there even if the file lacks them.
+    pub(super) fn is_section(&self) -> bool {
+        self.is_table() && !self.is_list() && !self.path.contains('.')
+    }
+
+    /// The schema of the table that it holds: alone, optionally, or in a list.
+    fn table(&self) -> &Value {
+        let schema = &self.schema;
+        let inner = [&schema["items"], &schema["anyOf"][0]];
+        inner
+            .into_iter()
+            .find(|schema| schema["properties"].is_object())
+            .unwrap_or(schema)
     }
 
     /// Names of keys within of which exactly one must be there; empty where there is no such rule.
     pub(super) fn one_of(&self) -> Vec<&str> {
-        texts(&table_of(&self.schema)["x-one-of"])
+        texts(&self.table()["x-one-of"])
     }
 
     /// The meaning of its value, and the behaviour at the limit, which is empty where the value is no limit.
@@ -125,31 +146,39 @@ impl Key {
 
     /// Type and range in words. Rules bring their own; the rest is told by the schema.
     pub(super) fn allowed(&self) -> String {
+        let path = &self.path;
         if let Some(words) = self.schema["x-allowed"].as_str() {
-            return words.to_owned();
-        }
-        if self.is_list() {
-            return format!(
-                "a list of at most {TABLES_MAX} tables, each written [[{}]]",
-                self.path
-            );
-        }
-        if self.is_table() {
-            return format!("a section, written [{}]", self.path);
-        }
-        match self.schema["oneOf"].as_array() {
-            Some(choices) => {
-                let choices: Vec<_> = choices.iter().map(|choice| choice["const"].to_string()).collect();
-                choices.join(" or ")
-            }
-            None => "true or false".to_owned(),
+            words.to_owned()
+        } else if self.is_list() {
+            format!("a list of at most {TABLES_MAX} tables, each written [[{path}]]")
+        } else if self.is_table() {
+            format!("a section, written [{path}]")
+        } else if let Some(choices) = self.schema["oneOf"].as_array() {
+            let choices: Vec<_> = choices.iter().map(|choice| choice["const"].to_string()).collect();
+            choices.join(" or ")
+        } else {
+            "true or false".to_owned()
         }
     }
 }
 
-/// The JSON Schema of the file, without references.
+/// The JSON Schema of the file, in which required keys have no default.
 pub(super) fn json_schema() -> schemars::Schema {
-    generate(SchemaSettings::draft2020_12())
+    let mut settings = SchemaSettings::draft2020_12();
+    settings
+        .transforms
+        .push(Box::new(RecursiveTransform(|table: &mut schemars::Schema| {
+            let Some(Value::Object(keys)) = table.get_mut("properties") else {
+                return;
+            };
+            let mut required = Vec::new();
+            for (name, schema) in keys.iter_mut().filter(|(_, schema)| is_required(schema)) {
+                schema["default"].take();
+                required.push(name.clone());
+            }
+            table.insert("required".to_owned(), required.into());
+        })));
+    generate(settings)
 }
 
 fn generate(mut settings: SchemaSettings) -> schemars::Schema {
@@ -159,53 +188,49 @@ fn generate(mut settings: SchemaSettings) -> schemars::Schema {
     settings.into_generator().into_root_schema_for::<Config>()
 }
 
-/// The schema of the table that `schema` holds: alone, optionally, or in a list.
-fn table_of(schema: &Value) -> &Value {
-    if schema["items"]["properties"].is_object() {
-        &schema["items"]
-    } else if schema["anyOf"].is_array() {
-        &schema["anyOf"][0]
-    } else {
-        schema
-    }
+/// Reports whether a table without this key is refused, which is so if its default is.
+fn is_required(schema: &Value) -> bool {
+    let default = &schema["default"];
+    schema.get("x-allowed").is_some() && !default.is_null() && bounded::read(schema, default).is_none()
 }
 
 fn texts(value: &Value) -> Vec<&str> {
-    value
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect()
+    let items = value.as_array().into_iter().flatten();
+    items.filter_map(Value::as_str).collect()
 }
 
-/// Every value as a file would have it.
-pub(super) fn values(config: &Config) -> Value {
-    serde_json::to_value(config).expect("sections hold plain values, which JSON can carry")
-}
-
-/// See [`Config::keys_for_restart`].
-pub(super) fn keys_for_restart(before: &Config, after: &Config) -> Vec<String> {
-    let before = values(before);
-    let after = values(after);
-    let mut changed = Vec::new();
-    for section in &Key::root().keys {
-        let old = &before[section.name()];
-        let new = &after[section.name()];
-        // A list is named as a whole: its tables have no fixed paths.
-        if section.is_list() {
-            if old != new && section.schema["x-reloaded"] != true {
-                changed.push(section.path.clone());
-            }
-            continue;
-        }
-        let keys = section
-            .keys
-            .iter()
-            .filter(|key| old[key.name()] != new[key.name()]);
-        changed.extend(keys.map(|key| key.path.clone()));
+/// Returns the end of the message about an unknown key, written as a dotted path without indices.
+pub(super) fn nearest_key(written: &str) -> String {
+    let (table, name) = written.rsplit_once('.').unwrap_or(("", written));
+    let first = written.split('.').next().unwrap_or(written);
+    let here = Key::at(table).unwrap_or(&ROOT);
+    let paths = || Key::of_sections().chain(&ROOT.keys).map(|key| key.path.as_str());
+    let lists = || ROOT.keys.iter().filter(|key| key.is_list()).map(Key::name);
+    let near = if lists().any(|list| list == first) {
+        nearest(name, here.keys.iter().map(Key::name))
+    } else {
+        nearest(written, paths())
+            // A key below a misspelled list says more about the list than about itself.
+            .or_else(|| nearest(first, lists()))
+            .or_else(|| paths().find(|path| path.rsplit_once('.').unwrap_or_default().1 == name))
+    };
+    match near {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => format!("the keys here are {}", here.names()),
     }
-    changed
+}
+
+/// The name that is most like `written`, the last one of several; `None` if none is near.
+pub(super) fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let written = written.to_lowercase();
+    let rated = names.map(|name| {
+        (
+            strsim::normalized_damerau_levenshtein(&written, &name.to_lowercase()),
+            name,
+        )
+    });
+    let near = rated.filter(|(similarity, _)| *similarity >= SIMILAR);
+    Some(near.max_by(|(one, _), (other, _)| one.total_cmp(other))?.1)
 }
 
 #[cfg(test)]
@@ -289,7 +314,7 @@ mod tests {
                 .starts_with("Sessions at a time.")
         );
         let journal = &schema["properties"]["journal"]["items"];
-        assert_eq!(journal["required"], serde_json::json!(["name", "file"]));
+        assert_eq!(journal["required"], serde_json::json!(["file", "name"]));
     }
 
     #[test]
@@ -307,5 +332,29 @@ mod tests {
             before.keys_for_restart(&after),
             ["http.connections_max", "session.max", "log.level"]
         );
+    }
+
+    #[test]
+    fn slip_in_key_section_or_case_is_seen() {
+        assert_eq!(nearest_key("http.lisen"), "did you mean \"http.listen\"?");
+        assert_eq!(nearest_key("htpp.listen"), "did you mean \"http.listen\"?");
+        assert_eq!(
+            nearest_key("http.keep-alive"),
+            "did you mean \"http.keep_alive\"?"
+        );
+        assert_eq!(nearest_key("Session.Max"), "did you mean \"session.max\"?");
+        assert_eq!(nearest_key("sesion"), "did you mean \"session\"?");
+    }
+
+    #[test]
+    fn key_in_the_wrong_section_is_found() {
+        assert_eq!(nearest_key("listen"), "did you mean \"http.listen\"?");
+        assert_eq!(nearest_key("server.page_size"), "did you mean \"mcp.page_size\"?");
+    }
+
+    #[test]
+    fn known_names_are_listed_when_none_is_near() {
+        assert_eq!(nearest_key("log.colour"), "the keys here are level, format");
+        assert!(nearest_key("telemetry.zzz").starts_with("the keys here are http, session, "));
     }
 }

@@ -1,47 +1,27 @@
 //! The configuration in effect as a TOML file that loads to the same configuration.
 
-use super::Config;
-use super::keys::{Key, values};
+use super::keys::Key;
 use serde_json::Value;
 
-/// Every key of every section, and every table of every list, with meaning and range.
-pub(super) fn toml(config: &Config) -> String {
-    let values = values(config);
-    let mut text = String::new();
-    for section in &Key::root().keys {
-        print(&mut text, section, &values[section.name()]);
-    }
-    text
-}
-
-/// Appends a section, or each table of a list.
-fn print(text: &mut String, table: &Key, values: &Value) {
-    if let Value::Array(tables) = values {
-        for values in tables {
-            print(text, table, values);
-        }
-        return;
-    }
-    if values.is_null() {
-        return;
-    }
-    let gap = if text.is_empty() { "" } else { "\n" };
-    let header = match table.is_list() {
-        true => format!("[[{}]]", table.path),
-        false => format!("[{}]", table.path),
+/// Appends a section, or each table of a list, with the meaning and the range of every key.
+pub(super) fn print(text: &mut String, table: &Key, values: &Value) {
+    let path = &table.path;
+    let header = match values {
+        Value::Array(tables) => return tables.iter().for_each(|values| print(text, table, values)),
+        Value::Null => return,
+        _ if table.is_list() => format!("[[{path}]]"),
+        _ => format!("[{path}]"),
     };
-    text.push_str(&format!("{gap}# {}\n{header}\n", table.words().0));
-    for key in table.keys.iter().filter(|key| !key.is_table()) {
-        let value = &values[key.name()];
-        if value.is_null() {
-            continue;
-        }
+    let gap = if text.is_empty() { "" } else { "\n" };
+    *text += &format!("{gap}# {}\n{header}\n", table.words().0);
+    let is_written = |key: &&Key| !key.is_table() && !values[key.name()].is_null();
+    for key in table.keys.iter().filter(is_written) {
         let (meaning, at_limit) = key.words();
-        text.push_str(&format!("# {meaning}\n# Allowed: {}.\n", key.allowed()));
+        *text += &format!("# {meaning}\n# Allowed: {}.\n", key.allowed());
         if !at_limit.is_empty() {
-            text.push_str(&format!("# {at_limit}\n"));
+            *text += &format!("# {at_limit}\n");
         }
-        text.push_str(&format!("{} = {}\n", key.name(), literal(value)));
+        *text += &format!("{} = {}\n", key.name(), literal(&values[key.name()]));
     }
     // TOML counts a key after the header of a table within to that table, so these come last.
     for key in table.keys.iter().filter(|key| key.is_table()) {
@@ -57,10 +37,9 @@ pub(super) fn literal(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::values;
     use super::super::tests::from_text;
     use super::*;
-    use crate::config::{Overrides, size, time};
+    use crate::config::{Config, Overrides, size, time};
     use proptest::collection::vec;
     use proptest::prelude::*;
     use std::net::SocketAddr;
@@ -185,7 +164,7 @@ mod tests {
         fn printed_configuration_loads_to_the_same(written in any_values()) {
             let config = from_text(&lines(&written)).unwrap();
             prop_assert_eq!(&from_text(&config.to_toml()).unwrap(), &config);
-            let used = values(&config);
+            let used = config.to_json();
             for (key, value) in &written {
                 let (section, name) = key.path.split_once('.').unwrap();
                 prop_assert_eq!(&used[section][name], value, "{}", key.path);

@@ -2,16 +2,13 @@
 
 mod page;
 
-use super::document::read_text;
 use super::*;
 use crate::config::{CacheScope, HttpConfig, LogFormat};
 use std::io::Write as _;
 use std::time::Duration;
 
 pub(super) fn from_text(text: &str) -> Result<Config, ConfigError> {
-    let mut draft = Draft::default();
-    read_text(Path::new("tidings.toml"), text, &mut draft);
-    draft.finish()
+    Draft::new(Path::new("tidings.toml"), text).finish()
 }
 
 /// The mistakes of a text, one a line.
@@ -114,7 +111,7 @@ fn mistakes_of_all_sources_are_told_at_once() {
     let error = Config::load(Some(file.path()), env.into_iter(), &overrides).unwrap_err();
     let path = format!("in {} (line ", file.path().display());
     let told: Vec<_> = error
-        .mistakes()
+        .mistakes
         .iter()
         .map(|m| m.to_string().replace(&path, "("))
         .collect();

@@ -33,7 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("check", &["client", "http_client", "wire"]),
     ("bench", &["wire"]),
     ("mcp", &["config", "http", "metrics", "wire"]),
-    ("http", &["config", "metrics", "uri_encoding"]),
+    ("http", &["config", "hosts", "metrics", "uri_encoding"]),
     ("source", &["config", "metrics", "uri_encoding"]),
     (
         "sink",
@@ -43,12 +43,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("metrics", &[]),
     ("store", &[]),
     ("telemetry", &["config"]),
-    ("config", &[]),
+    ("config", &["hosts"]),
     ("wire", &[]),
     ("http_client", &[]),
     ("timestamp", &[]),
     ("backoff", &[]),
     ("uri_encoding", &[]),
+    ("hosts", &[]),
 ];
 
 /// The folders that may name a heavy crate, so that it can be exchanged.
