@@ -33,6 +33,10 @@ macro_rules! messages {
 // ── Registry ────────────────────────────────────────
 
 /// A request in the inbox of the Registry, which handles them in the order in which they were pushed.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every request is a publish, and a box would cost each an allocation"
+)]
 pub(crate) enum RegistryRequest {
     Publish(Publish),
     PublishList(PublishList),
