@@ -75,6 +75,10 @@ pub(crate) fn is_open(path: &str) -> bool {
 
 impl Api {
     /// Makes the API of `bus`.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "it keeps a handle, only one of another owner"
+    )]
     pub fn new(bus: Bus, access: Access, ready: Arc<AtomicBool>) -> Api {
         Api {
             bus: bus.owned_by(Owner::Api),

@@ -178,7 +178,7 @@ fn remove_file(file: &Path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         // It costs only its room, and the next start tries again.
         Err(error) => {
-            warn!(file = %file.display(), %error, "a file that no resource needs cannot be removed")
+            warn!(file = %file.display(), %error, "a file that no resource needs cannot be removed");
         }
     }
 }
