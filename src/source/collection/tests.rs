@@ -11,7 +11,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tidings_actors::{Drained, OutboxEntry, OutboxReader, Resource, Session, SessionOptions, SubscriberKind};
+use tidings_actors::{
+    Drained, OutboxEntry, OutboxReader, Owner, Resource, Session, SessionOptions, SubscriberKind,
+};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const PAGES: [&str; 5] = ["/pricing", "/a b", "/", "é", "5"];
@@ -306,10 +308,11 @@ async fn rescan_without_a_watcher_finds_and_repairs() {
         items(&bus, "annotations://all").await[0]["id"] == "b"
     })
     .await;
-    // Changes by others on the bus are repaired.
+    // Changes by others who write as this owner are repaired.
     let other = Resource::text("annotations://open", "[]").unwrap();
-    bus.upsert(other).await.unwrap();
-    bus.remove("annotations://all").await.unwrap();
+    let owned = bus.owned_by(Owner::Collection("annotations".into()));
+    owned.upsert(other).await.unwrap();
+    owned.remove("annotations://all").await.unwrap();
     wait("the repair", async || bus.read("annotations://all").await.is_ok()).await;
     wait("the items", async || {
         items(&bus, "annotations://open").await[0]["id"] == "b"

@@ -108,7 +108,8 @@ async fn thorough_rescan_reads_settled_files() {
         })
         .await;
     let other = Resource::text("workspace:///a.md", "by others").unwrap();
-    folder.bus.update(other).await.unwrap();
+    let owned = folder.bus.owned_by(Owner::Workspace);
+    owned.update(other).await.unwrap();
     folder.wait_text("a.md", Some("1")).await;
 }
 
