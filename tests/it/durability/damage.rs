@@ -163,7 +163,6 @@ fn find_files(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 #[tokio::test]
-#[ignore = "fails until the store keeps contents"]
 async fn damaged_store_is_refused_or_right() {
     let stored = Stored::make().await;
     for damage in [flip_a_bit as Damage, truncate] {

@@ -133,7 +133,6 @@ fn resident_kib(footprint: &Footprint) -> u64 {
 }
 
 #[tokio::test]
-#[ignore = "fails until the store keeps contents"]
 async fn former_lives_take_no_room() {
     assert_bounded(&run(8, 2_000).await);
 }
@@ -165,7 +164,6 @@ async fn etag_of_life(home: &Home, text: &str, before: Option<&str>) -> String {
 }
 
 #[tokio::test]
-#[ignore = "fails until the store keeps contents"]
 async fn lives_of_one_second_share_no_etag() {
     let home = Home::without_store("");
     for _ in 0..3 {
@@ -175,7 +173,6 @@ async fn lives_of_one_second_share_no_etag() {
 }
 
 #[tokio::test]
-#[ignore = "fails until the store keeps contents"]
 async fn clock_set_back_repeats_no_etag() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i32;
     for seconds in [0, 1, 3_600] {
