@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use redb::{Database, Durability, TableDefinition};
 use tidings::store::RedbStore;
-use tidings::{Bus, Limits, Resource};
+use tidings::{Bus, Limits, Owner, Resource};
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
@@ -78,7 +78,8 @@ fn through_bus() -> anyhow::Result<RequestCost> {
     let store = RedbStore::open(folder.path(), limits.removed_max)?;
     runtime.block_on(async {
         let bus = Bus::builder().limits(limits).store(store).start()?;
-        let publisher = &bus;
+        // The content of this owner is kept.
+        let publisher = &bus.owned_by(Owner::Api);
         let cost = pipeline(CHANGES, |_, number| async move {
             let resource = Resource::text(uri(number), body(number))?;
             let outcome = publisher.upsert(resource).await?;

@@ -14,7 +14,6 @@ mod sinks;
 mod telemetry;
 mod bounded;
 mod names;
-mod units;
 #[cfg(feature = "service")]
 mod load;
 
@@ -27,8 +26,6 @@ pub use mcp::{CacheScope, McpConfig};
 pub use session::SessionConfig;
 pub use sinks::{DebugLogConfig, FsyncPolicy, JournalConfig, SinkClass, SinkOverflow, WebhookConfig};
 pub use telemetry::{LogConfig, LogFormat, MetricsConfig};
-#[cfg(any(feature = "service", feature = "workspace"))]
-pub(crate) use units::{size, time};
 pub use workspace::{RegisterConfig, ToolsConfig, WorkspaceConfig};
 
 use schemars::JsonSchema;

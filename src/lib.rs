@@ -35,6 +35,7 @@ mod timestamp;
 #[cfg(feature = "workspace")]
 mod uri_encoding;
 mod hosts;
+mod units;
 #[doc(hidden)]
 pub mod wire;
 #[cfg(feature = "client")]

@@ -5,8 +5,8 @@
 //! printing and the documentation all take it from there.
 
 use super::names;
-use super::units::{size, time};
 use crate::hosts::{self, WebOrigin};
+use crate::units::{size, time};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -15,17 +15,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tidings_actors::{NoticeKind, UriPattern};
 
-/// Bytes of a kibibyte.
+// The bounds of `Bytes` are bytes.
 pub(super) const KIB: u64 = 1 << 10;
-/// Bytes of a mebibyte.
 pub(super) const MIB: u64 = 1 << 20;
-/// Bytes of a gibibyte.
 pub(super) const GIB: u64 = 1 << 30;
-/// Milliseconds of a second, the unit of the bounds of [`Time`].
+// The bounds of `Time` are milliseconds.
 pub(super) const SECOND: u64 = 1_000;
-/// Milliseconds of a minute.
 pub(super) const MINUTE: u64 = 60 * SECOND;
-/// Milliseconds of an hour.
 pub(super) const HOUR: u64 = 60 * MINUTE;
 
 /// The type and the range of a value.
@@ -102,9 +98,11 @@ fn write(schema: &Value, field: Value) -> Value {
 pub(super) struct Checked<R>(PhantomData<R>);
 
 impl<R: Rule> Checked<R> {
-    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: DeserializeOwned>(
-        from: D,
-    ) -> Result<T, D::Error> {
+    pub(super) fn deserialize<'de, D, T>(from: D) -> Result<T, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: DeserializeOwned,
+    {
         let schema = R::schema();
         let Some(field) = read(&schema, &Value::deserialize(from)?) else {
             return Err(D::Error::custom(format_args!("expected {}", schema["x-allowed"])));
@@ -133,9 +131,8 @@ impl<R: Rule> schemars::JsonSchema for Checked<R> {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        R::schema()
-            .try_into()
-            .expect("every rule describes itself as a JSON object")
+        let schema = R::schema().try_into();
+        schema.expect("every rule describes itself as a JSON object")
     }
 }
 
@@ -281,7 +278,7 @@ fn keep(text: &str, is_allowed: bool) -> Option<String> {
 /// value of the type is allowed.
 macro_rules! table {
     ($(#[$attribute:meta])* $table:ident = $doc:literal;
-        $($(#[$about:meta])* $key:ident: $type:ty $(= $default:expr)? $(, $rule:literal)?;)+) => {
+        $($(#[$about:meta])* $key:ident: $type:ty = $default:expr $(, $rule:literal)?;)+) => {
         #[doc = $doc]
         #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(default, deny_unknown_fields)]
@@ -292,17 +289,10 @@ macro_rules! table {
 
         impl Default for $table {
             fn default() -> $table {
-                $table { $($key: super::bounded::first!($($default,)? Default::default()),)+ }
+                $table { $($key: $default,)+ }
             }
         }
     };
 }
 
-/// The default of a key, or that of its type.
-macro_rules! first {
-    ($first:expr $(, $second:expr)?) => {
-        $first
-    };
-}
-
-pub(super) use {first, table};
+pub(super) use table;

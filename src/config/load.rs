@@ -12,8 +12,9 @@ mod tests;
 
 pub use error::{ConfigError, Mistake, Place};
 
-use super::{Config, time};
-use keys::Key;
+use super::Config;
+use crate::units::time;
+use keys::{Key, ROOT};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,13 +59,9 @@ impl Config {
         };
         let mut draft = Draft::new(path, text.as_deref().unwrap_or_default());
         if let Err(error) = &text {
+            let text = format!("cannot read the configuration file {}: {error}", path.display());
             // Line 0 comes before all other mistakes.
-            let place = Place::of_file(path, 0, 0);
-            let file = path.display();
-            draft.note(
-                place,
-                &format!("cannot read the configuration file {file}: {error}"),
-            );
+            draft.note(&Place::of_file(path, 0, 0), &text);
         }
         environment::read(env, &mut draft);
         draft.set_overrides(overrides);
@@ -78,7 +75,7 @@ impl Config {
     pub fn to_toml(&self) -> String {
         let values = self.to_json();
         let mut text = String::new();
-        for section in &Key::root().keys {
+        for section in &ROOT.keys {
             print::print(&mut text, section, &values[section.name()]);
         }
         text
@@ -94,7 +91,7 @@ impl Config {
     pub(crate) fn keys_for_restart(&self, after: &Config) -> Vec<String> {
         let [before, after] = [self, after].map(Config::to_json);
         // A list is named as a whole: its tables have no fixed paths.
-        let lists = Key::root().keys.iter().filter(|key| key.is_list());
+        let lists = ROOT.keys.iter().filter(|key| key.is_list());
         let keys = Key::of_sections().chain(lists.filter(|key| key.schema["x-reloaded"] != true));
         let changed = keys.filter(|key| {
             let pointer = format!("/{}", key.path.replace('.', "/"));
@@ -130,9 +127,9 @@ impl Written {
 }
 
 /// The text of the file, the values over it, and the mistakes found so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Draft<'a> {
-    path: &'a Path,
+    path: PathBuf,
     text: &'a str,
     /// The values that replace those of the file, by path of their keys.
     over: BTreeMap<&'static str, Written>,
@@ -145,13 +142,11 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn new(path: &'a Path, text: &'a str) -> Draft<'a> {
+        let path = path.to_owned();
         Draft {
             path,
             text,
-            over: BTreeMap::new(),
-            mistakes: Vec::new(),
-            refused: BTreeSet::new(),
-            taken: BTreeSet::new(),
+            ..Draft::default()
         }
     }
 
@@ -170,15 +165,15 @@ impl<'a> Draft<'a> {
                 Some(text) => (Value::from(text), format!("{text:?}")),
                 None => (json!({}), "(not UTF-8)".to_owned()),
             };
-            self.over
-                .insert(path, Written::new(value, &shown, Place::CommandLine));
+            let written = Written::new(value, &shown, Place::CommandLine);
+            self.over.insert(path, written);
         }
     }
 
     /// Checks every value, and every pair of values that must agree.
     fn finish(mut self) -> Result<Config, ConfigError> {
         let document = self.parse();
-        let tree = self.table(Key::root(), &Place::Together, &document);
+        let tree = self.table(&ROOT, &Place::Together, &document);
         match Config::deserialize(tree) {
             Ok(mut config) => {
                 self.complete_collections(&mut config);
@@ -188,18 +183,18 @@ impl<'a> Draft<'a> {
                 }
             }
             // A size beyond the address space of the machine.
-            Err(error) => self.note(Place::Together, &error.to_string()),
+            Err(error) => self.note(&Place::Together, &error.to_string()),
         }
-        self.mistakes.sort_by(|one, other| one.place.cmp(&other.place));
-        Err(ConfigError {
-            mistakes: self.mistakes,
-        })
+        self.mistakes.sort();
+        let mistakes = self.mistakes;
+        Err(ConfigError { mistakes })
     }
 
     /// Notes a mistake.
-    fn note(&mut self, place: Place, text: &str) {
+    fn note(&mut self, place: &Place, text: &str) {
         // The TOML parser explains itself in several lines; a log has one for each mistake.
         let text = text.lines().collect::<Vec<_>>().join(", ");
+        let place = place.clone();
         self.mistakes.push(Mistake { place, text });
     }
 
@@ -207,23 +202,16 @@ impl<'a> Draft<'a> {
     fn complete_collections(&self, config: &mut Config) {
         if config.workspace.dir.is_none() {
             for collection in &mut config.collection {
-                collection.file = beside(self.path, &collection.file);
+                collection.file = beside(&self.path, &collection.file);
             }
         }
     }
 
     /// Checks the values that must agree with each other.
     fn check_agreement(&mut self, config: &Config) {
-        let Config {
-            http,
-            metrics,
-            workspace,
-            ..
-        } = config;
-        for (key, listen) in [
-            ("http.listen", Some(http.listen)),
-            ("metrics.listen", metrics.listen),
-        ] {
+        let http = &config.http;
+        let metrics = config.metrics.listen;
+        for (key, listen) in [("http.listen", Some(http.listen)), ("metrics.listen", metrics)] {
             // Without names to compare the `Host` header with, any web page could reach the listener by DNS
             // rebinding.
             if let Some(listen) = listen
@@ -237,22 +225,19 @@ impl<'a> Draft<'a> {
                 self.note_disagreement(&[key, "http.allowed_hosts"], &text);
             }
         }
+        let workspace = &config.workspace;
         if workspace.debounce > workspace.debounce_max {
+            let [least, most] = [workspace.debounce, workspace.debounce_max].map(time::text);
             let text = format!(
-                "workspace.debounce_max is {}, shorter than workspace.debounce, which is {}: \
-                 raise the first or lower the second",
-                time::text(workspace.debounce_max),
-                time::text(workspace.debounce)
+                "workspace.debounce_max is {most}, shorter than workspace.debounce, which is {least}: \
+                 raise the first or lower the second"
             );
             self.note_disagreement(&["workspace.debounce", "workspace.debounce_max"], &text);
         }
         // Two sources under one scheme could claim one URI.
         let scheme = &workspace.scheme;
-        if config
-            .collection
-            .iter()
-            .any(|collection| collection.name == *scheme)
-        {
+        let mut names = config.collection.iter().map(|collection| &collection.name);
+        if names.any(|name| name == scheme) {
             let text = format!(
                 "collection.name and workspace.scheme are both \"{scheme}\": choose another for one of them"
             );
@@ -263,7 +248,7 @@ impl<'a> Draft<'a> {
     /// Notes a mistake between values, unless one of them was refused itself and replaced by its default.
     fn note_disagreement(&mut self, keys: &[&str], text: &str) {
         if !keys.iter().any(|key| self.refused.contains(key)) {
-            self.note(Place::Together, text);
+            self.note(&Place::Together, text);
         }
     }
 }

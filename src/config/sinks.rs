@@ -54,10 +54,10 @@ pub enum FsyncPolicy {
 
 table! { JournalConfig = "A JSON-lines file that every notice is written to.";
     /// Its name: `journal/NAME` in metrics and logs; each is used once.
-    name: String, "Checked::<Name>";
+    name: String = String::new(), "Checked::<Name>";
     /// The file. A relative path starts at the folder of the configuration file.
     #[schemars(extend("x-path" = "written"))]
-    file: PathBuf, "Checked::<File>";
+    file: PathBuf = PathBuf::new(), "Checked::<File>";
     /// Resources whose notices it gets; empty means all.
     uris: Vec<String> = Vec::new(), "Checked::<List<Pattern, 0, PATTERNS_MAX>>";
     /// Kinds of notices it gets; empty means all.
@@ -81,9 +81,9 @@ table! { JournalConfig = "A JSON-lines file that every notice is written to.";
 table! { #[schemars(extend("x-one-of" = ["secret_file", "secret_variable"]))]
     WebhookConfig = "A receiver of signed POST requests.";
     /// Its name: `webhook/NAME` in metrics and logs; each is used once.
-    name: String, "Checked::<Name>";
+    name: String = String::new(), "Checked::<Name>";
     /// Address to which notices are sent by POST.
-    url: String, "Checked::<Url>";
+    url: String = String::new(), "Checked::<Url>";
     /// File with the secret, `whsec_` and base64 of 24 to 64 bytes; several lines sign several times. A
     /// relative path starts at the folder of the configuration file.
     #[schemars(extend("x-path" = "read"))]
@@ -120,7 +120,7 @@ table! { #[schemars(extend("x-one-of" = ["secret_file", "secret_variable"]))]
 
 table! { DebugLogConfig = "A log of the steps of each notice.";
     /// Its name: `debug_log/NAME` in metrics and logs; each is used once.
-    name: String, "Checked::<Name>";
+    name: String = String::new(), "Checked::<Name>";
     /// Resources whose notices are traced; empty means all.
     uris: Vec<String> = Vec::new(), "Checked::<List<Pattern, 0, PATTERNS_MAX>>";
     /// Traces changes of lists too.

@@ -3,14 +3,14 @@
 //! One pass over the text visits every key, so that all mistakes are found at once and each has its place.
 
 use super::error::Place;
-use super::keys::{Key, TABLES_MAX, nearest_key};
+use super::keys::{Key, TABLES_MAX, inner_path, is_required, nearest_key};
 use super::{Draft, Written, beside};
 use crate::config::bounded;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
 impl<'a> Draft<'a> {
     /// Parses the text of the file; a broken one counts as empty.
@@ -22,7 +22,7 @@ impl<'a> Draft<'a> {
             let file = self.path.display();
             let problem = error.message();
             let text = format!("{file} is not valid TOML (line {line}, column {column}): {problem}");
-            self.note(self.place(start), &text);
+            self.note(&self.place(start), &text);
         }
         // After an error of syntax the parser guesses, and checking a guess would only add misleading
         // messages.
@@ -38,11 +38,7 @@ impl<'a> Draft<'a> {
         for (name, value) in written {
             if table.key(name.get_ref()).is_none() {
                 is_misspelled = true;
-                self.refuse_unknown(
-                    &table.inner_path(name.get_ref()),
-                    name.span().start,
-                    value.get_ref(),
-                );
+                self.refuse_unknown(&table.path, name, value.get_ref());
             }
         }
         let mut values = Map::new();
@@ -53,10 +49,14 @@ impl<'a> Draft<'a> {
                 (None, Some(value)) => self.value_or_tables(key, value),
                 // A section that the file lacks may have values over it.
                 (None, None) if key.is_section() => Some(self.table(key, place, &DeTable::new())),
-                (None, None) => {
-                    self.refuse_missing(key, place);
+                (None, None) if is_required(&key.schema) => {
+                    let path = &key.path;
+                    let allowed = key.allowed();
+                    let text = format!("\"{path}\" is missing {place}: expected {allowed}");
+                    self.note(place, &text);
                     None
                 }
+                (None, None) => None,
             };
             values.extend(checked.map(|value| (key.name().to_owned(), value)));
         }
@@ -66,10 +66,7 @@ impl<'a> Draft<'a> {
         if !one_of.is_empty() && given != 1 && (given > 0 || !is_misspelled) {
             let path = &table.path;
             let names = one_of.join(", ");
-            self.note(
-                place.clone(),
-                &format!("[{path}] {place} needs exactly one of {names}"),
-            );
+            self.note(place, &format!("[{path}] {place} needs exactly one of {names}"));
         }
         Value::Object(values)
     }
@@ -113,7 +110,7 @@ impl<'a> Draft<'a> {
             self.refused.insert(path);
             let allowed = key.allowed();
             let text = format!("invalid value {shown} for \"{path}\" {place}: expected {allowed}");
-            self.note(place, &text);
+            self.note(&place, &text);
             return None;
         }
         let text = value.as_str().unwrap_or_default();
@@ -121,45 +118,34 @@ impl<'a> Draft<'a> {
             && (reserved.contains(&value) || !self.taken.insert(format!("{path} {text}")))
         {
             let text = format!("\"{path}\" cannot be \"{text}\" {place}: the name is taken, choose another");
-            self.note(place, &text);
+            self.note(&place, &text);
         } else if let Some(purpose) = key.schema.get("x-path")
             && !text.is_empty()
         {
             // The printed configuration then means the same in any folder.
-            let file = beside(self.path, Path::new(text)).to_string_lossy().into_owned();
+            let file = beside(&self.path, Path::new(text)).to_string_lossy().into_owned();
             if purpose == "written" && !self.taken.insert(file.clone()) {
                 let text = format!("two sinks write to {file}: choose another file for one of them");
-                self.note(place, &text);
+                self.note(&place, &text);
             }
             return Some(file.into());
         }
         Some(value)
     }
 
-    fn refuse_missing(&mut self, key: &Key, place: &Place) {
-        if key.is_required() {
-            let path = &key.path;
-            let allowed = key.allowed();
-            self.note(
-                place.clone(),
-                &format!("\"{path}\" is missing {place}: expected {allowed}"),
-            );
-        }
-    }
-
-    fn refuse_unknown(&mut self, path: &str, start: usize, value: &DeValue<'_>) {
+    fn refuse_unknown(&mut self, table: &str, name: &Spanned<DeString<'_>>, value: &DeValue<'_>) {
+        let path = inner_path(table, name.get_ref());
         match value {
             // The keys say more about a misspelled section than its name.
-            DeValue::Table(keys) if !keys.is_empty() && !path.contains('.') => {
+            DeValue::Table(keys) if !keys.is_empty() && table.is_empty() => {
                 for (name, value) in keys {
-                    let path = format!("{path}.{}", name.get_ref());
-                    self.refuse_unknown(&path, name.span().start, value.get_ref());
+                    self.refuse_unknown(&path, name, value.get_ref());
                 }
             }
             _ => {
-                let place = self.place(start);
-                let hint = nearest_key(path);
-                self.note(place.clone(), &format!("unknown key \"{path}\" {place}: {hint}"));
+                let place = self.place(name.span().start);
+                let hint = nearest_key(&path);
+                self.note(&place, &format!("unknown key \"{path}\" {place}: {hint}"));
             }
         }
     }
@@ -167,7 +153,7 @@ impl<'a> Draft<'a> {
     /// The place of a byte offset in the file.
     fn place(&self, offset: usize) -> Place {
         let (line, column) = self.position(offset);
-        Place::of_file(self.path, line, column)
+        Place::of_file(&self.path, line, column)
     }
 
     /// Line and column of a byte offset, both from 1.

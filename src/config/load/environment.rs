@@ -37,34 +37,34 @@ pub(super) fn read(variables: impl Iterator<Item = (String, String)>, draft: &mu
         if let Some(key) = key {
             let written = Written::new(parse(key, &text), &format!("{text:?}"), place);
             draft.over.insert(&key.path, written);
-        } else if is_near_miss(&name) {
-            let hint = nearest_variable(&name);
-            draft.note(place, &format!("unknown environment variable {name}: {hint}"));
+        } else if let Some(hint) = near_miss(&name) {
+            draft.note(&place, &format!("unknown environment variable {name}: {hint}"));
         }
     }
 }
 
-/// Returns true if the name is probably meant for Tidings.
-fn is_near_miss(name: &str) -> bool {
-    // Programs of others hardly ever use two underscores, or a name that differs by one letter from an alias.
-    let distance = |(alias, _): &(&str, _)| strsim::osa_distance(alias, name);
-    match ALIASES.iter().map(distance).min() {
-        Some(0) => false,
-        Some(1) => true,
-        _ if name.contains("__") => true,
-        _ => Key::of_sections().any(|key| key.variable().replace("__", "_").eq_ignore_ascii_case(name)),
+/// Returns a hint if the name is probably meant for Tidings.
+fn near_miss(written: &str) -> Option<String> {
+    let aliases = ALIASES.map(|(name, _)| name.to_owned());
+    if aliases.iter().any(|alias| alias == written) {
+        return None;
     }
-}
-
-fn nearest_variable(written: &str) -> String {
-    let aliases = ALIASES.iter().map(|(name, _)| (*name).to_owned());
     let variables: Vec<_> = Key::of_sections().map(Key::variable).chain(aliases).collect();
+    let upper = written.to_ascii_uppercase();
+    // Programs of others hardly ever use two underscores, or a name that differs by one letter.
+    if !written.contains("__")
+        && variables
+            .iter()
+            .all(|name| strsim::osa_distance(name, &upper) > 1)
+    {
+        return None;
+    }
     // The common beginning would make all names look alike.
     let names = variables.iter().map(|name| &name[PREFIX.len()..]);
-    match nearest(&written[PREFIX.len()..], names) {
+    Some(match nearest(&written[PREFIX.len()..], names) {
         Some(near) => format!("did you mean {PREFIX}{near}?"),
         None => "variables are formed like TIDINGS_HTTP__LISTEN for http.listen".to_owned(),
-    }
+    })
 }
 
 /// Converts the text of a variable to the type of its key; a text that does not fit stays, and is refused

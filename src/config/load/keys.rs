@@ -20,13 +20,11 @@ const AT_LIMIT: &str = "At the limit: ";
 const SIMILAR: f64 = 0.6;
 
 /// The table of the sections and lists.
-static ROOT: LazyLock<Key> = LazyLock::new(|| {
+pub(super) static ROOT: LazyLock<Key> = LazyLock::new(|| {
     // Only the schema of serialization has the fields in order: its `required` is an array that names each of
     // them.
-    Key::new(
-        "",
-        generate(SchemaSettings::draft2020_12().for_serialize()).to_value(),
-    )
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    Key::new(String::new(), generate(settings).to_value())
 });
 
 /// A section, a list of tables, or a key of either.
@@ -41,28 +39,22 @@ pub(super) struct Key {
 }
 
 impl Key {
-    fn new(path: &str, schema: Value) -> Key {
-        let mut key = Key {
-            path: path.to_owned(),
-            keys: Vec::new(),
-            schema,
-        };
-        let table = key.table();
-        let names = texts(&table["required"]).into_iter();
-        key.keys = names
-            .map(|name| Key::new(&key.inner_path(name), table["properties"][name].clone()))
-            .collect();
-        key
-    }
-
-    pub(super) fn root() -> &'static Key {
-        &ROOT
+    fn new(path: String, schema: Value) -> Key {
+        let table = table_of(&schema);
+        let mut keys = Vec::new();
+        for name in texts(&table["required"]) {
+            keys.push(Key::new(
+                inner_path(&path, name),
+                table["properties"][name].clone(),
+            ));
+        }
+        Key { path, keys, schema }
     }
 
     /// The key at a dotted path without indices.
     pub(super) fn at(path: &str) -> Option<&'static Key> {
-        path.split('.')
-            .try_fold(Key::root(), |table, name| table.key(name))
+        let mut names = path.split('.');
+        names.try_fold(&*ROOT, |table, name| table.key(name))
     }
 
     /// The key of this name within.
@@ -72,17 +64,8 @@ impl Key {
 
     /// The keys of all sections, which alone can be set by a variable.
     pub(super) fn of_sections() -> impl Iterator<Item = &'static Key> {
-        let sections = Key::root().keys.iter().filter(|key| !key.is_list());
+        let sections = ROOT.keys.iter().filter(|key| !key.is_list());
         sections.flat_map(|section| &section.keys)
-    }
-
-    /// The path of a name within.
-    pub(super) fn inner_path(&self, name: &str) -> String {
-        if self.path.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{}.{name}", self.path)
-        }
     }
 
     /// The names of its keys, for a message.
@@ -110,29 +93,14 @@ impl Key {
         self.is_table() && self.schema["type"] == "array"
     }
 
-    /// Reports whether a table without it is refused.
-    pub(super) fn is_required(&self) -> bool {
-        is_required(&self.schema)
-    }
-
     /// Reports whether it is one of the sections, which are there even if the file lacks them.
     pub(super) fn is_section(&self) -> bool {
         self.is_table() && !self.is_list() && !self.path.contains('.')
     }
 
-    /// The schema of the table that it holds: alone, optionally, or in a list.
-    fn table(&self) -> &Value {
-        let schema = &self.schema;
-        let inner = [&schema["items"], &schema["anyOf"][0]];
-        inner
-            .into_iter()
-            .find(|schema| schema["properties"].is_object())
-            .unwrap_or(schema)
-    }
-
     /// Names of keys within of which exactly one must be there; empty where there is no such rule.
     pub(super) fn one_of(&self) -> Vec<&str> {
-        texts(&self.table()["x-one-of"])
+        texts(&table_of(&self.schema)["x-one-of"])
     }
 
     /// The meaning of its value, and the behaviour at the limit, which is empty where the value is no limit.
@@ -164,21 +132,19 @@ impl Key {
 
 /// The JSON Schema of the file, in which required keys have no default.
 pub(super) fn json_schema() -> schemars::Schema {
-    let mut settings = SchemaSettings::draft2020_12();
-    settings
-        .transforms
-        .push(Box::new(RecursiveTransform(|table: &mut schemars::Schema| {
-            let Some(Value::Object(keys)) = table.get_mut("properties") else {
-                return;
-            };
-            let mut required = Vec::new();
-            for (name, schema) in keys.iter_mut().filter(|(_, schema)| is_required(schema)) {
-                schema["default"].take();
-                required.push(name.clone());
-            }
-            table.insert("required".to_owned(), required.into());
-        })));
-    generate(settings)
+    let settings = SchemaSettings::draft2020_12();
+    generate(settings.with_transform(RecursiveTransform(require_keys)))
+}
+
+fn require_keys(table: &mut schemars::Schema) {
+    if let Some(Value::Object(keys)) = table.get_mut("properties") {
+        let mut required = Vec::new();
+        for (name, schema) in keys.iter_mut().filter(|(_, schema)| is_required(schema)) {
+            schema.as_object_mut().map(|schema| schema.remove("default"));
+            required.push(name.clone());
+        }
+        table.insert("required".to_owned(), required.into());
+    }
 }
 
 fn generate(mut settings: SchemaSettings) -> schemars::Schema {
@@ -189,9 +155,22 @@ fn generate(mut settings: SchemaSettings) -> schemars::Schema {
 }
 
 /// Reports whether a table without this key is refused, which is so if its default is.
-fn is_required(schema: &Value) -> bool {
+pub(super) fn is_required(schema: &Value) -> bool {
     let default = &schema["default"];
     schema.get("x-allowed").is_some() && !default.is_null() && bounded::read(schema, default).is_none()
+}
+
+/// The path of a name within a table.
+pub(super) fn inner_path(table: &str, name: &str) -> String {
+    format!("{table}.{name}").trim_start_matches('.').to_owned()
+}
+
+/// The schema of the table that `schema` holds: alone, optionally, or in a list.
+fn table_of(schema: &Value) -> &Value {
+    let mut inner = [&schema["items"], &schema["anyOf"][0]].into_iter();
+    inner
+        .find(|inner| inner["properties"].is_object())
+        .unwrap_or(schema)
 }
 
 fn texts(value: &Value) -> Vec<&str> {
@@ -223,14 +202,9 @@ pub(super) fn nearest_key(written: &str) -> String {
 /// The name that is most like `written`, the last one of several; `None` if none is near.
 pub(super) fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.to_lowercase();
-    let rated = names.map(|name| {
-        (
-            strsim::normalized_damerau_levenshtein(&written, &name.to_lowercase()),
-            name,
-        )
-    });
-    let near = rated.filter(|(similarity, _)| *similarity >= SIMILAR);
-    Some(near.max_by(|(one, _), (other, _)| one.total_cmp(other))?.1)
+    let similarity = |name: &str| strsim::normalized_damerau_levenshtein(&written, &name.to_lowercase());
+    let near = names.filter(|name| similarity(name) >= SIMILAR);
+    near.max_by(|one, other| similarity(one).total_cmp(&similarity(other)))
 }
 
 #[cfg(test)]
@@ -241,10 +215,9 @@ mod tests {
 
     #[test]
     fn keys_stand_in_the_order_of_declaration() {
-        assert!(Key::root().names().starts_with("http, session, bus, mcp, "));
+        assert!(ROOT.names().starts_with("http, session, bus, mcp, "));
         assert!(
-            Key::root()
-                .names()
+            ROOT.names()
                 .ends_with(", collection, journal, webhook, debug_log")
         );
         let webhook = Key::at("webhook").unwrap();
@@ -257,9 +230,9 @@ mod tests {
 
     #[test]
     fn required_keys_have_examples_that_load() {
-        let required: Vec<_> = all_keys(Key::root())
+        let required: Vec<_> = all_keys(&ROOT)
             .into_iter()
-            .filter(|key| key.is_required())
+            .filter(|key| is_required(&key.schema))
             .collect();
         assert_eq!(required.len(), 10, "{required:?}");
         let text = "[[collection]]\nitem = 1\n[[collection.view]]\nfilter = { exists = true }\n\
@@ -277,7 +250,7 @@ mod tests {
     #[test]
     fn every_key_is_described_for_a_table_cell() {
         let mut paths = BTreeSet::new();
-        for key in all_keys(Key::root()) {
+        for key in all_keys(&ROOT) {
             let path = &key.path;
             let (meaning, at_limit) = key.words();
             let allowed = key.allowed();

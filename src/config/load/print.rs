@@ -39,7 +39,8 @@ pub(super) fn literal(value: &Value) -> String {
 mod tests {
     use super::super::tests::from_text;
     use super::*;
-    use crate::config::{Config, Overrides, size, time};
+    use crate::config::{Config, Overrides};
+    use crate::units::{size, time};
     use proptest::collection::vec;
     use proptest::prelude::*;
     use std::net::SocketAddr;

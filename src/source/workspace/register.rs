@@ -3,8 +3,9 @@
 use super::executable::{self, NotRunnable};
 use super::process::{Launch, ProcessError};
 use super::register_document::RegisterDocument;
-use crate::config::{RegisterConfig, size, time};
+use crate::config::RegisterConfig;
 use crate::metrics::{self, Limit};
+use crate::units::{size, time};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;

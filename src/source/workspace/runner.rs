@@ -3,8 +3,9 @@
 use super::executable;
 use super::process::{Launch, ProcessError, ProcessOutput};
 use super::tools::ToolSpec;
-use crate::config::{ToolsConfig, size, time};
+use crate::config::ToolsConfig;
 use crate::metrics::{self, Limit, Source};
+use crate::units::{size, time};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;

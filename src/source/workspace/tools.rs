@@ -2,7 +2,7 @@
 
 use super::fields::{refuse_unknown, text};
 use super::schema::ToolSchema;
-use crate::config::time;
+use crate::units::time;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -229,7 +229,6 @@ async fn run(is_kept: bool, rounds: usize) -> Course {
 }
 
 #[tokio::test]
-#[ignore = "fails until the store keeps contents"]
 async fn returning_clients_learn_differences() {
     let course = run(true, 6).await;
     assert_kept(&course.violations);
@@ -237,7 +236,6 @@ async fn returning_clients_learn_differences() {
 }
 
 #[tokio::test]
-#[ignore = "fails until the store keeps contents"]
 async fn clients_of_memory_learn_differences() {
     let course = run(false, 6).await;
     assert_kept(&course.violations);

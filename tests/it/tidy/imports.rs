@@ -34,7 +34,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("bench", &["wire"]),
     ("mcp", &["config", "http", "metrics", "wire"]),
     ("http", &["config", "hosts", "metrics", "uri_encoding"]),
-    ("source", &["config", "metrics", "uri_encoding"]),
+    ("source", &["config", "metrics", "units", "uri_encoding"]),
     (
         "sink",
         &["backoff", "config", "http_client", "metrics", "timestamp"],
@@ -43,13 +43,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("metrics", &[]),
     ("store", &[]),
     ("telemetry", &["config"]),
-    ("config", &["hosts"]),
+    ("config", &["hosts", "units"]),
     ("wire", &[]),
     ("http_client", &[]),
     ("timestamp", &[]),
     ("backoff", &[]),
     ("uri_encoding", &[]),
     ("hosts", &[]),
+    ("units", &[]),
 ];
 
 /// The folders that may name a heavy crate, so that it can be exchanged.

@@ -4,6 +4,7 @@
 //! writes them again. The text around them is written by hand.
 
 use super::super::environment::ALIASES;
+use super::super::keys::is_required;
 use super::super::print::literal;
 use super::*;
 
@@ -29,7 +30,7 @@ fn list_rows(table: &Key) -> String {
     let mut rows = String::new();
     for key in &table.keys {
         let default = match &key.schema["default"] {
-            _ if key.is_required() => "required".to_owned(),
+            _ if is_required(&key.schema) => "required".to_owned(),
             Value::Null => "–".to_owned(),
             Value::Array(_) if key.is_list() => "–".to_owned(),
             value => format!("`{}`", literal(value)),
@@ -53,7 +54,7 @@ fn generated(table: &Key) -> String {
 /// The page with each table, and the summary above it, replaced by the one that the structs give.
 fn written_anew(page: &str) -> String {
     let mut anew = page.to_owned();
-    for key in &Key::root().keys {
+    for key in &ROOT.keys {
         let heading = match key.is_list() {
             false => format!("\n### [{}]\n", key.path),
             true => format!("\n### [[{}]]\n", key.path),
@@ -96,10 +97,10 @@ fn page_has_no_other_key() {
     let rows = page
         .lines()
         .filter(|line| line.starts_with("| `") && !line.starts_with("| `TIDINGS_"));
-    let keys: usize = Key::root().keys.iter().map(|table| all_keys(table).len()).sum();
+    let keys: usize = ROOT.keys.iter().map(|table| all_keys(table).len()).sum();
     assert_eq!(rows.count(), keys);
     let headings = page.lines().filter(|line| line.starts_with("### ["));
-    assert_eq!(headings.count(), Key::root().keys.len());
+    assert_eq!(headings.count(), ROOT.keys.len());
 }
 
 #[test]
