@@ -1,4 +1,4 @@
-//! Hosts and origins as configurations, `Host` and `Origin` headers write them.
+//! Hosts, origins and addresses as configurations, `Host` and `Origin` headers write them.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -138,6 +138,26 @@ pub(crate) fn is_scheme(text: &str) -> bool {
     starts_well && has_only_allowed && text.len() <= 64
 }
 
+/// Returns true for an address that a webhook may call, as far as its text shows.
+pub(crate) fn is_webhook_url(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return false;
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !authority.ends_with(']') => (host, port),
+        _ => (authority, ""),
+    };
+    // The HTTP client parses the address in full when the sink is attached, so this only needs to catch
+    // slips. An `@` would mark a user and a password, which do not belong into a file that many may read.
+    let is_plain = !host.contains(|c: char| c.is_whitespace() || "@<>^|%\\\"`{}".contains(c));
+    let is_web = ["http", "https"]
+        .iter()
+        .any(|name| scheme.eq_ignore_ascii_case(name));
+    let is_port = port.is_empty() || !port.starts_with('+') && port.parse::<u16>().is_ok();
+    is_web && is_plain && !host.is_empty() && is_port
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +226,38 @@ mod tests {
             "https://a:+1",
         ] {
             assert_eq!(origin_text(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn scheme_follows_the_rfc() {
+        assert!(is_scheme("Workspace") && is_scheme("x+y-1.z"));
+        for wrong in ["", "1a", "+a", "a_b", "a:", "a b", "é"] {
+            assert!(!is_scheme(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn webhook_url_has_host_and_no_user() {
+        for right in [
+            "https://hooks.example/tidings",
+            "HTTP://127.0.0.1:80",
+            "http://[::1]:9/x?y",
+            "https://ä.example",
+        ] {
+            assert!(is_webhook_url(right), "{right}");
+        }
+        for wrong in [
+            "",
+            "hooks.example",
+            "ftp://hooks.example",
+            "https://",
+            "https:///x",
+            "https://user:secret@hooks.example",
+            "https://a b/",
+            "https://a:99999",
+        ] {
+            assert!(!is_webhook_url(wrong), "{wrong}");
         }
     }
 }

@@ -4,7 +4,6 @@
 //! rule in its attribute is a JSON Schema, and the only place that states the range: reading, messages,
 //! printing and the documentation all take it from there.
 
-use super::names;
 use crate::hosts::{self, WebOrigin};
 use crate::units::{size, time};
 use serde::de::{DeserializeOwned, Error as _};
@@ -66,7 +65,11 @@ fn convert(schema: &Value, written: &Value) -> Option<Value> {
                 let range = time::parse(shortest)?..=time::parse(schema["x-maximum"].as_str()?)?;
                 range.contains(&duration).then(|| json!(duration))
             }
-            None => Some(normal_form(schema, text)?.into()),
+            None if schema.get("maxLength").is_some() => {
+                in_range(schema, ["minLength", "maxLength"], text.len() as u64)?;
+                Some(written.clone())
+            }
+            None => Some(normal_form(schema["x-syntax"].as_str(), text)?.into()),
         },
         Value::Array(items) if types.contains(&json!("array")) => {
             in_range(schema, ["minItems", "maxItems"], items.len() as u64)?;
@@ -98,13 +101,9 @@ fn write(schema: &Value, field: Value) -> Value {
 pub(super) struct Checked<R>(PhantomData<R>);
 
 impl<R: Rule> Checked<R> {
-    pub(super) fn deserialize<'de, D, T>(from: D) -> Result<T, D::Error>
-    where
-        D: Deserializer<'de>,
-        T: DeserializeOwned,
-    {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: DeserializeOwned>(d: D) -> Result<T, D::Error> {
         let schema = R::schema();
-        let Some(field) = read(&schema, &Value::deserialize(from)?) else {
+        let Some(field) = read(&schema, &Value::deserialize(d)?) else {
             return Err(D::Error::custom(format_args!("expected {}", schema["x-allowed"])));
         };
         // Fails only where the machine has no such number: a size beyond its address space.
@@ -122,10 +121,6 @@ impl<R: Rule> Checked<R> {
 }
 
 impl<R: Rule> schemars::JsonSchema for Checked<R> {
-    fn inline_schema() -> bool {
-        true
-    }
-
     fn schema_name() -> std::borrow::Cow<'static, str> {
         std::any::type_name::<R>().into()
     }
@@ -155,7 +150,7 @@ macro_rules! rules {
 rules! {
     /// A whole number from `MIN` to `MAX`.
     Count<MIN, MAX> = format!("an integer from {MIN} to {MAX}"),
-        { "type": "integer", "minimum": MIN, "maximum": MAX };
+        { "type": "integer", "minimum": MIN, "maximum": MAX, "x-zero": 0 };
     /// A size from `MIN` to `MAX` bytes, written as a number or as text with a unit.
     Bytes<MIN, MAX> = format!("a size from \"{}\" to \"{}\"", size::text(MIN), size::text(MAX)),
         { "type": ["integer", "string"], "pattern": "^[0-9]+(B|KiB|MiB|GiB)$",
@@ -163,7 +158,7 @@ rules! {
     /// A duration from `MIN` to `MAX` milliseconds. JSON Schema has no range of texts, so the bounds stand
     /// under names of our own.
     Time<MIN, MAX> = format!("a duration from \"{}\" to \"{}\"", millis_text(MIN), millis_text(MAX)),
-        { "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$",
+        { "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$", "x-zero": "0s",
           "x-minimum": millis_text(MIN), "x-maximum": millis_text(MAX) };
     /// A text of `MIN` to `MAX` bytes.
     Text<MIN, MAX> = format!("a text of {MIN} to {MAX} bytes"),
@@ -193,13 +188,7 @@ pub(super) struct OrNone<R>(PhantomData<R>);
 impl<R: Rule> Rule for OrNone<R> {
     fn schema() -> Value {
         let mut schema = R::schema();
-        let none = if schema["type"] == "integer" {
-            json!(0)
-        } else if schema.get("x-minimum").is_some() {
-            json!("0s")
-        } else {
-            json!("")
-        };
+        let none = schema.get("x-zero").cloned().unwrap_or("".into());
         if read(&schema, &none).is_none() {
             schema["x-allowed"] = format!("{}, or {none} for none", words(&schema)).into();
         }
@@ -223,15 +212,11 @@ macro_rules! texts {
                 { "type": "string", "x-syntax": stringify!($rule), "examples": [$example]$(, $name: $value)? };
         )+}
 
-        /// The normal form of a text with a syntax, and any other text of an allowed length.
-        fn normal_form(schema: &Value, text: &str) -> Option<String> {
-            let normal: fn(&str) -> Option<String> = match schema["x-syntax"].as_str() {
+        /// The normal form of a text by the rule of this name; other texts are as they should be.
+        fn normal_form(rule: Option<&str>, text: &str) -> Option<String> {
+            let normal: fn(&str) -> Option<String> = match rule {
                 $(Some(stringify!($rule)) => $normal,)+
-                _ if schema.get("maxLength").is_none() => |text| Some(text.to_owned()),
-                _ => {
-                    in_range(schema, ["minLength", "maxLength"], text.len() as u64)?;
-                    |text| Some(text.to_owned())
-                }
+                _ => |text| Some(text.to_owned()),
             };
             normal(text)
         }
@@ -246,7 +231,7 @@ texts! {
     Origin = "an origin such as \"https://app.example\"", "https://app.example",
         |text| Some(WebOrigin::parse(text)?.to_string());
     Scheme = "a URI scheme: a letter, then letters, digits, \"+\", \"-\" or \".\", 64 at most", "workspace",
-        names::scheme;
+        |text| keep(&text.to_ascii_lowercase(), hosts::is_scheme(text));
     Pattern = "a URI, the beginning of URIs such as \"note://*\", or a template such as \"note://{name}\"",
         "note://*", |text| keep(text, text.parse::<UriPattern>().is_ok());
     Kind = format!("one of {}", NoticeKind::ALL.map(NoticeKind::name).join(", ")), "updated",
@@ -254,21 +239,54 @@ texts! {
     File = "a path in UTF-8", "data/notes.json", |text| keep(text, !text.is_empty() && !text.contains('\0'));
     Name ("x-unique": []) =
         "a lower-case letter, then lower-case letters, digits, \"_\" or \"-\", 48 at most", "notes",
-        |text| keep(text, names::is_identifier(text));
+        |text| keep(text, is_identifier(text));
     SchemeName ("x-unique": []) = "a lower-case letter, then lower-case letters, digits or \"-\", 48 at most",
-        "notes", |text| keep(text, names::is_identifier(text) && !text.contains('_'));
+        "notes", |text| keep(text, is_identifier(text) && !text.contains('_'));
     Pointer = "a JSON pointer such as \"/items\", or \"\"", "/items",
-        |text| keep(text, names::is_json_pointer(text));
+        |text| keep(text, is_json_pointer(text));
     Field = "a path such as \"author.name\", or a JSON pointer such as \"/author/name\"", "author.name",
-        |text| keep(text, names::is_field_path(text));
+        |text| keep(text, is_field_path(text));
     Url = "an address such as \"https://hooks.example/tidings\", without user and password",
-        "https://hooks.example/tidings", |text| keep(text, names::is_webhook_url(text));
+        "https://hooks.example/tidings", |text| keep(text, hosts::is_webhook_url(text));
     Variable = "the name of an environment variable that does not begin with TIDINGS_", "WEBHOOK_SECRET",
-        |text| keep(text, names::is_foreign_variable(text));
+        |text| keep(text, is_foreign_variable(text));
 }
 
 fn keep(text: &str, is_allowed: bool) -> Option<String> {
     is_allowed.then(|| text.to_owned())
+}
+
+/// Returns true for a lower-case name of letters, digits, `_` and `-`.
+fn is_identifier(text: &str) -> bool {
+    let starts = text.starts_with(|c: char| c.is_ascii_lowercase());
+    starts && has_only(text, b"_-") && !text.contains(|c: char| c.is_ascii_uppercase()) && text.len() <= 48
+}
+
+/// Returns true for a JSON pointer (RFC 6901), the empty one included.
+fn is_json_pointer(text: &str) -> bool {
+    // `~` is always part of an escape: `~0` or `~1`.
+    let mut escapes = text.split('~').skip(1);
+    (text.is_empty() || text.starts_with('/')) && escapes.all(|part| part.starts_with(['0', '1']))
+}
+
+/// Returns true for a path to a field: names with dots between them, or a JSON pointer that is not empty.
+fn is_field_path(text: &str) -> bool {
+    if text.starts_with('/') {
+        return is_json_pointer(text);
+    }
+    text.split('.').all(|part| !part.is_empty())
+}
+
+/// Returns true for the name of an environment variable of another program.
+fn is_foreign_variable(text: &str) -> bool {
+    // Names with the prefix of Tidings are left to keys, of which there may be more one day.
+    let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    starts && has_only(text, b"_") && text.len() <= 128 && !text.starts_with("TIDINGS_")
+}
+
+fn has_only(text: &str, others: &[u8]) -> bool {
+    text.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || others.contains(&byte))
 }
 
 /// Declares the struct of a section, or of the tables of a list, with a line per key: name, type, default and
@@ -296,3 +314,27 @@ macro_rules! table {
 }
 
 pub(super) use table;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn field_path_is_dotted_or_a_pointer() {
+        for right in ["a", "author.name", "/a~1b/~0", "/", "a b"] {
+            assert!(is_field_path(right), "{right}");
+        }
+        for wrong in ["", "a..b", ".a", "a.", "/~2", "/~"] {
+            assert!(!is_field_path(wrong), "{wrong}");
+        }
+        assert!(is_json_pointer("") && is_json_pointer("/items/0") && !is_json_pointer("items"));
+    }
+
+    #[test]
+    fn identifier_is_lower_case() {
+        assert!(is_identifier("a") && is_identifier("my-notes_2") && is_identifier(&"a".repeat(48)));
+        for wrong in ["", "A", "1a", "aB", "_a", "a.b", "a b", "é", &"a".repeat(49)] {
+            assert!(!is_identifier(wrong), "{wrong}");
+        }
+    }
+}

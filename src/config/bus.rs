@@ -1,19 +1,16 @@
 //! The bus: its limits, the store of its versions, and its end.
 
-use super::bounded::{Bytes, Checked, Count, File, GIB, KIB, MINUTE, OrNone, Time, table};
+use super::bounded::*;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidings_actors::Limits;
 
 table! { BusConfig = "The limits of the bus, and of the changes that wait to enter it.";
-    /// Changes inside the bus at a time.
-    /// At the limit: Publishers wait until one has been answered.
+    /// Changes inside the bus at a time. At the limit: Publishers wait until one has been answered.
     in_flight_max: usize = Limits::default().in_flight_max, "Checked::<Count<1, 65_536>>";
-    /// Registered resources.
-    /// At the limit: A further registration gets an error that names the limit.
+    /// Registered resources. At the limit: A further registration gets an error that names the limit.
     resources_max: usize = Limits::default().resources_max, "Checked::<Count<1, 10_000_000>>";
-    /// Largest body of one resource.
-    /// At the limit: A larger one is refused, over HTTP with 413.
+    /// Largest body of one resource. At the limit: A larger one is refused, over HTTP with 413.
     body_bytes_max: usize = Limits::default().body_bytes_max, "Checked::<Bytes<KIB, GIB>>";
     /// Tools, prompts and templates, each.
     /// At the limit: A further registration gets an error that names the limit.

@@ -1,6 +1,6 @@
 //! JSON files whose items are served, and the views onto them.
 
-use super::bounded::{Checked, Field, File, List, Name, Pointer, Scalar, SchemeName, Text, table};
+use super::bounded::*;
 use serde_json::Value;
 use std::path::PathBuf;
 

@@ -1,8 +1,6 @@
 //! The HTTP side: the listener, and the transports beside MCP.
 
-use super::bounded::{
-    Address, Bytes, Checked, Count, GIB, HOUR, Host, KIB, List, MIB, MINUTE, Origin, SECOND, Time, table,
-};
+use super::bounded::*;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tidings_actors::Limits;
@@ -16,18 +14,14 @@ table! { HttpConfig = "The listener: its address, the hosts and origins it admit
     /// At the limit: A request with another name gets 403.
     allowed_hosts: Vec<String> = Vec::new(), "Checked::<List<Host, 0, 256>>";
     /// Origins of web pages that may call, besides http and https of localhost, 127.0.0.1 and \[::1\] on any
-    /// port.
-    /// At the limit: A request from another origin gets 403; one without `Origin` passes.
+    /// port. At the limit: A request from another origin gets 403; one without `Origin` passes.
     allowed_origins: Vec<String> = Vec::new(), "Checked::<List<Origin, 0, 256>>";
-    /// Largest request body.
-    /// At the limit: A larger one gets 413 and is not read further.
+    /// Largest request body. At the limit: A larger one gets 413 and is not read further.
     body_bytes_max: usize = 4 << 20, "Checked::<Bytes<KIB, { 64 * MIB }>>";
-    /// Open connections in all.
-    /// At the limit: Further connections are closed at once and counted.
+    /// Open connections in all. At the limit: Further connections are closed at once and counted.
     connections_max: usize = 20_000, "Checked::<Count<1, 1_000_000>>";
     /// Time a client has to send the headers of a request, also after the one before it on the same
-    /// connection.
-    /// At the limit: A slower connection is closed.
+    /// connection. At the limit: A slower connection is closed.
     header_timeout: Duration = Duration::from_secs(10), "Checked::<Time<SECOND, { 5 * MINUTE }>>";
     /// Interval of the comments on an idle stream, by which proxies keep it and dead peers are noticed.
     keep_alive: Duration = Limits::default().keep_alive, "Checked::<Time<SECOND, { 5 * MINUTE }>>";
@@ -36,8 +30,7 @@ table! { HttpConfig = "The listener: its address, the hosts and origins it admit
     /// the notices it missed.
     write_timeout: Duration = Duration::from_secs(300), "Checked::<Time<SECOND, HOUR>>";
     /// Unsent bytes the kernel may hold per stream (`TCP_NOTSENT_LOWAT`); more means staler notices for slow
-    /// readers.
-    /// At the limit: Notices wait in the outbox, where repeats of one URI become one.
+    /// readers. At the limit: Notices wait in the outbox, where repeats of one URI become one.
     not_sent_low_water: usize = 16 << 10, "Checked::<Bytes<KIB, { 4 * MIB }>>";
 }
 
@@ -45,11 +38,9 @@ table! { EventsConfig = "The streams of `GET /v1/events` and the history they re
     /// Events kept for streams that are behind or reconnect.
     /// At the limit: The oldest is forgotten; a stream that still needed it reports how many it missed.
     history_max: usize = 10_000, "Checked::<Count<1, 10_000_000>>";
-    /// Memory of those events.
-    /// At the limit: The oldest are forgotten.
+    /// Memory of those events. At the limit: The oldest are forgotten.
     history_bytes_max: usize = 16 << 20, "Checked::<Bytes<{ 64 * KIB }, { 16 * GIB }>>";
-    /// Open streams; 0 turns `/v1/events` off.
-    /// At the limit: A further one gets 503.
+    /// Open streams; 0 turns `/v1/events` off. At the limit: A further one gets 503.
     streams_max: usize = 10_000, "Checked::<Count<0, 1_000_000>>";
     /// Pause that a browser is asked to make before it connects again (`retry`).
     retry: Duration = Duration::from_secs(3), "Checked::<Time<100, HOUR>>";
@@ -59,8 +50,7 @@ table! { WsConfig = "The connections of `GET /v1/ws`.";
     /// Open connections, which are sessions too; 0 turns `/v1/ws` off.
     /// At the limit: A further one is closed with code 1013.
     connections_max: usize = 10_000, "Checked::<Count<0, 1_000_000>>";
-    /// Largest message of a client.
-    /// At the limit: The connection is closed with code 1009.
+    /// Largest message of a client. At the limit: The connection is closed with code 1009.
     message_bytes_max: usize = 64 << 10, "Checked::<Bytes<KIB, { 4 * MIB }>>";
     /// Time a client may take to answer a ping, which is sent after `http.keep_alive` of silence.
     /// At the limit: The connection is closed with code 1008.

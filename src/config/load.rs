@@ -15,6 +15,8 @@ pub use error::{ConfigError, Mistake, Place};
 use super::Config;
 use crate::units::time;
 use keys::{Key, ROOT};
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,8 +85,8 @@ impl Config {
 
     /// The JSON Schema (2020-12) of the file: description, default and range of each key.
     pub fn json_schema() -> String {
-        let schema = serde_json::to_string_pretty(&keys::json_schema()).expect("a schema is JSON");
-        schema + "\n"
+        let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(keys::require_keys));
+        serde_json::to_string_pretty(&keys::generate(settings)).expect("a schema is JSON") + "\n"
     }
 
     /// The keys whose values differ in `after`, apart from those that take effect without a restart.
@@ -92,7 +94,7 @@ impl Config {
         let [before, after] = [self, after].map(Config::to_json);
         // A list is named as a whole: its tables have no fixed paths.
         let lists = ROOT.keys.iter().filter(|key| key.is_list());
-        let keys = Key::of_sections().chain(lists.filter(|key| key.schema["x-reloaded"] != true));
+        let keys = Key::of_sections().chain(lists.filter(|key| key.schema["x-restart"] == true));
         let changed = keys.filter(|key| {
             let pointer = format!("/{}", key.path.replace('.', "/"));
             before.pointer(&pointer) != after.pointer(&pointer)
@@ -176,7 +178,12 @@ impl<'a> Draft<'a> {
         let tree = self.table(&ROOT, &Place::Together, &document);
         match Config::deserialize(tree) {
             Ok(mut config) => {
-                self.complete_collections(&mut config);
+                // Without a folder to serve, files of collections are found from that of the file.
+                if config.workspace.dir.is_none() {
+                    for collection in &mut config.collection {
+                        collection.file = beside(&self.path, &collection.file);
+                    }
+                }
                 self.check_agreement(&config);
                 if self.mistakes.is_empty() {
                     return Ok(config);
@@ -196,15 +203,6 @@ impl<'a> Draft<'a> {
         let text = text.lines().collect::<Vec<_>>().join(", ");
         let place = place.clone();
         self.mistakes.push(Mistake { place, text });
-    }
-
-    /// Without a folder to serve, files of collections are found from the folder of the configuration file.
-    fn complete_collections(&self, config: &mut Config) {
-        if config.workspace.dir.is_none() {
-            for collection in &mut config.collection {
-                collection.file = beside(&self.path, &collection.file);
-            }
-        }
     }
 
     /// Checks the values that must agree with each other.

@@ -1,13 +1,12 @@
 //! The MCP server as its clients see it.
 
-use super::bounded::{Checked, Count, HOUR, OrNone, SECOND, Text, Time, table};
+use super::bounded::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 table! { McpConfig = "The presentation of the server, its lists and its tools to MCP clients.";
-    /// Items on one page of a list.
-    /// At the limit: The rest follows under a cursor.
+    /// Items on one page of a list. At the limit: The rest follows under a cursor.
     page_size: usize = 100, "Checked::<Count<1, 1000>>";
     /// Time clients of revision 2026-07-28 may keep a result without asking again (`ttlMs`).
     ttl: Duration = Duration::ZERO, "Checked::<Time<0, { 24 * HOUR }>>";

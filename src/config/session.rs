@@ -1,6 +1,6 @@
 //! Connected MCP clients, and the limits of each.
 
-use super::bounded::{Checked, Count, HOUR, OrNone, SECOND, Time, table};
+use super::bounded::*;
 use std::time::Duration;
 use tidings_actors::Limits;
 
@@ -33,7 +33,6 @@ table! { SessionConfig = "Connected MCP clients, and the limits of each.";
     per_peer_max: Option<usize> = None, "Checked::<OrNone<Count<0, 1_000_000>>>";
     /// Sends a new session one list change for every list that is not empty.
     announce_on_connect: bool = true;
-    /// Open streams in all.
-    /// At the limit: A request for a further stream gets 503.
+    /// Open streams in all. At the limit: A request for a further stream gets 503.
     streams_max: usize = 20_000, "Checked::<Count<1, 1_000_000>>";
 }

@@ -5,10 +5,7 @@
 //! sink may write to.
 
 use super::LogFormat;
-use super::bounded::{
-    Bytes, Checked, Count, File, GIB, HOUR, KIB, Kind, List, MIB, MINUTE, Name, OrNone, Pattern, SECOND,
-    Time, Url, Variable, table,
-};
+use super::bounded::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! The log and the metrics.
 
-use super::bounded::{Address, Checked, OrNone, Text, table};
+use super::bounded::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;

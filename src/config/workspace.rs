@@ -1,8 +1,6 @@
 //! The folder whose files are served, with its tools and its executable `register`.
 
-use super::bounded::{
-    Bytes, Checked, Count, File, GIB, HOUR, KIB, MIB, MINUTE, OrNone, SECOND, Scheme, Time, table,
-};
+use super::bounded::*;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,11 +17,9 @@ table! { WorkspaceConfig = "The folder whose files are served, and the way files
     /// Interval at which the folder, or the file of a collection, is checked without a file event, in case
     /// one was lost.
     rescan: Duration = Duration::from_secs(30), "Checked::<Time<SECOND, { 24 * HOUR }>>";
-    /// Largest file that is served.
-    /// At the limit: Larger files are skipped and reported.
+    /// Largest file that is served. At the limit: Larger files are skipped and reported.
     file_bytes_max: u64 = 4 << 20, "Checked::<Bytes<KIB, GIB>>";
-    /// Files that are served.
-    /// At the limit: Further files are skipped and reported.
+    /// Files that are served. At the limit: Further files are skipped and reported.
     files_max: usize = 50_000, "Checked::<Count<1, 10_000_000>>";
     /// Serves files and folders whose name starts with a dot too.
     hidden: bool = false;

@@ -48,7 +48,9 @@ impl<'a> Draft<'a> {
                 (Some(over), _) => self.value(key, over),
                 (None, Some(value)) => self.value_or_tables(key, value),
                 // A section that the file lacks may have values over it.
-                (None, None) if key.is_section() => Some(self.table(key, place, &DeTable::new())),
+                (None, None) if table.path.is_empty() && !key.is_list() => {
+                    Some(self.table(key, place, &DeTable::new()))
+                }
                 (None, None) if is_required(&key.schema) => {
                     let path = &key.path;
                     let allowed = key.allowed();

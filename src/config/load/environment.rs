@@ -52,11 +52,10 @@ fn near_miss(written: &str) -> Option<String> {
     let variables: Vec<_> = Key::of_sections().map(Key::variable).chain(aliases).collect();
     let upper = written.to_ascii_uppercase();
     // Programs of others hardly ever use two underscores, or a name that differs by one letter.
-    if !written.contains("__")
-        && variables
-            .iter()
-            .all(|name| strsim::osa_distance(name, &upper) > 1)
-    {
+    let is_near = variables
+        .iter()
+        .any(|name| strsim::osa_distance(name, &upper) <= 1);
+    if !is_near && !written.contains("__") {
         return None;
     }
     // The common beginning would make all names look alike.

@@ -6,18 +6,11 @@
 use super::Config;
 use crate::config::bounded;
 use schemars::generate::SchemaSettings;
-use schemars::transform::RecursiveTransform;
 use serde_json::Value;
 use std::sync::LazyLock;
 
 /// Most tables of a list.
 pub(super) const TABLES_MAX: usize = 256;
-
-/// The marker in a doc comment before the part that tells the behaviour at the limit.
-const AT_LIMIT: &str = "At the limit: ";
-
-/// Share of equal letters from which a name counts as a slip of another one.
-const SIMILAR: f64 = 0.6;
 
 /// The table of the sections and lists.
 pub(super) static ROOT: LazyLock<Key> = LazyLock::new(|| {
@@ -43,10 +36,8 @@ impl Key {
         let table = table_of(&schema);
         let mut keys = Vec::new();
         for name in texts(&table["required"]) {
-            keys.push(Key::new(
-                inner_path(&path, name),
-                table["properties"][name].clone(),
-            ));
+            let inner = inner_path(&path, name);
+            keys.push(Key::new(inner, table["properties"][name].clone()));
         }
         Key { path, keys, schema }
     }
@@ -93,11 +84,6 @@ impl Key {
         self.is_table() && self.schema["type"] == "array"
     }
 
-    /// Reports whether it is one of the sections, which are there even if the file lacks them.
-    pub(super) fn is_section(&self) -> bool {
-        self.is_table() && !self.is_list() && !self.path.contains('.')
-    }
-
     /// Names of keys within of which exactly one must be there; empty where there is no such rule.
     pub(super) fn one_of(&self) -> Vec<&str> {
         texts(&table_of(&self.schema)["x-one-of"])
@@ -108,7 +94,7 @@ impl Key {
         let text = self.schema["description"].as_str().unwrap_or_default();
         // Doc comments are wrapped, and rustdoc needs the brackets of `[::1]` escaped.
         let text = text.replace('\n', " ").replace("\\[", "[").replace("\\]", "]");
-        let (meaning, at_limit) = text.split_once(AT_LIMIT).unwrap_or((&text, ""));
+        let (meaning, at_limit) = text.split_once("At the limit: ").unwrap_or((&text, ""));
         (meaning.trim().to_owned(), at_limit.trim().to_owned())
     }
 
@@ -130,24 +116,21 @@ impl Key {
     }
 }
 
-/// The JSON Schema of the file, in which required keys have no default.
-pub(super) fn json_schema() -> schemars::Schema {
-    let settings = SchemaSettings::draft2020_12();
-    generate(settings.with_transform(RecursiveTransform(require_keys)))
-}
-
-fn require_keys(table: &mut schemars::Schema) {
+/// Takes the defaults of required keys out of the schema of a table.
+pub(super) fn require_keys(table: &mut schemars::Schema) {
     if let Some(Value::Object(keys)) = table.get_mut("properties") {
         let mut required = Vec::new();
         for (name, schema) in keys.iter_mut().filter(|(_, schema)| is_required(schema)) {
-            schema.as_object_mut().map(|schema| schema.remove("default"));
+            if let Value::Object(schema) = schema {
+                schema.remove("default");
+            }
             required.push(name.clone());
         }
         table.insert("required".to_owned(), required.into());
     }
 }
 
-fn generate(mut settings: SchemaSettings) -> schemars::Schema {
+pub(super) fn generate(mut settings: SchemaSettings) -> schemars::Schema {
     // Without references, the schema of a key is found by its path, and a reader of the schema needs no
     // jumps.
     settings.inline_subschemas = true;
@@ -167,10 +150,9 @@ pub(super) fn inner_path(table: &str, name: &str) -> String {
 
 /// The schema of the table that `schema` holds: alone, optionally, or in a list.
 fn table_of(schema: &Value) -> &Value {
-    let mut inner = [&schema["items"], &schema["anyOf"][0]].into_iter();
-    inner
-        .find(|inner| inner["properties"].is_object())
-        .unwrap_or(schema)
+    let inner = [&schema["items"], &schema["anyOf"][0]];
+    let table = inner.into_iter().find(|inner| inner["properties"].is_object());
+    table.unwrap_or(schema)
 }
 
 fn texts(value: &Value) -> Vec<&str> {
@@ -203,7 +185,8 @@ pub(super) fn nearest_key(written: &str) -> String {
 pub(super) fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.to_lowercase();
     let similarity = |name: &str| strsim::normalized_damerau_levenshtein(&written, &name.to_lowercase());
-    let near = names.filter(|name| similarity(name) >= SIMILAR);
+    // With fewer equal letters, a name is hardly a slip of another one.
+    let near = names.filter(|name| similarity(name) >= 0.6);
     near.max_by(|one, other| similarity(one).total_cmp(&similarity(other)))
 }
 
