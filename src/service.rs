@@ -265,6 +265,7 @@ fn start_bus(config: &Config) -> anyhow::Result<Bus> {
 fn limits(config: &Config) -> Limits {
     let mut limits = Limits::default();
     limits.in_flight_max = config.bus.in_flight_max;
+    limits.batch_max = config.http.batch_max;
     limits.resources_max = config.bus.resources_max;
     limits.list_items_max = config.bus.list_items_max;
     limits.body_bytes_max = config.bus.body_bytes_max;

@@ -22,7 +22,7 @@ use crate::model::{
 use crate::outbox::Outbox;
 use crate::runtime::Reply;
 use crate::sink::AttachmentState;
-pub(crate) use completion::{Completion, Finish};
+pub(crate) use completion::{Completion, Finish, ManyCompletion};
 pub(crate) use decision::{Decision, Effect, Found, IndexedResource, Known};
 pub(crate) use subscription::{AcceptedSubscription, StampedSubscription};
 
@@ -39,6 +39,7 @@ macro_rules! messages {
 )]
 pub(crate) enum RegistryRequest {
     Publish(Publish),
+    PublishMany(PublishMany),
     PublishList(PublishList),
     Lookup(Lookup),
     Route(Route),
@@ -59,6 +60,7 @@ macro_rules! registry_requests {
 
 registry_requests!(
     Publish,
+    PublishMany,
     PublishList,
     Lookup,
     Route,
@@ -75,6 +77,16 @@ pub(crate) struct Publish {
     /// Seconds since 1970, for the etag.
     pub(crate) now: u64,
     pub(crate) reply: Reply<Result<Outcome, PublishError>>,
+}
+
+/// Changes to resources that are decided, stored and answered together, from the bus.
+pub(crate) struct PublishMany {
+    pub(crate) changes: Vec<(Change, Condition)>,
+    /// The owner of the handle.
+    pub(crate) owner: Owner,
+    /// Seconds since 1970, for the etags.
+    pub(crate) now: u64,
+    pub(crate) reply: Reply<Vec<Result<Outcome, PublishError>>>,
 }
 
 /// A change to a list, from the bus.
@@ -177,6 +189,7 @@ pub(crate) enum EtagRequest {
         now: u64,
         reply: Reply<Result<Outcome, PublishError>>,
     },
+    Changes(DecidedChanges),
     /// Places a changed list in the order of the bus.
     List {
         list: (ListKind, ListHash),
@@ -217,6 +230,16 @@ pub(crate) enum EtagRequest {
     },
     AttachQueue(AttachQueue),
     Route(Route),
+}
+
+/// The decided changes of one [`PublishMany`], which get their versions in this order.
+pub(crate) struct DecidedChanges {
+    /// The decision of each change, or the error that refused it.
+    pub(crate) decisions: Vec<Result<Decision, PublishError>>,
+    /// The hash of the resource list after all of them, if it is not the one from before.
+    pub(crate) list: Option<(ListKind, ListHash)>,
+    pub(crate) now: u64,
+    pub(crate) reply: Reply<Vec<Result<Outcome, PublishError>>>,
 }
 
 /// The batch in flight is durable, or the store failed; from the store's thread.

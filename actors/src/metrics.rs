@@ -96,6 +96,7 @@ label_table! {
         Resources = "bus.resources_max",
         ListItems = "bus.list_items_max",
         BodyBytes = "bus.body_bytes_max",
+        Batch = "http.batch_max",
         Removed = "bus.removed_max",
         Sessions = "session.max",
         Subscriptions = "session.subscriptions_max",
@@ -250,6 +251,7 @@ impl Metrics {
             } => self.count_limit(Limit::Resources),
             PublishError::TooMany { .. } => self.count_limit(Limit::ListItems),
             PublishError::BodyTooLarge { .. } => self.count_limit(Limit::BodyBytes),
+            PublishError::BatchTooLarge { .. } => self.count_limit(Limit::Batch),
             _ => {}
         }
     }

@@ -14,12 +14,12 @@ use std::time::Duration;
 use actix::{Actor, AsyncContext, Context, Handler, Recipient};
 
 use crate::messages::{
-    AcceptedSubscription, Effect, EtagBatch, EtagRequest, FinishStart, Known, Lookup, Publish, PublishList,
-    RegistryRequest, Route, SubscriberRequest,
+    AcceptedSubscription, DecidedChanges, Decision, Effect, EtagBatch, EtagRequest, FinishStart, Known,
+    Lookup, Publish, PublishList, PublishMany, RegistryRequest, Route, SubscriberRequest,
 };
 use crate::metrics::Metrics;
 use crate::model::{
-    Change, Condition, Etag, ListHash, ListKind, ListOutcome, PublishError, Resource, SubscribeError,
+    Change, Condition, Etag, ListHash, ListKind, ListOutcome, Owner, PublishError, Resource, SubscribeError,
     SubscriptionRequest, SubscriptionRules,
 };
 use crate::outbox::Outbox;
@@ -135,6 +135,7 @@ impl Registry {
     fn decide(&mut self, request: RegistryRequest) {
         match request {
             RegistryRequest::Publish(publish) => self.publish(publish),
+            RegistryRequest::PublishMany(publish) => self.publish_many(publish),
             RegistryRequest::PublishList(publish) => self.publish_list(publish),
             RegistryRequest::Lookup(lookup) => self.look_up(lookup),
             RegistryRequest::Route(route) => self.route(route),
@@ -266,31 +267,68 @@ impl Registry {
             now,
             reply,
         } = publish;
-        let applied = match self.check(&change, &condition) {
-            Ok(()) => self.catalog.apply(change, &owner),
-            Err(error) => Err(error),
-        };
-        match applied {
-            Ok(mut decision) => {
-                if decision.created {
-                    let uris = self.catalog.take_evicted();
-                    if !uris.is_empty() {
-                        let reply = None;
-                        self.decided.push(EtagRequest::Unclaimed { uris, now, reply });
-                    }
-                }
-                if self.is_starting() {
-                    decision.list = None;
-                }
+        let decided = self.decide_change(change, &condition, &owner);
+        self.collect_evicted(now);
+        match decided {
+            Ok(decision) => {
                 if decision.created || decision.effect == Effect::Removed {
                     self.metrics.set_registered(self.catalog.counts());
                 }
                 self.decided.push(EtagRequest::Change { decision, now, reply });
             }
-            Err(error) => {
-                self.metrics.count_refusal(&error);
-                reply.answer(Err(error));
-            }
+            Err(error) => reply.answer(Err(error)),
+        }
+    }
+
+    fn publish_many(&mut self, publish: PublishMany) {
+        let PublishMany {
+            changes,
+            owner,
+            now,
+            reply,
+        } = publish;
+        // Compared as a whole: a resource that one change adds and another removes is no change of the list.
+        let before = self.catalog.hash(ListKind::Resources);
+        let mut decisions = Vec::with_capacity(changes.len());
+        for (change, condition) in changes {
+            decisions.push(self.decide_change(change, &condition, &owner));
+        }
+        self.collect_evicted(now);
+        self.metrics.set_registered(self.catalog.counts());
+        let hash = self.catalog.hash(ListKind::Resources);
+        self.decided.push(EtagRequest::Changes(DecidedChanges {
+            decisions,
+            list: (hash != before && !self.is_starting()).then_some((ListKind::Resources, hash)),
+            now,
+            reply,
+        }));
+    }
+
+    /// Makes a change in the catalog if its condition holds.
+    fn decide_change(
+        &mut self,
+        change: Change,
+        condition: &Condition,
+        owner: &Owner,
+    ) -> Result<Decision, PublishError> {
+        let mut decided = match self.check(&change, condition) {
+            Ok(()) => self.catalog.apply(change, owner),
+            Err(error) => Err(error),
+        };
+        match &mut decided {
+            Ok(decision) if self.is_starting() => decision.list = None,
+            Ok(_) => {}
+            Err(error) => self.metrics.count_refusal(error),
+        }
+        decided
+    }
+
+    /// Removes, as changes, the unclaimed URIs that had to make room for a new one.
+    fn collect_evicted(&mut self, now: u64) {
+        let uris = self.catalog.take_evicted();
+        if !uris.is_empty() {
+            let reply = None;
+            self.decided.push(EtagRequest::Unclaimed { uris, now, reply });
         }
     }
 

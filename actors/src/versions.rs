@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
 use crate::messages::{
-    AddListWatches, BatchStored, Decision, Effect, EtagBatch, EtagRequest, Finish, Found, Known, Route,
-    SubscriberRequest,
+    AddListWatches, BatchStored, DecidedChanges, Decision, Effect, EtagBatch, EtagRequest, Finish, Found,
+    Known, Route, SubscriberRequest,
 };
 use crate::metrics::Limit;
 use crate::model::{
@@ -37,7 +37,7 @@ pub use store::{Batch, ChangeKind, Checkpoint, KeptContent, KeptLine, LoggedChan
 
 use fan_out::StampedChange;
 use ledger::Registration;
-use release::{Release, ReleasedChange};
+use release::{ChangeEffect, Release, ReleasedChange, ReleasedChanges};
 
 /// The pause before a move is tried again.
 const MOVE_AGAIN: Duration = Duration::from_millis(1);
@@ -114,6 +114,7 @@ impl EtagActor {
     fn handle_request(&mut self, request: EtagRequest, ctx: &mut Context<Self>) {
         match request {
             EtagRequest::Change { decision, now, reply } => self.change(decision, now, reply),
+            EtagRequest::Changes(changes) => self.change_many(changes),
             EtagRequest::List { list, reply } => {
                 let outcome = ListOutcome {
                     changed: true,
@@ -236,8 +237,62 @@ impl EtagActor {
     }
 
     fn change(&mut self, decision: Decision, now: u64, reply: Reply<Result<Outcome, PublishError>>) {
+        let (outcome, stamped) = self.stamp_change(&decision, now, reply.at());
+        let list = decision.list.map(|(kind, hash)| self.place_list(kind, hash));
+        self.waiting.push(Release::Change(ReleasedChange {
+            effect: ChangeEffect {
+                indexed: decision.into_indexed(outcome.etag),
+                stamped,
+            },
+            list,
+            finish: Finish::Change(reply, outcome),
+        }));
+    }
+
+    /// Gives the changes of a batch their versions. Their records are written in one step of the store,
+    /// because all of them are queued in one turn.
+    fn change_many(&mut self, changes: DecidedChanges) {
+        let DecidedChanges {
+            decisions,
+            list,
+            now,
+            reply,
+        } = changes;
+        let mut results = Vec::with_capacity(decisions.len());
+        let mut effects = Vec::with_capacity(decisions.len());
+        for decision in decisions {
+            let decision = match decision {
+                Ok(decision) => decision,
+                Err(error) => {
+                    results.push(Err(error));
+                    continue;
+                }
+            };
+            let (outcome, stamped) = self.stamp_change(&decision, now, reply.at());
+            let indexed = decision.into_indexed(outcome.etag);
+            effects.push((results.len(), ChangeEffect { indexed, stamped }));
+            results.push(Ok(outcome));
+        }
+        // After all changes, so that a subscriber that reads the list on its notice finds every one of them.
+        let list = list.map(|(kind, hash)| self.place_list(kind, hash));
+        self.waiting.push(Release::Changes(ReleasedChanges {
+            results,
+            effects,
+            list,
+            reply,
+        }));
+    }
+
+    /// Gives a decided change its version and its place in the order of the bus, and queues its record. The second value is none if
+    /// no subscriber need be notified of the resource.
+    fn stamp_change(
+        &mut self,
+        decision: &Decision,
+        now: u64,
+        at: Instant,
+    ) -> (Outcome, Option<StampedChange>) {
         let forgotten = self.ledger.forgotten();
-        let Stamped { etag, cause, claimed } = self.stamp(&decision, now);
+        let Stamped { etag, cause, claimed } = self.stamp(decision, now);
         self.count_forgotten(forgotten);
         let changed = cause.is_some() || decision.list.is_some();
         let outcome = Outcome {
@@ -255,19 +310,13 @@ impl EtagActor {
         let placed = PlacedChange {
             uri: &decision.uri,
             subscribable: decision.subscribable,
-            at: reply.at(),
+            at,
         };
         let stamped = cause.map(|cause| self.place(&placed, etag, cause));
         if cause.is_some() || claimed || decision.described {
-            self.record_change(&decision);
+            self.record_change(decision);
         }
-        let list = decision.list.map(|(kind, hash)| self.place_list(kind, hash));
-        self.waiting.push(Release::Change(ReleasedChange {
-            indexed: decision.into_indexed(etag),
-            stamped,
-            list,
-            finish: Finish::Change(reply, outcome),
-        }));
+        (outcome, stamped)
     }
 
     fn count_forgotten(&self, before: u64) {
@@ -295,8 +344,10 @@ impl EtagActor {
             let stamped = self.place(&placed, etag, Cause::Removed);
             self.record_line(&uri, KeptContent::None);
             self.waiting.push(Release::Change(ReleasedChange {
-                indexed: None,
-                stamped: Some(stamped),
+                effect: ChangeEffect {
+                    indexed: None,
+                    stamped: Some(stamped),
+                },
                 list: None,
                 finish: Finish::Silent,
             }));
@@ -304,8 +355,7 @@ impl EtagActor {
         self.count_forgotten(forgotten);
         if let Some(reply) = reply {
             self.waiting.push(Release::Change(ReleasedChange {
-                indexed: None,
-                stamped: None,
+                effect: ChangeEffect::default(),
                 list: None,
                 finish: Finish::Unclaimed(reply, removed),
             }));
@@ -391,8 +441,7 @@ impl EtagActor {
         self.shards.metrics.changes_of_lists.add(1);
         let list = self.place_list(kind, hash);
         self.waiting.push(Release::Change(ReleasedChange {
-            indexed: None,
-            stamped: None,
+            effect: ChangeEffect::default(),
             list: Some(list),
             finish,
         }));

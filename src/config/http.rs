@@ -18,6 +18,10 @@ table! { HttpConfig = "The listener: its address, the hosts and origins it admit
     allowed_origins: Vec<String> = Vec::new(), "Checked::<List<Origin, 0, 256>>";
     /// Largest request body. At the limit: A larger one gets 413 and is not read further.
     body_bytes_max: usize = 4 << 20, "Checked::<Bytes<KIB, { 64 * MIB }>>";
+    /// Changes in one batch, which are stored in one step and change the resource list at most once. Sources
+    /// of many changes publish them in batches of this size. At the limit: A longer batch gets 413, and
+    /// nothing of it is applied.
+    batch_max: usize = Limits::default().batch_max, "Checked::<Count<1, 100_000>>";
     /// Open connections in all. At the limit: Further connections are closed at once and counted.
     connections_max: usize = 20_000, "Checked::<Count<1, 1_000_000>>";
     /// Time a client has to send the headers of a request, also after the one before it on the same

@@ -189,7 +189,9 @@ impl From<PublishError> for Problem {
             PublishError::NotFound(_) => ProblemKind::NotFound,
             PublishError::Conflict(_) => ProblemKind::Conflict,
             PublishError::TooMany { .. } => ProblemKind::Full,
-            PublishError::BodyTooLarge { .. } => ProblemKind::BodyTooLarge,
+            PublishError::BodyTooLarge { .. } | PublishError::BatchTooLarge { .. } => {
+                ProblemKind::BodyTooLarge
+            }
             PublishError::InvalidUri(_) => ProblemKind::BadRequest,
             PublishError::Busy(_) | PublishError::Closed(_) => ProblemKind::Unavailable,
             PublishError::Lister { .. } => ProblemKind::ReaderFailed,

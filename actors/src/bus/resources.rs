@@ -1,7 +1,7 @@
 //! Requests about resources. Callbacks that fetch bodies run on the task of the caller.
 
 use super::Bus;
-use crate::messages::{FinishStart, Found, Lookup, Publish, RegistryRequest, RemoveUnclaimed};
+use crate::messages::{FinishStart, Found, Lookup, Publish, PublishMany, RegistryRequest, RemoveUnclaimed};
 use crate::model::{
     Body, Change, Closed, Condition, Content, Descriptor, Etag, InvalidUri, Outcome, PublishError, ReadError,
     Resource, ResourceUri, run_callback,
@@ -60,6 +60,40 @@ impl Bus {
         let registry = &self.inner.actors.registry;
         registry.push_batched(RegistryRequest::Publish(publish)).await;
         answer.await.map_err(|_dropped| Closed)?
+    }
+
+    /// Makes each change whose condition holds, in order, and returns their results in the same order. A
+    /// refused change has no effect and does not affect the others; a condition sees the changes before it.
+    ///
+    /// All of them are one request inside the bus, one step of the store, and at most one change of the
+    /// resource list, which is told after the last of them. Returns when all are durable and every outbox
+    /// is marked.
+    ///
+    /// # Errors
+    /// [`PublishError::BatchTooLarge`] for more changes than [`Limits::batch_max`](crate::Limits::batch_max)
+    /// and [`PublishError::Closed`]; nothing changed then.
+    pub async fn update_many(
+        &self,
+        changes: Vec<(Change, Condition)>,
+    ) -> Result<Vec<Result<Outcome, PublishError>>, PublishError> {
+        let len = changes.len();
+        let max = self.inner.limits.batch_max;
+        if len > max {
+            let error = PublishError::BatchTooLarge { len, max };
+            self.inner.metrics.count_refusal(&error);
+            return Err(error);
+        }
+        let permit = self.inner.admission.enter().await?;
+        let (reply, answer) = permit.reply();
+        let publish = PublishMany {
+            changes,
+            owner: self.owner.clone(),
+            now: (self.inner.clock)(),
+            reply,
+        };
+        let registry = &self.inner.actors.registry;
+        registry.push_batched(RegistryRequest::PublishMany(publish)).await;
+        Ok(answer.await.map_err(|_dropped| Closed)?)
     }
 
     /// Creates a resource.

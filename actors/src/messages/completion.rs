@@ -18,6 +18,10 @@ pub(crate) enum Finish {
     Unclaimed(Reply<usize>, usize),
     /// No publisher waits.
     Silent,
+    /// The change at this place of a batch.
+    OneOfMany(Arc<ManyCompletion>, usize),
+    /// The change of the list that a batch causes.
+    ListOfMany(Arc<ManyCompletion>),
 }
 
 impl Finish {
@@ -38,6 +42,10 @@ impl Finish {
             }
             Finish::Unclaimed(reply, removed) => reply.answer(removed),
             Finish::Silent => {}
+            Finish::OneOfMany(completion, place) => completion.add(place, notified),
+            // The subscribers of the list count for no single change. The share is dropped here all the same,
+            // so the publisher is answered after they were notified.
+            Finish::ListOfMany(_share) => {}
         }
     }
 }
@@ -85,6 +93,52 @@ impl Drop for Completion {
         }
         if let Some(finish) = self.finish.take() {
             finish.answer(notified, listed, &self.metrics);
+        }
+    }
+}
+
+/// The completion of the changes of one batch. Dropping the last share answers the publisher.
+pub(crate) struct ManyCompletion {
+    results: Vec<Result<Outcome, PublishError>>,
+    /// The notified subscribers of each change.
+    notified: Box<[AtomicUsize]>,
+    reply: Option<Reply<Vec<Result<Outcome, PublishError>>>>,
+    metrics: Arc<Metrics>,
+}
+
+impl ManyCompletion {
+    /// Made when every change of the batch is durable, since its drop reports them as made.
+    pub(crate) fn new(
+        results: Vec<Result<Outcome, PublishError>>,
+        reply: Reply<Vec<Result<Outcome, PublishError>>>,
+        metrics: Arc<Metrics>,
+    ) -> ManyCompletion {
+        ManyCompletion {
+            notified: results.iter().map(|_| AtomicUsize::new(0)).collect(),
+            results,
+            reply: Some(reply),
+            metrics,
+        }
+    }
+
+    fn add(&self, place: usize, notified: usize) {
+        if notified > 0 {
+            self.notified[place].fetch_add(notified, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for ManyCompletion {
+    fn drop(&mut self) {
+        let mut results = std::mem::take(&mut self.results);
+        for (result, notified) in std::iter::zip(&mut results, &mut self.notified) {
+            if let Ok(outcome) = result {
+                outcome.notified = *notified.get_mut();
+            }
+        }
+        if let Some(reply) = self.reply.take() {
+            self.metrics.record_fan_out(reply.at());
+            reply.answer(results);
         }
     }
 }

@@ -69,6 +69,14 @@ pub enum PublishError {
         /// The error of the store.
         reason: Arc<str>,
     },
+    /// A batch has more changes than [`Limits::batch_max`](crate::Limits::batch_max) allows.
+    #[error("a batch of {len} changes: the limit is {max}; send it in parts or raise the limit")]
+    BatchTooLarge {
+        /// The number of changes.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
     /// `try_publish` found as many requests in flight as are allowed.
     #[error("the bus is busy: {0} requests are in flight; try again or use publish, which waits")]
     Busy(usize),

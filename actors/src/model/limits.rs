@@ -9,6 +9,9 @@ pub struct Limits {
     /// Maximum number of requests inside the bus at once (default 1,024, at least 1). At the limit `publish`
     /// and the other calls wait, and `try_publish` fails with `Busy`.
     pub in_flight_max: usize,
+    /// Maximum number of changes in one call of `update_many` (default 1,000, at least 1), which is one
+    /// request inside the bus. A longer batch fails with `BatchTooLarge`, and none of its changes is made.
+    pub batch_max: usize,
     /// Maximum number of registered resources (default 100,000). At the limit `register` and `upsert` fail
     /// with `TooMany`.
     pub resources_max: usize,
@@ -59,6 +62,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             in_flight_max: 1_024,
+            batch_max: 1_000,
             resources_max: 100_000,
             list_items_max: 10_000,
             body_bytes_max: 16 << 20,
@@ -81,9 +85,10 @@ impl Default for Limits {
 impl Limits {
     /// Raises limits that would stop the bus to the smallest ones that work.
     pub(crate) fn at_least_minimum(mut self) -> Limits {
-        // Without a permit no request would be admitted, an empty drain would hand out nothing, and a
-        // keep-alive of zero would never let the shards rest.
+        // Without a permit no request would be admitted, an empty batch would change nothing, an empty drain
+        // would hand out nothing, and a keep-alive of zero would never let the shards rest.
         self.in_flight_max = self.in_flight_max.max(1);
+        self.batch_max = self.batch_max.max(1);
         self.drain_max = self.drain_max.max(1);
         self.keep_alive = self.keep_alive.max(Duration::from_millis(10));
         self

@@ -6,7 +6,7 @@ use tokio::sync::{oneshot, watch};
 use super::*;
 use crate::messages::{Decision, IndexedResource};
 use crate::model::{
-    Body, EtagCondition, Limits, ListChange, Outcome, Owner, ResourceUri, SessionOptions, SubscriberId,
+    Body, EtagCondition, EtagSet, Limits, ListChange, Outcome, Owner, ResourceUri, SessionOptions, SubscriberId,
     SubscriberKind,
 };
 use crate::runtime::{Admission, BusState, InboxSender};
@@ -98,6 +98,18 @@ impl Fixture {
             now,
             reply,
         }));
+        answer
+    }
+
+    fn publish_many(&self, changes: Vec<(Change, Condition)>) -> Answer<Vec<Result<Outcome, PublishError>>> {
+        let (reply, answer) = self.reply();
+        let publish = PublishMany {
+            changes,
+            owner: Owner::Embedder,
+            now: 7,
+            reply,
+        };
+        self.inbox.push(RegistryRequest::PublishMany(publish));
         answer
     }
 
@@ -306,5 +318,103 @@ fn subscription_is_checked_uri_by_uri() {
                 Ok(uri("demo://later")),
             ]
         );
+    });
+}
+
+/// The batch among the requests of one turn, which has nothing else.
+fn only_batch(mut batches: Vec<Vec<EtagRequest>>) -> DecidedChanges {
+    assert_eq!(batches.len(), 1);
+    match (batches[0].pop(), batches[0].pop()) {
+        (Some(EtagRequest::Changes(changes)), None) => changes,
+        _ => panic!("no batch, or more than one request"),
+    }
+}
+
+#[test]
+fn batch_changes_list_once_and_keeps_refusals() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let changes = [
+            Change::Upsert(text("demo://a", "1")),
+            Change::Update(text("demo://unknown", "1")),
+            Change::Upsert(text("demo://b", "1")),
+            Change::Upsert(text("demo://a", "1")),
+        ];
+        let changes = changes.map(|change| (change, Condition::Always));
+        let _answer = fixture.publish_many(changes.into());
+        let batch = only_batch(fixture.recorded().await);
+        let decided: Vec<_> = batch
+            .decisions
+            .iter()
+            .map(|decision| match decision {
+                Ok(decision) => Ok(decision.effect),
+                Err(error) => Err(error.clone()),
+            })
+            .collect();
+        let unknown = PublishError::NotFound(uri("demo://unknown"));
+        assert_eq!(
+            decided,
+            [
+                Ok(stored("1")),
+                Err(unknown),
+                Ok(stored("1")),
+                Ok(Effect::Unchanged)
+            ]
+        );
+        assert!(batch.list.is_some());
+        assert_eq!(fixture.metrics.refused(), 1);
+    });
+}
+
+#[test]
+fn batch_that_restores_list_does_not_change_it() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let changes = vec![
+            (Change::Register(text("demo://a", "1")), Condition::Always),
+            (Change::Remove(uri("demo://a")), Condition::Always),
+        ];
+        let _answer = fixture.publish_many(changes);
+        let batch = only_batch(fixture.recorded().await);
+        assert!(batch.decisions.iter().all(Result::is_ok));
+        assert_eq!(batch.list, None);
+    });
+}
+
+#[test]
+fn condition_sees_earlier_changes_of_its_batch() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let _created = fixture.publish(Change::Register(text("demo://a", "1")), Condition::Always);
+        let (resource, generation) = fixture.decisions().await.remove(0).entry.unwrap();
+        let etag = Etag {
+            version: 1,
+            updated_at: 7,
+            life: 0,
+        };
+        let entry = IndexedResource {
+            resource,
+            etag,
+            generation,
+        };
+        fixture.etag_index.set(uri("demo://a"), Some(entry));
+        let is_at_1 = Condition::Etag(EtagCondition::is_at(etag));
+        let is_new = Condition::Etag(EtagCondition {
+            if_none_match: Some(EtagSet::Any),
+            ..EtagCondition::default()
+        });
+        let _answer = fixture.publish_many(vec![
+            // The same content again leaves the version as it is.
+            (Change::Update(text("demo://a", "1")), is_at_1.clone()),
+            (Change::Update(text("demo://a", "2")), is_at_1.clone()),
+            (Change::Update(text("demo://a", "3")), is_at_1),
+            (Change::Upsert(text("demo://b", "1")), is_new.clone()),
+            (Change::Upsert(text("demo://b", "2")), is_new.clone()),
+            (Change::Remove(uri("demo://b")), Condition::Always),
+            (Change::Upsert(text("demo://b", "3")), is_new),
+        ]);
+        let batch = only_batch(fixture.recorded().await);
+        let made: Vec<bool> = batch.decisions.iter().map(Result::is_ok).collect();
+        assert_eq!(made, [true, true, false, true, false, true, true]);
     });
 }

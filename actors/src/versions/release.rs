@@ -1,10 +1,12 @@
 //! Requests that wait until every record before them is durable.
 
+use std::sync::Arc;
+
 use crate::messages::{
-    AddListWatches, AddSubscriptions, AttachQueue, Finish, Found, IndexedResource, Route, ShardRequest,
-    SubscriberRequest,
+    AddListWatches, AddSubscriptions, AttachQueue, Finish, Found, IndexedResource, ManyCompletion, Route,
+    ShardRequest, SubscriberRequest,
 };
-use crate::model::{Etag, ListHash, ListKind, Position, ResourceUri};
+use crate::model::{Etag, ListHash, ListKind, Outcome, Position, PublishError, ResourceUri};
 use crate::runtime::Reply;
 
 use super::etag_index::EtagIndex;
@@ -13,6 +15,7 @@ use super::fan_out::{Shards, StampedChange};
 /// A request in its place in the order of the bus.
 pub(super) enum Release {
     Change(ReleasedChange),
+    Changes(ReleasedChanges),
     Resources(Reply<Vec<Option<(Found, Etag)>>>, Vec<Option<(Found, Etag)>>),
     Subscribe(AddSubscriptions),
     WatchLists(AddListWatches),
@@ -26,11 +29,28 @@ pub(super) enum Release {
 
 /// A change of a resource, of a list, or of both.
 pub(super) struct ReleasedChange {
-    /// The new entry of the etag index.
-    pub(super) indexed: Option<(ResourceUri, Option<IndexedResource>)>,
-    pub(super) stamped: Option<StampedChange>,
+    pub(super) effect: ChangeEffect,
     pub(super) list: Option<(ListKind, ListHash, Position)>,
     pub(super) finish: Finish,
+}
+
+/// The changes of one batch.
+pub(super) struct ReleasedChanges {
+    /// The answer for each change, in order.
+    pub(super) results: Vec<Result<Outcome, PublishError>>,
+    /// The effect of each change that was made, with its place in `results`.
+    pub(super) effects: Vec<(usize, ChangeEffect)>,
+    pub(super) list: Option<(ListKind, ListHash, Position)>,
+    pub(super) reply: Reply<Vec<Result<Outcome, PublishError>>>,
+}
+
+/// The effect of one change of a resource on readers and subscribers.
+#[derive(Default)]
+pub(super) struct ChangeEffect {
+    /// The new entry of the etag index.
+    pub(super) indexed: Option<(ResourceUri, Option<IndexedResource>)>,
+    /// The notice for the subscribers of the resource.
+    pub(super) stamped: Option<StampedChange>,
 }
 
 impl Release {
@@ -38,6 +58,7 @@ impl Release {
     pub(super) fn run(self, shards: &mut Shards, etag_index: &EtagIndex) {
         match self {
             Release::Change(change) => change.run(shards, etag_index),
+            Release::Changes(changes) => changes.run(shards, etag_index),
             Release::Resources(reply, found) => reply.answer(found),
             Release::Subscribe(subscriptions) => shards.subscribe(subscriptions),
             Release::WatchLists(watches) => {
@@ -64,15 +85,37 @@ impl Release {
 
 impl ReleasedChange {
     fn run(self, shards: &mut Shards, etag_index: &EtagIndex) {
+        match (self.effect.show(etag_index), self.list) {
+            (stamped, Some(list)) => shards.notify_list(stamped, list, self.finish),
+            (Some(stamped), None) => shards.notify(stamped, self.finish),
+            (None, None) => self.finish.answer(0, 0, &shards.metrics),
+        }
+    }
+}
+
+impl ReleasedChanges {
+    fn run(self, shards: &mut Shards, etag_index: &EtagIndex) {
+        let metrics = shards.metrics.clone();
+        let completion = Arc::new(ManyCompletion::new(self.results, self.reply, metrics));
+        for (place, effect) in self.effects {
+            if let Some(stamped) = effect.show(etag_index) {
+                shards.notify(stamped, Finish::OneOfMany(completion.clone(), place));
+            }
+        }
+        if let Some(list) = self.list {
+            shards.notify_list(None, list, Finish::ListOfMany(completion));
+        }
+    }
+}
+
+impl ChangeEffect {
+    /// Makes the change visible to readers. Returns the notice for the subscribers.
+    fn show(self, etag_index: &EtagIndex) -> Option<StampedChange> {
         if let Some((uri, entry)) = self.indexed {
             // Before any subscriber is notified: a notified one must not find the version before in the
             // index.
             etag_index.set(uri, entry);
         }
-        match (self.stamped, self.list) {
-            (stamped, Some(list)) => shards.notify_list(stamped, list, self.finish),
-            (Some(stamped), None) => shards.notify(stamped, self.finish),
-            (None, None) => self.finish.answer(0, 0, &shards.metrics),
-        }
+        self.stamped
     }
 }

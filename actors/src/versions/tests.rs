@@ -375,3 +375,88 @@ fn store_failure_stops_the_bus_unanswered() {
         assert_eq!(fixture.etag_index.etag("demo://a"), None);
     });
 }
+
+#[test]
+fn batch_is_one_step_of_store_and_one_answer() {
+    System::new().block_on(async {
+        let (fixture, written) = Fixture::start_with_store();
+        fixture.interest.raise(0, &uri());
+        let (reply, mut answer) = fixture.reply();
+        let other = ResourceUri::new("demo://b").unwrap();
+        let refusal = PublishError::NotFound(other.clone());
+        let decide = |uri: &ResourceUri, effect| Decision {
+            uri: uri.clone(),
+            effect,
+            created: false,
+            owner: Owner::Embedder,
+            described: false,
+            list: None,
+            entry: None,
+        };
+        let changes = DecidedChanges {
+            decisions: vec![
+                Ok(decide(&uri(), stored(1))),
+                Err(refusal.clone()),
+                Ok(decide(&other, stored(1))),
+                Ok(decide(&uri(), stored(2))),
+            ],
+            list: Some((ListKind::Resources, ListHash::EMPTY)),
+            now: 7,
+            reply,
+        };
+        fixture.send(vec![EtagRequest::Changes(changes)]).await;
+        let batch = written.recv().unwrap();
+        assert_eq!((batch.records.len(), batch.offset), (4, 4));
+        assert!(matches!(
+            batch.records[3],
+            Record::List(ListKind::Resources, _, 4)
+        ));
+        assert_eq!(answer.try_recv().unwrap_err(), TryRecvError::Empty);
+        fixture.etag.send(BatchStored(Ok(()))).await.unwrap();
+        // The subscribed resource twice, then the list; the shard without subscribers gets the list alone.
+        let recorded = fixture.recorded(0).await;
+        assert_eq!(recorded.len(), 3);
+        assert_eq!(fixture.recorded(1).await.len(), 1);
+        let Some(ShardRequest::FanOut(first)) = recorded.first() else {
+            panic!("no fan-out was sent");
+        };
+        first.completion.add(3, 0);
+        // Answered when the shards are done with all of them.
+        assert_eq!(answer.try_recv().unwrap_err(), TryRecvError::Empty);
+        drop(recorded);
+        let results = answer.await.unwrap();
+        let told: Vec<_> = results
+            .into_iter()
+            .map(|result| result.map(|outcome| (outcome.etag.version, outcome.notified)))
+            .collect();
+        assert_eq!(told, [Ok((1, 3)), Err(refusal), Ok((1, 0)), Ok((2, 0))]);
+        assert_eq!(fixture.metrics.lists(), 1);
+    });
+}
+
+#[test]
+fn store_failure_leaves_batch_unanswered() {
+    System::new().block_on(async {
+        let (fixture, _written) = Fixture::start_with_store();
+        let (reply, answer) = fixture.reply();
+        let decision = Decision {
+            uri: uri(),
+            effect: stored(1),
+            created: true,
+            owner: Owner::Embedder,
+            described: false,
+            list: None,
+            entry: None,
+        };
+        let changes = DecidedChanges {
+            decisions: vec![Ok(decision)],
+            list: None,
+            now: 7,
+            reply,
+        };
+        fixture.send(vec![EtagRequest::Changes(changes)]).await;
+        let failed = BatchStored(Err(StoreError::new("disk full")));
+        fixture.etag.send(failed).await.unwrap();
+        assert!(answer.await.is_err());
+    });
+}

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tidings::{
-    Drained, EndReason, OpenError, Prompt, PublishError, ResourceTemplate, ResourceUri, SessionOptions,
-    SubscribeError, Variables,
+    Change, Condition, Drained, EndReason, OpenError, Prompt, PublishError, ResourceTemplate, ResourceUri,
+    SessionOptions, SubscribeError, Variables,
 };
 
 use crate::support::{Bench, options, text, tool, until, uri, within};
@@ -19,6 +19,19 @@ fn prompt(name: &str) -> Prompt {
 
 fn template(text: &str) -> ResourceTemplate {
     ResourceTemplate::new(text, |_: ResourceUri, _: Variables| async { Ok(None) }).unwrap()
+}
+
+#[tokio::test]
+async fn batch_max_refuses_the_whole_batch() {
+    let bench = Bench::with(|limits| limits.batch_max = 2);
+    let upserts = ["demo://a", "demo://b", "demo://c"].map(|uri| Change::Upsert(text(uri, "one")));
+    let mut changes: Vec<_> = upserts.map(|change| (change, Condition::Always)).into();
+    let refused = bench.bus.update_many(changes.clone()).await;
+    assert_eq!(refused, Err(PublishError::BatchTooLarge { len: 3, max: 2 }));
+    assert!(bench.bus.resources(None, 10).await.unwrap().items.is_empty());
+    changes.pop();
+    let results = within(bench.bus.update_many(changes)).await.unwrap();
+    assert_eq!(results.len(), 2);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! notified of.
 
 use serde_json::json;
-use tidings::{ListHash, ListKind, Prompt};
+use tidings::{Change, Condition, ListHash, ListKind, Prompt};
 
 use crate::support::{Bench, Client, list_options, text, tool, within};
 
@@ -113,6 +113,31 @@ async fn unchanged_lists_are_never_notified() {
         .await
         .unwrap();
     assert_eq!(client.received(), ["tools changed"]);
+}
+
+#[tokio::test]
+async fn batch_changes_the_resource_list_once() {
+    let bench = Bench::start();
+    let mut client = bench.list_client().await;
+    bench.put("demo://0", "one").await;
+    assert_eq!(client.received(), ["resources changed"]);
+    client.subscribe("demo://0").await;
+    let upserts = (0..500).map(|n| Change::Upsert(text(&format!("demo://{n}"), "two")));
+    let changes = upserts.map(|change| (change, Condition::Always)).collect();
+    let results = within(bench.bus.update_many(changes)).await.unwrap();
+    // The answers are in the order of the changes and say how many subscribers each reached.
+    let first = results[0].clone().unwrap();
+    assert_eq!((first.etag.version, first.created, first.notified), (2, false, 1));
+    assert!(results[1..].iter().all(|result| result.as_ref().unwrap().created));
+    assert_eq!(client.received(), ["demo://0 v2", "resources changed"]);
+    assert_eq!(bench.bus.stats().await.unwrap().list_changes, 2);
+
+    // The same contents again change nothing.
+    let upserts = (0..500).map(|n| Change::Upsert(text(&format!("demo://{n}"), "two")));
+    let changes = upserts.map(|change| (change, Condition::Always)).collect();
+    let results = within(bench.bus.update_many(changes)).await.unwrap();
+    assert!(results.iter().all(|result| !result.as_ref().unwrap().changed));
+    assert_eq!(client.received(), [""; 0]);
 }
 
 #[tokio::test]
