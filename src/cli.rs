@@ -145,6 +145,8 @@ mod tests {
             "tidings publish demo://a",
             "tidings publish demo://a - --if-match v1-2 --media-type text/plain --title T",
             "tidings publish demo://a --create --url http://127.0.0.1:1",
+            "tidings publish --batch",
+            "tidings publish --batch changes.ndjson --url http://127.0.0.1:1",
             #[cfg(feature = "check")]
             "tidings check http://127.0.0.1:1/mcp --json --era legacy",
             #[cfg(feature = "check")]
@@ -165,6 +167,8 @@ mod tests {
             "tidings serve a b",
             "tidings publish",
             "tidings publish demo://a f --create --if-match v1-2",
+            "tidings publish --batch f demo://a",
+            "tidings publish --batch f --title T",
             "tidings watch",
             "tidings watch http://127.0.0.1:1/mcp demo://a --era old",
             "tidings demo",

@@ -70,7 +70,7 @@ macro_rules! label_table {
         impl $name {
             const ALL: &[$name] = &[$($name::$variant,)*];
 
-            const fn label(self) -> &'static str {
+            pub(crate) const fn label(self) -> &'static str {
                 match self { $($name::$variant => $label,)* }
             }
         }
@@ -89,6 +89,7 @@ label_table! {
         StreamsOfSession = "streams of one session",
         SessionsOfPeer = "session.per_peer_max",
         Batch = "messages of one batch",
+        BatchLines = "http.batch_max",
         SubscriptionsOfStream = "session.subscriptions_max",
         BodyBytes = "bus.body_bytes_max",
         Wait = "mcp.wait_max",

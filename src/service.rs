@@ -381,7 +381,7 @@ async fn bind(
         warn!(listen = %http.listen, "listening beyond this machine; there is no authentication");
     }
     let endpoint = Endpoint::with_access(bus.clone(), mcp_options(config), access(config));
-    let api = Api::new(bus.clone(), access(config), ready.clone());
+    let api = Api::new(bus.clone(), access(config), ready.clone()).batch_bytes_max(http.body_bytes_max);
     let routes = Routes::new(access(config), endpoint, api, routes);
     let server = HttpServer::new(bus, routes, http);
     Listener::start(socket, server).context("the listener could not be started")

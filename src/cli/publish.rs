@@ -1,4 +1,6 @@
-//! `tidings publish`: one write to the HTTP API of a running service.
+//! `tidings publish`: one write, or a batch of them, to the HTTP API of a running service.
+
+mod batch;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -27,7 +29,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, Args)]
 pub(super) struct Publish {
     /// The resource's URI, such as demo://a
-    uri: ResourceUri,
+    #[arg(required_unless_present = "batch")]
+    uri: Option<ResourceUri>,
     /// File with its body; "-" or nothing is standard input
     file: Option<PathBuf>,
     /// Address of the service
@@ -45,6 +48,15 @@ pub(super) struct Publish {
     /// Write only where the resource still has this etag
     #[arg(long, value_name = "ETAG")]
     if_match: Option<String>,
+    /// Send many changes: one JSON object a line, from the file or standard input; each answer is a line, too
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        conflicts_with_all = ["uri", "file", "media_type", "title", "create", "if_match"]
+    )]
+    batch: Option<PathBuf>,
 }
 
 impl Publish {
@@ -53,9 +65,15 @@ impl Publish {
             let message = format!("cannot speak {} to {}; {reason}", self.url.scheme(), self.url);
             return Err(usage("publish", &message));
         }
-        let line = block_on(self.send(self.body()?))?;
-        writeln!(std::io::stdout(), "{line}")?;
-        Ok(())
+        match (&self.batch, &self.uri) {
+            (Some(file), _) => block_on(self.send_batches(file)),
+            (None, Some(uri)) => {
+                let line = block_on(self.send(uri, self.body()?))?;
+                writeln!(std::io::stdout(), "{line}")?;
+                Ok(())
+            }
+            (None, None) => Err(usage("publish", "name a resource, or use --batch")),
+        }
     }
 
     /// Returns the file, or `None` for standard input.
@@ -80,30 +98,34 @@ impl Publish {
     }
 
     /// Sends `body` and returns the line to print.
-    async fn send(&self, body: Vec<u8>) -> Result<String, CliError> {
-        let client = http_client::builder(self.url.as_str())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(ANSWER_TIMEOUT)
-            .build();
-        let request = self.request(&client.map_err(CliError::failed)?, body);
+    async fn send(&self, uri: &ResourceUri, body: Vec<u8>) -> Result<String, CliError> {
+        let request = self.request(&self.client()?, uri, body);
         let answer = request.send().await.map_err(|error| self.no_answer(&error))?;
         let status = answer.status();
         if status.is_success() {
-            return Ok(describe_outcome(self.uri.as_str(), status, answer.headers()));
+            return Ok(describe_outcome(uri.as_str(), status, answer.headers()));
         }
         // A body that breaks off says no more than the status does.
         let text = answer.text().await.unwrap_or_default();
         Err(CliError::Failed(describe_problem(status, &text)))
     }
 
-    fn request(&self, client: &Client, body: Vec<u8>) -> RequestBuilder {
+    fn client(&self) -> Result<Client, CliError> {
+        let client = http_client::builder(self.url.as_str())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(ANSWER_TIMEOUT)
+            .build();
+        client.map_err(CliError::failed)
+    }
+
+    fn request(&self, client: &Client, uri: &ResourceUri, body: Vec<u8>) -> RequestBuilder {
         let method = if self.create { Method::POST } else { Method::PUT };
         let media_type = match &self.media_type {
             Some(given) => given.clone(),
             None => guess_media_type(self.file(), &body).to_owned(),
         };
         let mut request = client
-            .request(method, self.address())
+            .request(method, self.address(uri))
             .header(CONTENT_TYPE, media_type)
             .body(body);
         if let Some(title) = &self.title {
@@ -116,10 +138,10 @@ impl Publish {
     }
 
     /// Returns the address of the resource in the HTTP API.
-    fn address(&self) -> String {
+    fn address(&self, uri: &ResourceUri) -> String {
         // The service may be mounted below a path of its own.
         let base = self.url.as_str().trim_end_matches('/');
-        let segment = utf8_percent_encode(self.uri.as_str(), EXCEPT_UNRESERVED);
+        let segment = utf8_percent_encode(uri.as_str(), EXCEPT_UNRESERVED);
         format!("{base}/v1/resources/{segment}")
     }
 
@@ -222,6 +244,10 @@ mod tests {
     use clap::Parser;
     use std::sync::{Arc, Mutex};
 
+    fn resource() -> ResourceUri {
+        ResourceUri::new("demo://a").unwrap()
+    }
+
     fn parse(arguments: &[&str]) -> Publish {
         let line = ["tidings", "publish"].iter().chain(arguments);
         match Cli::try_parse_from(line).unwrap().command {
@@ -242,9 +268,9 @@ mod tests {
                 "http://h:1/base/v1/resources/demo%3A%2F%2Fa%2Fb%20%3Fc~d",
             ),
         ] {
-            let mut publish = parse(&["demo://a", "--url", url]);
-            publish.uri = ResourceUri::new("demo://a/b%20?c~d").unwrap();
-            assert_eq!(publish.address(), expected.replace("%20", "%2520"));
+            let publish = parse(&["demo://a", "--url", url]);
+            let uri = ResourceUri::new("demo://a/b%20?c~d").unwrap();
+            assert_eq!(publish.address(&uri), expected.replace("%20", "%2520"));
         }
     }
 
@@ -358,7 +384,7 @@ mod tests {
             "a/b",
         ]);
         assert_eq!(
-            publish.send(b"body".to_vec()).await.unwrap(),
+            publish.send(&resource(), b"body".to_vec()).await.unwrap(),
             "demo://a v2-5 changed, 4 told"
         );
         let (method, uri, headers, body) = seen.lock().unwrap().take().unwrap();
@@ -372,8 +398,33 @@ mod tests {
         assert_eq!(&body[..], b"body");
 
         let publish = parse(&["demo://a", "--url", &url, "--create"]);
-        publish.send(Vec::new()).await.unwrap();
+        publish.send(&resource(), Vec::new()).await.unwrap();
         assert_eq!(seen.lock().unwrap().take().unwrap().0.as_str(), "POST");
+    }
+
+    #[tokio::test]
+    async fn batch_is_sent_as_lines_and_its_refusals_fail() {
+        let (url, seen) = service(|| {
+            "{\"uri\":\"demo://a\",\"status\":201}\n{\"uri\":null,\"status\":400,\"error\":\"no\"}\n"
+                .into_response()
+        })
+        .await;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("changes.ndjson");
+        std::fs::write(&file, "{\"touch\":\"demo://a\"}\n\n{}").unwrap();
+        let publish = parse(&["--url", &url, "--batch", file.to_str().unwrap()]);
+        let error = publish.send_batches(&file).await.unwrap_err();
+        assert_eq!(
+            (error.exit(), error.to_string().as_str()),
+            (
+                Exit::Failure,
+                "1 of 2 changes were refused; the answers name the reasons"
+            )
+        );
+        let (method, uri, headers, body) = seen.lock().unwrap().take().unwrap();
+        assert_eq!((method.as_str(), uri.path()), ("POST", "/v1/resources"));
+        assert_eq!(headers["content-type"], "application/x-ndjson");
+        assert_eq!(&body[..], b"{\"touch\":\"demo://a\"}\n{}\n");
     }
 
     #[tokio::test]
@@ -389,7 +440,7 @@ mod tests {
         })
         .await;
         let error = parse(&["demo://a", "--url", &url, "--create"])
-            .send(Vec::new())
+            .send(&resource(), Vec::new())
             .await
             .unwrap_err();
         assert_eq!(
@@ -401,7 +452,7 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);
         let error = parse(&["demo://a", "--url", &url])
-            .send(Vec::new())
+            .send(&resource(), Vec::new())
             .await
             .unwrap_err();
         assert_eq!(error.exit(), Exit::Unavailable);

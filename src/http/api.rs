@@ -4,10 +4,11 @@
 //! request than the whole answer from the bus.
 //!
 //! `GET`, `HEAD`, `PUT`, `POST` and `DELETE` on `/v1/resources/{uri}`, where `{uri}` is the resource's URI
-//! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET /v1/resources`, `GET
-//! /v1/sessions`, `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /healthz`, `GET
+//! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET` and `POST` on `/v1/resources`,
+//! `GET /v1/sessions`, `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /healthz`, `GET
 //! /readyz`. Errors are problem details (RFC 9457).
 
+mod batch;
 mod path;
 mod conditions;
 mod body;
@@ -38,6 +39,7 @@ pub use metrics::{Render, metrics_router};
 
 use super::access::Access;
 use super::problem::{Problem, ProblemKind};
+use crate::config::HttpConfig;
 use crate::metrics as recorded;
 
 /// A response of the API: its body is there as a whole.
@@ -53,6 +55,8 @@ pub struct Api {
     /// Set by the service once it serves everything that it is configured to serve; until then `/readyz`
     /// answers 503.
     ready: Arc<AtomicBool>,
+    /// The largest batch in bytes.
+    batch_bytes_max: usize,
 }
 
 /// Returns the API as a router, to be merged with others: it has no fallback outside `/v1`. Until `ready` is
@@ -84,7 +88,16 @@ impl Api {
             bus: bus.owned_by(Owner::Api),
             access: Arc::new(access),
             ready,
+            batch_bytes_max: HttpConfig::default().body_bytes_max,
         }
+    }
+
+    /// Takes batches of at most this many bytes (`http.body_bytes_max`, 4 MiB unless set); a larger one gets
+    /// 413.
+    #[must_use]
+    pub fn batch_bytes_max(mut self, bytes: usize) -> Api {
+        self.batch_bytes_max = bytes;
+        self
     }
 
     /// Answers one request.
@@ -138,6 +151,7 @@ impl Api {
             return self.session(id, head).await;
         }
         match path {
+            "/v1/resources" if head.method == Method::POST => self.publish_batch(head, body).await,
             "/v1/resources" => self.list_resources(head).await,
             "/v1/sessions" => self.list_sessions(head).await,
             "/v1/subscribers" => self.list_sinks(head),

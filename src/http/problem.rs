@@ -123,6 +123,15 @@ impl Problem {
         problem
     }
 
+    pub(super) fn kind(&self) -> ProblemKind {
+        self.kind
+    }
+
+    /// Returns the text for the client.
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// Returns the status of the response.
     pub(super) fn status(&self) -> StatusCode {
         self.kind.row().0

@@ -43,14 +43,36 @@ pub(super) async fn receive<B>(
 where
     B: HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>,
 {
-    check_coding(headers)?;
     let media_type = MediaType::from_headers(headers)?;
     let descriptor = describe(uri, headers, &media_type)?;
-    // Before the body is read: a client that announces too much is refused without a transfer.
-    check_length(headers, bytes_max)?;
-    let bytes = collect(body, bytes_max).await?;
+    let bytes = receive_bytes(headers, body, bytes_max, Limit::BodyBytes).await?;
     let body = media_type.body(bytes)?;
     Ok(Resource::new(descriptor, Content::Held(body)))
+}
+
+/// Receives a body of at most `bytes_max` bytes, which `limit` sets.
+pub(super) async fn receive_bytes<B>(
+    headers: &HeaderMap,
+    body: B,
+    bytes_max: usize,
+    limit: Limit,
+) -> Result<Bytes, Problem>
+where
+    B: HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    check_coding(headers)?;
+    // Before the body is read: a client that announces too much is refused without a transfer.
+    if announced_len(headers) > bytes_max as u64 {
+        return Err(too_large(bytes_max, limit));
+    }
+    match Limited::new(body, bytes_max).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large(bytes_max, limit)),
+        Err(error) => {
+            let text = format!("the body could not be read: {error}; send it again");
+            Err(ProblemKind::BadRequest.because(text))
+        }
+    }
 }
 
 fn check_coding(headers: &HeaderMap) -> Result<(), Problem> {
@@ -67,36 +89,20 @@ fn check_coding(headers: &HeaderMap) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Refuses a body whose announced length is too large before any of it is read.
-fn check_length(headers: &HeaderMap, bytes_max: usize) -> Result<(), Problem> {
+/// Returns the announced length of the body; 0 if none is announced.
+fn announced_len(headers: &HeaderMap) -> u64 {
     let Some(value) = headers.get(header::CONTENT_LENGTH) else {
-        return Ok(());
+        return 0;
     };
-    match value.to_str().unwrap_or_default().parse::<u64>() {
-        Ok(length) if length > bytes_max as u64 => Err(too_large(bytes_max)),
-        // The HTTP library has refused lengths that are no numbers.
-        _ => Ok(()),
-    }
+    // The HTTP library has refused lengths that are no numbers.
+    value.to_str().unwrap_or_default().parse().unwrap_or(0)
 }
 
-async fn collect<B>(body: B, bytes_max: usize) -> Result<Bytes, Problem>
-where
-    B: HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>,
-{
-    match Limited::new(body, bytes_max).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
-        Err(error) => {
-            let text = format!("the body could not be read: {error}; send it again");
-            Err(ProblemKind::BadRequest.because(text))
-        }
-    }
-}
-
-fn too_large(bytes_max: usize) -> Problem {
-    metrics::limit_reached(Limit::BodyBytes);
+fn too_large(bytes_max: usize, limit: Limit) -> Problem {
+    metrics::limit_reached(limit);
     ProblemKind::BodyTooLarge.because(format!(
-        "the body has more than {bytes_max} bytes; shorten it or raise http.body_bytes_max"
+        "the body has more than {bytes_max} bytes; shorten it or raise {}",
+        limit.label()
     ))
 }
 
@@ -127,19 +133,27 @@ fn text(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, Probl
         return Ok(None);
     };
     let fault = match decode(value.as_bytes()) {
-        Ok(text) if text.len() > TEXT_LEN_MAX => "is longer than 4096 bytes; shorten it",
-        Ok(text) if text.chars().any(|c| c.is_control() && !"\n\t".contains(c)) => {
-            "has a control character; leave it out"
-        }
-        Ok(text) => return Ok(Some(text.into_owned())),
+        Ok(text) => match text_fault(&text) {
+            Some(fault) => fault,
+            None => return Ok(Some(text.into_owned())),
+        },
         Err(fault) => fault,
     };
     Err(ProblemKind::BadRequest.because(format!("the header {name} {fault}")))
 }
 
+/// Returns the fault of a name, title or description, if it has one.
+pub(super) fn text_fault(text: &str) -> Option<&'static str> {
+    if text.len() > TEXT_LEN_MAX {
+        return Some("is longer than 4096 bytes; shorten it");
+    }
+    let has_control = text.chars().any(|c| c.is_control() && !"\n\t".contains(c));
+    has_control.then_some("has a control character; leave it out")
+}
+
 /// The media type of a body.
 #[derive(Debug, PartialEq, Eq)]
-struct MediaType {
+pub(super) struct MediaType {
     text: String,
     is_text: bool,
 }
@@ -161,7 +175,23 @@ impl MediaType {
         }
     }
 
-    fn parse(text: &str) -> Result<MediaType, Problem> {
+    /// Reads the field `mediaType` of a line.
+    pub(super) fn from_field(text: &str) -> Result<MediaType, Problem> {
+        if text.len() > MEDIA_TYPE_LEN_MAX || !text.is_ascii() {
+            return Err(ProblemKind::UnsupportedMediaType.because(format!(
+                "mediaType is not ASCII of at most {MEDIA_TYPE_LEN_MAX} bytes; write type/subtype"
+            )));
+        }
+        match MediaType::parse(text) {
+            Ok(media_type) => Ok(media_type),
+            Err(problem) => {
+                let detail = problem.detail().replacen("content-type", "mediaType", 1);
+                Err(problem.kind().because(detail))
+            }
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Result<MediaType, Problem> {
         let mut parts = text.split(';');
         let essence = parts.next().unwrap_or_default().trim();
         let is_named = match essence.split_once('/') {
@@ -190,7 +220,21 @@ impl MediaType {
         })
     }
 
-    fn body(&self, bytes: Bytes) -> Result<Body, Problem> {
+    /// Returns the text of the media type.
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
+    /// Makes the body from a text.
+    pub(super) fn body_of_text(&self, text: &str) -> Body {
+        match self.is_text {
+            true => Body::text(text),
+            false => Body::blob(Bytes::copy_from_slice(text.as_bytes())),
+        }
+    }
+
+    /// Makes the body from bytes; only those of a text must be UTF-8.
+    pub(super) fn body(&self, bytes: Bytes) -> Result<Body, Problem> {
         if !self.is_text {
             return Ok(Body::blob(bytes));
         }

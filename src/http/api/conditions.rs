@@ -49,6 +49,18 @@ impl Preconditions {
         })
     }
 
+    /// Reads the fields `ifMatch` and `ifNoneMatch` of a line. An etag without quotes is taken as well, since
+    /// the answer to a line has it so.
+    pub(super) fn of_fields(
+        if_match: Option<&str>,
+        if_none_match: Option<&str>,
+    ) -> Result<Preconditions, Problem> {
+        Ok(Preconditions {
+            if_match: Tags::of_field("ifMatch", if_match)?,
+            if_none_match: Tags::of_field("ifNoneMatch", if_none_match)?,
+        })
+    }
+
     /// Returns true if the request has no preconditions.
     pub(super) fn is_empty(&self) -> bool {
         self.if_match.is_none() && self.if_none_match.is_none()
@@ -113,6 +125,27 @@ impl Tags {
             }
         }
         Ok(Some(Tags::Listed(tags)))
+    }
+
+    fn of_field(name: &str, text: Option<&str>) -> Result<Option<Tags>, Problem> {
+        let Some(text) = text else {
+            return Ok(None);
+        };
+        if text == "*" {
+            return Ok(Some(Tags::Any));
+        }
+        let quoted = match text.contains('"') {
+            true => text.to_owned(),
+            false => format!("\"{text}\""),
+        };
+        let mut tags = Vec::new();
+        match parse_list(quoted.as_bytes(), &mut tags) {
+            Some(()) => Ok(Some(Tags::Listed(tags))),
+            None => {
+                let text: String = text.chars().take(SHOWN_LEN_MAX).collect();
+                Err(ProblemKind::BadRequest.because(format!("{name} {text:?} is neither * nor an etag")))
+            }
+        }
     }
 
     /// Returns the tags that are etags of the bus, without the weak ones for strong comparison, in which they

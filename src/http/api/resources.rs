@@ -105,7 +105,9 @@ impl Api {
     /// `GET /v1/resources?after=&limit=`: a page of the list, ordered by URI; `next` is the `after` of the
     /// next page.
     pub(super) async fn list_resources(&self, head: &Parts) -> Result<ApiResponse, Problem> {
-        require_get(head)?;
+        if require_get(head).is_err() {
+            return Err(Problem::wrong_method(&head.method, "GET,HEAD,POST"));
+        }
         let PageQuery { after, limit } = query(head, "after and limit")?;
         let limit = page_len(limit)?;
         let page = self.bus.resources(given(after), limit).await?;
@@ -196,16 +198,30 @@ async fn publish(bus: &Bus, change: Change, preconditions: &Preconditions) -> Re
     }
     let condition = preconditions.condition(member);
     match bus.publish(change, Condition::Etag(condition)).await {
-        Err(PublishError::Conflict(uri)) => {
-            let current = bus.cached_etag(uri.as_str())?.or(member);
-            Err(unmet(&uri, current, preconditions))
-        }
-        other => Ok(other?),
+        Ok(outcome) => Ok(outcome),
+        Err(error) => Err(refusal(bus, error, preconditions, member)),
+    }
+}
+
+/// Makes the refusal of a write, which says how its preconditions failed if they did. `member` is the etag
+/// of the template member that the write named.
+pub(super) fn refusal(
+    bus: &Bus,
+    error: PublishError,
+    preconditions: &Preconditions,
+    member: Option<Etag>,
+) -> Problem {
+    let PublishError::Conflict(uri) = error else {
+        return error.into();
+    };
+    match bus.cached_etag(uri.as_str()) {
+        Ok(current) => unmet(&uri, current.or(member), preconditions),
+        Err(closed) => closed.into(),
     }
 }
 
 /// Returns the etag of a resource; none when it does not exist.
-async fn current(bus: &Bus, uri: &ResourceUri) -> Result<Option<Etag>, Problem> {
+pub(super) async fn current(bus: &Bus, uri: &ResourceUri) -> Result<Option<Etag>, Problem> {
     match bus.read(uri).await {
         Ok(snapshot) => Ok(Some(snapshot.etag)),
         Err(ReadError::NotFound(_)) => Ok(None),

@@ -1,5 +1,6 @@
 //! The HTTP API as a client sees it, called in process.
 
+mod batch;
 mod reading;
 mod writing;
 mod sessions;

@@ -48,7 +48,7 @@ async fn wrong_method_is_405_with_allowed_ones() {
     for (method, path, allowed) in [
         ("PATCH", A.to_owned(), "GET,HEAD,PUT,POST,DELETE"),
         ("GET", format!("{A}/touch"), "POST"),
-        ("DELETE", "/v1/resources".into(), "GET,HEAD"),
+        ("DELETE", "/v1/resources".into(), "GET,HEAD,POST"),
         ("POST", "/v1/sessions".into(), "GET,HEAD"),
         ("OPTIONS", format!("{A}/subscribers"), "GET,HEAD"),
         ("POST", "/healthz".into(), "GET,HEAD"),

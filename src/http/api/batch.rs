@@ -1,0 +1,237 @@
+//! `POST /v1/resources`: many changes in one request, one a line.
+//!
+//! All lines are one request inside the bus, one step of the store and at most one change of the resource
+//! list. Each line has an answer of its own, so a bad one does not hide the others.
+
+mod line;
+
+use std::error::Error;
+
+use ::http::request::Parts;
+use ::http::{HeaderValue, Response, StatusCode, header};
+use bytes::Bytes;
+use http_body::Body as HttpBody;
+use http_body_util::Full;
+use serde::{Serialize, Serializer};
+use tidings_actors::{Closed, Condition, Etag, Outcome, PublishError, ResourceUri};
+
+use super::body::receive_bytes;
+use super::conditions::Preconditions;
+use super::resources::{current, refusal};
+use super::{Api, ApiResponse};
+use crate::http::problem::{Problem, ProblemKind};
+use crate::metrics::{self, Limit};
+use line::{BatchLine, RefusedLine};
+
+/// The media type of a batch and of its answer: JSON texts, each on a line of its own.
+const MEDIA_TYPE: &str = "application/x-ndjson";
+
+/// The lines after which other connections of the thread have a turn.
+const LINES_PER_TURN: usize = 1_000;
+
+/// A change that was handed to the bus, as far as its answer depends on it.
+struct Sent {
+    uri: ResourceUri,
+    preconditions: Preconditions,
+    member: Option<Etag>,
+}
+
+/// The answer to one line.
+#[derive(Serialize)]
+struct AnswerLine<'a> {
+    uri: Option<&'a str>,
+    status: u16,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_etag")]
+    etag: Option<Etag>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+fn write_etag<S: Serializer>(etag: &Option<Etag>, serializer: S) -> Result<S::Ok, S::Error> {
+    match etag {
+        Some(etag) => serializer.collect_str(etag),
+        None => serializer.serialize_none(),
+    }
+}
+
+impl Api {
+    /// Makes the change of each line, in order, and answers with one line for each.
+    pub(super) async fn publish_batch<B>(&self, head: &Parts, body: B) -> Result<ApiResponse, Problem>
+    where
+        B: HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        check_head(head)?;
+        let bytes = receive_bytes(&head.headers, body, self.batch_bytes_max, Limit::HttpBodyBytes);
+        let bytes = bytes.await?;
+        let mut lines = Vec::new();
+        for (number, line) in self.split(&bytes)? {
+            if lines.len() % LINES_PER_TURN == LINES_PER_TURN - 1 {
+                tokio::task::yield_now().await;
+            }
+            lines.push(line::parse(number, line));
+        }
+        self.find_members(&mut lines).await?;
+        let mut changes = Vec::with_capacity(lines.len());
+        let mut sent = Vec::with_capacity(lines.len());
+        for line in lines {
+            sent.push(match line {
+                Ok(line) => {
+                    let uri = line.change.uri().clone();
+                    changes.push((line.change, condition(&line.preconditions, line.member)));
+                    Ok(Sent {
+                        uri,
+                        preconditions: line.preconditions,
+                        member: line.member,
+                    })
+                }
+                Err(refused) => Err(refused),
+            });
+        }
+        let results = self.bus.update_many(changes).await?;
+        let mut answer = Vec::with_capacity(96 * sent.len());
+        let mut results = results.into_iter();
+        for sent in sent {
+            match sent {
+                Ok(sent) => {
+                    // Every change that was sent has a result.
+                    let result = results.next().unwrap_or(Err(PublishError::Closed(Closed)));
+                    self.answer_change(&mut answer, &sent, result);
+                }
+                Err(RefusedLine { uri, problem }) => answer_problem(&mut answer, uri.as_deref(), &problem),
+            }
+        }
+        let mut response = Response::new(Full::new(Bytes::from(answer)));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        Ok(response)
+    }
+
+    /// Returns the lines that are not blank, with their numbers.
+    fn split<'b>(&self, bytes: &'b [u8]) -> Result<Vec<(usize, &'b [u8])>, Problem> {
+        let mut lines = Vec::new();
+        for (place, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            if !line.trim_ascii().is_empty() {
+                lines.push((place + 1, line));
+            }
+        }
+        let max = self.bus.limits().batch_max;
+        if lines.len() > max {
+            metrics::limit_reached(Limit::BatchLines);
+            return Err(ProblemKind::BodyTooLarge.because(format!(
+                "the batch has {} lines: the limit is {max}, and none was applied; send it in parts or raise \
+                 http.batch_max",
+                lines.len()
+            )));
+        }
+        Ok(lines)
+    }
+
+    /// Finds the etags of the template members that guarded lines name.
+    async fn find_members(&self, lines: &mut [Result<BatchLine, RefusedLine>]) -> Result<(), Problem> {
+        let mut places = Vec::new();
+        let mut uris = Vec::new();
+        for (place, line) in lines.iter().enumerate() {
+            if let Ok(line) = line
+                && !line.preconditions.is_empty()
+                && self.bus.cached_etag(line.change.uri().as_str())?.is_none()
+            {
+                places.push(place);
+                uris.push(line.change.uri().clone());
+            }
+        }
+        if places.is_empty() {
+            return Ok(());
+        }
+        // One request for all: most of the URIs are new ones, which no template has.
+        let etags = self.bus.etags(uris.clone()).await?;
+        for (place, (uri, etag)) in std::iter::zip(places, std::iter::zip(uris, etags)) {
+            if etag.is_none() {
+                continue;
+            }
+            match (current(&self.bus, &uri).await, &mut lines[place]) {
+                (Ok(member), Ok(line)) => line.member = member,
+                (Ok(_), Err(_)) => {}
+                (Err(problem), line) => {
+                    let uri = Some(uri.as_str().to_owned());
+                    *line = Err(RefusedLine { uri, problem });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answer_change(&self, answer: &mut Vec<u8>, sent: &Sent, result: Result<Outcome, PublishError>) {
+        match result {
+            Ok(outcome) => {
+                let status = match outcome.created {
+                    true => StatusCode::CREATED,
+                    false => StatusCode::NO_CONTENT,
+                };
+                let line = AnswerLine {
+                    uri: Some(sent.uri.as_str()),
+                    status: status.as_u16(),
+                    etag: Some(outcome.etag),
+                    changed: Some(outcome.changed),
+                    error: None,
+                };
+                write_line(answer, &line);
+            }
+            Err(error) => {
+                let problem = refusal(&self.bus, error, &sent.preconditions, sent.member);
+                answer_problem(answer, Some(sent.uri.as_str()), &problem);
+            }
+        }
+    }
+}
+
+/// Refuses a request that is no batch, or that asks for more than a batch does.
+fn check_head(head: &Parts) -> Result<(), Problem> {
+    if head.uri.query().is_some() {
+        return Err(ProblemKind::BadRequest.because("a batch takes no query; leave it out"));
+    }
+    let media_type = match head.headers.get(header::CONTENT_TYPE) {
+        Some(value) => value.to_str().unwrap_or_default(),
+        None => "",
+    };
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case(MEDIA_TYPE) {
+        let text =
+            format!("a batch is {MEDIA_TYPE}; send that content-type, or PUT one resource to its own path");
+        return Err(ProblemKind::UnsupportedMediaType.because(text));
+    }
+    // A guard that were ignored would let through a write that its client wanted to be refused.
+    if !Preconditions::parse(&head.headers)?.is_empty() {
+        let text = "a batch as a whole has no conditions; write ifMatch and ifNoneMatch in its lines";
+        return Err(ProblemKind::BadRequest.because(text));
+    }
+    Ok(())
+}
+
+fn condition(preconditions: &Preconditions, member: Option<Etag>) -> Condition {
+    match preconditions.is_empty() {
+        true => Condition::Always,
+        false => Condition::Etag(preconditions.condition(member)),
+    }
+}
+
+/// Answers a line that changed nothing.
+fn answer_problem(answer: &mut Vec<u8>, uri: Option<&str>, problem: &Problem) {
+    // As for single requests: a refused write is a change that did not arrive.
+    metrics::source_failed(metrics::Source::Http);
+    let line = AnswerLine {
+        uri,
+        status: problem.status().as_u16(),
+        etag: None,
+        changed: None,
+        error: Some(problem.detail()),
+    };
+    write_line(answer, &line);
+}
+
+fn write_line(answer: &mut Vec<u8>, line: &AnswerLine<'_>) {
+    serde_json::to_writer(&mut *answer, line).expect("texts and numbers are JSON");
+    answer.push(b'\n');
+}
