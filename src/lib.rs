@@ -45,13 +45,14 @@ mod backoff;
 
 pub use mcp::etag_tools;
 pub use tidings_actors::{
-    Batch, Block, Body, BoxFuture, Builder, Bus, CallContext, CallbackError, Cause, Change, ChangeKind,
-    Checkpoint, Clock, Closed, Condition, Content, Descriptor, Digest, DrainReport, Drained, EndReason, Etag,
-    EtagCondition, EtagSet, Filter, InvalidEtag, InvalidOwner, InvalidPattern, InvalidPosition, InvalidUri,
-    InvalidUriTemplate, KeptContent, KeptLine, Life, Limits, Line, LineState, Lineage, ListHash, ListKind,
-    ListOutcome, LogLevel, LoggedChange, Notice, NoticeKind, OpenError, OutboxEntry, OutboxReader, Outcome,
-    Owner, Page, Position, Prompt, PromptArgument, PromptMessage, PublishError, ReadError, Record, Resource,
-    ResourceTemplate, ResourceUri, Role, Session, SessionOptions, Shard, Snapshot, StartError, Stats, Store,
-    StoreError, SubscribeError, SubscriberId, SubscriberKind, SubscriptionRequest, Tool, ToolOutput,
-    UriPattern, UriTemplate, Variables, WeakBus, WriteProgress, attach, callback, status, trace,
+    Batch, Block, Body, BoxFuture, Builder, Burst, Bus, CallContext, CallbackError, Cause, Change,
+    ChangeKind, Checkpoint, Clock, Closed, Condition, Content, Descriptor, Digest, DrainReport, Drained,
+    EndReason, Etag, EtagCondition, EtagSet, Filter, InvalidEtag, InvalidOwner, InvalidPattern,
+    InvalidPosition, InvalidUri, InvalidUriTemplate, KeptContent, KeptLine, Life, Limits, Line, LineState,
+    Lineage, ListHash, ListKind, ListOutcome, LogLevel, LoggedChange, Notice, NoticeKind, OpenError,
+    OutboxEntry, OutboxReader, Outcome, Owner, Page, Position, Prompt, PromptArgument, PromptMessage,
+    PublishError, ReadError, Record, Resource, ResourceTemplate, ResourceUri, Role, Session, SessionOptions,
+    Shard, Snapshot, StartError, Stats, Store, StoreError, SubscribeError, SubscriberId, SubscriberKind,
+    SubscriptionRequest, Tool, ToolOutput, UriPattern, UriTemplate, Variables, WeakBus, WriteProgress,
+    attach, callback, status, trace,
 };

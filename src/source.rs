@@ -9,56 +9,73 @@ pub mod workspace;
 mod watch;
 mod file;
 
-use futures_util::future::join_all;
-use tidings_actors::{Bus, Closed, Outcome, PublishError, Resource, ResourceUri};
+use tidings_actors::{Burst, Bus, Change, Closed, Condition, Outcome, PublishError, Resource, ResourceUri};
 use tokio::task::JoinHandle;
 
-/// Changes that are sent to the bus at a time: enough for few commits of a store, and a quarter of those that
-/// the bus admits by default, so that other publishers are not held up.
-const CONCURRENT_MAX: usize = 256;
-
-/// Registers or updates `resources`, and returns the outcome of each in the same order.
-async fn upsert_all(
-    bus: &Bus,
-    resources: Vec<Resource>,
-) -> Result<Vec<Result<Outcome, PublishError>>, Closed> {
-    let mut outcomes = Vec::new();
-    let mut resources = resources.into_iter();
-    loop {
-        let mut upserts = Vec::new();
-        for resource in resources.by_ref().take(CONCURRENT_MAX) {
-            upserts.push(bus.upsert(resource));
-        }
-        if upserts.is_empty() {
-            return Ok(outcomes);
-        }
-        for outcome in join_all(upserts).await {
-            match outcome {
-                Err(PublishError::Closed(closed)) => return Err(closed),
-                outcome => outcomes.push(outcome),
-            }
-        }
-    }
+/// The changes that one scan found, as one change of the resource list.
+struct SourceBurst {
+    burst: Burst,
+    batch_max: usize,
 }
 
-/// Removes resources, and returns how many of them were there.
-async fn remove_all(bus: &Bus, uris: &[ResourceUri]) -> Result<usize, Closed> {
-    let mut removed = 0;
-    for uris in uris.chunks(CONCURRENT_MAX) {
-        let mut removals = Vec::new();
-        for uri in uris {
-            removals.push(bus.remove(uri));
+impl SourceBurst {
+    fn new(bus: &Bus) -> SourceBurst {
+        SourceBurst {
+            burst: bus.burst(),
+            batch_max: bus.limits().batch_max,
         }
-        for outcome in join_all(removals).await {
+    }
+
+    /// Makes changes, and returns the outcome of each in the same order.
+    async fn publish(&self, changes: Vec<Change>) -> Result<Vec<Result<Outcome, PublishError>>, Closed> {
+        let mut outcomes = Vec::with_capacity(changes.len());
+        let mut changes = changes.into_iter();
+        while changes.len() > 0 {
+            let mut batch = Vec::new();
+            for change in changes.by_ref().take(self.batch_max) {
+                batch.push((change, Condition::Always));
+            }
+            match self.burst.update_many(batch).await {
+                Ok(results) => outcomes.extend(results),
+                // Only a stopped bus refuses a batch of this length.
+                Err(_closed) => return Err(Closed),
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Registers or updates `resources`, and returns the outcome of each in the same order.
+    async fn upsert_all(
+        &self,
+        resources: Vec<Resource>,
+    ) -> Result<Vec<Result<Outcome, PublishError>>, Closed> {
+        self.publish(resources.into_iter().map(Change::Upsert).collect())
+            .await
+    }
+
+    /// Removes resources, and returns how many of them were there.
+    async fn remove_all(&self, uris: &[ResourceUri]) -> Result<usize, Closed> {
+        let mut removed = 0;
+        for outcome in self
+            .publish(uris.iter().cloned().map(Change::Remove).collect())
+            .await?
+        {
             match outcome {
                 Ok(_) => removed += 1,
-                Err(PublishError::Closed(closed)) => return Err(closed),
                 // Others may have removed it before, which leaves nothing to do.
                 Err(error) => tracing::debug!(%error, "could not remove a resource"),
             }
         }
+        Ok(removed)
     }
-    Ok(removed)
+
+    /// Announces the change of the resource list, if there is one.
+    async fn finish(self) -> Result<(), Closed> {
+        match self.burst.finish().await {
+            Ok(_) => Ok(()),
+            Err(_closed) => Err(Closed),
+        }
+    }
 }
 
 /// Waits for work on a blocking thread, and passes its panic on. Fails when the runtime shuts down.

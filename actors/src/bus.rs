@@ -4,6 +4,7 @@
 //! requests of one kind.
 
 mod builder;
+mod burst;
 mod resources;
 mod lists;
 mod sessions;
@@ -18,6 +19,7 @@ use actix::{Actor, Addr, Handler, Message};
 use tokio::sync::{Semaphore, oneshot};
 
 pub use builder::{Builder, Clock};
+pub use burst::Burst;
 pub use lists::Page;
 pub use resources::Snapshot;
 pub use shutdown::{DrainReport, Stats};

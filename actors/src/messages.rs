@@ -40,6 +40,7 @@ macro_rules! messages {
 pub(crate) enum RegistryRequest {
     Publish(Publish),
     PublishMany(PublishMany),
+    AnnounceList(AnnounceList),
     PublishList(PublishList),
     Lookup(Lookup),
     Route(Route),
@@ -61,6 +62,7 @@ macro_rules! registry_requests {
 registry_requests!(
     Publish,
     PublishMany,
+    AnnounceList,
     PublishList,
     Lookup,
     Route,
@@ -84,10 +86,15 @@ pub(crate) struct PublishMany {
     pub(crate) changes: Vec<(Change, Condition)>,
     /// The owner of the handle.
     pub(crate) owner: Owner,
+    /// Leaves a change of the resource list unannounced until [`AnnounceList`].
+    pub(crate) in_burst: bool,
     /// Seconds since 1970, for the etags.
     pub(crate) now: u64,
     pub(crate) reply: Reply<Vec<Result<Outcome, PublishError>>>,
 }
+
+/// The end of a burst, whose change of the resource list is announced now; from the bus.
+pub(crate) struct AnnounceList(pub(crate) Option<Reply<Result<ListOutcome, PublishError>>>);
 
 /// A change to a list, from the bus.
 pub(crate) struct PublishList {

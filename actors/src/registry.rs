@@ -3,6 +3,7 @@
 //! It takes all requests in its inbox at once and sends its decisions to the Etag actor as one message, so
 //! that a busy bus pays for few messages and few wake-ups.
 
+mod batches;
 mod catalog;
 mod unclaimed;
 mod lists;
@@ -14,8 +15,8 @@ use std::time::Duration;
 use actix::{Actor, AsyncContext, Context, Handler, Recipient};
 
 use crate::messages::{
-    AcceptedSubscription, DecidedChanges, Decision, Effect, EtagBatch, EtagRequest, FinishStart, Known,
-    Lookup, Publish, PublishList, PublishMany, RegistryRequest, Route, SubscriberRequest,
+    AcceptedSubscription, Decision, Effect, EtagBatch, EtagRequest, FinishStart, Known, Lookup, Publish,
+    PublishList, RegistryRequest, Route, SubscriberRequest,
 };
 use crate::metrics::Metrics;
 use crate::model::{
@@ -47,6 +48,8 @@ pub(crate) struct Registry {
     catalog: Catalog,
     etag_index: Arc<EtagIndex>,
     etag: Recipient<EtagBatch>,
+    /// The hash of the resource list before the first change of a burst that was not announced.
+    unannounced: Option<ListHash>,
     /// Requests decided in this turn.
     decided: Vec<EtagRequest>,
     /// The state of a life that continues another one; none without a store.
@@ -115,6 +118,7 @@ impl Registry {
             catalog,
             etag_index,
             etag,
+            unannounced: None,
             decided: Vec::new(),
             restart,
             metrics,
@@ -136,6 +140,7 @@ impl Registry {
         match request {
             RegistryRequest::Publish(publish) => self.publish(publish),
             RegistryRequest::PublishMany(publish) => self.publish_many(publish),
+            RegistryRequest::AnnounceList(announce) => self.announce_list(announce),
             RegistryRequest::PublishList(publish) => self.publish_list(publish),
             RegistryRequest::Lookup(lookup) => self.look_up(lookup),
             RegistryRequest::Route(route) => self.route(route),
@@ -274,34 +279,14 @@ impl Registry {
                 if decision.created || decision.effect == Effect::Removed {
                     self.metrics.set_registered(self.catalog.counts());
                 }
+                if decision.list.is_some() {
+                    // The new hash covers what a burst has changed so far.
+                    self.unannounced = None;
+                }
                 self.decided.push(EtagRequest::Change { decision, now, reply });
             }
             Err(error) => reply.answer(Err(error)),
         }
-    }
-
-    fn publish_many(&mut self, publish: PublishMany) {
-        let PublishMany {
-            changes,
-            owner,
-            now,
-            reply,
-        } = publish;
-        // Compared as a whole: a resource that one change adds and another removes is no change of the list.
-        let before = self.catalog.hash(ListKind::Resources);
-        let mut decisions = Vec::with_capacity(changes.len());
-        for (change, condition) in changes {
-            decisions.push(self.decide_change(change, &condition, &owner));
-        }
-        self.collect_evicted(now);
-        self.metrics.set_registered(self.catalog.counts());
-        let hash = self.catalog.hash(ListKind::Resources);
-        self.decided.push(EtagRequest::Changes(DecidedChanges {
-            decisions,
-            list: (hash != before && !self.is_starting()).then_some((ListKind::Resources, hash)),
-            now,
-            reply,
-        }));
     }
 
     /// Makes a change in the catalog if its condition holds.
@@ -378,7 +363,12 @@ impl Registry {
                 changed: true,
                 notified: 0,
             })),
-            Ok(Some(list)) => self.decided.push(EtagRequest::List { list, reply }),
+            Ok(Some(list)) => {
+                if list.0 == ListKind::Resources {
+                    self.unannounced = None;
+                }
+                self.decided.push(EtagRequest::List { list, reply });
+            }
             Ok(None) => {
                 self.metrics.unchanged.add(1);
                 reply.answer(Ok(ListOutcome {

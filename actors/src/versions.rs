@@ -4,6 +4,7 @@
 //! on a record waits until the store's thread reports it durable, in the order in which they came; without
 //! one, they are released at the end of their batch.
 
+mod batches;
 mod ledger;
 mod etag_index;
 mod release;
@@ -17,8 +18,8 @@ use std::time::{Duration, Instant};
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
 use crate::messages::{
-    AddListWatches, BatchStored, DecidedChanges, Decision, Effect, EtagBatch, EtagRequest, Finish, Found,
-    Known, Route, SubscriberRequest,
+    AddListWatches, BatchStored, Decision, Effect, EtagBatch, EtagRequest, Finish, Found, Known, Route,
+    SubscriberRequest,
 };
 use crate::metrics::Limit;
 use crate::model::{
@@ -37,7 +38,7 @@ pub use store::{Batch, ChangeKind, Checkpoint, KeptContent, KeptLine, LoggedChan
 
 use fan_out::StampedChange;
 use ledger::Registration;
-use release::{ChangeEffect, Release, ReleasedChange, ReleasedChanges};
+use release::{ChangeEffect, Release, ReleasedChange};
 
 /// The pause before a move is tried again.
 const MOVE_AGAIN: Duration = Duration::from_millis(1);
@@ -249,42 +250,8 @@ impl EtagActor {
         }));
     }
 
-    /// Gives the changes of a batch their versions. Their records are written in one step of the store,
-    /// because all of them are queued in one turn.
-    fn change_many(&mut self, changes: DecidedChanges) {
-        let DecidedChanges {
-            decisions,
-            list,
-            now,
-            reply,
-        } = changes;
-        let mut results = Vec::with_capacity(decisions.len());
-        let mut effects = Vec::with_capacity(decisions.len());
-        for decision in decisions {
-            let decision = match decision {
-                Ok(decision) => decision,
-                Err(error) => {
-                    results.push(Err(error));
-                    continue;
-                }
-            };
-            let (outcome, stamped) = self.stamp_change(&decision, now, reply.at());
-            let indexed = decision.into_indexed(outcome.etag);
-            effects.push((results.len(), ChangeEffect { indexed, stamped }));
-            results.push(Ok(outcome));
-        }
-        // After all changes, so that a subscriber that reads the list on its notice finds every one of them.
-        let list = list.map(|(kind, hash)| self.place_list(kind, hash));
-        self.waiting.push(Release::Changes(ReleasedChanges {
-            results,
-            effects,
-            list,
-            reply,
-        }));
-    }
-
-    /// Gives a decided change its version and its place in the order of the bus, and queues its record. The second value is none if
-    /// no subscriber need be notified of the resource.
+    /// Gives a decided change its version and its place in the order of the bus, and queues its record. The
+    /// second value is none if no subscriber need be notified of the resource.
     fn stamp_change(
         &mut self,
         decision: &Decision,

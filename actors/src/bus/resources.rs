@@ -76,6 +76,15 @@ impl Bus {
         &self,
         changes: Vec<(Change, Condition)>,
     ) -> Result<Vec<Result<Outcome, PublishError>>, PublishError> {
+        self.send_many(changes, false).await
+    }
+
+    /// Makes the changes of a batch; `in_burst` leaves the announcement of the resource list to its end.
+    pub(super) async fn send_many(
+        &self,
+        changes: Vec<(Change, Condition)>,
+        in_burst: bool,
+    ) -> Result<Vec<Result<Outcome, PublishError>>, PublishError> {
         let len = changes.len();
         let max = self.inner.limits.batch_max;
         if len > max {
@@ -88,6 +97,7 @@ impl Bus {
         let publish = PublishMany {
             changes,
             owner: self.owner.clone(),
+            in_burst,
             now: (self.inner.clock)(),
             reply,
         };

@@ -4,10 +4,10 @@ use actix::{Actor, Addr, Handler, Message, System};
 use tokio::sync::{oneshot, watch};
 
 use super::*;
-use crate::messages::{Decision, IndexedResource};
+use crate::messages::{AnnounceList, DecidedChanges, Decision, IndexedResource, PublishMany};
 use crate::model::{
-    Body, EtagCondition, EtagSet, Limits, ListChange, Outcome, Owner, ResourceUri, SessionOptions, SubscriberId,
-    SubscriberKind,
+    Body, EtagCondition, EtagSet, Limits, ListChange, Outcome, Owner, ResourceUri, SessionOptions,
+    SubscriberId, SubscriberKind,
 };
 use crate::runtime::{Admission, BusState, InboxSender};
 
@@ -102,10 +102,19 @@ impl Fixture {
     }
 
     fn publish_many(&self, changes: Vec<(Change, Condition)>) -> Answer<Vec<Result<Outcome, PublishError>>> {
+        self.publish_batch(changes, false)
+    }
+
+    fn publish_batch(
+        &self,
+        changes: Vec<(Change, Condition)>,
+        in_burst: bool,
+    ) -> Answer<Vec<Result<Outcome, PublishError>>> {
         let (reply, answer) = self.reply();
         let publish = PublishMany {
             changes,
             owner: Owner::Embedder,
+            in_burst,
             now: 7,
             reply,
         };
@@ -416,5 +425,44 @@ fn condition_sees_earlier_changes_of_its_batch() {
         let batch = only_batch(fixture.recorded().await);
         let made: Vec<bool> = batch.decisions.iter().map(Result::is_ok).collect();
         assert_eq!(made, [true, true, false, true, false, true, true]);
+    });
+}
+
+#[test]
+fn burst_announces_the_list_at_its_end() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let create = |name: &str| vec![(Change::Upsert(text(name, "1")), Condition::Always)];
+        let lists = async || {
+            let mut lists = 0;
+            for request in fixture.recorded().await.into_iter().flatten() {
+                lists += match request {
+                    EtagRequest::Changes(changes) => usize::from(changes.list.is_some()),
+                    EtagRequest::Change { decision, .. } => usize::from(decision.list.is_some()),
+                    EtagRequest::List { .. } | EtagRequest::StartedList(_) => 1,
+                    _ => 0,
+                };
+            }
+            lists
+        };
+        let end = |reply| fixture.inbox.push(AnnounceList(reply).into());
+        let _first = fixture.publish_batch(create("demo://a"), true);
+        let _second = fixture.publish_batch(create("demo://b"), true);
+        assert_eq!(lists().await, 0);
+        end(None);
+        assert_eq!(lists().await, 1);
+        // Nothing differs in the end.
+        let _created = fixture.publish_batch(create("demo://c"), true);
+        let _removed =
+            fixture.publish_batch(vec![(Change::Remove(uri("demo://c")), Condition::Always)], true);
+        let (reply, answer) = fixture.reply();
+        end(Some(reply));
+        assert_eq!(lists().await, 0);
+        assert!(!answer.await.unwrap().unwrap().changed);
+        // The change of another publisher announces the list as a whole.
+        let _held = fixture.publish_batch(create("demo://c"), true);
+        let _other = fixture.publish(Change::Register(text("demo://d", "1")), Condition::Always);
+        end(None);
+        assert_eq!(lists().await, 1);
     });
 }

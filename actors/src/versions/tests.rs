@@ -5,7 +5,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::sync::watch;
 
 use super::*;
-use crate::messages::{AcceptedSubscription, ShardBatch, ShardRequest, StampedSubscription};
+use crate::messages::{AcceptedSubscription, DecidedChanges, ShardBatch, ShardRequest, StampedSubscription};
 use crate::metrics::Metrics;
 use crate::model::{
     Digest, Owner, SessionOptions, StoreError, SubscriberId, SubscriberKind, SubscriptionRules,

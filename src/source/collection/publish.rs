@@ -2,7 +2,7 @@
 
 use super::document::{CollectionSpec, View, Views};
 use crate::metrics::{self, Source};
-use crate::source::{remove_all, upsert_all};
+use crate::source::SourceBurst;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use tidings_actors::{Body, Bus, Closed, Content, Descriptor, PublishError, Resource, ResourceUri};
@@ -101,13 +101,15 @@ impl ViewPublisher {
             }
         }
         // Removed first, which makes room when the bus is at its limit.
-        let mut count = remove_all(&self.bus, &removed).await?;
+        let burst = SourceBurst::new(&self.bus);
+        let mut count = burst.remove_all(&removed).await?;
         for uri in &removed {
             self.published.remove(uri);
         }
         let resources = changed.iter().map(|(uri, view)| resource(uri, view)).collect();
         let mut refusal = None;
-        let outcomes = upsert_all(&self.bus, resources).await?;
+        let outcomes = burst.upsert_all(resources).await?;
+        burst.finish().await?;
         for ((uri, view), outcome) in std::iter::zip(changed, outcomes) {
             match outcome {
                 Ok(outcome) => {

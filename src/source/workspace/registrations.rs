@@ -10,7 +10,7 @@ use super::register::RegisterOutcome;
 use super::register_document::RegisterDocument;
 use super::runner::Runner;
 use super::tools::ToolSpec;
-use crate::source::{remove_all, upsert_all};
+use crate::source::SourceBurst;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidings_actors::{Bus, Closed, ListOutcome, PublishError, ResourceUri};
@@ -162,10 +162,12 @@ impl Registrations {
             }
         }
         let before = std::mem::take(&mut self.resources);
-        remove_all(&self.bus, &removed).await?;
+        let burst = SourceBurst::new(&self.bus);
+        burst.remove_all(&removed).await?;
         // All of them, since the bus knows which are unchanged, and others may have changed them.
         let resources = wanted.iter().map(|(_, resource)| (*resource).clone()).collect();
-        let outcomes = upsert_all(&self.bus, resources).await?;
+        let outcomes = burst.upsert_all(resources).await?;
+        burst.finish().await?;
         for ((uri, _), outcome) in std::iter::zip(wanted, outcomes) {
             if let Err(error) = &outcome {
                 found.insert(format!("resource {uri}"), error.to_string());

@@ -13,7 +13,7 @@ use super::registrations::Registrations;
 use super::scanner::{Mark, RefusedFile, Scanner};
 use super::skip::SkipReason;
 use crate::source::watch::{DirtyBatch, PendingChanges};
-use crate::source::{join_blocking, remove_all, upsert_all};
+use crate::source::{SourceBurst, join_blocking};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -204,7 +204,9 @@ impl WorkspaceTask {
                 gone.push(path);
             }
         }
-        self.remove(&gone).await?;
+        // However many files come and go, one scan is one change of the list.
+        let burst = SourceBurst::new(&self.bus);
+        self.remove(&burst, &gone).await?;
         let mut reading = self.read_batch(plan.read);
         loop {
             let (batch, wanted) = join_blocking(reading).await?;
@@ -213,8 +215,9 @@ impl WorkspaceTask {
             }
             // The next files are read while these are published.
             reading = self.read_batch(wanted);
-            self.publish(batch).await?;
+            self.publish(&burst, batch).await?;
         }
+        burst.finish().await?;
         for path in plan.recheck {
             self.changes.mark(Mark::Resource(path));
         }
@@ -228,7 +231,7 @@ impl WorkspaceTask {
         spawn_blocking(move || (folder.read_batch(&mut wanted), wanted))
     }
 
-    async fn publish(&mut self, batch: ReadBatch) -> Result<(), Closed> {
+    async fn publish(&mut self, burst: &SourceBurst, batch: ReadBatch) -> Result<(), Closed> {
         self.stats.send_modify(|stats| stats.reads += batch.len() as u64);
         let mut files = Vec::new();
         let mut refused_files = Vec::new();
@@ -251,7 +254,7 @@ impl WorkspaceTask {
             .iter()
             .map(|(path, _, uri, contents)| resource(path, uri, contents))
             .collect();
-        let outcomes = upsert_all(&self.bus, resources).await?;
+        let outcomes = burst.upsert_all(resources).await?;
         for ((path, seen, _, contents), outcome) in std::iter::zip(files, outcomes) {
             match outcome {
                 Ok(_) => self.keep(path, seen, &contents),
@@ -264,7 +267,7 @@ impl WorkspaceTask {
                 }
             }
         }
-        self.refuse(&refused_files).await
+        self.refuse(burst, &refused_files).await
     }
 
     fn keep(&self, path: FilePath, seen: SeenFile, contents: &FileContents) {
@@ -280,14 +283,14 @@ impl WorkspaceTask {
     }
 
     /// Removes files that cannot be served.
-    async fn refuse(&mut self, refused_files: &[RefusedFile]) -> Result<(), Closed> {
+    async fn refuse(&mut self, burst: &SourceBurst, refused_files: &[RefusedFile]) -> Result<(), Closed> {
         let mut gone = Vec::new();
         for file in refused_files {
             if lock(&self.scanner).refuse(file) {
                 gone.push(file.path.clone());
             }
         }
-        self.remove(&gone).await
+        self.remove(burst, &gone).await
     }
 
     /// Looks again at a file that vanished between the scan and the read.
@@ -307,7 +310,7 @@ impl WorkspaceTask {
         scanner.distrust(path);
     }
 
-    async fn remove(&mut self, paths: &[FilePath]) -> Result<(), Closed> {
+    async fn remove(&mut self, burst: &SourceBurst, paths: &[FilePath]) -> Result<(), Closed> {
         let mut uris = Vec::new();
         for path in paths {
             // A path without a URI was never registered.
@@ -315,7 +318,7 @@ impl WorkspaceTask {
                 uris.push(uri);
             }
         }
-        remove_all(&self.bus, &uris).await?;
+        burst.remove_all(&uris).await?;
         if !paths.is_empty() && lock(&self.scanner).over_limit > 0 {
             // There is room now for files that were over the limit.
             self.changes.mark(Mark::Resource(FilePath::root()));

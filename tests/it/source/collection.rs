@@ -564,3 +564,24 @@ async fn example_is_served_as_documented() {
         assert_eq!(etag.version, 1);
     }
 }
+
+#[tokio::test]
+async fn replaced_file_changes_the_list_once() {
+    let of_pages = |prefix: &str, status: &str| -> Value {
+        let items = (0..200).map(|n| annotation(&n.to_string(), status, &format!("{prefix}{n}")));
+        items.collect()
+    };
+    let file = ServedFile::started(&of_pages("old", "open")).await;
+    let list_changes = async || file.bus.stats().await.unwrap().list_changes;
+    let before = list_changes().await;
+    file.replace(&of_pages("new", "open"));
+    until("the new pages", async || {
+        file.bus.read(page("new199")).await.is_ok()
+    })
+    .await;
+    // A later change shows that the first one is complete.
+    file.replace(&of_pages("new", "done"));
+    file.wait_ids(OPEN, &[]).await;
+    assert!(file.bus.read(page("old0")).await.unwrap().body.as_text() == Some("[]"));
+    assert_eq!(list_changes().await, before + 1);
+}

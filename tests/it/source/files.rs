@@ -305,3 +305,20 @@ proptest! {
         });
     }
 }
+
+#[tokio::test]
+async fn burst_of_files_changes_the_list_once() {
+    let folder = ServedFolder::started_slow().await;
+    let before = folder.list_changes().await;
+    // More files than one batch or one read takes, there at one instant.
+    fs::create_dir(folder.at("new")).unwrap();
+    for n in 0..2_000 {
+        fs::write(folder.at(&format!("new/{n}.md")), n.to_string()).unwrap();
+    }
+    fs::rename(folder.at("new"), folder.path("many")).unwrap();
+    folder.wait_stats("all files", |stats| stats.files == 2_000).await;
+    folder.wait_list_changes(before + 1).await;
+    fs::rename(folder.path("many"), folder.at("gone")).unwrap();
+    folder.wait_stats("no files", |stats| stats.files == 0).await;
+    folder.wait_list_changes(before + 2).await;
+}

@@ -1,0 +1,62 @@
+//! Batches of changes, and bursts of several batches: each changes the resource list at most once.
+
+use super::Registry;
+use crate::messages::{AnnounceList, DecidedChanges, EtagRequest, PublishMany};
+use crate::model::{ListKind, ListOutcome};
+
+impl Registry {
+    /// Decides the changes of a batch, in order.
+    pub(super) fn publish_many(&mut self, publish: PublishMany) {
+        let PublishMany {
+            changes,
+            owner,
+            in_burst,
+            now,
+            reply,
+        } = publish;
+        // Compared as a whole: a resource that one change adds and another removes is no change of the list.
+        let before = self.catalog.hash(ListKind::Resources);
+        let mut decisions = Vec::with_capacity(changes.len());
+        for (change, condition) in changes {
+            decisions.push(self.decide_change(change, &condition, &owner));
+        }
+        self.collect_evicted(now);
+        self.metrics.set_registered(self.catalog.counts());
+        let hash = self.catalog.hash(ListKind::Resources);
+        let mut list = None;
+        if hash != before && !self.is_starting() {
+            if in_burst {
+                self.unannounced.get_or_insert(before);
+            } else {
+                self.unannounced = None;
+                list = Some((ListKind::Resources, hash));
+            }
+        }
+        self.decided.push(EtagRequest::Changes(DecidedChanges {
+            decisions,
+            list,
+            now,
+            reply,
+        }));
+    }
+
+    /// Announces the resource list if a burst changed it.
+    pub(super) fn announce_list(&mut self, AnnounceList(reply): AnnounceList) {
+        let hash = self.catalog.hash(ListKind::Resources);
+        let changed = match self.unannounced.take() {
+            Some(before) => before != hash,
+            None => false,
+        };
+        let list = (ListKind::Resources, hash);
+        match (reply, changed) {
+            (Some(reply), true) => self.decided.push(EtagRequest::List { list, reply }),
+            // The handle of the burst was dropped.
+            (None, true) => self.decided.push(EtagRequest::StartedList(list)),
+            (Some(reply), false) => reply.answer(Ok(ListOutcome {
+                changed: false,
+                notified: 0,
+            })),
+            (None, false) => {}
+        }
+    }
+}
