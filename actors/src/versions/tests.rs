@@ -390,6 +390,7 @@ fn batch_is_one_step_of_store_and_one_answer() {
             created: false,
             owner: Owner::Embedder,
             described: false,
+            subscribable: true,
             list: None,
             entry: None,
         };
@@ -445,6 +446,7 @@ fn store_failure_leaves_batch_unanswered() {
             created: true,
             owner: Owner::Embedder,
             described: false,
+            subscribable: true,
             list: None,
             entry: None,
         };
