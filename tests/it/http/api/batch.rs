@@ -82,7 +82,7 @@ async fn put_of_a_line_equals_single_put() {
         )
         .await;
     let line = json!({ "put": "demo://a", "text": "body", "mediaType": "text/markdown", "title": "T ü" });
-    let answers = client.batch(&[line.clone()]).await;
+    let answers = client.batch(std::slice::from_ref(&line)).await;
     assert_eq!(answers[0]["changed"], false, "{answers:?}");
     assert_eq!(answers[0]["etag"], single.etag().trim_matches('"'));
     let mut other = line;
