@@ -10,6 +10,7 @@
 mod error;
 mod handshake;
 mod inbox;
+mod known_etags;
 pub(crate) mod latest_queue;
 mod link;
 mod options;

@@ -266,7 +266,7 @@ fn describe(name: &str, event: &WatchEvent) -> String {
             )
         }
         WatchEvent::Missing { uri, reason } => {
-            format!("{uri} is missing: {reason}; asking again from time to time")
+            format!("{uri} is missing: {reason}; waiting for it")
         }
         other => format!("{other:?}"),
     }

@@ -19,7 +19,8 @@ use tokio::sync::watch;
 
 use super::error::{ConnectError, is_unreachable, reason};
 use super::inbox::Inbox;
-use super::link::{ANSWER_TIMEOUT, Link, no_answer};
+use super::known_etags::{EtagTransport, ListenEtags};
+use super::link::{ANSWER_TIMEOUT, Link, LinkSignals, no_answer};
 use super::strategy::WatchStrategy;
 use super::stream_monitor::{MonitoredClient, StreamState};
 use super::target::{Era, Target};
@@ -137,6 +138,11 @@ where
     E: std::error::Error + Send + Sync + 'static,
 {
     let handler = NotificationHandler { inbox: inbox.clone() };
+    let etags = Arc::<ListenEtags>::default();
+    let transport = EtagTransport {
+        inner: transport.into_transport(),
+        etags: etags.clone(),
+    };
     let serving = handler.serve_with_lifecycle(transport, mode);
     let running = match tokio::time::timeout(ANSWER_TIMEOUT, serving).await {
         Ok(Ok(running)) => running,
@@ -163,7 +169,8 @@ where
         Some(resources) if resources.subscribe == Some(true) => Some(strategy),
         _ => None,
     };
-    Ok(Link::new(running, push, session, revision, inbox))
+    let signals = LinkSignals { inbox, etags };
+    Ok(Link::new(running, push, session, revision, signals))
 }
 
 /// Waits until the stream of an older revision is open, so that later changes are notified. Returns false if

@@ -22,9 +22,10 @@ use tokio::task::JoinHandle;
 
 use super::error::reason;
 use super::inbox::Inbox;
+use super::known_etags::{HeldEtags, ListenEtags, current_etag};
 use super::strategy::WatchStrategy;
-use super::version::{Version, etag_of, version_of};
-pub(super) use etag_tool::{EtagTools, ITEMS_MAX};
+use super::version::{ETAG_KEY, Version, etag_of, version_of};
+pub(super) use etag_tool::{EtagTools, ITEMS_MAX, ItemVersion};
 
 /// The time a handshake or a request may take before the connection counts as lost.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -95,6 +96,12 @@ fn unless_lost<T>(outcome: Result<T, LinkError>) -> Result<(), Lost> {
     }
 }
 
+/// The channels between a connection's transport and its link.
+pub(super) struct LinkSignals {
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) etags: Arc<ListenEtags>,
+}
+
 /// One connection.
 pub(super) struct Link {
     /// The push strategy that the server offers, if any.
@@ -106,6 +113,10 @@ pub(super) struct Link {
     /// The negotiated protocol revision.
     pub(super) revision: String,
     pub(super) inbox: Arc<Inbox>,
+    /// True once the server has answered a subscription with a current etag: it compares ours, and holds
+    /// subscriptions to resources that do not exist yet.
+    pub(super) compares_etags: bool,
+    etags: Arc<ListenEtags>,
     peer: Peer<RoleClient>,
     stop: RunningServiceCancellationToken,
     ended: JoinHandle<()>,
@@ -124,7 +135,7 @@ impl Link {
         push: Option<WatchStrategy>,
         session: bool,
         revision: String,
-        inbox: Arc<Inbox>,
+        LinkSignals { inbox, etags }: LinkSignals,
     ) -> Link
     where
         S: Service<RoleClient>,
@@ -146,6 +157,8 @@ impl Link {
             session,
             revision,
             inbox,
+            compares_etags: false,
+            etags,
             peer,
             stop,
             ended,
@@ -162,46 +175,60 @@ impl Link {
         }
     }
 
-    /// Subscribes to `new`, in addition to `held`. Returns the refused ones.
+    /// Subscribes to `new`, in addition to `held`, whose etags are known. Returns the current etag of each
+    /// new one if the server answers it, or its refusal.
     pub(super) async fn watch(
         &mut self,
-        held: &[String],
-        new: &[String],
-    ) -> Result<Vec<RefusedResource>, Lost> {
+        held: &HeldEtags,
+        new: &HeldEtags,
+    ) -> Result<Vec<Result<Option<String>, RefusedResource>>, Lost> {
         // Before the request: a notification may arrive before the answer.
-        for uri in new {
+        for uri in new.keys() {
             self.inbox.watch(uri);
         }
-        let refusals = match self.push {
+        let answers = match self.push {
             Some(WatchStrategy::Listen) => self.listen_to(held, new).await?,
             _ => self.subscribe(new).await?,
         };
-        for refusal in &refusals {
-            self.inbox.unwatch(&refusal.uri);
+        for answer in &answers {
+            match answer {
+                Ok(current) => self.compares_etags |= current.is_some(),
+                Err(refusal) => self.inbox.unwatch(&refusal.uri),
+            }
         }
-        Ok(refusals)
+        Ok(answers)
     }
 
     /// Unsubscribes from `gone`; `held` stays subscribed.
-    pub(super) async fn unwatch(&mut self, held: &[String], gone: &[String]) -> Result<(), Lost> {
+    pub(super) async fn unwatch(&mut self, held: &HeldEtags, gone: &[String]) -> Result<(), Lost> {
         for uri in gone {
             self.inbox.unwatch(uri);
         }
         match self.push {
             // After a refusal the old stream goes on; the inbox drops its notifications of `gone`.
-            Some(WatchStrategy::Listen) => unless_lost(self.listen(held.to_vec()).await),
+            Some(WatchStrategy::Listen) => unless_lost(self.listen(held).await),
             _ => self.unsubscribe(gone).await,
         }
     }
 
     #[expect(deprecated, reason = "the older revisions have no other way")]
-    async fn subscribe(&self, uris: &[String]) -> Result<Vec<RefusedResource>, Lost> {
-        let mut refusals = Vec::new();
-        for uri in uris {
-            let answer = within(self.peer.subscribe(SubscribeRequestParams::new(uri))).await;
-            refusals.extend(or_refusal(uri, answer)?.err());
+    async fn subscribe(
+        &self,
+        uris: &HeldEtags,
+    ) -> Result<Vec<Result<Option<String>, RefusedResource>>, Lost> {
+        let mut answers = Vec::with_capacity(uris.len());
+        for (uri, etag) in uris {
+            let mut request = ClientRequest::SubscribeRequest(rmcp::model::SubscribeRequest::new(
+                SubscribeRequestParams::new(uri),
+            ));
+            let meta = request.get_meta_mut();
+            meta.insert(ETAG_KEY.to_owned(), etag.clone().into());
+            // Not rmcp's own call of this method, which takes no result but the empty one.
+            let answer = within(self.peer.send_request(request)).await;
+            let answer = or_refusal(uri, answer)?;
+            answers.push(answer.map(|result| current_etag(&result)));
         }
-        Ok(refusals)
+        Ok(answers)
     }
 
     #[expect(deprecated, reason = "the older revisions have no other way")]
@@ -212,56 +239,68 @@ impl Link {
         Ok(())
     }
 
-    /// Listens to `held` and `new`. Returns those of `new` that the server refused.
-    async fn listen_to(&mut self, held: &[String], new: &[String]) -> Result<Vec<RefusedResource>, Lost> {
-        let mut refusals = Vec::new();
-        match self.listen([held, new].concat()).await {
+    /// Listens to `held` and `new`. Returns the answer about each of `new`.
+    async fn listen_to(
+        &mut self,
+        held: &HeldEtags,
+        new: &HeldEtags,
+    ) -> Result<Vec<Result<Option<String>, RefusedResource>>, Lost> {
+        let mut answers = Vec::with_capacity(new.len());
+        let mut all = held.clone();
+        all.extend(new.clone());
+        match self.listen(&all).await {
             Ok(accepted) => {
-                for uri in new {
-                    if !accepted.contains(uri) {
+                for uri in new.keys() {
+                    answers.push(if accepted.contains(uri) {
+                        Ok(self.etags.current(uri))
+                    } else {
                         let reason = "the server does not have it or does not let it be watched";
-                        refusals.push(RefusedResource::new(uri, reason));
-                    }
+                        Err(RefusedResource::new(uri, reason))
+                    });
                 }
             }
             Err(LinkError::Lost(lost)) => return Err(lost),
             Err(LinkError::Refused(reason)) if new.len() <= 1 => {
-                refusals.extend(new.iter().map(|uri| RefusedResource::new(uri, &*reason)));
+                for uri in new.keys() {
+                    answers.push(Err(RefusedResource::new(uri, &*reason)));
+                }
             }
             Err(LinkError::Refused(_)) => return self.listen_one_by_one(held, new).await,
         }
-        Ok(refusals)
+        Ok(answers)
     }
 
     /// Adds the URIs of `new` one at a time, for servers that refuse a whole list because of one URI.
     async fn listen_one_by_one(
         &mut self,
-        held: &[String],
-        new: &[String],
-    ) -> Result<Vec<RefusedResource>, Lost> {
-        let mut held = held.to_vec();
-        let mut refusals = Vec::new();
-        for uri in new {
+        held: &HeldEtags,
+        new: &HeldEtags,
+    ) -> Result<Vec<Result<Option<String>, RefusedResource>>, Lost> {
+        let mut held = held.clone();
+        let mut answers = Vec::with_capacity(new.len());
+        for (uri, etag) in new {
+            let one = HeldEtags::from([(uri.clone(), etag.clone())]);
             // Boxed, since `listen_to` calls this function.
-            let refused = Box::pin(self.listen_to(&held, std::slice::from_ref(uri))).await?;
-            if refused.is_empty() {
-                held.push(uri.clone());
+            let answer = Box::pin(self.listen_to(&held, &one)).await?;
+            if answer.iter().all(Result::is_ok) {
+                held.extend(one);
             }
-            refusals.extend(refused);
+            answers.extend(answer);
         }
-        Ok(refusals)
+        Ok(answers)
     }
 
     /// Opens a stream for `uris` in place of the current one. Returns the URIs that the server accepted.
     ///
     /// The old stream ends [`LISTEN_OVERLAP`] later, so that no notification is missed in between.
-    async fn listen(&mut self, uris: Vec<String>) -> Result<Vec<String>, LinkError> {
+    async fn listen(&mut self, uris: &HeldEtags) -> Result<Vec<String>, LinkError> {
         if uris.is_empty() {
             self.listening = None;
-            return Ok(uris);
+            return Ok(Vec::new());
         }
+        self.etags.hand_over(uris);
         let mut filter = SubscriptionFilter::new();
-        filter.resource_subscriptions = Some(uris);
+        filter.resource_subscriptions = Some(uris.keys().cloned().collect());
         let subscription = within(self.peer.listen_with_capacity(filter, LISTEN_BUFFER)).await?;
         let accepted = subscription.acknowledged().resource_subscriptions.clone();
         let (stop, stopped) = oneshot::channel();

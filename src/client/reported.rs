@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::inbox::is_older;
+use super::known_etags::HeldEtags;
 use super::strategy::WatchStrategy;
 use super::version::Version;
 
@@ -22,6 +23,8 @@ struct Watched {
     /// The current strategy, or the last one if the resource is not present.
     strategy: WatchStrategy,
     presence: Presence,
+    /// True while the server holds the subscription to a resource that does not exist.
+    awaited: bool,
 }
 
 /// The news value of a notification.
@@ -53,8 +56,50 @@ impl Reported {
             version,
             strategy,
             presence: Presence::Present,
+            awaited: false,
         };
         self.resources.insert(uri, watched);
+    }
+
+    /// Returns the etag that was last reported of each of `uris`, for a server that compares them.
+    pub(super) fn etags(&self, uris: &[String]) -> HeldEtags {
+        let mut etags = HeldEtags::new();
+        for uri in uris {
+            let etag = match self.resources.get(uri) {
+                Some(watched) => watched.version.etag.clone(),
+                None => None,
+            };
+            etags.insert(uri.clone(), etag);
+        }
+        etags
+    }
+
+    /// Returns true if `uri` was there on the connection before, and was not asked for on this one.
+    pub(super) fn was_present(&self, uri: &str) -> bool {
+        match self.resources.get(uri) {
+            Some(watched) => watched.presence == Presence::Unasked && !watched.awaited,
+            None => false,
+        }
+    }
+
+    /// Notes that the server holds the subscription to `uri`, which does not exist. Returns true if that is
+    /// new.
+    pub(super) fn awaits(&mut self, uri: &str) -> bool {
+        match self.resources.get_mut(uri) {
+            Some(watched) => {
+                let was_missing = watched.presence == Presence::Missing;
+                watched.presence = Presence::Present;
+                !std::mem::replace(&mut watched.awaited, true) && !was_missing
+            }
+            None => false,
+        }
+    }
+
+    /// Sets the version of `uri` without a report.
+    pub(super) fn set_version(&mut self, uri: &str, version: Version) {
+        if let Some(watched) = self.resources.get_mut(uri) {
+            watched.version = version;
+        }
     }
 
     /// Returns the current or last strategy of `uri`.
@@ -131,6 +176,7 @@ impl Reported {
             etag: Some(new.to_owned()),
             digest: None,
         };
+        watched.awaited = false;
         Novelty::New
     }
 
@@ -141,6 +187,7 @@ impl Reported {
             return false;
         };
         watched.presence = Presence::Present;
+        watched.awaited = false;
         let changed = watched.version.may_differ(&version);
         let digest = watched.version.digest;
         watched.version = version;

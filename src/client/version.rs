@@ -5,7 +5,7 @@ use rmcp::model::{MetaObject, ReadResourceResult, ResourceContents};
 use crate::Digest;
 
 /// The `_meta` key of a resource's etag.
-const ETAG_KEY: &str = "io.github.tidings/etag";
+pub(super) const ETAG_KEY: &str = "io.github.tidings/etag";
 
 /// A version of a resource, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

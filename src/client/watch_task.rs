@@ -16,8 +16,9 @@ use tokio::time::Instant;
 
 use super::error::WatchError;
 use super::inbox::Signal;
+use super::known_etags::HeldEtags;
 use super::latest_queue::LatestQueue;
-use super::link::{Link, LinkError, Lost, RefusedResource};
+use super::link::{ItemVersion, Link, LinkError, Lost, RefusedResource};
 use super::options::WatchOptions;
 use super::poll_schedule::PollSchedule;
 use super::reported::{Novelty, Reported};
@@ -59,7 +60,7 @@ enum Turn {
     Ping,
     Retry,
     Poll,
-    LongPoll(Result<Vec<Version>, LinkError>),
+    LongPoll(Result<Vec<ItemVersion>, LinkError>),
 }
 
 /// The state of the task.
@@ -125,9 +126,10 @@ impl WatchTask {
         self.events.close();
         self.long_poll.cancel();
         let held = self.reported.present(WatchStrategy::is_push);
+        let none = HeldEtags::new();
         // A listen stream ends with the connection, but not every server ends subscriptions with it.
         if link.push == Some(WatchStrategy::Subscribe)
-            && let Err(Lost(reason)) = link.unwatch(&[], &held).await
+            && let Err(Lost(reason)) = link.unwatch(&none, &held).await
         {
             tracing::debug!(reason, "the connection was lost before it was closed");
         }
@@ -227,7 +229,7 @@ impl WatchTask {
                 let outcome = match strategy {
                     Some(strategy) if strategy.is_push() => {
                         let held = self.reported.present(WatchStrategy::is_push);
-                        link.unwatch(&held, &[uri]).await
+                        link.unwatch(&self.reported.etags(&held), &[uri]).await
                     }
                     _ => Ok(()),
                 };
@@ -273,7 +275,7 @@ impl WatchTask {
             }
             if !pushed.is_empty() {
                 let held = self.reported.present(WatchStrategy::is_push);
-                link.unwatch(&held, &pushed).await?;
+                link.unwatch(&self.reported.etags(&held), &pushed).await?;
             }
             return Ok(Err(refusal.into()));
         }
@@ -281,7 +283,11 @@ impl WatchTask {
             let uri = assignment.uri.clone();
             let version = assignment.version.clone();
             let strategy = assignment.strategy;
-            answers.insert(uri.clone(), (version.etag.clone(), strategy));
+            let etag = match assignment.awaited {
+                Some(_) => None,
+                None => version.etag.clone(),
+            };
+            answers.insert(uri.clone(), (etag, strategy));
             self.reported.add(uri, version, strategy);
             self.begin_strategy(&assignment, None);
         }

@@ -4,6 +4,7 @@ mod server;
 
 mod watching;
 mod strategies;
+mod returning;
 
 use std::time::Duration;
 

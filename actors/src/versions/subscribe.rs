@@ -54,8 +54,11 @@ impl EtagActor {
         };
         let missed = match known {
             Some(held) if exists && etag.is_stale(held.as_deref()) => Some(Cause::Updated),
-            // A subscriber that holds no etag has missed nothing of a resource that is not there.
-            Some(Some(held)) if !exists && etag.is_stale(Some(&held)) => Some(Cause::Removed),
+            // A subscriber that holds no etag has missed nothing of a resource that is not there. Without a
+            // kept removal the resource may only be late: its publisher may come after its subscribers.
+            Some(Some(held)) if !exists && etag != Etag::UNKNOWN && etag.is_stale(Some(&held)) => {
+                Some(Cause::Removed)
+            }
             _ => None,
         };
         StampedSubscription {

@@ -298,7 +298,7 @@ fn subscription_has_missed_what_it_does_not_hold() {
         let updated = Some(Cause::Updated);
         let removed = Some(Cause::Removed);
         // Per state of the resource, the etags that subscribers hold and the changes that they have missed.
-        let before = [(None, None), (Some(None), None), (Some(Some(&*v1)), removed)];
+        let before = [(None, None), (Some(None), None), (Some(Some(&*v1)), None)];
         let there = [(None, None), (Some(None), updated), (Some(Some(&*v1)), None)];
         let gone = [
             (Some(None), None),

@@ -87,10 +87,11 @@ impl Link {
             if tools.many && (uris.len() > 1 || !tools.one) {
                 match self.etags_in_one_call(uris).await {
                     Ok(together) => {
-                        versions.extend(together.into_iter().map(Ok));
+                        versions.extend(together);
                         continue;
                     }
-                    // One unknown URI fails the call for all, so each is asked for by itself below.
+                    // With some servers one unknown URI fails the call for all, so each is asked for by
+                    // itself below.
                     Err(LinkError::Refused(_)) => {}
                     Err(LinkError::Lost(lost)) => return Err(lost),
                 }
@@ -106,13 +107,17 @@ impl Link {
     async fn etag(&self, tools: &EtagTools, uri: &str) -> Result<Version, LinkError> {
         if !tools.one {
             let mut versions = self.etags_in_one_call(&[uri.to_owned()]).await?;
-            return versions.pop().ok_or_else(|| no_etags(MANY));
+            return match versions.pop() {
+                Some(Ok(version)) => Ok(version),
+                Some(Err(refused)) => Err(LinkError::Refused(refused.reason)),
+                None => Err(no_etags(MANY)),
+            };
         }
         let answer = call(self.peer.clone(), ONE, json!({ "uri": uri })).await?;
         version_in(&answer).ok_or_else(|| no_etags(ONE))
     }
 
-    async fn etags_in_one_call(&self, uris: &[String]) -> Result<Vec<Version>, LinkError> {
+    async fn etags_in_one_call(&self, uris: &[String]) -> Result<Vec<ItemVersion>, LinkError> {
         let items: Vec<Value> = uris.iter().map(|uri| json!({ "uri": uri })).collect();
         let answer = call(self.peer.clone(), MANY, json!({ "items": items })).await?;
         versions_in(&answer, uris).ok_or_else(|| no_etags(MANY))
@@ -123,7 +128,7 @@ impl Link {
     pub(in crate::client) fn wait_for_change(
         &self,
         held: &[(String, Option<String>)],
-    ) -> impl Future<Output = Result<Vec<Version>, LinkError>> + Send + 'static {
+    ) -> impl Future<Output = Result<Vec<ItemVersion>, LinkError>> + Send + 'static {
         let mut items = Vec::with_capacity(held.len());
         let mut uris = Vec::with_capacity(held.len());
         for (uri, etag) in held {
@@ -179,6 +184,9 @@ fn no_etags(tool: &str) -> LinkError {
     LinkError::Refused(format!("{tool} does not answer with etags"))
 }
 
+/// The version of one resource of a call, or the reason why it has none.
+pub(in crate::client) type ItemVersion = Result<Version, RefusedResource>;
+
 fn version_in(item: &Value) -> Option<Version> {
     Some(Version {
         etag: Some(item.get("etag_encoded")?.as_str()?.to_owned()),
@@ -187,12 +195,15 @@ fn version_in(item: &Value) -> Option<Version> {
 }
 
 /// Returns the versions of `uris`, in order; `None` if one is missing. The answer may list them in any order.
-fn versions_in(answer: &Value, uris: &[String]) -> Option<Vec<Version>> {
+fn versions_in(answer: &Value, uris: &[String]) -> Option<Vec<ItemVersion>> {
     let items = answer.get("items")?.as_array()?;
     let mut versions = Vec::with_capacity(uris.len());
     for uri in uris {
         let item = items.iter().find(|item| item["uri"] == uri.as_str())?;
-        versions.push(version_in(item)?);
+        versions.push(match &item["error"] {
+            Value::String(reason) => Err(RefusedResource::new(uri, &**reason)),
+            _ => Ok(version_in(item)?),
+        });
     }
     Some(versions)
 }
@@ -206,11 +217,17 @@ mod tests {
         let answer = json!({ "items": [
             { "uri": "demo://b", "etag_encoded": "v2-1" },
             { "uri": "demo://a", "etag_encoded": "v1-1" },
+            { "uri": "demo://x", "error": "not found: demo://x", "version": 0 },
         ] });
-        let [a, b, c] = ["demo://a", "demo://b", "demo://c"].map(str::to_owned);
-        let versions = versions_in(&answer, &[a.clone(), b]).unwrap();
-        let etags: Vec<_> = versions.iter().map(|version| version.etag.as_deref()).collect();
-        assert_eq!(etags, [Some("v1-1"), Some("v2-1")]);
+        let [a, b, c, x] = ["demo://a", "demo://b", "demo://c", "demo://x"].map(str::to_owned);
+        let mut versions = versions_in(&answer, &[a.clone(), b, x]).unwrap();
+        let missing = versions.pop().unwrap().unwrap_err();
+        assert_eq!(missing, RefusedResource::new("demo://x", "not found: demo://x"));
+        let mut etags = Vec::new();
+        for version in versions {
+            etags.push(version.unwrap().etag.unwrap());
+        }
+        assert_eq!(etags, ["v1-1", "v2-1"]);
         assert_eq!(versions_in(&answer, &[a, c]), None);
     }
 

@@ -2,10 +2,13 @@
 //!
 //! A resource may thus use another strategy than the rest, for example when a listen stream leaves it out.
 
+use std::collections::BTreeMap;
+
 use tokio::time::Instant;
 
 use super::{Link, Lost, RefusedResource, Version, WatchStrategy, WatchTask, random};
 use crate::client::WatchEvent;
+use crate::client::known_etags::{HeldEtags, is_of_no_version};
 
 /// A strategy that accepts a resource.
 pub(super) struct Assignment {
@@ -13,8 +16,25 @@ pub(super) struct Assignment {
     pub(super) strategy: WatchStrategy,
     /// The version when the strategy began.
     pub(super) version: Version,
+    /// For a resource that does not exist, but whose subscription the server holds: its refusal to read.
+    pub(super) awaited: Option<RefusedResource>,
     /// The best strategy of the server and the reason it refused this resource, if it did.
     refused: Option<(WatchStrategy, String)>,
+}
+
+/// A resource that a strategy accepts.
+struct Found {
+    version: Version,
+    awaited: Option<RefusedResource>,
+}
+
+impl Found {
+    fn at(version: Version) -> Found {
+        Found {
+            version,
+            awaited: None,
+        }
+    }
 }
 
 /// A resource without a strategy so far.
@@ -64,10 +84,11 @@ impl WatchTask {
             let tried = std::mem::take(&mut left);
             for (Unassigned { refusal, first }, outcome) in std::iter::zip(tried, outcomes) {
                 match outcome {
-                    Ok(version) => assigned.push(Assignment {
+                    Ok(Found { version, awaited }) => assigned.push(Assignment {
                         uri: refusal.uri,
                         strategy,
                         version,
+                        awaited,
                         refused: first,
                     }),
                     Err(refusal) => {
@@ -86,27 +107,42 @@ impl WatchTask {
         link: &mut Link,
         strategy: WatchStrategy,
         uris: &[String],
-    ) -> Result<Vec<Result<Version, RefusedResource>>, Lost> {
+    ) -> Result<Vec<Result<Found, RefusedResource>>, Lost> {
+        let mut outcomes = Vec::with_capacity(uris.len());
         if !strategy.is_push() {
-            return link.versions(uris, strategy).await;
+            for version in link.versions(uris, strategy).await? {
+                outcomes.push(version.map(Found::at));
+            }
+            return Ok(outcomes);
         }
         let mut held = self.reported.present(WatchStrategy::is_push);
         held.retain(|uri| !uris.contains(uri));
+        let mut held = self.reported.etags(&held);
         // Subscribe first and read afterwards: a change in between is notified, read, or both, but never
         // missed.
-        let refusals = link.watch(&held, uris).await?;
-        let mut outcomes = Vec::with_capacity(uris.len());
+        let new = self.reported.etags(uris);
+        let mut answers = BTreeMap::new();
+        for (uri, answer) in std::iter::zip(new.keys(), link.watch(&held, &new).await?) {
+            answers.insert(uri, answer);
+        }
         let mut unreadable = Vec::new();
         for uri in uris {
-            if let Some(refusal) = refusals.iter().find(|refusal| refusal.uri == *uri) {
-                outcomes.push(Err(RefusedResource::new(uri, &*refusal.reason)));
-                continue;
-            }
-            let outcome = link.version(uri, strategy).await?;
-            if outcome.is_ok() {
-                held.push(uri.clone());
-            } else {
-                unreadable.push(uri.clone());
+            let outcome = match answers.remove(uri) {
+                Some(Ok(current)) => {
+                    let was_present = self.reported.was_present(uri);
+                    version_of(link, strategy, uri, current, was_present).await?
+                }
+                Some(Err(refusal)) => {
+                    outcomes.push(Err(refusal));
+                    continue;
+                }
+                None => Err(RefusedResource::new(uri, "it was named twice")),
+            };
+            match &outcome {
+                Ok(found) => {
+                    held.insert(uri.clone(), found.version.etag.clone());
+                }
+                Err(_) => unreadable.push(uri.clone()),
             }
             outcomes.push(outcome);
         }
@@ -135,9 +171,10 @@ impl WatchTask {
             if let Some((refused, _)) = assignment.refused {
                 let uri = std::slice::from_ref(&assignment.uri);
                 let mut outcomes = self.try_strategy(link, refused, uri).await?;
-                if let Some(Ok(version)) = outcomes.pop() {
+                if let Some(Ok(found)) = outcomes.pop() {
                     assignment.strategy = refused;
-                    assignment.version = version;
+                    assignment.version = found.version;
+                    assignment.awaited = found.awaited;
                     assignment.refused = None;
                 }
             }
@@ -152,7 +189,15 @@ impl WatchTask {
     /// Puts a watched resource on its strategy, and reports it if its version is new.
     fn apply(&mut self, assignment: &Assignment) {
         let before = self.reported.set_strategy(&assignment.uri, assignment.strategy);
-        self.polled(&assignment.uri, assignment.version.clone());
+        match &assignment.awaited {
+            // The resource is gone, which is no version to report.
+            Some(_) => self
+                .reported
+                .set_version(&assignment.uri, assignment.version.clone()),
+            None => {
+                self.polled(&assignment.uri, assignment.version.clone());
+            }
+        }
         self.begin_strategy(assignment, before);
     }
 
@@ -162,7 +207,9 @@ impl WatchTask {
         let Assignment { uri, strategy, .. } = assignment;
         self.long_poll.cancel();
         let now = Instant::now().into_std();
-        if strategy.is_push() {
+        if let Some(refusal) = &assignment.awaited {
+            self.report_awaited(RefusedResource::new(uri, &*refusal.reason));
+        } else if strategy.is_push() {
             let wait = self.options.verify_first;
             self.schedule.verify(uri, now, wait, random());
         } else {
@@ -186,7 +233,7 @@ impl WatchTask {
     pub(super) async fn step_down(&mut self, link: &mut Link, reason: String) -> Result<(), Lost> {
         let from = self.best_strategy(link);
         let uris = self.reported.present(WatchStrategy::is_push);
-        link.unwatch(&[], &uris).await?;
+        link.unwatch(&HeldEtags::new(), &uris).await?;
         let worse = WatchStrategy::ALL.into_iter().find(|strategy| *strategy > from);
         self.best_allowed = worse.unwrap_or(WatchStrategy::ReadAndHash);
         let stepped = WatchEvent::SteppedDown {
@@ -198,4 +245,35 @@ impl WatchTask {
         self.events.push("\0strategy", stepped);
         self.reassign(link, uris).await
     }
+}
+
+/// Returns the version of a resource that was just subscribed to, whose etag is `current` if the server
+/// answered one.
+async fn version_of(
+    link: &Link,
+    strategy: WatchStrategy,
+    uri: &str,
+    current: Option<String>,
+    was_present: bool,
+) -> Result<Result<Found, RefusedResource>, Lost> {
+    let Some(current) = current else {
+        return Ok(link.version(uri, strategy).await?.map(Found::at));
+    };
+    let is_unknown = is_of_no_version(&current);
+    let version = Version {
+        etag: Some(current),
+        digest: None,
+    };
+    // The etag of a removed resource looks like any other, so only one that was there is taken to be
+    // there still; its removal would be found by the next check.
+    if was_present && !is_unknown {
+        return Ok(Ok(Found::at(version)));
+    }
+    Ok(Ok(match link.version(uri, strategy).await? {
+        Ok(read) => Found::at(read),
+        Err(refusal) => Found {
+            version,
+            awaited: Some(refusal),
+        },
+    }))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Link, LinkError, Lost, Version, WatchStrategy, WatchTask, random};
-use crate::client::link::ITEMS_MAX;
+use crate::client::link::{ITEMS_MAX, ItemVersion};
 use crate::client::poll_schedule::PollReason;
 
 /// The pause between two long polls, which bounds the load of a resource that changes all the time.
@@ -37,7 +37,7 @@ pub(super) struct LongPoll {
 struct PendingPoll {
     uris: Vec<String>,
     asked: Instant,
-    answer: Pin<Box<dyn Future<Output = Result<Vec<Version>, LinkError>> + Send>>,
+    answer: Pin<Box<dyn Future<Output = Result<Vec<ItemVersion>, LinkError>> + Send>>,
 }
 
 impl LongPoll {
@@ -52,7 +52,7 @@ impl LongPoll {
     }
 
     /// Waits for the answer; for ever if nothing is pending. Cancel safe.
-    pub(super) async fn answer(&mut self) -> Result<Vec<Version>, LinkError> {
+    pub(super) async fn answer(&mut self) -> Result<Vec<ItemVersion>, LinkError> {
         match &mut self.pending {
             Some(pending) => pending.answer.as_mut().await,
             None => std::future::pending().await,
@@ -122,7 +122,7 @@ impl WatchTask {
     pub(super) fn finish_long_poll(
         &mut self,
         link: &mut Link,
-        outcome: Result<Vec<Version>, LinkError>,
+        outcome: Result<Vec<ItemVersion>, LinkError>,
     ) -> Result<(), Lost> {
         let Some(PendingPoll { uris, asked, .. }) = self.long_poll.pending.take() else {
             return Ok(());
@@ -145,8 +145,16 @@ impl WatchTask {
                 self.long_poll.refusals = 0;
                 let mut changed = false;
                 for (uri, version) in std::iter::zip(&uris, versions) {
-                    changed |= self.polled(uri, version);
+                    match version {
+                        Ok(version) => changed |= self.polled(uri, version),
+                        Err(refusal) => {
+                            // The next long poll leaves it out, so it does not end at once.
+                            changed = true;
+                            self.report_missing(refusal);
+                        }
+                    }
                 }
+                self.schedule_retry();
                 let pause = self.long_poll.pause;
                 if changed || asked.elapsed() >= WAITED_MIN {
                     self.long_poll.next_at = Instant::now() + LONG_POLL_PAUSE;
@@ -194,7 +202,7 @@ impl WatchTask {
                         }
                     }
                     Err(refusal) => {
-                        self.report_missing(refusal);
+                        self.found_missing(link, refusal);
                         self.schedule_retry();
                     }
                 }

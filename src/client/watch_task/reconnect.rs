@@ -97,11 +97,29 @@ impl WatchTask {
                     let wait = self.options.verify_first;
                     self.schedule.verify(&uri, now, wait, random());
                 }
-                Err(refusal) => self.report_missing(refusal),
+                Err(refusal) => self.found_missing(link, refusal),
             }
         }
         self.schedule_retry();
         Ok(())
+    }
+
+    /// Notes that a watched resource is gone. A server that holds the subscription notifies its return; any
+    /// other is asked again.
+    pub(super) fn found_missing(&mut self, link: &Link, refusal: RefusedResource) {
+        match self.reported.strategy(&refusal.uri) {
+            Some(strategy) if strategy.is_push() && link.compares_etags => self.report_awaited(refusal),
+            _ => self.report_missing(refusal),
+        }
+    }
+
+    /// Notes that the server holds the subscription to a resource that does not exist, and reports it once.
+    pub(super) fn report_awaited(&mut self, RefusedResource { uri, reason }: RefusedResource) {
+        self.schedule.forget(&uri);
+        if self.reported.awaits(&uri) {
+            let key = format!("\0missing {uri}");
+            self.events.push(&key, WatchEvent::Missing { uri, reason });
+        }
     }
 
     /// Notes that the server refuses a resource, and reports it unless it was missing before.
