@@ -114,3 +114,30 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for EtagTransport<T> {
         self.inner.close()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::{CustomResult, EmptyResult};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn etag_is_found_in_a_result_of_any_type() {
+        let answer = json!({ "_meta": { ETAG_KEY: "v2-5" } });
+        // As rmcp reads it from the wire.
+        let read: ServerResult = serde_json::from_value(answer.clone()).unwrap();
+        let custom = ServerResult::CustomResult(CustomResult(answer));
+        for result in [read, custom] {
+            assert_eq!(current_etag(&result).as_deref(), Some("v2-5"));
+        }
+        let empty = ServerResult::EmptyResult(EmptyResult {});
+        assert_eq!(current_etag(&empty), None);
+    }
+
+    #[test]
+    fn only_version_0_is_of_no_version() {
+        assert!(is_of_no_version("v0-0"));
+        assert!(!is_of_no_version("v1-0") && !is_of_no_version("other"));
+    }
+}

@@ -291,6 +291,29 @@ mod tests {
     }
 
     #[test]
+    fn awaited_resource_is_present_but_not_trusted() {
+        let mut reported = watching(at("v2-5"));
+        reported.reconnected();
+        assert!(reported.was_present("demo://a"));
+        assert!(reported.awaits("demo://a"));
+        assert!(!reported.awaits("demo://a"));
+        // It stays subscribed, so nothing is tried again for it.
+        assert_eq!(
+            (reported.present(|_| true).len(), reported.absent().len()),
+            (1, 0)
+        );
+        reported.reconnected();
+        assert!(!reported.was_present("demo://a"));
+        assert_eq!(reported.notified("demo://a", Some("v3-6")), Novelty::New);
+        reported.reconnected();
+        assert!(reported.was_present("demo://a"));
+        let etags = reported.etags(&["demo://a".to_owned(), "demo://b".to_owned()]);
+        let expected = [("demo://a", Some("v3-6")), ("demo://b", None)];
+        let expected = expected.map(|(uri, etag)| (uri.to_owned(), etag.map(str::to_owned)));
+        assert_eq!(etags, HeldEtags::from(expected));
+    }
+
+    #[test]
     fn missing_resource_is_new_once_until_it_returns() {
         let mut reported = watching(at("v2-5"));
         assert_eq!(
