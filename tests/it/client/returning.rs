@@ -8,7 +8,7 @@ use tidings::mcp::{Endpoint, McpOptions};
 use tidings::{Bus, Limits, Resource};
 
 use super::{BOTH_ERAS, change, event, quick, restored, soon, watch, watcher};
-use crate::bus::store::MemoryStore;
+use crate::memory_store::MemoryStore;
 
 const A: &str = "demo://a";
 const B: &str = "demo://b";
