@@ -23,7 +23,7 @@ use crate::model::{
     EndReason, Etag, Filter, Limits, ListHash, MonotonicMillis, ResourceUri, SubscribeError, SubscriberId,
     SubscriptionRules,
 };
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, OutboxSet};
 use crate::runtime::{CoreGuard, Tracer, current_shard};
 use crate::sink::Attachments;
 pub(crate) use interest::Interest;
@@ -345,7 +345,10 @@ impl Publisher {
                 reply.answer(subscribed);
             }
             SubscriberRequest::TakeOver => self.adopt(&outbox),
-            SubscriberRequest::HandOver => self.detach(&outbox),
+            SubscriberRequest::HandOver => {
+                self.detach(&outbox);
+                outbox.with(OutboxSet::end_handover);
+            }
             SubscriberRequest::Detach(place) => {
                 outbox.trace_dropped(outbox.ended().unwrap_or(EndReason::Closed));
                 let left = outbox.with(|set| set.subscriptions());

@@ -5,14 +5,16 @@
 //! entry remembers the *first* offset that is not handed out yet; that makes it safe to resume from
 //! [`OutboxSet::safe_offset`].
 
+mod filter_slots;
 mod missed;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use self::filter_slots::FilterSlots;
 use super::slots::{Slot, SlotId, SlotTable};
-use crate::model::{Cause, Etag, Filter, ListHash, ListKind, Notice, ResourceUri};
+use crate::model::{Cause, Etag, ListHash, ListKind, Notice, ResourceUri};
 
 /// One entry of an outbox.
 #[derive(Debug, Clone)]
@@ -71,20 +73,6 @@ pub(crate) struct OutboxSet {
     /// The last local offset that is beyond the order of the bus.
     invented_offset: Option<u64>,
     filter: Option<Box<FilterSlots>>,
-}
-
-/// The slots of an outbox that takes every URI its filter lets through, beside its subscriptions.
-///
-/// A mark of an unknown URI adds a slot, and handing out a removal frees it.
-#[derive(Debug)]
-struct FilterSlots {
-    filter: Arc<Filter>,
-    /// The maximum number of slots.
-    max: usize,
-    /// The number of changes dropped because every slot was pending.
-    lost: u64,
-    /// The index at which the last search for a slot to reuse ended (the clock algorithm of page caches).
-    clock_hand: SlotId,
 }
 
 impl OutboxSet {
@@ -179,77 +167,6 @@ impl OutboxSet {
         MarkResult::New
     }
 
-    /// Takes notices of every URI that `filter` lets through, in at most `max` slots (at least 1) beside the
-    /// subscriptions. Only the first filter is kept.
-    pub(crate) fn set_filter(&mut self, filter: Arc<Filter>, max: usize) {
-        self.filter.get_or_insert_with(|| {
-            Box::new(FilterSlots {
-                filter,
-                max: max.max(1),
-                lost: 0,
-                clock_hand: 0,
-            })
-        });
-    }
-
-    /// Returns true if the outbox has a filter.
-    pub(crate) fn has_filter(&self) -> bool {
-        self.filter.is_some()
-    }
-
-    /// Returns the number of changes dropped since the last call because every slot was pending.
-    pub(crate) fn take_lost(&mut self) -> u64 {
-        match &mut self.filter {
-            Some(filtered) => std::mem::take(&mut filtered.lost),
-            None => 0,
-        }
-    }
-
-    /// Marks a resource as changed if the filter lets its notice through.
-    pub(crate) fn mark_filtered(&mut self, notice: &Arc<Notice>) -> MarkResult {
-        match &self.filter {
-            Some(filtered) if filtered.filter.wants(notice) => {}
-            _ => return MarkResult::Ignored,
-        }
-        if let Some(slot) = self.find(&notice.uri) {
-            return self.mark(slot, notice);
-        }
-        if !self.make_room() {
-            return MarkResult::Ignored;
-        }
-        let before = notice.position.offset.saturating_sub(1);
-        let slot = self.insert(&notice.uri, Etag::UNKNOWN, before);
-        self.mark(slot, notice)
-    }
-
-    /// Makes room for one more slot of the filter, if necessary by freeing one that is not pending. Counts a
-    /// lost change and returns false if all are pending.
-    fn make_room(&mut self) -> bool {
-        let Some(filtered) = &mut self.filter else {
-            return false;
-        };
-        if self.slots.len() - self.subscriptions < filtered.max {
-            return true;
-        }
-        // If all slots are pending, the reader has stopped, and each mark would search them all in vain.
-        if self.queue.len() < self.slots.len() {
-            let indexes = self.slots.indexes() as SlotId;
-            for step in 1..=indexes {
-                let index = (filtered.clock_hand + step) % indexes;
-                if let Some(slot) = self.slots.get(index)
-                    && !slot.is_pending()
-                    && !slot.subscribed
-                {
-                    filtered.clock_hand = index;
-                    self.remove(index);
-                    return true;
-                }
-            }
-        }
-        filtered.lost += 1;
-        false
-    }
-
     /// Starts to watch a list, of which the subscriber knows the hash `notified`.
     pub(crate) fn watch_list(&mut self, kind: ListKind, notified: ListHash, at: u64) {
         let slot = ListSlot {
@@ -313,7 +230,7 @@ impl OutboxSet {
         let notice = held.latest.clone()?;
         // A removed resource changes no more, so the filter needs no slot for it.
         if self.filter.is_some() && !held.subscribed && notice.cause == Cause::Removed {
-            self.remove(slot);
+            self.free(slot);
         }
         Some(notice)
     }

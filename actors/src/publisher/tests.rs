@@ -309,6 +309,37 @@ fn moved_subscriber_keeps_its_subscriptions() {
 }
 
 #[test]
+fn left_shard_says_when_it_marks_no_more() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let outbox = fixture.attach(1).await;
+        outbox.with(|set| set.set_filter(Arc::default(), 1));
+        // As the Etag actor does before it sends the two requests.
+        outbox.with(OutboxSet::begin_handover);
+        let (reply, watching) = fixture.reply();
+        outbox.begin_request();
+        let watch = SubscriberRequest::Watch(Arc::default(), 1, reply);
+        fixture.interest.raise_everything(0);
+        fixture.route(0, &outbox, watch).await;
+        watching.await.unwrap();
+        assert_eq!(fixture.fan_out(0, "demo://a", 1).await, 1);
+        assert_eq!(drain(&outbox), [("demo://a".to_owned(), 1)]);
+        // The slot of the first resource is freed for the second one, and its version remembered.
+        assert_eq!(fixture.fan_out(0, "demo://b", 2).await, 1);
+        assert_eq!(drain(&outbox), [("demo://b".to_owned(), 2)]);
+        assert_eq!(
+            fixture.fan_out(0, "demo://c", 3).await,
+            0,
+            "no version more is remembered"
+        );
+        fixture.route(0, &outbox, SubscriberRequest::HandOver).await;
+        fixture.interest.raise_everything(1);
+        fixture.route(1, &outbox, SubscriberRequest::TakeOver).await;
+        assert_eq!(fixture.fan_out(1, "demo://c", 4).await, 1);
+    });
+}
+
+#[test]
 fn end_of_the_bus_ends_later_subscribers_too() {
     System::new().block_on(async {
         let fixture = Fixture::start();

@@ -14,7 +14,7 @@ use crate::messages::{
 };
 use crate::metrics::Metrics;
 use crate::model::{Cause, Etag, ListHash, ListKind, Notice, NoticeKind, Position, ResourceUri, TraceStep};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, OutboxSet};
 use crate::publisher::Interest;
 use crate::runtime::{Tracer, mailbox};
 use crate::sink::{AttachmentState, Delivery};
@@ -200,6 +200,7 @@ impl Shards {
         if from == to || to >= self.lines.len() {
             return;
         }
+        outbox.with(OutboxSet::begin_handover);
         // Both at this one point of the order, so that exactly one of the two shards marks each notice.
         self.route(from, outbox, SubscriberRequest::HandOver);
         outbox.set_shard(to);
