@@ -42,6 +42,8 @@ struct Inner {
     places: Arc<Semaphore>,
     next_id: AtomicU64,
     next_shard: AtomicUsize,
+    /// The runs of listers that have begun.
+    lister_runs: AtomicU64,
     tracer: Arc<Tracer>,
     attachments: Arc<Attachments>,
     ended_subscribers: Arc<EndedSubscribers>,

@@ -125,6 +125,7 @@ impl Builder {
             places,
             next_id: AtomicU64::new(1),
             next_shard: AtomicUsize::new(0),
+            lister_runs: AtomicU64::new(0),
             tracer,
             attachments,
             ended_subscribers: Arc::default(),

@@ -2,12 +2,13 @@
 //! of the caller.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::Bus;
 use crate::messages::{Lookup, PublishList};
 use crate::model::{
-    Closed, Descriptor, Digest, Etag, ListChange, ListKind, ListOutcome, Prompt, PublishError, Resource,
-    ResourceTemplate, Tool, run_callback,
+    Closed, Descriptor, Digest, Etag, ListChange, ListKind, ListOutcome, MemberList, Prompt, PublishError,
+    Resource, ResourceTemplate, Tool, run_callback,
 };
 
 /// One page of a list.
@@ -50,13 +51,12 @@ impl Bus {
     pub async fn listed_members(&self) -> Result<Vec<(Descriptor, Etag)>, PublishError> {
         let mut members = Vec::new();
         for template in self.templates().await? {
-            let Some((listed, digest)) = list_members(&template, self.inner.limits.list_items_max).await?
-            else {
+            let Some((descriptors, listed)) = self.list_members(&template).await? else {
                 continue;
             };
-            members.extend(listed);
+            members.extend(descriptors);
             let name = template.uri_template().as_str().to_owned();
-            self.change_list(ListChange::Listed(name, digest)).await?;
+            self.change_list(ListChange::Listed(name, listed)).await?;
         }
         let uris = members.iter().map(|member| member.uri.clone()).collect();
         let etags = self.etags(uris).await?;
@@ -219,9 +219,8 @@ impl Bus {
     /// [`PublishError::Lister`] if the lister fails, [`PublishError::TooMany`] at the limit; [`Closed`].
     pub async fn add_template(&self, template: ResourceTemplate) -> Result<ListOutcome, PublishError> {
         // Listed before it is registered, so that the list of the first client does not look like a change.
-        let listed = list_members(&template, self.inner.limits.list_items_max).await?;
-        let digest = listed.map(|(_, digest)| digest);
-        self.change_list(ListChange::PutTemplate(Arc::new(template), digest))
+        let listed = self.list_members(&template).await?.map(|(_, listed)| listed);
+        self.change_list(ListChange::PutTemplate(Arc::new(template), listed))
             .await
     }
 
@@ -251,32 +250,36 @@ impl Bus {
         let now = (self.inner.clock)();
         self.ask(|reply| PublishList { change, now, reply }).await?
     }
-}
 
-/// Runs the lister of `template`. Returns the members and their digest; none without a lister.
-async fn list_members(
-    template: &ResourceTemplate,
-    max: usize,
-) -> Result<Option<(Vec<Descriptor>, Digest)>, PublishError> {
-    let Some(lister) = template.lister() else {
-        return Ok(None);
-    };
-    let mut members = match run_callback(|| lister.list()).await {
-        Ok(members) => members,
-        Err(error) => return Err(lister_failed(template, error.to_string())),
-    };
-    if members.len() > max {
-        let message = format!("it lists {} members and the limit is {max}", members.len());
-        return Err(lister_failed(template, message));
+    /// Runs the lister of `template`. Returns the members; none without a lister.
+    async fn list_members(
+        &self,
+        template: &ResourceTemplate,
+    ) -> Result<Option<(Vec<Descriptor>, MemberList)>, PublishError> {
+        let Some(lister) = template.lister() else {
+            return Ok(None);
+        };
+        // Taken before the lister looks at anything: of two runs, the later one has seen the newer members.
+        let run = self.inner.lister_runs.fetch_add(1, Ordering::Relaxed);
+        let mut members = match run_callback(|| lister.list()).await {
+            Ok(members) => members,
+            Err(error) => return Err(lister_failed(template, error.to_string())),
+        };
+        let max = self.inner.limits.list_items_max;
+        if members.len() > max {
+            let message = format!("it lists {} members and the limit is {max}", members.len());
+            return Err(lister_failed(template, message));
+        }
+        // A lister may return its members in any order, and another order is no change.
+        members.sort_by(|a, b| a.uri.cmp(&b.uri));
+        let digests: Vec<[u8; 16]> = members
+            .iter()
+            .map(|member| member.digest().0.to_le_bytes())
+            .collect();
+        let parts: Vec<&[u8]> = digests.iter().map(<[u8; 16]>::as_slice).collect();
+        let digest = Digest::of(&parts);
+        Ok(Some((members, MemberList { digest, run })))
     }
-    // A lister may return its members in any order, and another order is no change.
-    members.sort_by(|a, b| a.uri.cmp(&b.uri));
-    let digests: Vec<[u8; 16]> = members
-        .iter()
-        .map(|member| member.digest().0.to_le_bytes())
-        .collect();
-    let parts: Vec<&[u8]> = digests.iter().map(<[u8; 16]>::as_slice).collect();
-    Ok(Some((members, Digest::of(&parts))))
 }
 
 fn lister_failed(template: &ResourceTemplate, message: String) -> PublishError {

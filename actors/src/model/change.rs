@@ -138,15 +138,24 @@ pub(crate) enum ListChange {
         puts: Vec<Arc<Prompt>>,
         removes: Vec<String>,
     },
-    /// Adds a template, or replaces the one with its text. The digest covers the members that it lists now.
-    PutTemplate(Arc<ResourceTemplate>, Option<Digest>),
+    /// Adds a template, or replaces the one with its text, with the members that it lists now; none without
+    /// a lister.
+    PutTemplate(Arc<ResourceTemplate>, Option<MemberList>),
     /// Removes the template with this text.
     RemoveTemplate(String),
     /// Sets the digest of the items of this kind that another server of the process lists; `None` if it
     /// lists none.
     Foreign(ListKind, Option<Digest>),
-    /// Sets the digest of the members that the template with this text lists.
-    Listed(String, Digest),
+    /// Sets the members that the template with this text lists.
+    Listed(String, MemberList),
+}
+
+/// The result of one run of a lister, as far as it counts in a list hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemberList {
+    pub(crate) digest: Digest,
+    /// The number of the run, in the order in which the runs began.
+    pub(crate) run: u64,
 }
 
 impl ListChange {

@@ -10,8 +10,8 @@ use super::resources::Resources;
 use super::unclaimed::Unclaimed;
 use crate::messages::{Decision, Effect, Found, IndexedResource};
 use crate::model::{
-    Change, Digest, Limits, ListChange, ListHash, ListKind, Owner, Prompt, PublishError, Resource,
-    ResourceTemplate, ResourceUri, SubscribeError, Tool, Variables,
+    Change, Digest, Limits, ListChange, ListHash, ListKind, MemberList, Owner, Prompt, PublishError,
+    Resource, ResourceTemplate, ResourceUri, SubscribeError, Tool, Variables,
 };
 use crate::versions::{EtagIndex, KeptLine};
 
@@ -19,8 +19,8 @@ use crate::versions::{EtagIndex, KeptLine};
 struct Family {
     template: Arc<ResourceTemplate>,
     item: Digest,
-    /// The digest of the listed members; none without a lister.
-    listed: Option<Digest>,
+    /// The listed members; none without a lister.
+    listed: Option<MemberList>,
     /// The time of registration, in seconds since 1970.
     since: u64,
 }
@@ -35,7 +35,7 @@ impl ListItem for Family {
     fn share(&self) -> ListHash {
         let share = ListHash::EMPTY.with(self.item);
         match self.listed {
-            Some(listed) => share.with(listed),
+            Some(listed) => share.with(listed.digest),
             None => share,
         }
     }
@@ -189,8 +189,15 @@ impl Catalog {
             ListChange::PutTemplate(template, listed) => self.put_template(template, listed, now)?,
             ListChange::RemoveTemplate(name) => self.templates.remove(&name),
             ListChange::Foreign(kind, digest) => self.foreign[kind.index()] = digest,
-            ListChange::Listed(name, digest) => {
-                self.templates.edit(&name, |family| family.listed = Some(digest));
+            ListChange::Listed(name, listed) => {
+                self.templates.edit(&name, |family| {
+                    // Runs may overlap. The one that began last has seen the newest members, so the result
+                    // of an earlier one that ends later would look like a change back.
+                    match family.listed {
+                        Some(newer) if newer.run > listed.run => {}
+                        _ => family.listed = Some(listed),
+                    }
+                });
             }
         }
         let hash = self.hash(kind);
@@ -200,7 +207,7 @@ impl Catalog {
     fn put_template(
         &mut self,
         template: Arc<ResourceTemplate>,
-        listed: Option<Digest>,
+        listed: Option<MemberList>,
         now: u64,
     ) -> Result<(), PublishError> {
         // A replaced template keeps its time: the etags of untouched members contain it and must not
@@ -371,17 +378,18 @@ mod tests {
     }
 
     #[test]
-    fn same_bytes_and_media_type_are_no_change() {
+    fn same_bytes_and_description_are_no_change() {
         let mut catalog = catalog();
         apply(&mut catalog, Change::Register(text("demo://a", "1"))).unwrap();
         let same = apply(&mut catalog, Change::Update(text("demo://a", "1"))).unwrap();
         assert_eq!((same.effect, same.list), (Effect::Unchanged, None));
         let titled = apply(&mut catalog, Change::Update(text("demo://a", "1").title("A"))).unwrap();
-        assert_eq!(titled.effect, Effect::Unchanged);
-        assert!(
-            titled.list.is_some(),
-            "a title is part of the list, not of the content"
-        );
+        assert!(matches!(titled.effect, Effect::Stored(_)));
+        assert!(titled.list.is_some());
+        let closed = text("demo://a", "1").title("A").subscribable(false);
+        let closed = apply(&mut catalog, Change::Update(closed)).unwrap();
+        assert!(matches!(closed.effect, Effect::Stored(_)));
+        assert_eq!(closed.list, None, "a list does not show it");
         let typed = apply(
             &mut catalog,
             Change::Update(text("demo://a", "1").title("A").media_type("text/x")),

@@ -6,7 +6,9 @@ use tidings::{
     Body, Descriptor, PublishError, ReadError, ResourceTemplate, ResourceUri, SubscribeError, Variables,
 };
 
-use crate::support::{Bench, START, text, uri, within};
+use tokio::sync::oneshot;
+
+use crate::support::{Bench, START, text, until, uri, within};
 
 /// A template whose members have an id of digits and that lists the ids in `listed`.
 fn users(listed: &Arc<Mutex<Vec<u8>>>) -> ResourceTemplate {
@@ -136,6 +138,47 @@ async fn same_members_listed_again_are_no_change() {
     let (one, two) = tokio::join!(bench.bus.listed_members(), bench.bus.listed_members());
     assert_eq!((one.unwrap().len(), two.unwrap().len()), (3, 3));
     assert_eq!(client.received(), ["resources changed"], "two scans notify once");
+}
+
+/// A listing that begins first and ends last has older members than one that ran meanwhile.
+#[tokio::test]
+async fn overlapping_listings_tell_of_one_change_once() {
+    let bench = Bench::start();
+    let ids = Arc::new(Mutex::new(vec![1]));
+    let gates = Arc::new(Mutex::new(Vec::<oneshot::Receiver<()>>::new()));
+    let listed = ids.clone();
+    let waits = gates.clone();
+    let slow = template().list(move || {
+        let seen = listed.lock().unwrap().clone();
+        let gate = waits.lock().unwrap().pop();
+        async move {
+            if let Some(gate) = gate {
+                gate.await.unwrap();
+            }
+            Ok(seen
+                .iter()
+                .map(|id| Descriptor::new(uri(&format!("app://users/{id}"))))
+                .collect())
+        }
+    });
+    bench.bus.add_template(slow).await.unwrap();
+    let mut client = bench.list_client().await;
+    assert_eq!(client.received(), ["resources changed"]);
+
+    // The first listing has seen one member and waits.
+    let (open, gate) = oneshot::channel();
+    gates.lock().unwrap().push(gate);
+    let bus = bench.bus.clone();
+    let first = tokio::spawn(async move { bus.listed_members().await });
+    until("the first listing", async || gates.lock().unwrap().is_empty()).await;
+    // The second one sees two members and tells of them.
+    ids.lock().unwrap().push(2);
+    bench.bus.listed_members().await.unwrap();
+    assert_eq!(client.received(), ["resources changed"]);
+    open.send(()).unwrap();
+    assert_eq!(within(first).await.unwrap().unwrap().len(), 1);
+    bench.bus.listed_members().await.unwrap();
+    assert_eq!(client.received(), [""; 0]);
 }
 
 #[tokio::test]
