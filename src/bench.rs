@@ -12,7 +12,6 @@ mod control;
 mod load;
 mod engine;
 mod meter;
-mod rlimit;
 mod child;
 mod null_server;
 mod search;
@@ -32,6 +31,7 @@ pub use report::{
 pub use search::{Goal, TRIALS_MAX, duration};
 pub use settings::{DURATION_MAX, Era, Publish, RESOURCES_MAX, SESSIONS_MAX, Settings, Uris};
 
+use crate::open_files::{self, OpenFilesLimit};
 use crate::wire::dialect::Dialect;
 use crate::wire::http1::resource_path;
 use child::Server;
@@ -44,6 +44,9 @@ use load::stats::Kind;
 use notice::version;
 use report::Run;
 use search::Search;
+
+/// Files that are not connections of the test.
+const SPARE_FILES: usize = 64;
 
 /// The name that the clients of the test give.
 const CLIENT_NAME: &str = "tidings-bench";
@@ -102,9 +105,21 @@ pub fn run(settings: &Settings, outside: &mut Observer<'_>) -> Result<Report, Be
     measure(settings, outside).map(|run| run.report)
 }
 
+/// Makes room for this number of connections, or says which limit forbids it.
+fn check_open_files(connections: usize) -> Result<(), BenchError> {
+    let needed = (connections + SPARE_FILES) as u64;
+    let Err(OpenFilesLimit { soft, hard }) = open_files::make_room(needed) else {
+        return Ok(());
+    };
+    Err(BenchError::Arguments(format!(
+        "the sessions need {needed} open files, and this process may have {soft} (soft limit) of {hard} (hard limit): \
+         raise them with ulimit -n, or lower --sessions"
+    )))
+}
+
 fn measure(settings: &Settings, outside: &mut Observer<'_>) -> Result<Run, BenchError> {
     settings.validate()?;
-    rlimit::make_room(settings.connections() + settings.publish_connections)?;
+    check_open_files(settings.connections() + settings.publish_connections)?;
     // After the limit of open files was checked: a server that is started for nothing would only slow down
     // the error.
     let server = settings.serve_command.as_deref().map(Server::start).transpose()?;

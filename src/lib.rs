@@ -42,6 +42,8 @@ pub mod wire;
 mod http_client;
 #[cfg(feature = "client")]
 mod backoff;
+#[cfg(any(feature = "service", feature = "bench"))]
+mod open_files;
 
 pub use mcp::etag_tools;
 pub use tidings_actors::{

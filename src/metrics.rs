@@ -41,6 +41,8 @@ metric_table! {
     describe_counter REQUESTS = "tidings_http_requests_total",
         "HTTP requests answered, by route and class of the status.";
     describe_gauge CONNECTIONS = "tidings_http_connections", "Open HTTP connections.";
+    describe_counter ACCEPT_ERRORS = "tidings_http_accept_errors_total",
+        "Failed attempts to accept a connection, most often for lack of file descriptors.";
     describe_counter SOURCE_ERRORS = "tidings_source_errors_total",
         "Failures of sources, counted once per episode.";
     describe_counter LIMITS = "tidings_limit_reached_total",
@@ -254,6 +256,7 @@ pub(crate) struct HttpMetrics {
     /// By path class and status class; one handle each, since every request counts.
     requests: Arc<[[Counter; STATUSES.len()]; Path::ALL.len()]>,
     connections: Gauge,
+    accept_errors: Counter,
 }
 
 impl HttpMetrics {
@@ -265,6 +268,7 @@ impl HttpMetrics {
         HttpMetrics {
             requests: Arc::new(requests),
             connections: gauge!(CONNECTIONS),
+            accept_errors: counter!(ACCEPT_ERRORS),
         }
     }
 
@@ -272,6 +276,11 @@ impl HttpMetrics {
     pub(crate) fn connected(&self) -> OpenConnection {
         self.connections.increment(1.0);
         OpenConnection(self.connections.clone())
+    }
+
+    /// Counts an attempt to accept a connection that failed.
+    pub(crate) fn accept_failed(&self) {
+        self.accept_errors.increment(1);
     }
 
     /// Counts a request that was answered with `status`.

@@ -22,6 +22,7 @@ use crate::http::api::{self, Api};
 use crate::http::{Access, HttpServer, Listener, events, ws};
 use crate::mcp::{Endpoint, McpOptions, serve_stdio};
 use crate::metrics::{self, Exporter};
+use crate::open_files;
 use crate::sink::Sinks;
 use crate::source::collection::Collection;
 use crate::source::workspace::Workspace;
@@ -33,6 +34,9 @@ use routes::{MCP_PATH, Routes};
 
 /// Time for the client on stdout to read its last answers when the service stops.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Open files that are not connections: folders, files of sinks and of the store, pipes of tools.
+const SPARE_FILES: usize = 64;
 
 /// The parts of a service that are to run, and their configuration.
 #[derive(Debug, Clone)]
@@ -48,10 +52,12 @@ pub struct ServeOptions {
     pub reload: Option<Reload>,
 }
 
-/// Runs the service until SIGTERM, SIGINT or, with `stdio`, the end of stdin; then drains and stops it.
+/// Runs the service until SIGTERM, SIGINT or, with `stdio`, the end of stdin; then drains and stops it. A
+/// signal during the drain ends it at once.
 ///
 /// # Errors
-/// A store or folder that cannot be used, an address that cannot be bound, an actor that died.
+/// A store or folder that cannot be used, an address that cannot be bound, an actor that died, a drain that
+/// was cut short by a signal.
 pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     let ServeOptions {
         config,
@@ -67,6 +73,9 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
         Some(reload) => Some((hangup()?, reload)),
         None => None,
     };
+    if http {
+        make_room_for(config.http.connections_max);
+    }
     let bus = start_bus(&config)?;
     // Before anything is registered, so that every registration reaches the sinks.
     let sinks = Sinks::attach(&bus, &config).await?;
@@ -88,19 +97,31 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
         Ok(reason) => info!(reason, "stopping"),
         Err(error) => warn!(%error, "stopping"),
     }
-    running.stop().await;
-    let report = bus.shutdown(config.shutdown.drain_timeout).await;
-    if report.streams_cut > 0 {
-        metrics::limit_reached(metrics::Limit::Drain);
-    }
+    let streams_cut = tokio::select! {
+        streams_cut = drain(running, &bus, config.shutdown.drain_timeout) => streams_cut,
+        // The operator wants it gone now, whatever still waits to be delivered.
+        reason = signals.received() => {
+            return Err(anyhow!("{reason} while the service was stopping: it ended at once, without the rest of the drain"));
+        }
+    };
     // The shutdown has delivered everything to the sinks and closed them; only the wait for SIGHUP is left.
     sinks.abort();
     // The end of the bus ends the stdio session, whose last answers may still be on their way.
     if speaking && tokio::time::timeout(LAST_ANSWERS_TIMEOUT, served).await.is_err() {
         warn!("the client does not read stdout; the last answers are dropped");
     }
-    info!(streams_cut = report.streams_cut, "stopped");
+    info!(streams_cut, "stopped");
     ended.map(|_reason| ())
+}
+
+/// Stops the sources and the bus. Returns the number of streams that were cut.
+async fn drain(running: Running, bus: &Bus, timeout: Duration) -> usize {
+    running.stop().await;
+    let report = bus.shutdown(timeout).await;
+    if report.streams_cut > 0 {
+        metrics::limit_reached(metrics::Limit::Drain);
+    }
+    report.streams_cut
 }
 
 /// The listeners and sources that run beside the bus.
@@ -347,6 +368,20 @@ fn metrics_router(config: &Config, bus: &Bus, exporter: Exporter) -> Router {
         exporter.render()
     });
     api::metrics_router(render, access(config))
+}
+
+/// Raises the limit of open files so that all connections fit, and warns where that is not possible.
+fn make_room_for(connections: usize) {
+    let needed = (connections + SPARE_FILES) as u64;
+    if let Err(limit) = open_files::make_room(needed) {
+        warn!(
+            limit = limit.soft,
+            hard_limit = limit.hard,
+            needed,
+            "the limit of open files is lower than http.connections_max needs, so connections may wait unaccepted; \
+             raise it (ulimit -n, LimitNOFILE=), or lower http.connections_max"
+        );
+    }
 }
 
 /// Binds the listener of `metrics.listen`, which serves `/metrics` alone.

@@ -4,6 +4,7 @@
 //! Failures, panics and stalls are counted and logged under its name.
 
 mod attachment;
+mod ending;
 mod feed;
 mod queue;
 mod worker;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use attachment::Attachment;
-pub(crate) use attachment::{AttachmentState, Attachments, HeldSession, wait_for_end};
+pub(crate) use attachment::{AttachmentState, Attachments, HeldSession};
+pub(crate) use ending::{EndDeadlines, wait_for_end};
 pub(crate) use feed::Feed;
 pub(crate) use queue::Queue;
 pub(crate) use worker::{MakeSubscriber, Worker};

@@ -29,7 +29,8 @@ table! { StoreConfig = "The durable store, in which versions outlive the process
 }
 
 table! { ShutdownConfig = "The end of the service.";
-    /// Time in which a stopping service still delivers pending notices.
+    /// Time in which a stopping service still delivers pending notices. A second signal ends it at once, with
+    /// exit code 1.
     /// At the limit: The rest is dropped with a warning that counts it.
     drain_timeout: Duration = Duration::from_secs(10), "Checked::<Time<0, { 10 * MINUTE }>>";
 }

@@ -33,6 +33,7 @@ use http_body::Body;
 use http_body_util::Full;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidings_actors::attach::Health;
 use tidings_actors::{Bus, Owner};
 
 pub use metrics::{Render, metrics_router};
@@ -178,12 +179,31 @@ impl Api {
     }
 
     /// `GET /readyz`: 200 when everything that the service is configured to serve is there and the bus runs.
+    /// Sinks that fail are named and change no status: a restart or another instance would not mend them.
     fn readiness(&self, head: &Parts) -> Result<ApiResponse, Problem> {
         require_get(head)?;
         if !self.ready.load(Ordering::Acquire) {
             return Err(ProblemKind::Unavailable.because("the service is still starting; try again"));
         }
-        self.health(head)
+        let mut response = self.health(head)?;
+        let warnings = self.sink_warnings();
+        if !warnings.is_empty() {
+            *response.body_mut() = Full::new(Bytes::from(format!("ok{warnings}")));
+        }
+        Ok(response)
+    }
+
+    /// A line for each attached subscriber that fails or stalls. Their errors may hold addresses, which a
+    /// path open to any host must not show.
+    fn sink_warnings(&self) -> String {
+        let mut warnings = String::new();
+        for info in self.bus.attached() {
+            if matches!(info.health, Health::Failing | Health::Stalled) {
+                let health = info.health.name();
+                warnings.push_str(&format!("\nwarning: {} is {health}", info.name));
+            }
+        }
+        warnings
     }
 }
 

@@ -6,13 +6,39 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::server::{HttpServer, RequestService};
 use crate::config::HttpConfig;
 
-/// The pause after an accept that failed for lack of descriptors.
+/// The pause after an accept that failed for lack of descriptors. Short, so that waiting clients are accepted
+/// as soon as one is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The shortest time between two log lines about such failures.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The accepts that failed and are not in the log yet.
+#[derive(Debug, Default)]
+struct AcceptFailures {
+    unreported: u64,
+    reported: Option<Instant>,
+}
+
+impl AcceptFailures {
+    /// Counts a failure. Returns the number to report now, if the last report is long enough ago.
+    fn count(&mut self, now: Instant) -> Option<u64> {
+        self.unreported += 1;
+        match self.reported {
+            Some(last) if now - last < REPORT_INTERVAL => None,
+            _ => {
+                self.reported = Some(now);
+                Some(std::mem::take(&mut self.unreported))
+            }
+        }
+    }
+}
 
 /// A listening socket.
 pub(crate) struct Listener {
@@ -49,6 +75,7 @@ impl Listener {
 }
 
 async fn accept<S: RequestService + Sync>(socket: TcpListener, server: HttpServer<S>) {
+    let mut failures = AcceptFailures::default();
     loop {
         let accepted = tokio::select! {
             accepted = socket.accept() => accepted,
@@ -56,8 +83,14 @@ async fn accept<S: RequestService + Sync>(socket: TcpListener, server: HttpServe
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
+            // The client was gone before the accept; the next one may be fine.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
-                warn!(%error, "a connection could not be accepted");
+                server.metrics().accept_failed();
+                // An outage may last for long, and a line for each attempt would fill the disk.
+                if let Some(attempts) = failures.count(Instant::now()) {
+                    warn!(%error, attempts, "connections could not be accepted; new clients wait until it succeeds");
+                }
                 // Without a pause this loop would spin until a descriptor is free.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
@@ -92,4 +125,21 @@ fn prepare(stream: TcpStream, config: &HttpConfig) -> io::Result<std::net::TcpSt
     // An idle connection sends nothing, so without probes one whose client vanished would stay open.
     socket.set_keepalive(true)?;
     stream.into_std()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lasting_failure_is_one_line_per_interval() {
+        let mut failures = AcceptFailures::default();
+        let start = Instant::now();
+        let mut reports = Vec::new();
+        // An attempt every 50 ms for 25 seconds.
+        for attempt in 0..500 {
+            reports.extend(failures.count(start + attempt * ACCEPT_PAUSE));
+        }
+        assert_eq!(reports, [1, 200, 200]);
+    }
 }

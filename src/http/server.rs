@@ -129,6 +129,11 @@ impl<S: RequestService> HttpServer<S> {
         &self.context.config
     }
 
+    /// Returns the metrics that its listener counts in.
+    pub(super) fn metrics(&self) -> &HttpMetrics {
+        &self.context.metrics
+    }
+
     /// Waits until the server is closed.
     pub(super) async fn closed(&self) {
         let mut closing = self.context.closing.clone();

@@ -1,6 +1,7 @@
 //! The HTTP side of the service: its callers, upgrades of connections, the API, event streams, the WebSocket.
 
 mod access;
+mod descriptors;
 mod upgrade;
 mod api;
 mod events;
@@ -44,6 +45,11 @@ impl RawConnection {
 
     /// Reads a whole answer that has a length, and returns its status.
     async fn status(&mut self) -> u16 {
+        self.answer().await.0
+    }
+
+    /// Reads a whole answer that has a length. Returns its status and body.
+    async fn answer(&mut self) -> (u16, String) {
         let head = self.head().await;
         let length = head.lines().find_map(|line| {
             line.to_ascii_lowercase()
@@ -55,6 +61,7 @@ impl RawConnection {
         within("the body of an answer", self.stream.read_exact(&mut body))
             .await
             .unwrap();
-        head.split(' ').nth(1).unwrap().parse().unwrap()
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, String::from_utf8(body).unwrap())
     }
 }

@@ -1,7 +1,7 @@
 //! Sinks with real files, real receivers and the real binary: no torn line, no unreported loss, and recovery
 //! without a restart.
 
-mod service;
+pub(crate) mod service;
 pub(crate) mod receiver;
 
 mod journal;
@@ -10,3 +10,4 @@ mod webhook;
 mod tls;
 mod debug_log;
 mod reload;
+mod stop;

@@ -8,7 +8,7 @@ use super::{Bus, Inner};
 use crate::messages::{CountReaders, EndAll, Lookup};
 use crate::model::{Closed, EndReason};
 use crate::runtime::{Admission, BusState, mailbox};
-use crate::sink::wait_for_end;
+use crate::sink::{EndDeadlines, wait_for_end};
 
 /// The time that a shutdown past its deadline still waits for the threads.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
@@ -120,7 +120,8 @@ impl Bus {
     }
 
     /// Shuts the bus down: admits no more requests, finishes those in flight, and lets every stream drain
-    /// and end gracefully within `drain_timeout`. Then it stops the actors and waits for their threads,
+    /// and end gracefully within `drain_timeout`. Attached subscribers that fail or stall have a second of
+    /// it. Then it stops the actors and waits for their threads,
     /// that of the store included, for the rest of the time but at least half a second.
     pub async fn shutdown(&self, drain_timeout: Duration) -> DrainReport {
         let deadline = tokio::time::Instant::now() + drain_timeout;
@@ -133,6 +134,7 @@ impl Bus {
             mailbox::send(publisher, EndAll(EndReason::Shutdown), &inner.metrics);
         }
         let attached = inner.attachments.close_all();
+        let deadlines = EndDeadlines::until(deadline);
         let mut streams_cut = self.open_streams().await;
         while streams_cut > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -142,7 +144,7 @@ impl Bus {
             tracing::warn!(streams_cut, "drain timed out; streams are cut");
         }
         for (state, done) in attached {
-            wait_for_end(&state, done, deadline).await;
+            wait_for_end(&state, done, deadlines).await;
         }
         self.stop(deadline).await;
         DrainReport { streams_cut }

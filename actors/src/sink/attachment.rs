@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use tokio::sync::oneshot;
 
+use super::ending::{EndDeadlines, wait_for_end};
 use super::{AttachError, AttachOptions, AttachedInfo, Delivery, DeliveryClass, Health, Queue};
 use crate::metrics::{AttachedMetrics, LossReason};
 use crate::model::{Filter, Position, Trace};
@@ -109,6 +110,20 @@ impl AttachmentState {
     /// Returns true if the end of the thread is no longer waited for.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the end of the thread is no longer waited for. A thread cannot be ended from outside, but it
+    /// checks this mark after each call.
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+        let name = &self.name;
+        let pending = self.pending();
+        tracing::warn!(subscriber = %name, pending, "a subscriber did not end in time; it is left to itself");
+    }
+
+    /// Returns true while deliveries fail or a call hangs.
+    pub(super) fn is_failing(&self) -> bool {
+        matches!(self.health(), Health::Failing | Health::Stalled)
     }
 
     pub(crate) fn begin_call(&self) {
@@ -368,23 +383,6 @@ impl Attachments {
     }
 }
 
-/// Waits until the thread of `state` has ended, at most until `deadline`. Returns true if it ended in time.
-pub(crate) async fn wait_for_end(
-    state: &AttachmentState,
-    done: oneshot::Receiver<()>,
-    deadline: tokio::time::Instant,
-) -> bool {
-    // The thread drops the sender without sending, so any result means that it has ended.
-    let ended = tokio::time::timeout_at(deadline, done).await.is_ok();
-    if !ended {
-        // A thread cannot be ended from outside, but it checks this mark after each call.
-        state.abandoned.store(true, Ordering::Relaxed);
-        let pending = state.pending();
-        tracing::warn!(subscriber = %state.name, pending, "a subscriber did not end in time; it is left to itself");
-    }
-    ended
-}
-
 /// The handle of one attached subscriber. Dropping it detaches the subscriber without waiting.
 #[derive(Debug)]
 pub struct Attachment {
@@ -410,11 +408,11 @@ impl Attachment {
     }
 
     /// Detaches the subscriber: it gets the waiting deliveries and is then closed. Waits for that at most
-    /// `timeout`. Returns false if it took longer; its thread then ends after the current call.
+    /// `timeout`, and at most a second while the subscriber fails or stalls. Returns false if it took longer; its thread then ends after the current call.
     pub async fn detach(self, timeout: Duration) -> bool {
-        let deadline = tokio::time::Instant::now() + timeout;
+        let deadlines = EndDeadlines::until(tokio::time::Instant::now() + timeout);
         match self.attachments.close(&self.state.name) {
-            Some(done) => wait_for_end(&self.state, done, deadline).await,
+            Some(done) => wait_for_end(&self.state, done, deadlines).await,
             None => true,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidings_actors::attach::{
     AttachError, AttachOptions, AttachedInfo, Attachment, Delivery, DeliveryClass, Gap, Health, Overflow,
@@ -396,6 +396,26 @@ async fn latest_subscriber_gets_the_newest_of_each() {
     .await;
     assert!(attached.detach(DEADLINE).await);
     bench.until_sessions(0).await;
+}
+
+#[tokio::test]
+async fn failing_subscriber_has_a_second_at_the_end() {
+    let bench = Bench::start();
+    let attaching = bench.bus.attach(AttachOptions::new("down"), || {
+        Ok(Recording {
+            taken: Deliveries::default(),
+            behaviour: |_: &Delivery| Err(SubscriberError::Again("nothing answers".into())),
+        })
+    });
+    let _down = within(attaching).await.unwrap();
+    bench.put("demo://a", "1").await;
+    until("a failed delivery", async || {
+        info(&bench, "down").health == Health::Failing
+    })
+    .await;
+    let started = Instant::now();
+    bench.bus.shutdown(DEADLINE).await;
+    assert!(started.elapsed() < DEADLINE / 3, "{:?}", started.elapsed());
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ impl ServiceFolder {
             .collect()
     }
 
-    fn command(&self) -> Command {
+    fn command(&self, limits: &str) -> Command {
         let log = fs::File::options()
             .append(true)
             .create(true)
@@ -66,7 +66,7 @@ impl ServiceFolder {
         command
             .args([
                 "-c",
-                IGNORING_LIMITS,
+                &format!("{limits} {IGNORING_LIMITS}"),
                 binary(),
                 "serve",
                 "--listen",
@@ -86,7 +86,12 @@ impl ServiceFolder {
 
     /// Starts the service in this folder.
     pub(crate) async fn start(&self) -> Service<'_> {
-        let mut child = self.command().spawn().unwrap();
+        self.start_after("").await
+    }
+
+    /// Starts the service after a shell command that sets its limits.
+    pub(crate) async fn start_after(&self, limits: &str) -> Service<'_> {
+        let mut child = self.command(limits).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = within(out.next_line()).await.unwrap();
         let line = line.unwrap_or_else(|| panic!("it did not start: {}", self.text("log")));
@@ -102,7 +107,7 @@ impl ServiceFolder {
 
     /// Starts the service and waits for it to end by itself. Returns true if it succeeded.
     pub(crate) async fn run(&self) -> bool {
-        let mut child = self.command().spawn().unwrap();
+        let mut child = self.command("").spawn().unwrap();
         within(child.wait()).await.unwrap().success()
     }
 }
@@ -122,6 +127,11 @@ impl Service<'_> {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.pid()).unwrap()), signal).unwrap();
+    }
+
+    /// Waits for the end of the service. Returns its exit code.
+    pub(crate) async fn ended(mut self) -> Option<i32> {
+        within(self.child.wait()).await.unwrap().code()
     }
 
     /// Sends a signal that ends the service, and waits for the end.

@@ -1,6 +1,9 @@
 //! Paths, methods, callers, health and limits.
 
+use tidings::attach::{AttachOptions, Delivery, Health, Subscriber, SubscriberError};
+
 use super::*;
+use crate::support::until;
 
 #[tokio::test]
 async fn invalid_paths_are_refused_or_unknown() {
@@ -83,6 +86,37 @@ async fn foreign_callers_are_refused_before_any_effect() {
         );
     }
     client.get(A).await.problem(404);
+}
+
+/// A subscriber whose far end is down.
+struct Down;
+
+impl Subscriber for Down {
+    fn take(&mut self, _: &Delivery) -> Result<(), SubscriberError> {
+        Err(SubscriberError::Again(
+            "https://user:secret@far.example is down".into(),
+        ))
+    }
+}
+
+#[tokio::test]
+async fn readiness_names_failing_sinks_without_errors() {
+    let client = client();
+    client.ready.store(true, Ordering::Release);
+    let sink = client
+        .bus
+        .attach(AttachOptions::new("webhook/far"), || Ok(Down))
+        .await
+        .unwrap();
+    client.put(A, "one").await;
+    until("a failed delivery", async || {
+        sink.info().health == Health::Failing
+    })
+    .await;
+    let ready = client.get("/readyz").await;
+    assert_eq!(ready.status, StatusCode::OK);
+    assert_eq!(&ready.body[..], b"ok\nwarning: webhook/far is failing");
+    assert_eq!(&client.get("/healthz").await.body[..], b"ok");
 }
 
 #[tokio::test]
