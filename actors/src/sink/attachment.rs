@@ -112,8 +112,8 @@ impl AttachmentState {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Notes that the end of the thread is no longer waited for. A thread cannot be ended from outside, but it
-    /// checks this mark after each call.
+    /// Notes that the end of the thread is no longer waited for. A thread cannot be ended from outside, but
+    /// it checks this mark after each call.
     pub(super) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         let name = &self.name;
@@ -408,7 +408,8 @@ impl Attachment {
     }
 
     /// Detaches the subscriber: it gets the waiting deliveries and is then closed. Waits for that at most
-    /// `timeout`, and at most a second while the subscriber fails or stalls. Returns false if it took longer; its thread then ends after the current call.
+    /// `timeout`, and at most a second while the subscriber fails or stalls. Returns false if it took longer;
+    /// its thread then ends after the current call.
     pub async fn detach(self, timeout: Duration) -> bool {
         let deadlines = EndDeadlines::until(tokio::time::Instant::now() + timeout);
         match self.attachments.close(&self.state.name) {
