@@ -228,6 +228,7 @@ impl EtagActor {
             }
             Effect::Removed => return Stamped::new(self.ledger.remove(uri, now), Cause::Removed),
             Effect::Stored(digest) => self.ledger.stamp(uri, content(digest)),
+            Effect::Touched(digest) => self.ledger.touch(uri, content(digest)),
             Effect::Joined(digest) => self.ledger.stamp_member(uri, content(digest)),
         };
         Stamped {
@@ -280,7 +281,7 @@ impl EtagActor {
             at,
         };
         let stamped = cause.map(|cause| self.place(&placed, etag, cause));
-        if cause.is_some() || claimed || decision.described {
+        if cause.is_some() || claimed {
             self.record_change(decision);
         }
         (outcome, stamped)

@@ -13,6 +13,8 @@ pub(crate) enum Effect {
     Unchanged,
     /// Has content with this digest; none if the digest cannot be known.
     Stored(Option<Digest>),
+    /// Is announced as changed, with content of this digest; none if the digest cannot be known.
+    Touched(Option<Digest>),
     /// Like `Stored`, for a member of a template that becomes a registered resource.
     Joined(Option<Digest>),
     /// Touches a member of a template that was registered at this time.
@@ -28,8 +30,6 @@ pub(crate) struct Decision {
     pub(crate) created: bool,
     /// The owner that makes the change.
     pub(crate) owner: Owner,
-    /// True if the description changed.
-    pub(crate) described: bool,
     /// The new hash of the resource list, if it is another one.
     pub(crate) list: Option<(ListKind, ListHash)>,
     /// False if clients may not subscribe to the resource.

@@ -121,7 +121,6 @@ impl Catalog {
                 uri,
                 created: false,
                 owner: owner.clone(),
-                described: false,
                 list: None,
                 subscribable: family.template.subscribable,
                 entry: None,

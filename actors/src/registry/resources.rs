@@ -13,15 +13,20 @@ struct ResourceEntry {
     /// way look at one pointer.
     uri: ResourceUri,
     resource: Arc<Resource>,
-    /// The digest of the body; none for a lazy one.
+    /// The digest of body and description; none for a lazy body.
     content: Option<Digest>,
-    /// The share in the hash of the list; none when the resource is not listed.
-    item: Option<Digest>,
+    /// The digest of the list item, whether the resource is listed or not.
+    item: Digest,
     generation: u64,
     owner: Owner,
 }
 
 impl ResourceEntry {
+    /// Returns the share in the hash of the list; none when the resource is not listed.
+    fn share(&self) -> Option<Digest> {
+        self.resource.descriptor().listed.then_some(self.item)
+    }
+
     fn check_owner(&self, owner: &Owner) -> Result<(), PublishError> {
         if self.owner.yields_to(owner) {
             return Ok(());
@@ -47,7 +52,6 @@ impl ResourceEntry {
             effect,
             created,
             owner: self.owner.clone(),
-            described: created,
             list: None,
             subscribable: self.resource.descriptor().subscribable,
             entry: Some((self.resource.clone(), self.generation)),
@@ -151,31 +155,30 @@ impl Resources {
         check_len(&resource, self.limits.body_bytes_max)?;
         let bytes = self.bytes - entry.resource.held_len() + resource.held_len();
         check_bytes(bytes, self.bytes, self.limits.bytes_max)?;
-        let before = entry.item;
+        let before = entry.share();
         // A digest costs more than this comparison, and most updates change the body alone.
         let described = resource.descriptor() != entry.resource.descriptor();
         if described {
-            entry.item = item_digest(&resource);
+            entry.item = resource.descriptor().digest();
         }
-        let content = content_digest(&resource);
+        let content = content_digest(&resource, entry.item);
         let mut effect = Effect::Unchanged;
-        if !entry.has_content(&resource, content) {
+        // A new description is a new version too: an etag that outlived it would let a writer that never saw
+        // it replace it.
+        if described || !entry.has_content(&resource, content) {
             self.generation += 1;
             entry.content = content;
             entry.generation = self.generation;
             effect = Effect::Stored(content);
         }
-        // Also without a change that clients see: whether they may subscribe is no part of an item or of
-        // the content.
         entry.resource = Arc::new(resource);
         if entry.owner != *owner {
             entry.owner = owner.clone();
         }
-        let item = entry.item;
-        let mut decision = entry.decision(effect, false);
-        decision.described = described;
+        let share = entry.share();
+        let decision = entry.decision(effect, false);
         self.bytes = bytes;
-        self.relist(&decision.uri, before, item);
+        self.relist(&decision.uri, before, share);
         Ok(decision)
     }
 
@@ -204,7 +207,7 @@ impl Resources {
         }
         let entry = self.new_entry(resource, owner.clone());
         let decision = entry.decision(Effect::Stored(entry.content), true);
-        self.relist(&decision.uri, None, entry.item);
+        self.relist(&decision.uri, None, entry.share());
         self.entries.insert(decision.uri.clone(), entry);
         Ok(decision)
     }
@@ -213,10 +216,11 @@ impl Resources {
     fn new_entry(&mut self, resource: Resource, owner: Owner) -> ResourceEntry {
         self.generation += 1;
         self.bytes += resource.held_len();
+        let item = resource.descriptor().digest();
         ResourceEntry {
             uri: resource.uri().clone(),
-            content: content_digest(&resource),
-            item: item_digest(&resource),
+            content: content_digest(&resource, item),
+            item,
             generation: self.generation,
             resource: Arc::new(resource),
             owner,
@@ -238,7 +242,7 @@ impl Resources {
         entry.check_owner(owner)?;
         self.generation += 1;
         entry.generation = self.generation;
-        Ok(Some(entry.decision(Effect::Stored(None), false)))
+        Ok(Some(entry.decision(Effect::Touched(entry.content), false)))
     }
 
     /// Removes a resource.
@@ -247,16 +251,15 @@ impl Resources {
             return Err(PublishError::NotFound(uri));
         };
         entry.check_owner(owner)?;
-        let item = entry.item;
+        let share = entry.share();
         self.bytes -= entry.resource.held_len();
         self.entries.remove(&uri);
-        self.relist(&uri, item, None);
+        self.relist(&uri, share, None);
         Ok(Decision {
             uri,
             effect: Effect::Removed,
             created: false,
             owner: owner.clone(),
-            described: false,
             list: None,
             subscribable: true,
             entry: None,
@@ -297,15 +300,17 @@ fn check_bytes(len: usize, before: usize, max: usize) -> Result<(), PublishError
     Ok(())
 }
 
-fn content_digest(resource: &Resource) -> Option<Digest> {
+/// Returns the digest of body and description, by which a change is decided; none for a lazy body. `item` is
+/// the digest of the list item.
+fn content_digest(resource: &Resource, item: Digest) -> Option<Digest> {
+    let descriptor = resource.descriptor();
     match resource.content() {
-        Content::Held(body) => Some(body.digest(resource.descriptor().media_type.as_deref())),
+        Content::Held(body) => Some(Digest::of(&[
+            &body.digest(descriptor.media_type.as_deref()).0.to_le_bytes(),
+            &item.0.to_le_bytes(),
+            // An item shows neither of these.
+            &[descriptor.subscribable.into(), descriptor.listed.into()],
+        ])),
         Content::Lazy(_) => None,
     }
-}
-
-/// The share of a resource in the hash of the list; none when it is not listed.
-fn item_digest(resource: &Resource) -> Option<Digest> {
-    let descriptor = resource.descriptor();
-    descriptor.listed.then(|| descriptor.digest())
 }

@@ -6,8 +6,8 @@ use tokio::sync::{oneshot, watch};
 use super::*;
 use crate::messages::{AnnounceList, DecidedChanges, Decision, IndexedResource, PublishMany};
 use crate::model::{
-    Body, EtagCondition, EtagSet, Limits, ListChange, Outcome, Owner, ResourceUri, SessionOptions,
-    SubscriberId, SubscriberKind,
+    EtagCondition, EtagSet, Limits, ListChange, Outcome, Owner, ResourceUri, SessionOptions, SubscriberId,
+    SubscriberKind,
 };
 use crate::runtime::{Admission, BusState, InboxSender};
 
@@ -148,10 +148,6 @@ fn text(uri: &str, text: &str) -> Resource {
     Resource::text(uri, text).unwrap()
 }
 
-fn stored(text: &str) -> Effect {
-    Effect::Stored(Some(Body::text(text).digest(Some("text/plain"))))
-}
-
 #[test]
 fn changed_content_is_forwarded_with_its_digest() {
     System::new().block_on(async {
@@ -161,12 +157,15 @@ fn changed_content_is_forwarded_with_its_digest() {
         let decisions = fixture.decisions().await;
         let forwarded: Vec<_> = decisions
             .iter()
-            .map(|decision| (decision.uri.as_str(), decision.created, decision.effect))
+            .map(|decision| (decision.uri.as_str(), decision.created))
             .collect();
-        assert_eq!(
-            forwarded,
-            [("demo://a", true, stored("1")), ("demo://a", false, stored("2"))]
-        );
+        assert_eq!(forwarded, [("demo://a", true), ("demo://a", false)]);
+        let [Effect::Stored(Some(first)), Effect::Stored(Some(second))] =
+            [decisions[0].effect, decisions[1].effect]
+        else {
+            panic!("{decisions:?}");
+        };
+        assert_ne!(first, second);
     });
 }
 
@@ -269,6 +268,37 @@ fn second_guarded_write_of_a_turn_conflicts() {
         let is_at_1 = Condition::Etag(EtagCondition::is_at(etag));
         let _first = fixture.publish(Change::Update(text("demo://a", "2")), is_at_1.clone());
         let second = fixture.publish(Change::Update(text("demo://a", "3")), is_at_1);
+        assert_eq!(fixture.decisions().await.len(), 1);
+        assert_eq!(
+            second.await.unwrap(),
+            Err(PublishError::Conflict(uri("demo://a")))
+        );
+    });
+}
+
+#[test]
+fn guarded_write_sees_a_new_description() {
+    System::new().block_on(async {
+        let fixture = Fixture::start();
+        let _created = fixture.publish(Change::Register(text("demo://a", "1")), Condition::Always);
+        let mut decisions = fixture.decisions().await;
+        let (resource, generation) = decisions.remove(0).entry.unwrap();
+        let etag = Etag {
+            version: 1,
+            updated_at: 7,
+            life: 0,
+        };
+        let entry = IndexedResource {
+            resource,
+            etag,
+            generation,
+        };
+        fixture.etag_index.set(uri("demo://a"), Some(entry));
+        let is_at_1 = Condition::Etag(EtagCondition::is_at(etag));
+        // Both writers have read version 1, and the first one replaces the title alone.
+        let titled = text("demo://a", "1").title("A");
+        let _first = fixture.publish(Change::Update(titled), is_at_1.clone());
+        let second = fixture.publish(Change::Update(text("demo://a", "2")), is_at_1);
         assert_eq!(fixture.decisions().await.len(), 1);
         assert_eq!(
             second.await.unwrap(),

@@ -122,7 +122,6 @@ impl Fixture {
             effect,
             created: false,
             owner: Owner::Embedder,
-            described: false,
             list: None,
             subscribable: true,
             entry: None,

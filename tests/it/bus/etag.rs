@@ -74,7 +74,7 @@ async fn version_follows_bytes_kind_and_media_type() {
 }
 
 #[tokio::test]
-async fn new_description_changes_only_the_list() {
+async fn new_description_is_a_new_version() {
     let bench = Bench::with_resources(["demo://a"]).await;
     let mut client = bench.list_client().await;
     client.subscribe("demo://a").await;
@@ -85,8 +85,15 @@ async fn new_description_changes_only_the_list() {
         .await
         .unwrap();
     assert!(described.changed);
-    assert_eq!((described.etag.version, described.notified), (1, 0));
-    assert_eq!(client.received(), ["resources changed"]);
+    assert_eq!((described.etag.version, described.notified), (2, 1));
+    assert_eq!(client.received(), ["demo://a v2", "resources changed"]);
+    let again = bench
+        .bus
+        .update(text("demo://a", "one").title("One"))
+        .await
+        .unwrap();
+    assert_eq!((again.etag, again.changed), (described.etag, false));
+    assert_eq!(client.received(), [""; 0]);
 }
 
 #[tokio::test]

@@ -172,6 +172,19 @@ async fn restart_keeps_versions_and_positions() {
 }
 
 #[tokio::test]
+async fn touched_content_after_restart_is_no_change() {
+    let store = MemoryStore::new();
+    let first = bench(&store);
+    first.put("demo://a", "same").await;
+    let touched = first.bus.touch("demo://a").await.unwrap();
+    assert_eq!((touched.etag.version, touched.changed), (2, true));
+    within(first.bus.shutdown(DEADLINE)).await;
+    let second = bench(&store);
+    assert_eq!(second.put("demo://a", "same").await, 2);
+    assert_eq!(second.bus.etag("demo://a").await.unwrap(), touched.etag);
+}
+
+#[tokio::test]
 async fn forgotten_removal_is_still_stored() {
     let store = MemoryStore::new();
     for life in 0..3 {

@@ -96,6 +96,19 @@ async fn stale_if_match_refuses_every_write() {
 }
 
 #[tokio::test]
+async fn if_match_protects_a_description() {
+    let client = client();
+    let etag = client.put(A, "one").await.etag().to_owned();
+    let guarded = [TEXT, ("if-match", &etag), ("tidings-title", "First")];
+    let first = client.send("PUT", A, &guarded, "one").await;
+    assert_eq!(first.header("tidings-changed"), Some("true"));
+    assert!(first.etag().starts_with("\"v2-"), "{}", first.etag());
+    let second = [TEXT, ("if-match", &etag), ("tidings-title", "Second")];
+    client.send("PUT", A, &second, "two").await.problem(412);
+    assert_eq!(client.get(A).await.etag(), first.etag());
+}
+
+#[tokio::test]
 async fn if_none_match_star_and_post_only_create() {
     let client = client();
     let create = [TEXT, ("if-none-match", "*")];
@@ -260,10 +273,11 @@ async fn unacceptable_bodies_are_refused() {
         .await
         .problem(415);
     assert!(not_text.contains("byte 2"), "{not_text}");
-    client
+    let too_long = client
         .send("PUT", A, &[TEXT], vec![b'x'; 1001])
         .await
         .problem(413);
+    assert!(too_long.contains("bus.body_bytes_max"), "{too_long}");
     let chunks = futures_util::stream::iter((0..11).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 100])));
     client
         .send("PUT", A, &[TEXT], HttpBody::from_stream(chunks))
