@@ -372,14 +372,15 @@ fn read_resource(
             }
         }
     };
-    let body = content.to_body(bytes);
-    let media_type = content.descriptor.media_type.as_deref();
-    match (body, file) {
-        (Some(body), _) if digest == Some(body.digest(media_type)) => {
-            Ok(Resource::new(content.descriptor, Content::Held(body)))
+    if let Some(body) = content.to_body(bytes) {
+        let resource = Resource::new(content.descriptor, Content::Held(body));
+        if digest == resource.digest() {
+            return Ok(resource);
         }
-        (_, Some(hash)) => Err(body_fault(uri, files, &hash, "was altered")),
-        (_, None) => Err(Fault::Damaged(format!("the body of {uri} was altered"))),
+    }
+    match file {
+        Some(hash) => Err(body_fault(uri, files, &hash, "was altered")),
+        None => Err(Fault::Damaged(format!("the body of {uri} was altered"))),
     }
 }
 

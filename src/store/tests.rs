@@ -59,10 +59,7 @@ fn batch(offset: u64, records: impl Into<Vec<Record>>) -> Batch {
 
 /// The record of a resource of the API.
 fn put(offset: u64, resource: Resource) -> Record {
-    let Content::Held(body) = resource.content() else {
-        panic!("the body is held");
-    };
-    let digest = body.digest(resource.descriptor().media_type.as_deref());
+    let digest = resource.digest().expect("the body is held");
     let mut line = line(offset, offset, Some(digest.0));
     line.owner = Some(Owner::Api);
     Record::Line {

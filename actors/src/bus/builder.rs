@@ -98,7 +98,6 @@ impl Builder {
         let limits = Arc::new(limits.at_least_minimum());
         let metrics = Metrics::register(limits.shard_count());
         let admission = Admission::counted(limits.in_flight_max, &metrics);
-        let places = Arc::new(Semaphore::new(limits.sessions_max));
         let tracer = Arc::new(Tracer::default());
         let attachments = Arc::new(Attachments::new(limits.attached_max));
         let etag_index = Arc::new(EtagIndex::default());
@@ -119,10 +118,10 @@ impl Builder {
         let inner = Inner {
             actors,
             admission,
+            places: Arc::new(Semaphore::new(limits.sessions_max)),
             limits,
             metrics,
             clock,
-            places,
             next_id: AtomicU64::new(1),
             next_shard: AtomicUsize::new(0),
             lister_runs: AtomicU64::new(0),

@@ -108,7 +108,7 @@ impl Body {
         }
     }
 
-    /// Returns the digest of media type, kind and bytes, by which the bus detects a change.
+    /// Returns the digest of media type, kind and bytes.
     pub fn digest(&self, media_type: Option<&str>) -> Digest {
         let kind: &[u8] = match self {
             Body::Text(_) => b"text",
@@ -301,6 +301,24 @@ impl Resource {
     /// The source of the body.
     pub fn content(&self) -> &Content {
         &self.content
+    }
+
+    /// Returns the digest of body and description, by which the bus detects a change; none for a lazy body.
+    pub fn digest(&self) -> Option<Digest> {
+        self.digest_with(self.descriptor.digest())
+    }
+
+    /// Returns the same digest; `item` is the digest of the list item.
+    pub(crate) fn digest_with(&self, item: Digest) -> Option<Digest> {
+        match &self.content {
+            Content::Held(body) => Some(Digest::of(&[
+                &body.digest(self.descriptor.media_type.as_deref()).0.to_le_bytes(),
+                &item.0.to_le_bytes(),
+                // An item shows neither of these.
+                &[self.descriptor.subscribable.into(), self.descriptor.listed.into()],
+            ])),
+            Content::Lazy(_) => None,
+        }
     }
 
     /// The size in bytes of a held body; 0 for a lazy one.

@@ -377,17 +377,18 @@ mod tests {
     }
 
     #[test]
-    fn same_bytes_and_media_type_are_no_change() {
+    fn same_bytes_and_description_are_no_change() {
         let mut catalog = catalog();
         apply(&mut catalog, Change::Register(text("demo://a", "1"))).unwrap();
         let same = apply(&mut catalog, Change::Update(text("demo://a", "1"))).unwrap();
         assert_eq!((same.effect, same.list), (Effect::Unchanged, None));
         let titled = apply(&mut catalog, Change::Update(text("demo://a", "1").title("A"))).unwrap();
-        assert_eq!(titled.effect, Effect::Unchanged);
-        assert!(
-            titled.list.is_some(),
-            "a title is part of the list, not of the content"
-        );
+        assert!(matches!(titled.effect, Effect::Stored(_)));
+        assert!(titled.list.is_some());
+        let closed = text("demo://a", "1").title("A").subscribable(false);
+        let closed = apply(&mut catalog, Change::Update(closed)).unwrap();
+        assert!(matches!(closed.effect, Effect::Stored(_)));
+        assert_eq!(closed.list, None, "a list does not show it");
         let typed = apply(
             &mut catalog,
             Change::Update(text("demo://a", "1").title("A").media_type("text/x")),

@@ -132,7 +132,7 @@ impl Resources {
         let uri = entry.uri.clone();
         let restored = entry.resource.clone();
         let generation = entry.generation;
-        self.relist(&uri, None, entry.item);
+        self.relist(&uri, None, entry.share());
         self.entries.insert(uri, entry);
         (restored, generation)
     }
@@ -161,7 +161,7 @@ impl Resources {
         if described {
             entry.item = resource.descriptor().digest();
         }
-        let content = content_digest(&resource, entry.item);
+        let content = resource.digest_with(entry.item);
         let mut effect = Effect::Unchanged;
         // A new description is a new version too: an etag that outlived it would let a writer that never saw
         // it replace it.
@@ -219,7 +219,7 @@ impl Resources {
         let item = resource.descriptor().digest();
         ResourceEntry {
             uri: resource.uri().clone(),
-            content: content_digest(&resource, item),
+            content: resource.digest_with(item),
             item,
             generation: self.generation,
             resource: Arc::new(resource),
@@ -298,19 +298,4 @@ fn check_bytes(len: usize, before: usize, max: usize) -> Result<(), PublishError
         return Err(PublishError::BytesFull { len, max });
     }
     Ok(())
-}
-
-/// Returns the digest of body and description, by which a change is decided; none for a lazy body. `item` is
-/// the digest of the list item.
-fn content_digest(resource: &Resource, item: Digest) -> Option<Digest> {
-    let descriptor = resource.descriptor();
-    match resource.content() {
-        Content::Held(body) => Some(Digest::of(&[
-            &body.digest(descriptor.media_type.as_deref()).0.to_le_bytes(),
-            &item.0.to_le_bytes(),
-            // An item shows neither of these.
-            &[descriptor.subscribable.into(), descriptor.listed.into()],
-        ])),
-        Content::Lazy(_) => None,
-    }
 }

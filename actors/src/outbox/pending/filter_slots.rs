@@ -177,6 +177,7 @@ mod tests {
         let etag = Etag {
             version,
             updated_at: 0,
+            life: 0,
         };
         let position = Position { epoch: 1, offset };
         Arc::new(Notice::new(uri, etag, cause, position, Instant::now()))
