@@ -7,14 +7,18 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use socket2::SockRef;
+use tidings::config::WsConfig;
+use tidings::http::{Access, ws};
+use tidings::{Bus, Resource};
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::mcp::http::Request;
 use crate::mcp::server::Server;
+use crate::memory_store::MemoryStore;
 
 const A: &str = "demo://a";
 const B: &str = "demo://b";
@@ -190,6 +194,52 @@ async fn known_resource_is_waited_for_or_told_removed() {
         let told = client.next().await;
         assert_eq!((&told["uri"], &told["etag"]), (&json!(uri), &json!(etag)));
     }
+}
+
+/// Serves `/v1/ws` for a new life of a bus with this store.
+async fn serve(store: &MemoryStore) -> (Bus, SocketAddr) {
+    let bus = Bus::builder().store(store.clone()).start().unwrap();
+    let routes = ws::router(bus.clone(), WsConfig::default(), DEADLINE, Access::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    (bus, address)
+}
+
+async fn put(bus: &Bus, uri: &str, text: &str) -> String {
+    let resource = Resource::text(uri, text).unwrap();
+    bus.upsert(resource).await.unwrap().etag.to_string()
+}
+
+#[tokio::test]
+async fn restarted_service_tells_differences_alone() {
+    let store = MemoryStore::new();
+    let gone = "demo://gone";
+    let (bus, _) = serve(&store).await;
+    let mut known = json!({});
+    for uri in [A, B, gone] {
+        known[uri] = json!(put(&bus, uri, "1").await);
+    }
+    bus.remove(gone).await.unwrap();
+    bus.shutdown(Duration::ZERO).await;
+
+    // The client is back before the publisher.
+    let (bus, address) = serve(&store).await;
+    let mut client = Client::connect(address).await;
+    let ack = client.ask(json!({ "type": "subscribe", "known": known })).await;
+    assert_eq!(ack["refused"], json!({}));
+    assert_eq!(
+        (&ack["subscribed"][A], &ack["subscribed"][B]),
+        (&known[A], &known[B])
+    );
+    let told = client.next().await;
+    assert_eq!((&told["type"], &told["uri"]), (&json!("removed"), &json!(gone)));
+    put(&bus, A, "1").await;
+    let etag = put(&bus, B, "2").await;
+    let told = client.next().await;
+    assert_eq!((&told["uri"], &told["etag"]), (&json!(B), &json!(etag)));
+    assert_eq!(client.ask(json!({ "type": "ping" })).await["type"], "pong");
+    bus.shutdown(Duration::ZERO).await;
 }
 
 #[tokio::test]
