@@ -91,7 +91,9 @@ impl Home {
 
     fn command(&self) -> Command {
         let log = fs::File::create(self.file("log")).unwrap();
-        let mut command = Command::new(binary());
+        // A long form may run another build, such as one that is not replaced while it runs.
+        let program = std::env::var_os("TIDINGS_BIN").unwrap_or(binary().into());
+        let mut command = Command::new(program);
         command.env_clear().arg("serve");
         if let Some(served) = &self.served {
             command.arg(served);
