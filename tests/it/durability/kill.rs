@@ -355,7 +355,6 @@ async fn run(rounds: usize) -> Acknowledged {
 }
 
 #[tokio::test]
-#[ignore = "fails until the store keeps contents"]
 async fn kill_loses_nothing_acknowledged() {
     let acknowledged = run(12).await;
     assert_kept(&acknowledged.violations);

@@ -168,7 +168,6 @@ impl Marks {
 }
 
 #[tokio::test]
-#[ignore = "fails until the store keeps contents"]
 async fn power_loss_takes_nothing_acknowledged() {
     let recording = Recording::make().await;
     assert_kept(&recording.fail_power(20).await);
