@@ -1,8 +1,8 @@
 //! The configuration of the service and the options of its parts: one plain struct per section.
 //!
-//! The structs are values that the parts take as they are. A key is declared in one place, a line of `table!`
-//! with its type, default and rule below its documentation; `load` reads them from a TOML file, the environment
-//! and the command line, and takes all else that it needs from the JSON Schema of the structs.
+//! The structs are values that the parts take as they are. A key is declared in one place: a line of `table!`
+//! with its type, default and rule, below its documentation. `load` reads them from a TOML file, the
+//! environment and the command line, and takes the rest from the JSON Schema of the structs.
 
 mod http;
 mod session;

@@ -209,7 +209,7 @@ macro_rules! texts {
         rules! {$(
             #[doc = concat!("A text such as `", $example, "`.")]
             $rule = $words,
-                { "type": "string", "x-syntax": stringify!($rule), "examples": [$example]$(, $name: $value)? };
+              { "type": "string", "x-syntax": stringify!($rule), "examples": [$example]$(, $name: $value)? };
         )+}
 
         /// The normal form of a text by the rule of this name; other texts are as they should be.
