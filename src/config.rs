@@ -5,13 +5,11 @@
 //! environment and the command line, and takes the rest from the JSON Schema of the structs.
 
 mod http;
-mod session;
 mod bus;
 mod mcp;
 mod workspace;
 mod collections;
 mod sinks;
-mod telemetry;
 mod bounded;
 #[cfg(feature = "service")]
 mod load;
@@ -21,10 +19,9 @@ pub use collections::{CollectionConfig, FilterConfig, ViewConfig};
 pub use http::{EventsConfig, HttpConfig, WsConfig};
 #[cfg(feature = "service")]
 pub use load::{ConfigError, Mistake, Overrides, Place};
-pub use mcp::{CacheScope, McpConfig};
-pub use session::SessionConfig;
-pub use sinks::{DebugLogConfig, FsyncPolicy, JournalConfig, SinkClass, SinkOverflow, WebhookConfig};
-pub use telemetry::{LogConfig, LogFormat, MetricsConfig};
+pub use mcp::{CacheScope, McpConfig, SessionConfig};
+pub use sinks::{DebugLogConfig, FsyncPolicy, JournalConfig, LogConfig, LogFormat, MetricsConfig};
+pub use sinks::{SinkClass, SinkOverflow, WebhookConfig};
 pub use workspace::{RegisterConfig, ToolsConfig, WorkspaceConfig};
 
 use schemars::JsonSchema;
@@ -52,7 +49,6 @@ pub struct Config {
     pub metrics: MetricsConfig,
     pub shutdown: ShutdownConfig,
     /// JSON files whose items are served.
-    #[schemars(extend("x-restart" = true))]
     pub collection: Vec<CollectionConfig>,
     /// JSON-lines files to which every notice is appended.
     pub journal: Vec<JournalConfig>,

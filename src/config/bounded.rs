@@ -89,10 +89,9 @@ fn write(schema: &Value, field: Value) -> Value {
     match (&field, Duration::deserialize(&field)) {
         (Value::Null, _) => schema.get("x-none").cloned().unwrap_or_default(),
         (_, Ok(duration)) => time::text(duration).into(),
-        (Value::Number(bytes), _) if schema.get("pattern").is_some() => match bytes.as_u64() {
-            Some(bytes) => size::text(bytes).into(),
-            None => field,
-        },
+        (Value::Number(bytes), _) if schema.get("pattern").is_some() => {
+            size::text(bytes.as_u64().unwrap_or_default()).into()
+        }
         _ => field,
     }
 }

@@ -14,7 +14,7 @@ pub use error::{ConfigError, Mistake, Place};
 
 use super::Config;
 use crate::units::time;
-use keys::{Key, ROOT};
+use keys::ROOT;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use serde::Deserialize;
@@ -62,8 +62,7 @@ impl Config {
         let mut draft = Draft::new(path, text.as_deref().unwrap_or_default());
         if let Err(error) = &text {
             let text = format!("cannot read the configuration file {}: {error}", path.display());
-            // Line 0 comes before all other mistakes.
-            draft.note(&Place::of_file(path, 0, 0), &text);
+            draft.note(&draft.place(0), &text);
         }
         environment::read(env, &mut draft);
         draft.set_overrides(overrides);
@@ -89,19 +88,6 @@ impl Config {
         serde_json::to_string_pretty(&keys::generate(settings)).expect("a schema is JSON") + "\n"
     }
 
-    /// The keys whose values differ in `after`, apart from those that take effect without a restart.
-    pub(crate) fn keys_for_restart(&self, after: &Config) -> Vec<String> {
-        let [before, after] = [self, after].map(Config::to_json);
-        // A list is named as a whole: its tables have no fixed paths.
-        let lists = ROOT.keys.iter().filter(|key| key.is_list());
-        let keys = Key::of_sections().chain(lists.filter(|key| key.schema["x-restart"] == true));
-        let changed = keys.filter(|key| {
-            let pointer = format!("/{}", key.path.replace('.', "/"));
-            before.pointer(&pointer) != after.pointer(&pointer)
-        });
-        changed.map(|key| key.path.clone()).collect()
-    }
-
     /// Every value as a file would have it.
     fn to_json(&self) -> Value {
         serde_json::to_value(self).expect("sections hold plain values, which JSON can carry")
@@ -109,7 +95,6 @@ impl Config {
 }
 
 /// A value with its text, as its writer sees it, and its place.
-#[derive(Debug)]
 struct Written {
     value: Value,
     shown: String,
@@ -129,7 +114,7 @@ impl Written {
 }
 
 /// The text of the file, the values over it, and the mistakes found so far.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Draft<'a> {
     path: PathBuf,
     text: &'a str,
@@ -143,13 +128,11 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn new(path: &'a Path, text: &'a str) -> Draft<'a> {
-        let path = path.to_owned();
-        Draft {
-            path,
-            text,
-            ..Draft::default()
-        }
+    fn new(path: &Path, text: &'a str) -> Draft<'a> {
+        let mut draft = Draft::default();
+        draft.path.push(path);
+        draft.text = text;
+        draft
     }
 
     fn set_overrides(&mut self, overrides: &Overrides) {

@@ -1,13 +1,13 @@
-//! The sinks: files and receivers of notices.
+//! The sinks, which are files and receivers of notices, the log and the metrics.
 //!
 //! A sink is a struct of its own here and one field of [`Config`](super::Config). The attribute `x-path`
 //! marks paths that start at the folder of the configuration file, with `written` for files that no other
 //! sink may write to.
 
-use super::LogFormat;
 use super::bounded::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidings_actors::PATTERNS_MAX;
@@ -135,4 +135,31 @@ table! { DebugLogConfig = "A log of the steps of each notice.";
     files_max: usize = 2, "Checked::<Count<0, 1000>>";
     /// Steps that may wait. Beyond that, the oldest are lost, and a gap is written.
     queue: usize = 10_000, "Checked::<Count<1, 1_000_000>>";
+}
+
+table! { LogConfig = "The log: the events in it, and their form.";
+    /// Filter directives such as `info` or `warn,tidings=debug`.
+    level: String = "info".to_owned(), "Checked::<Text<1, 4096>>";
+    /// One line of text, or one JSON object, per event.
+    format: LogFormat = LogFormat::Text;
+}
+
+/// Form of one logged event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// A line for people.
+    #[default]
+    Text,
+    /// A JSON object for programs.
+    Json,
+}
+
+table! { MetricsConfig = "The metrics for Prometheus, and the address that serves them.";
+    /// Collects metrics for Prometheus and serves them as `/metrics`.
+    enabled: bool = true;
+    /// Address that serves `/metrics` alone; empty serves it on `http.listen`.
+    /// At the limit: An address other machines can reach needs `http.allowed_hosts`, or the service does not
+    /// start.
+    listen: Option<SocketAddr> = None, "Checked::<OrNone<Address>>";
 }

@@ -3,15 +3,20 @@
 //! Only the sinks change then. Other keys that differ are named in the log, as they take effect at the next
 //! start; a file with mistakes changes nothing.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::signal::unix::Signal;
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
 use crate::sink::Sinks;
+
+/// The lists of the configuration that are read again.
+const SINKS: [&str; 3] = ["journal", "webhook", "debug_log"];
 
 /// Time for a sink that is removed to write the notices in its queue.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,9 +76,61 @@ async fn replace_sinks(sinks: &mut Sinks, before: &Config, read: &Config) -> boo
     for (subscriber, error) in &changes.failed {
         error!(%subscriber, %error, "a sink could not be attached");
     }
-    let waiting = before.keys_for_restart(read);
+    let waiting = keys_for_restart(before, read);
     if !waiting.is_empty() {
         warn!(keys = %waiting.join(", "), "these keys have changed and take effect at the next start");
     }
     true
+}
+
+/// Returns the keys that have other values in `after`, apart from the sinks.
+fn keys_for_restart(before: &Config, after: &Config) -> Vec<String> {
+    let before = values(before);
+    let mut after = values(after);
+    after.retain(|path, value| before.get(path) != Some(value));
+    after.into_keys().collect()
+}
+
+/// Returns the values of all keys by their paths. A list of tables stands as a whole: its tables have no fixed
+/// paths.
+fn values(config: &Config) -> BTreeMap<String, Value> {
+    let mut values = BTreeMap::new();
+    let sections = serde_json::to_value(config).expect("sections hold plain values, which JSON can carry");
+    for (section, value) in sections.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(keys) => {
+                let keys = keys
+                    .iter()
+                    .map(|(key, value)| (format!("{section}.{key}"), value.clone()));
+                values.extend(keys);
+            }
+            _ if SINKS.contains(&section.as_str()) => {}
+            list => {
+                values.insert(section.clone(), list.clone());
+            }
+        }
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{CollectionConfig, JournalConfig};
+
+    #[test]
+    fn keys_that_changed_are_named() {
+        let before = Config::default();
+        let mut after = before.clone();
+        assert_eq!(keys_for_restart(&before, &after), [""; 0]);
+        after.http.connections_max += 1;
+        after.log.level = "debug".to_owned();
+        after.session.max += 1;
+        after.journal = vec![JournalConfig::default()];
+        after.collection = vec![CollectionConfig::default()];
+        assert_eq!(
+            keys_for_restart(&before, &after),
+            ["collection", "http.connections_max", "log.level", "session.max"]
+        );
+    }
 }

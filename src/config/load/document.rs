@@ -17,12 +17,14 @@ impl<'a> Draft<'a> {
     pub(super) fn parse(&mut self) -> DeTable<'a> {
         let (document, errors) = DeTable::parse_recoverable(self.text);
         for error in &errors {
-            let start = error.span().unwrap_or_default().start;
-            let (line, column) = self.position(start);
-            let file = self.path.display();
-            let problem = error.message();
-            let text = format!("{file} is not valid TOML (line {line}, column {column}): {problem}");
-            self.note(&self.place(start), &text);
+            let place = self.place(error.span().unwrap_or_default().start);
+            if let Place::File { path, line, column } = &place {
+                let at = format!(
+                    "{} is not valid TOML (line {line}, column {column})",
+                    path.display()
+                );
+                self.note(&place, &format!("{at}: {}", error.message()));
+            }
         }
         // After an error of syntax the parser guesses, and checking a guess would only add misleading
         // messages.
@@ -153,16 +155,12 @@ impl<'a> Draft<'a> {
     }
 
     /// The place of a byte offset in the file.
-    fn place(&self, offset: usize) -> Place {
-        let (line, column) = self.position(offset);
-        Place::of_file(&self.path, line, column)
-    }
-
-    /// Line and column of a byte offset, both from 1.
-    fn position(&self, offset: usize) -> (usize, usize) {
+    pub(super) fn place(&self, offset: usize) -> Place {
         let before = self.text.get(..offset).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-        (before.matches('\n').count() + 1, column)
+        let path = self.path.clone();
+        Place::File { path, line, column }
     }
 }
 

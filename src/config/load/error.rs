@@ -1,7 +1,7 @@
 //! The mistakes of a configuration, in words that name the key, the place and the remedy.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Every reason why a configuration cannot be used; `Display` has one line for each. Nothing has been bound
 /// or opened when it is returned.
@@ -30,7 +30,7 @@ pub enum Place {
     File {
         /// The file as it was named.
         path: PathBuf,
-        /// Line, from 1; 0 for the file as a whole.
+        /// Line, from 1.
         line: usize,
         /// Column in characters, from 1.
         column: usize,
@@ -41,13 +41,6 @@ pub enum Place {
     CommandLine,
     /// Between several values, which may come from several places.
     Together,
-}
-
-impl Place {
-    pub(super) fn of_file(path: &Path, line: usize, column: usize) -> Place {
-        let path = path.to_owned();
-        Place::File { path, line, column }
-    }
 }
 
 impl fmt::Display for Place {

@@ -192,7 +192,7 @@ pub(super) fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{all_keys, from_text, refusal};
+    use super::super::tests::{all_keys, refusal};
     use super::*;
     use std::collections::BTreeSet;
 
@@ -271,23 +271,6 @@ mod tests {
         );
         let journal = &schema["properties"]["journal"]["items"];
         assert_eq!(journal["required"], serde_json::json!(["file", "name"]));
-    }
-
-    #[test]
-    fn keys_that_changed_are_named() {
-        let before = Config::default();
-        let mut after = before.clone();
-        assert_eq!(before.keys_for_restart(&after), [""; 0]);
-        after.http.connections_max += 1;
-        after.log.level = "debug".to_owned();
-        after.session.max += 1;
-        after.journal = from_text("[[journal]]\nname = 'j'\nfile = 'j'\n")
-            .unwrap()
-            .journal;
-        assert_eq!(
-            before.keys_for_restart(&after),
-            ["http.connections_max", "session.max", "log.level"]
-        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod page;
 
+use super::keys::Key;
 use super::*;
 use crate::config::{CacheScope, HttpConfig, LogFormat};
 use std::io::Write as _;

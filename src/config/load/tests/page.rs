@@ -4,7 +4,7 @@
 //! writes them again. The text around them is written by hand.
 
 use super::super::environment::ALIASES;
-use super::super::keys::is_required;
+use super::super::keys::{Key, is_required};
 use super::super::print::literal;
 use super::*;
 
