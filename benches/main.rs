@@ -22,6 +22,7 @@ mod sockets;
 mod start;
 mod etag;
 mod resources;
+mod batch;
 mod durable;
 mod restore;
 mod request_load;
@@ -65,6 +66,7 @@ const ROWS: &[Row] = &[
     ("etag", etag::run),
     ("get", resources::run_get),
     ("put", resources::run_put),
+    ("batch", batch::run),
     ("durable", durable::run),
     ("restore", restore::run),
 ];
