@@ -10,19 +10,28 @@ mod tables;
 
 use std::path::{Path, PathBuf};
 
-use redb::{Builder, Database, Durability, ReadableDatabase};
+use redb::{Builder, Database, Durability, ReadableDatabase, WriteTransaction};
 use tidings_actors::{Batch, Checkpoint, Store, StoreError};
 use tracing::{info, warn};
 
-use body_files::{BodyFiles, FileUses, sync_folder};
+use body_files::{BodyFiles, sync_folder};
+use encoding::BodyHash;
 use error::Fault;
-use tables::{FORMAT, FORMAT_KEY, Tables};
+use tables::{Effects, FORMAT, FORMAT_KEY, Tables};
 
 /// The name of the file in the data directory.
 pub const STORE_FILE: &str = "tidings.redb";
 
 /// The memory that the database may use for pages.
 const CACHE_BYTES: usize = 16 << 20;
+
+/// An append of unknown outcome.
+#[derive(Debug)]
+struct Uncertain {
+    effects: Effects,
+    /// The body files that were written for it.
+    files: Vec<BodyHash>,
+}
 
 /// A store in the file [`STORE_FILE`] and the files beside it. One process at a time can open it.
 ///
@@ -34,8 +43,10 @@ const CACHE_BYTES: usize = 16 << 20;
 /// ```
 #[derive(Debug)]
 pub struct RedbStore {
-    /// None after a failure, until the file is opened again.
+    /// None until the file is opened again after a failure.
     database: Option<Database>,
+    /// An append that failed when it was committed, so that it may be in the file.
+    uncertain: Option<Uncertain>,
     bodies: BodyFiles,
     file: PathBuf,
     removed_max: u64,
@@ -65,11 +76,12 @@ impl RedbStore {
         std::fs::create_dir_all(dir)?;
         let bodies = BodyFiles::open(dir)?;
         let is_new = begins_history(file, &bodies)?;
-        let database = open_database(file)?;
+        let database = open_database(file, true)?;
         // Before the first record, which would not survive a crash without the names of its files.
         sync_folder(dir)?;
         Ok(RedbStore {
             database: Some(database),
+            uncertain: None,
             bodies,
             file: file.to_owned(),
             removed_max: removed_max as u64,
@@ -85,16 +97,33 @@ impl RedbStore {
     ) -> Result<T, StoreError> {
         let opened = match self.database.take() {
             Some(database) => Ok(database),
-            None => open_database(&self.file),
+            None => self.reopen(),
         };
-        let done = opened.and_then(|database| {
-            let done = work(self, &database)?;
-            // A database that failed, or panicked, is closed instead: the pages it holds in memory may differ
-            // from the file, and the next call reads the file anew.
-            self.database = Some(database);
-            Ok(done)
-        });
+        let done = match opened {
+            Ok(database) => {
+                let done = work(self, &database);
+                // A database that failed, or panicked, is closed instead: the pages it holds in memory may
+                // differ from the file, and the next call reads the file anew.
+                if done.is_ok() {
+                    self.database = Some(database);
+                }
+                done
+            }
+            Err(fault) => Err(fault),
+        };
         done.map_err(|fault| fault.of(&self.file))
+    }
+
+    /// Opens the file again after a failure, without the batch that failed: the bus has refused its changes.
+    fn reopen(&mut self) -> Result<Database, Fault> {
+        // Never creates it: a file that went away has its changes with it.
+        let database = open_database(&self.file, false)?;
+        if let Some(uncertain) = &self.uncertain {
+            write(&database, |tables| tables.take_back(&uncertain.effects))?;
+            self.bodies.remove_unused(&uncertain.files);
+            self.uncertain = None;
+        }
+        Ok(database)
     }
 
     fn try_load(&mut self, database: &Database) -> Result<Checkpoint, Fault> {
@@ -111,15 +140,27 @@ impl RedbStore {
     fn try_append(&mut self, database: &Database, batch: &Batch) -> Result<(), Fault> {
         let bodies = batch.records.iter().filter_map(tables::body_for_file);
         let files = self.bodies.write(bodies)?;
-        let uses = write(database, |tables| {
+        let staged = stage(database, |tables| {
             tables.apply(batch, &files)?;
             if batch.log_start > self.log_start {
                 tables.prune_changes(batch.log_start)?;
             }
             tables.prune_removed(self.removed_max)
-        })?;
+        });
+        let (transaction, effects) = match staged {
+            Ok(staged) => staged,
+            Err(fault) => {
+                self.bodies.remove_unused(&files);
+                return Err(fault);
+            }
+        };
+        if let Err(error) = transaction.commit() {
+            // After a failed fsync it is unknown which pages the disk has.
+            self.uncertain = Some(Uncertain { effects, files });
+            return Err(error.into());
+        }
         self.log_start = batch.log_start;
-        self.bodies.apply(uses);
+        self.bodies.apply(effects.uses);
         Ok(())
     }
 }
@@ -154,13 +195,16 @@ fn begins_history(file: &Path, bodies: &BodyFiles) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// Opens or creates the file, checks all of it, and brings it to the current format.
-fn open_database(file: &Path) -> Result<Database, Fault> {
-    let database = Builder::new()
-        .set_cache_size(CACHE_BYTES)
-        // Damage is then reported at the start, rather than in the middle of a run.
-        .set_check_integrity_on_open(true)
-        .create(file)?;
+/// Opens the file, checks all of it, and brings it to the current format.
+fn open_database(file: &Path, create: bool) -> Result<Database, Fault> {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES);
+    // Damage is then reported at the start, rather than in the middle of a run.
+    builder.set_check_integrity_on_open(true);
+    let database = match create {
+        true => builder.create(file)?,
+        false => builder.open(file)?,
+    };
     write(&database, |tables| {
         let format = tables.number(FORMAT_KEY)?;
         match format > FORMAT {
@@ -172,22 +216,26 @@ fn open_database(file: &Path) -> Result<Database, Fault> {
     Ok(database)
 }
 
-/// Runs `work` in one transaction, which is durable when this returns. Returns the references to body files
-/// that changed.
-fn write(
+/// Runs `work` in one transaction, which is durable when this returns.
+fn write(database: &Database, work: impl FnOnce(&mut Tables<'_>) -> Result<(), Fault>) -> Result<(), Fault> {
+    let (transaction, _) = stage(database, work)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Runs `work` in a transaction that the caller commits.
+fn stage(
     database: &Database,
     work: impl FnOnce(&mut Tables<'_>) -> Result<(), Fault>,
-) -> Result<FileUses, Fault> {
+) -> Result<(WriteTransaction, Effects), Fault> {
     let mut transaction = database.begin_write()?;
-    // The bus notifies a change after this commit, so a crash never takes back a version that a client has
+    // The bus notifies a change after the commit, so a crash never takes back a version that a client has
     // seen.
     transaction.set_durability(Durability::Immediate)?;
     let mut tables = Tables::open(&transaction)?;
     work(&mut tables)?;
-    // The tables borrow the transaction.
-    let uses = tables.into_uses();
-    transaction.commit()?;
-    Ok(uses)
+    let effects = tables.into_effects();
+    Ok((transaction, effects))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -61,30 +61,50 @@ impl BodyFiles {
         for body in bodies {
             let hash: BodyHash = Sha256::digest(body).into();
             hashes.push(hash);
-            if self.uses.contains_key(&hash) {
-                continue;
+            if !self.uses.contains_key(&hash)
+                && let Err(error) = self.write_one(&hash, body, &mut folders)
+            {
+                self.remove_unused(&hashes);
+                return Err(error.into());
             }
-            let path = self.path(&hash);
-            let folder = path.parent().unwrap_or(&self.folder);
-            if !folder.exists() {
-                fs::create_dir(folder)?;
-                folders.insert(self.folder.clone());
-            }
-            write_file(&path, body)?;
-            folders.insert(folder.to_owned());
         }
         // The names of the files, after their contents: a crash never leaves a name of half a body.
         for folder in &folders {
-            sync_folder(folder)?;
+            if let Err(error) = sync_folder(folder) {
+                self.remove_unused(&hashes);
+                return Err(error.into());
+            }
         }
         Ok(hashes)
+    }
+
+    /// Writes a file whose name becomes durable with `folders`.
+    fn write_one(&self, hash: &BodyHash, body: &[u8], folders: &mut BTreeSet<PathBuf>) -> io::Result<()> {
+        let path = self.path(hash);
+        let folder = path.parent().unwrap_or(&self.folder);
+        if !folder.exists() {
+            fs::create_dir(folder)?;
+            folders.insert(self.folder.clone());
+        }
+        folders.insert(folder.to_owned());
+        // Under another name first, so that the final name always has the whole body.
+        let unfinished = path.with_extension(UNFINISHED);
+        let mut written = write_synced(&unfinished, body);
+        if written.is_ok() {
+            written = fs::rename(&unfinished, &path);
+        }
+        if written.is_err() {
+            // Gives back the room of a full disk.
+            remove_file(&unfinished);
+        }
+        written
     }
 
     /// Reads the file with this hash. The error says how it differs from the one that was written.
     pub(super) fn read(&self, hash: &BodyHash, len: u64) -> Result<Vec<u8>, String> {
         let bytes = match fs::read(self.path(hash)) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err("is missing".into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err("is missing".into()),
             Err(error) => return Err(format!("cannot be read: {error}")),
         };
         match bytes.len() as u64 == len {
@@ -121,6 +141,15 @@ impl BodyFiles {
         }
     }
 
+    /// Removes the files among `hashes` that no line refers to.
+    pub(super) fn remove_unused(&self, hashes: &[BodyHash]) {
+        for hash in hashes {
+            if !self.uses.contains_key(hash) {
+                remove_file(&self.path(hash));
+            }
+        }
+    }
+
     /// Removes the files that no line refers to: a crash between a file and its transaction left them.
     pub(super) fn remove_orphans(&self) -> Result<(), Fault> {
         for folder in fs::read_dir(&self.folder)? {
@@ -141,10 +170,10 @@ impl BodyFiles {
     /// Returns true for an unfinished file, and for one with the name of a body that no line refers to. Other
     /// files are not the store's.
     fn is_orphan(&self, file: &Path) -> bool {
-        let Some(stem) = file.file_stem().and_then(|stem| stem.to_str()) else {
+        let Some(stem) = file.file_stem() else {
             return false;
         };
-        match (hash_of(stem), file.extension()) {
+        match (hash_of(&stem.to_string_lossy()), file.extension()) {
             (Some(hash), None) => !self.uses.contains_key(&hash),
             (Some(_), Some(extension)) => extension == UNFINISHED,
             (None, _) => false,
@@ -157,25 +186,16 @@ impl BodyFiles {
     }
 }
 
-/// Writes a file under another name first, so that the final name always has the whole body.
-fn write_file(path: &Path, body: &[u8]) -> Result<(), Fault> {
-    let unfinished = path.with_extension(UNFINISHED);
-    let written = File::create(&unfinished).and_then(|mut file| {
-        file.write_all(body)?;
-        file.sync_all()
-    });
-    if let Err(error) = written.and_then(|()| fs::rename(&unfinished, path)) {
-        // Gives back the room of a full disk.
-        remove_file(&unfinished);
-        return Err(error.into());
-    }
-    Ok(())
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 fn remove_file(file: &Path) {
     match fs::remove_file(file) {
         Ok(()) => debug!(file = %file.display(), "removed a file that no resource needs"),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         // It costs only its room, and the next start tries again.
         Err(error) => {
             warn!(file = %file.display(), %error, "a file that no resource needs cannot be removed");
@@ -185,13 +205,13 @@ fn remove_file(file: &Path) {
 
 /// Makes the names in a folder durable; fsync of a file covers only its contents.
 #[cfg(unix)]
-pub(super) fn sync_folder(dir: &Path) -> std::io::Result<()> {
+pub(super) fn sync_folder(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
 /// Other systems cannot open folders, and record the name with the file.
 #[cfg(not(unix))]
-pub(super) fn sync_folder(_: &Path) -> std::io::Result<()> {
+pub(super) fn sync_folder(_: &Path) -> io::Result<()> {
     Ok(())
 }
 

@@ -53,6 +53,25 @@ pub(super) fn body_for_file(record: &Record) -> Option<&[u8]> {
     }
 }
 
+/// The effects of a transaction that are not in the tables.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    /// The references to body files that changed.
+    pub(super) uses: FileUses,
+    /// The state before the transaction, by which it can be taken back.
+    before: Before,
+}
+
+/// The parts of the tables that a transaction changed, as they were before. Cursors and the floor are left
+/// out, since their newer values do no harm.
+#[derive(Debug, Default)]
+struct Before {
+    offset: u64,
+    /// Lines by URI in the order of the changes; none for a URI that had no line.
+    lines: Vec<(Box<str>, Option<Box<[u8]>>)>,
+    lists: Vec<(u8, Option<(u128, u64)>)>,
+}
+
 /// The tables of one transaction that writes.
 pub(super) struct Tables<'t> {
     meta: Table<'t, &'static str, u64>,
@@ -62,7 +81,7 @@ pub(super) struct Tables<'t> {
     changes: Table<'t, u64, &'static [u8]>,
     cursors: Table<'t, &'static str, u64>,
     lives: Table<'t, u64, u64>,
-    uses: FileUses,
+    effects: Effects,
     /// The line that is being encoded.
     encoded: Vec<u8>,
 }
@@ -78,14 +97,14 @@ impl<'t> Tables<'t> {
             changes: transaction.open_table(CHANGES)?,
             cursors: transaction.open_table(CURSORS)?,
             lives: transaction.open_table(LIVES)?,
-            uses: FileUses::default(),
+            effects: Effects::default(),
             encoded: Vec::new(),
         })
     }
 
-    /// Ends the use of the tables, and returns the references to body files that changed.
-    pub(super) fn into_uses(self) -> FileUses {
-        self.uses
+    /// Ends the use of the tables.
+    pub(super) fn into_effects(self) -> Effects {
+        self.effects
     }
 
     pub(super) fn number(&self, name: &str) -> Result<u64, Fault> {
@@ -109,6 +128,7 @@ impl<'t> Tables<'t> {
 
     /// Applies a batch, whose bodies for files have the hashes `files`, in the order of the records.
     pub(super) fn apply(&mut self, batch: &Batch, files: &[BodyHash]) -> Result<(), Fault> {
+        self.effects.before.offset = self.number("offset")?;
         let mut files = files.iter();
         for record in &batch.records {
             self.put(record, &mut files)?;
@@ -120,9 +140,12 @@ impl<'t> Tables<'t> {
     fn put(&mut self, record: &Record, files: &mut std::slice::Iter<'_, BodyHash>) -> Result<(), Fault> {
         match record {
             Record::Line { uri, line, content } => self.put_line(uri, line, content, files),
-            Record::Forget(uri) => self.forget(uri.as_str()),
+            Record::Forget(uri) => self.replace_line(uri.as_str(), None),
             Record::List(kind, ListHash(hash), offset) => {
-                self.lists.insert(list_number(*kind), (*hash, *offset))?;
+                let number = list_number(*kind);
+                let before = self.lists.insert(number, (*hash, *offset))?;
+                let before = before.map(|before| before.value());
+                self.effects.before.lists.push((number, before));
                 Ok(())
             }
             Record::Change(logged) => {
@@ -156,16 +179,29 @@ impl<'t> Tables<'t> {
             KeptContent::None => StoredLine::encode(line, false, &mut encoded),
             KeptContent::Same => self.encode_same(uri, line, &mut encoded)?,
         }
-        let uri = uri.as_str();
-        let before = match self.lines.insert(uri, encoded.as_slice())? {
-            Some(bytes) => Some(Former::decode(bytes.value())?),
-            None => None,
-        };
+        self.replace_line(uri.as_str(), Some((&encoded, line)))?;
         self.encoded = encoded;
-        if let Some(before) = before {
-            self.release(uri, &before)?;
+        Ok(())
+    }
+
+    /// Puts a line in the place of the one of `uri`, or removes that one, with all that refers to it.
+    fn replace_line(&mut self, uri: &str, line: Option<(&[u8], &Line)>) -> Result<(), Fault> {
+        let before = match line {
+            Some((encoded, _)) => self.lines.insert(uri, encoded)?,
+            None => self.lines.remove(uri)?,
+        };
+        let before = before.map(|bytes| Box::from(bytes.value()));
+        if let Some(bytes) = &before {
+            let stored = StoredLine::decode(bytes)?;
+            self.effects.uses.dropped.extend(stored.body_file());
+            if !stored.line.is_live() {
+                self.removed.remove((stored.line.offset, uri))?;
+            }
         }
-        if !line.is_live() {
+        self.effects.before.lines.push((uri.into(), before));
+        if let Some((_, line)) = line
+            && !line.is_live()
+        {
             self.removed.insert((line.offset, uri), ())?;
         }
         Ok(())
@@ -185,7 +221,7 @@ impl<'t> Tables<'t> {
         let stored = match (bytes.len() > INLINE_MAX, files.as_slice()) {
             (true, [hash, ..]) => {
                 files.next();
-                self.uses.added.push(*hash);
+                self.effects.uses.added.push(*hash);
                 StoredBody::File(*hash, bytes.len() as u64)
             }
             _ => StoredBody::Inline(bytes),
@@ -202,26 +238,9 @@ impl<'t> Tables<'t> {
         };
         let before = StoredLine::decode(bytes.value())?;
         // The old line drops its reference when it is replaced.
-        self.uses.added.extend(before.body_file());
+        self.effects.uses.added.extend(before.body_file());
         StoredLine::encode(line, before.content.is_some(), out);
         out.extend_from_slice(before.content.unwrap_or_default());
-        Ok(())
-    }
-
-    fn forget(&mut self, uri: &str) -> Result<(), Fault> {
-        let before = match self.lines.remove(uri)? {
-            Some(bytes) => Former::decode(bytes.value())?,
-            None => return Ok(()),
-        };
-        self.release(uri, &before)
-    }
-
-    /// Drops all that refers to a line that was replaced or removed.
-    fn release(&mut self, uri: &str, before: &Former) -> Result<(), Fault> {
-        self.uses.dropped.extend(before.file);
-        if let Some(offset) = before.removed_at {
-            self.removed.remove((offset, uri))?;
-        }
         Ok(())
     }
 
@@ -239,6 +258,30 @@ impl<'t> Tables<'t> {
         self.set("epoch", epoch)
     }
 
+    /// Undoes a transaction that may or may not have reached the file: lines, lists, offset and change log are
+    /// as before it.
+    pub(super) fn take_back(&mut self, effects: &Effects) -> Result<(), Fault> {
+        let before = &effects.before;
+        // The last change first, since a batch may change one URI more than once.
+        for (uri, bytes) in before.lines.iter().rev() {
+            match bytes {
+                Some(bytes) => {
+                    let line = StoredLine::decode(bytes)?.line;
+                    self.replace_line(uri, Some((bytes, &line)))?;
+                }
+                None => self.replace_line(uri, None)?,
+            }
+        }
+        for (number, list) in before.lists.iter().rev() {
+            match list {
+                Some(list) => self.lists.insert(number, list)?,
+                None => self.lists.remove(number)?,
+            };
+        }
+        self.changes.retain_in(before.offset + 1.., |_, _| false)?;
+        self.set("offset", before.offset)
+    }
+
     /// Drops the changes of the change log up to `log_start`.
     pub(super) fn prune_changes(&mut self, log_start: u64) -> Result<(), Fault> {
         self.changes.retain_in(..=log_start, |_, _| false)?;
@@ -252,30 +295,15 @@ impl<'t> Tables<'t> {
             let Some((oldest, _)) = self.removed.pop_first()? else {
                 break;
             };
-            if let Some(bytes) = self.lines.remove(oldest.value().1)? {
-                let stored = StoredLine::decode(bytes.value())?;
-                floor = stored.line.etag.version.max(floor);
-                self.uses.dropped.extend(stored.body_file());
+            let uri = oldest.value().1.to_owned();
+            // The guard borrows the table.
+            drop(oldest);
+            if let Some(bytes) = self.lines.get(uri.as_str())? {
+                floor = StoredLine::decode(bytes.value())?.line.etag.version.max(floor);
             }
+            self.replace_line(&uri, None)?;
         }
         self.raise("floor", floor)
-    }
-}
-
-/// The parts of a replaced line that other tables and files refer to.
-struct Former {
-    /// The offset of a line that was not live.
-    removed_at: Option<u64>,
-    file: Option<BodyHash>,
-}
-
-impl Former {
-    fn decode(bytes: &[u8]) -> Result<Former, Fault> {
-        let stored = StoredLine::decode(bytes)?;
-        Ok(Former {
-            removed_at: (!stored.line.is_live()).then_some(stored.line.offset),
-            file: stored.body_file(),
-        })
     }
 }
 

@@ -1,6 +1,10 @@
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use redb::TableDefinition;
+use redb::backends::FileBackend;
+use redb::{StorageBackend, TableDefinition};
 use tidings_actors::{
     Body, Bus, Cause, ChangeKind, Content, Descriptor, Digest, Etag, KeptContent, KeptLine, Life, Limits,
     Line, LineState, Lineage, ListHash, ListKind, LoggedChange, Owner, Record, Resource, ResourceTemplate,
@@ -570,6 +574,150 @@ fn damaged_file_is_reported() {
         }
     }
     assert!(reported > 0);
+}
+
+/// A file whose operations fail on demand.
+#[derive(Debug)]
+struct FaultyFile {
+    file: FileBackend,
+    fails: Arc<AtomicBool>,
+    /// The error of writes, or none if only syncs fail.
+    write_error: Option<ErrorKind>,
+}
+
+impl FaultyFile {
+    fn check(&self, error: Option<ErrorKind>) -> std::io::Result<()> {
+        match error {
+            Some(error) if self.fails.load(Ordering::Relaxed) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl StorageBackend for FaultyFile {
+    fn len(&self) -> std::io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> std::io::Result<()> {
+        self.check(self.write_error)?;
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> std::io::Result<()> {
+        self.check(Some(ErrorKind::Other))?;
+        self.file.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.check(self.write_error)?;
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> std::io::Result<()> {
+        self.file.close()
+    }
+}
+
+/// Puts a file that can fail below the store. It fails while the answer is true.
+fn make_faulty(store: &mut RedbStore, write_error: Option<ErrorKind>) -> Arc<AtomicBool> {
+    let fails = Arc::new(AtomicBool::new(false));
+    store.database = None;
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&store.file)
+        .unwrap();
+    let file = FaultyFile {
+        file: FileBackend::new(file).unwrap(),
+        fails: fails.clone(),
+        write_error,
+    };
+    store.database = Some(Builder::new().create_with_backend(file).unwrap());
+    fails
+}
+
+/// A failed fsync may leave the batch in the file, though the bus has refused its changes.
+#[test]
+fn failed_batch_is_taken_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = open(folder.path());
+    store.load().unwrap();
+    let hash = ListHash::EMPTY.with(Digest(5));
+    let change = |offset| {
+        let change = ChangeKind::List(ListKind::Tools);
+        Record::Change(LoggedChange { offset, change })
+    };
+    let kept = [
+        put(1, text("changed", &long("x"))),
+        put(2, text("removed", "x")),
+        record(3, "back", 3, None),
+        Record::List(ListKind::Tools, hash, 4),
+        change(4),
+    ];
+    store.append(&batch(4, kept.clone())).unwrap();
+
+    let fails = make_faulty(&mut store, None);
+    fails.store(true, Ordering::Relaxed);
+    let failed = [
+        put(5, text("changed", &long("y"))),
+        put(6, text("changed", "short")),
+        record(7, "removed", 7, None),
+        put(8, text("back", "x")),
+        put(9, text("new", &long("z"))),
+        Record::List(ListKind::Tools, ListHash::EMPTY, 10),
+        change(10),
+    ];
+    assert!(!store.append(&batch(10, failed)).unwrap_err().full);
+
+    let next = put(5, text("next", "x"));
+    store.append(&batch(5, [next.clone()])).unwrap();
+    drop(store);
+    let checkpoint = open(folder.path()).load().unwrap();
+    assert_eq!(checkpoint.offset, 5);
+    assert_eq!(checkpoint.lists[1], Some((hash, 4)));
+    assert_eq!(checkpoint.changes.len(), 1);
+    assert_eq!(body_files(folder.path()).len(), 1);
+    let [changed, removed, back, ..] = &kept;
+    assert_eq!(loaded_lines(checkpoint), lines(&[changed, removed, back, &next]));
+}
+
+#[test]
+fn store_goes_on_when_its_disk_does() {
+    for (error, full) in [(ErrorKind::StorageFull, true), (ErrorKind::Other, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = open(folder.path());
+        store.load().unwrap();
+        let fails = make_faulty(&mut store, Some(error));
+        let first = put(1, text("a", &long("x")));
+        store.append(&batch(1, [first.clone()])).unwrap();
+        fails.store(true, Ordering::Relaxed);
+        let refused = store.append(&batch(2, [put(2, text("b", &long("y")))]));
+        assert_eq!(refused.unwrap_err().full, full, "{error}");
+        // The file is opened again without the fault.
+        let next = put(2, text("c", "x"));
+        store.append(&batch(2, [next.clone()])).unwrap();
+        assert_eq!(body_files(folder.path()).len(), 1);
+        drop(store);
+        let checkpoint = open(folder.path()).load().unwrap();
+        assert_eq!(loaded_lines(checkpoint), lines(&[&first, &next]));
+    }
+}
+
+#[test]
+fn file_that_went_away_is_not_created_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = open(folder.path());
+    make_faulty(&mut store, None).store(true, Ordering::Relaxed);
+    std::fs::remove_file(folder.path().join(STORE_FILE)).unwrap();
+    for _ in 0..2 {
+        assert!(store.append(&batch(1, [record(1, "a", 1, None)])).is_err());
+    }
+    assert!(!folder.path().join(STORE_FILE).exists());
 }
 
 /// Opens the store of a bus that has just stopped, whose thread may hold the file for a moment longer.
