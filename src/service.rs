@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use axum::Router;
+use nix::sys::signal::Signal::SIGXFSZ;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{debug, info, warn};
@@ -238,6 +239,7 @@ struct Signals {
 
 impl Signals {
     fn new() -> anyhow::Result<Signals> {
+        outlive_file_size_limit()?;
         let terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
         let interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
         Ok(Signals { terminate, interrupt })
@@ -250,6 +252,15 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
         }
     }
+}
+
+/// Lets a write beyond the size limit of files fail, where the default action of SIGXFSZ would end the process
+/// without a word.
+fn outlive_file_size_limit() -> anyhow::Result<()> {
+    let exceeded = signal(SignalKind::from_raw(SIGXFSZ as i32)).context("SIGXFSZ cannot be handled")?;
+    // The handler stays for the life of the process; the failed write says all that there is to know.
+    drop(exceeded);
+    Ok(())
 }
 
 fn hangup() -> anyhow::Result<Signal> {

@@ -97,6 +97,7 @@ label_table! {
         ListItems = "bus.list_items_max",
         BodyBytes = "bus.body_bytes_max",
         Batch = "http.batch_max",
+        Bytes = "bus.bytes_max",
         Removed = "bus.removed_max",
         Sessions = "session.max",
         Subscriptions = "session.subscriptions_max",
@@ -252,6 +253,7 @@ impl Metrics {
             PublishError::TooMany { .. } => self.count_limit(Limit::ListItems),
             PublishError::BodyTooLarge { .. } => self.count_limit(Limit::BodyBytes),
             PublishError::BatchTooLarge { .. } => self.count_limit(Limit::Batch),
+            PublishError::BytesFull { .. } => self.count_limit(Limit::Bytes),
             _ => {}
         }
     }
