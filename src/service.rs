@@ -293,7 +293,7 @@ fn start_bus(config: &Config) -> anyhow::Result<Bus> {
     builder.start().context("the bus could not be started")
 }
 
-/// Copies the limits of the bus, which three sections hold: the crate of the bus knows no configuration.
+/// Copies the limits of the bus, which four sections hold: the crate of the bus knows no configuration.
 fn limits(config: &Config) -> Limits {
     let mut limits = Limits::default();
     limits.in_flight_max = config.bus.in_flight_max;
@@ -301,7 +301,10 @@ fn limits(config: &Config) -> Limits {
     limits.resources_max = config.bus.resources_max;
     limits.list_items_max = config.bus.list_items_max;
     limits.body_bytes_max = config.bus.body_bytes_max;
+    limits.bytes_max = config.bus.bytes_max;
     limits.removed_max = config.bus.removed_max;
+    limits.unclaimed_after = config.store.unclaimed_after;
+    limits.change_log_max = config.store.change_log_max;
     limits.sessions_max = config.session.max;
     limits.subscriptions_max = config.session.subscriptions_max;
     limits.pending_subscriptions = config.session.pending_subscriptions;

@@ -22,6 +22,8 @@ pub(super) const GIB: u64 = 1 << 30;
 pub(super) const SECOND: u64 = 1_000;
 pub(super) const MINUTE: u64 = 60 * SECOND;
 pub(super) const HOUR: u64 = 60 * MINUTE;
+/// Milliseconds of a day.
+pub(super) const DAY: u64 = 24 * HOUR;
 
 /// The type and the range of a value.
 pub(super) trait Rule {

@@ -1,4 +1,4 @@
-//! The bus: its limits, the store of its versions, and its end.
+//! The bus: its limits, the store that outlives it, and its end.
 
 use super::bounded::*;
 use std::path::PathBuf;
@@ -12,6 +12,9 @@ table! { BusConfig = "The limits of the bus, and of the changes that wait to ent
     resources_max: usize = Limits::default().resources_max, "Checked::<Count<1, 10_000_000>>";
     /// Largest body of one resource. At the limit: A larger one is refused, over HTTP with 413.
     body_bytes_max: usize = Limits::default().body_bytes_max, "Checked::<Bytes<KIB, GIB>>";
+    /// All bodies together.
+    /// At the limit: A change that needs more is refused, over HTTP with 507.
+    bytes_max: usize = Limits::default().bytes_max, "Checked::<Bytes<MIB, { 1024 * GIB }>>";
     /// Tools, prompts and templates, each.
     /// At the limit: A further registration gets an error that names the limit.
     list_items_max: usize = Limits::default().list_items_max, "Checked::<Count<1, 1_000_000>>";
@@ -23,9 +26,14 @@ table! { BusConfig = "The limits of the bus, and of the changes that wait to ent
     removed_max: usize = Limits::default().removed_max, "Checked::<Count<0, 10_000_000>>";
 }
 
-table! { StoreConfig = "The durable store, in which versions outlive the process.";
-    /// Folder of the durable store; empty keeps versions in memory, for one life of the process.
+table! { StoreConfig = "The durable store, in which versions and content outlive the process.";
+    /// Folder of the durable store; empty keeps everything in memory, for one life of the process.
     dir: Option<PathBuf> = None, "Checked::<OrNone<File>>";
+    /// Time for which a URI of a former life waits for its source; then it is removed, and subscribers are told.
+    unclaimed_after: Duration = Limits::default().unclaimed_after, "Checked::<Time<SECOND, { 3650 * DAY }>>";
+    /// Changes that wait for sinks; one that is further behind gets the newest change of each resource, and the
+    /// number that it missed.
+    change_log_max: usize = Limits::default().change_log_max, "Checked::<Count<1, 10_000_000>>";
 }
 
 table! { ShutdownConfig = "The end of the service.";
