@@ -1,22 +1,32 @@
 //! The durable store: versions, content and the change log that outlive the process.
 //!
-//! A redb database holds everything but large bodies, which are files of their own. `tables` has the tables,
-//! `encoding` the bytes of a line, and `body_files` the files.
+//! A redb database holds everything but large bodies, which are files of their own. `tables` writes, `snapshot`
+//! reads, `encoding` has the bytes of a line, and `body_files` the files; `backup` and `maintenance` are for
+//! operators.
 
+mod maintenance;
+mod backup;
+mod snapshot;
+mod tables;
 mod body_files;
 mod encoding;
 mod error;
-mod tables;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use redb::{Builder, Database, Durability, ReadableDatabase, WriteTransaction};
+use redb::{Builder, Database, Durability, WriteTransaction};
 use tidings_actors::{Batch, Checkpoint, Store, StoreError};
 use tracing::{info, warn};
 
-use body_files::{BodyFiles, sync_folder};
+pub use backup::{BackupError, Counts};
+pub use maintenance::{CheckReport, backup, check, compact, restore};
+
+use body_files::{BodyFiles, BodyFolder, sync_folder};
 use encoding::BodyHash;
 use error::Fault;
+use snapshot::Snapshot;
 use tables::{Effects, FORMAT, FORMAT_KEY, Tables};
 
 /// The name of the file in the data directory.
@@ -43,8 +53,10 @@ struct Uncertain {
 /// ```
 #[derive(Debug)]
 pub struct RedbStore {
-    /// None until the file is opened again after a failure.
-    database: Option<Database>,
+    database: SharedDatabase,
+    /// False from the start of a write until it succeeds: the pages that a failed database holds in memory may
+    /// differ from the file.
+    is_trusted: bool,
     /// An append that failed when it was committed, so that it may be in the file.
     uncertain: Option<Uncertain>,
     bodies: BodyFiles,
@@ -75,12 +87,14 @@ impl RedbStore {
     fn try_open(dir: &Path, file: &Path, removed_max: usize) -> Result<RedbStore, Fault> {
         std::fs::create_dir_all(dir)?;
         let bodies = BodyFiles::open(dir)?;
-        let is_new = begins_history(file, &bodies)?;
+        let is_new = begins_history(file, bodies.folder())?;
         let database = open_database(file, true)?;
+        set_format(&database)?;
         // Before the first record, which would not survive a crash without the names of its files.
         sync_folder(dir)?;
         Ok(RedbStore {
-            database: Some(database),
+            database: SharedDatabase::new(database),
+            is_trusted: true,
             uncertain: None,
             bodies,
             file: file.to_owned(),
@@ -90,32 +104,50 @@ impl RedbStore {
         })
     }
 
+    /// Returns a handle that reads the store while the bus writes it.
+    pub fn reader(&self) -> StoreReader {
+        StoreReader {
+            database: self.database.clone(),
+            folder: self.bodies.folder().clone(),
+            file: self.file.clone(),
+        }
+    }
+
     /// Runs `work` with the database, which is opened again if it failed before.
     fn with_database<T>(
         &mut self,
         work: impl FnOnce(&mut RedbStore, &Database) -> Result<T, Fault>,
     ) -> Result<T, StoreError> {
-        let opened = match self.database.take() {
-            Some(database) => Ok(database),
-            None => self.reopen(),
-        };
-        let done = match opened {
-            Ok(database) => {
-                let done = work(self, &database);
-                // A database that failed, or panicked, is closed instead: the pages it holds in memory may
-                // differ from the file, and the next call reads the file anew.
-                if done.is_ok() {
-                    self.database = Some(database);
-                }
-                done
-            }
-            Err(fault) => Err(fault),
-        };
+        let done = self.try_with_database(work);
+        if done.is_err() {
+            // Readers would see pages that may not be in the file.
+            self.database.close();
+        }
         done.map_err(|fault| fault.of(&self.file))
     }
 
+    fn try_with_database<T>(
+        &mut self,
+        work: impl FnOnce(&mut RedbStore, &Database) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        if !self.is_trusted {
+            self.reopen()?;
+        }
+        let shared = self.database.clone();
+        let opened = shared.read();
+        let Some(database) = &*opened else {
+            return Err(redb::Error::DatabaseClosed.into());
+        };
+        // Stays so if the work fails or panics.
+        self.is_trusted = false;
+        let done = work(self, database)?;
+        self.is_trusted = true;
+        Ok(done)
+    }
+
     /// Opens the file again after a failure, without the batch that failed: the bus has refused its changes.
-    fn reopen(&mut self) -> Result<Database, Fault> {
+    fn reopen(&mut self) -> Result<(), Fault> {
+        self.database.close();
         // Never creates it: a file that went away has its changes with it.
         let database = open_database(&self.file, false)?;
         if let Some(uncertain) = &self.uncertain {
@@ -123,13 +155,16 @@ impl RedbStore {
             self.bodies.remove_unused(&uncertain.files);
             self.uncertain = None;
         }
-        Ok(database)
+        self.database.replace(database);
+        Ok(())
     }
 
     fn try_load(&mut self, database: &Database) -> Result<Checkpoint, Fault> {
         // The limit may be lower than in the last run. References to body files are counted after it.
         write(database, |tables| tables.prune_removed(self.removed_max))?;
-        let loaded = tables::read_all(&database.begin_read()?, &mut self.bodies)?;
+        let snapshot = Snapshot::begin(database, self.bodies.folder())?;
+        self.bodies.clear();
+        let loaded = snapshot.checkpoint(|hash| self.bodies.count(hash))?;
         // Files of another history stay until the next start, so that they can be saved.
         if !self.is_new {
             self.bodies.remove_orphans()?;
@@ -175,8 +210,67 @@ impl Store for RedbStore {
     }
 }
 
+impl Drop for RedbStore {
+    fn drop(&mut self) {
+        // Readers may live on, and must not keep the lock on the file.
+        self.database.close();
+    }
+}
+
+/// Reads a store while a bus writes it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct StoreReader {
+    database: SharedDatabase,
+    folder: BodyFolder,
+    file: PathBuf,
+}
+
+impl StoreReader {
+    /// Writes a backup of the current state to `out`. Changes that are made meanwhile are not in it.
+    ///
+    /// # Errors
+    /// [`BackupError`] if the store cannot be read, is closed, or `out` cannot be written.
+    pub fn backup(&self, out: &mut dyn Write) -> Result<Counts, BackupError> {
+        let begun = match &*self.database.read() {
+            Some(database) => Snapshot::begin(database, &self.folder),
+            None => Err(redb::Error::DatabaseClosed.into()),
+        };
+        let written = match begun {
+            Ok(snapshot) => backup::write(&snapshot, out),
+            Err(fault) => Err(fault.into()),
+        };
+        written.map_err(|failure| failure.of(&self.file))
+    }
+}
+
+/// A database that one thread writes and others read; none while it is closed.
+#[derive(Debug, Clone)]
+struct SharedDatabase(Arc<RwLock<Option<Database>>>);
+
+impl SharedDatabase {
+    fn new(database: Database) -> SharedDatabase {
+        SharedDatabase(Arc::new(RwLock::new(Some(database))))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Option<Database>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Option<Database>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) {
+        *self.write() = None;
+    }
+
+    fn replace(&self, database: Database) {
+        *self.write() = Some(database);
+    }
+}
+
 /// Returns true if there is no store in `file` yet, and says so: versions begin anew.
-fn begins_history(file: &Path, bodies: &BodyFiles) -> Result<bool, Fault> {
+fn begins_history(file: &Path, bodies: &BodyFolder) -> Result<bool, Fault> {
     let found = match std::fs::metadata(file) {
         Ok(metadata) if metadata.len() > 0 => return Ok(false),
         Ok(_) => Some("the file is empty"),
@@ -195,25 +289,26 @@ fn begins_history(file: &Path, bodies: &BodyFiles) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// Opens the file, checks all of it, and brings it to the current format.
+/// Opens the file and checks all of it.
 fn open_database(file: &Path, create: bool) -> Result<Database, Fault> {
     let mut builder = Builder::new();
     builder.set_cache_size(CACHE_BYTES);
     // Damage is then reported at the start, rather than in the middle of a run.
     builder.set_check_integrity_on_open(true);
-    let database = match create {
+    Ok(match create {
         true => builder.create(file)?,
         false => builder.open(file)?,
-    };
-    write(&database, |tables| {
-        let format = tables.number(FORMAT_KEY)?;
-        match format > FORMAT {
-            true => Err(Fault::Newer(format)),
-            // Lines of format 1 stay as they are until they change.
-            false => tables.set(FORMAT_KEY, FORMAT),
-        }
-    })?;
-    Ok(database)
+    })
+}
+
+/// Brings a file of an older format, or a new one, to the current format. Lines of format 1 stay as they are
+/// until they change.
+fn set_format(database: &Database) -> Result<(), Fault> {
+    write(database, |tables| match tables.number(FORMAT_KEY)? {
+        newer if newer > FORMAT => Err(Fault::Newer(newer)),
+        FORMAT => Ok(()),
+        _older => tables.set(FORMAT_KEY, FORMAT),
+    })
 }
 
 /// Runs `work` in one transaction, which is durable when this returns.

@@ -3,10 +3,11 @@
 //! A file is durable before the transaction that refers to it, and is removed after the one that drops the
 //! last reference to it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 use tracing::{debug, warn};
@@ -27,28 +28,154 @@ pub(super) struct FileUses {
     pub(super) dropped: Vec<BodyHash>,
 }
 
+/// The folder of body files. Clones are the same folder.
+#[derive(Debug, Clone)]
+pub(super) struct BodyFolder {
+    path: PathBuf,
+    holds: Arc<Mutex<Holds>>,
+}
+
+/// The readers of an older state, and the files that are removed when they have finished.
+#[derive(Debug, Default)]
+struct Holds {
+    readers: usize,
+    waiting: HashSet<BodyHash>,
+}
+
+/// Keeps all files of a folder until it is dropped.
+#[derive(Debug)]
+pub(super) struct FolderHold(BodyFolder);
+
+impl FolderHold {
+    pub(super) fn folder(&self) -> &BodyFolder {
+        &self.0
+    }
+}
+
+impl Drop for FolderHold {
+    fn drop(&mut self) {
+        let mut holds = self.0.lock();
+        holds.readers -= 1;
+        if holds.readers == 0 {
+            for hash in holds.waiting.drain() {
+                remove_file(&self.0.path(&hash));
+            }
+        }
+    }
+}
+
+impl BodyFolder {
+    /// Returns the folder in the data directory `dir`.
+    pub(super) fn of(dir: &Path) -> BodyFolder {
+        BodyFolder {
+            path: dir.join(BODIES_FOLDER),
+            holds: Arc::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Holds> {
+        // Nothing panics while it is locked.
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps all files until the answer is dropped, also those that no line refers to any more.
+    pub(super) fn hold(&self) -> FolderHold {
+        self.lock().readers += 1;
+        FolderHold(self.clone())
+    }
+
+    /// Returns the path of the file with this hash.
+    pub(super) fn path(&self, hash: &BodyHash) -> PathBuf {
+        let name = hex(hash);
+        self.path.join(&name[..2]).join(name)
+    }
+
+    /// Reads the file with this hash. The error says how it differs from the one that was written.
+    pub(super) fn read(&self, hash: &BodyHash, len: u64) -> Result<Vec<u8>, String> {
+        let bytes = match fs::read(self.path(hash)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err("is missing".into()),
+            Err(error) => return Err(format!("cannot be read: {error}")),
+        };
+        match bytes.len() as u64 == len {
+            true => Ok(bytes),
+            false => Err(format!("has {} of {len} bytes", bytes.len())),
+        }
+    }
+
+    /// Returns true if the folder holds anything.
+    pub(super) fn has_files(&self) -> Result<bool, Fault> {
+        Ok(fs::read_dir(&self.path)?.next().is_some())
+    }
+
+    /// Removes a file, as soon as no reader of an older state may need it.
+    fn remove(&self, hash: &BodyHash) {
+        let mut holds = self.lock();
+        match holds.readers {
+            0 => remove_file(&self.path(hash)),
+            _ => {
+                holds.waiting.insert(*hash);
+            }
+        }
+    }
+
+    /// Calls `found` with the files that no line refers to, by the answer of `is_used`: a crash between a file
+    /// and its transaction leaves them. Files with other names are not the store's.
+    pub(super) fn each_orphan(
+        &self,
+        is_used: impl Fn(&BodyHash) -> bool,
+        mut found: impl FnMut(&Path),
+    ) -> Result<(), Fault> {
+        let folders = match fs::read_dir(&self.path) {
+            Ok(folders) => folders,
+            // A store of format 1 has no such folder.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        for folder in folders {
+            let folder = folder?;
+            if !folder.file_type()?.is_dir() {
+                continue;
+            }
+            for file in fs::read_dir(folder.path())? {
+                let file = file?.path();
+                let Some(stem) = file.file_stem() else {
+                    continue;
+                };
+                let is_orphan = match (hash_of(&stem.to_string_lossy()), file.extension()) {
+                    (Some(hash), None) => !is_used(&hash),
+                    (Some(_), Some(extension)) => extension == UNFINISHED,
+                    (None, _) => false,
+                };
+                if is_orphan {
+                    found(&file);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The folder of body files, and the number of lines that refer to each.
 #[derive(Debug)]
 pub(super) struct BodyFiles {
-    folder: PathBuf,
+    folder: BodyFolder,
     uses: HashMap<BodyHash, usize>,
 }
 
 impl BodyFiles {
     /// Creates the folder in `dir` if it is missing.
     pub(super) fn open(dir: &Path) -> Result<BodyFiles, Fault> {
-        let folder = dir.join(BODIES_FOLDER);
-        fs::create_dir_all(&folder)?;
+        let folder = BodyFolder::of(dir);
+        fs::create_dir_all(&folder.path)?;
         Ok(BodyFiles {
             folder,
             uses: HashMap::new(),
         })
     }
 
-    /// Returns the path of the file with this hash.
-    pub(super) fn path(&self, hash: &BodyHash) -> PathBuf {
-        let name = hex(hash);
-        self.folder.join(&name[..2]).join(name)
+    pub(super) fn folder(&self) -> &BodyFolder {
+        &self.folder
     }
 
     /// Writes bodies to durable files and returns their hashes in the same order.
@@ -80,11 +207,13 @@ impl BodyFiles {
 
     /// Writes a file whose name becomes durable with `folders`.
     fn write_one(&self, hash: &BodyHash, body: &[u8], folders: &mut BTreeSet<PathBuf>) -> io::Result<()> {
-        let path = self.path(hash);
-        let folder = path.parent().unwrap_or(&self.folder);
+        // A reader that ends now must not remove the new file.
+        self.folder.lock().waiting.remove(hash);
+        let path = self.folder.path(hash);
+        let folder = path.parent().unwrap_or(&self.folder.path);
         if !folder.exists() {
             fs::create_dir(folder)?;
-            folders.insert(self.folder.clone());
+            folders.insert(self.folder.path.clone());
         }
         folders.insert(folder.to_owned());
         // Under another name first, so that the final name always has the whole body.
@@ -98,19 +227,6 @@ impl BodyFiles {
             remove_file(&unfinished);
         }
         written
-    }
-
-    /// Reads the file with this hash. The error says how it differs from the one that was written.
-    pub(super) fn read(&self, hash: &BodyHash, len: u64) -> Result<Vec<u8>, String> {
-        let bytes = match fs::read(self.path(hash)) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err("is missing".into()),
-            Err(error) => return Err(format!("cannot be read: {error}")),
-        };
-        match bytes.len() as u64 == len {
-            true => Ok(bytes),
-            false => Err(format!("has {} of {len} bytes", bytes.len())),
-        }
     }
 
     /// Counts a reference that was found in the database.
@@ -136,7 +252,7 @@ impl BodyFiles {
             *count -= 1;
             if *count == 0 {
                 self.uses.remove(&hash);
-                remove_file(&self.path(&hash));
+                self.folder.remove(&hash);
             }
         }
     }
@@ -145,44 +261,15 @@ impl BodyFiles {
     pub(super) fn remove_unused(&self, hashes: &[BodyHash]) {
         for hash in hashes {
             if !self.uses.contains_key(hash) {
-                remove_file(&self.path(hash));
+                self.folder.remove(hash);
             }
         }
     }
 
-    /// Removes the files that no line refers to: a crash between a file and its transaction left them.
+    /// Removes the files that no line refers to.
     pub(super) fn remove_orphans(&self) -> Result<(), Fault> {
-        for folder in fs::read_dir(&self.folder)? {
-            let folder = folder?;
-            if !folder.file_type()?.is_dir() {
-                continue;
-            }
-            for file in fs::read_dir(folder.path())? {
-                let file = file?.path();
-                if self.is_orphan(&file) {
-                    remove_file(&file);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns true for an unfinished file, and for one with the name of a body that no line refers to. Other
-    /// files are not the store's.
-    fn is_orphan(&self, file: &Path) -> bool {
-        let Some(stem) = file.file_stem() else {
-            return false;
-        };
-        match (hash_of(&stem.to_string_lossy()), file.extension()) {
-            (Some(hash), None) => !self.uses.contains_key(&hash),
-            (Some(_), Some(extension)) => extension == UNFINISHED,
-            (None, _) => false,
-        }
-    }
-
-    /// Returns true if the folder holds anything.
-    pub(super) fn has_files(&self) -> Result<bool, Fault> {
-        Ok(fs::read_dir(&self.folder)?.next().is_some())
+        self.folder
+            .each_orphan(|hash| self.uses.contains_key(hash), remove_file)
     }
 }
 
@@ -242,7 +329,10 @@ mod tests {
         let hash = files.write([&b"abc"[..]]).unwrap()[0];
         let name = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let path = folder.path().join("bodies/ba").join(name);
-        assert_eq!((files.path(&hash), hash_of(name)), (path.clone(), Some(hash)));
+        assert_eq!(
+            (files.folder.path(&hash), hash_of(name)),
+            (path.clone(), Some(hash))
+        );
         assert_eq!(fs::read(path).unwrap(), b"abc");
         for other in [
             "",
@@ -269,8 +359,30 @@ mod tests {
                 added: Vec::new(),
                 dropped: vec![hash],
             });
-            assert_eq!(files.path(&hash).exists(), exists);
+            assert_eq!(files.folder.path(&hash).exists(), exists);
         }
+    }
+
+    #[test]
+    fn file_stays_while_an_older_state_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = BodyFiles::open(folder.path()).unwrap();
+        let hashes = files.write([&b"dropped"[..], b"back"]).unwrap();
+        let paths = [files.folder.path(&hashes[0]), files.folder.path(&hashes[1])];
+        files.apply(FileUses {
+            added: hashes.clone(),
+            dropped: Vec::new(),
+        });
+        let hold = files.folder.hold();
+        files.apply(FileUses {
+            added: Vec::new(),
+            dropped: hashes.clone(),
+        });
+        files.write([&b"back"[..]]).unwrap();
+        files.count(hashes[1]);
+        assert_eq!(paths.each_ref().map(|path| path.exists()), [true, true]);
+        drop(hold);
+        assert_eq!(paths.each_ref().map(|path| path.exists()), [false, true]);
     }
 
     #[test]
@@ -279,14 +391,14 @@ mod tests {
         let mut files = BodyFiles::open(folder.path()).unwrap();
         let hashes = files.write([&b"kept"[..], b"orphan"]).unwrap();
         files.count(hashes[0]);
-        let kept = files.path(&hashes[0]);
+        let kept = files.folder.path(&hashes[0]);
         let unfinished = kept.with_extension(UNFINISHED);
         let foreign = kept.with_file_name("notes.txt");
         for file in [&unfinished, &foreign] {
             fs::write(file, "x").unwrap();
         }
         files.remove_orphans().unwrap();
-        let exist = [&kept, &foreign, &unfinished, &files.path(&hashes[1])].map(|file| file.exists());
+        let exist = [&kept, &foreign, &unfinished, &files.folder.path(&hashes[1])].map(|file| file.exists());
         assert_eq!(exist, [true, true, false, false]);
     }
 }

@@ -26,7 +26,10 @@ pub(super) enum Fault {
 /// A fault and the file that has it.
 #[derive(Debug, thiserror::Error)]
 enum FileFault<'a> {
-    #[error("{0} is in use by another process; stop that one or give this one another data directory")]
+    #[error(
+        "{0} is in use by another process; stop that one, give this one another data directory, or back up the running \
+         service with `tidings store backup --url`"
+    )]
     InUse(&'a Path),
     #[error(
         "{0} is damaged or not a store of this program: {1}; restore a backup, or move the file away to begin anew"
@@ -116,7 +119,8 @@ from_database!(
     redb::SetDurabilityError,
     redb::TableError,
     redb::StorageError,
-    redb::CommitError
+    redb::CommitError,
+    redb::CompactionError
 );
 
 #[cfg(test)]

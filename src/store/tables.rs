@@ -1,31 +1,26 @@
 //! The tables of the database, and the effect of each record on them.
 
-use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
-use tidings_actors::{
-    Batch, Checkpoint, Content, Digest, KeptContent, KeptLine, Life, Line, Lineage, ListHash, Record,
-    Resource, ResourceUri,
-};
+use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
+use tidings_actors::{Batch, Content, KeptContent, Line, Lineage, ListHash, Record, Resource, ResourceUri};
 
-use super::body_files::{BodyFiles, FileUses};
-use super::encoding::{
-    BodyHash, StoredBody, StoredContent, StoredLine, decode_change, encode_change, list_number, list_of,
-};
+use super::body_files::FileUses;
+use super::encoding::{BodyHash, StoredBody, StoredContent, StoredLine, encode_change, list_number};
 use super::error::Fault;
 
 /// Numbers of the whole store: format, epoch, offset, floor.
-const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 /// URI → line and content.
-const LINES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("lines");
+pub(super) const LINES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("lines");
 /// Offset and URI of each line that is not live, by which the oldest are found.
-const REMOVED: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("removed");
+pub(super) const REMOVED: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("removed");
 /// Number of a list → its hash, and the offset at which it became this one.
-const LISTS: TableDefinition<'_, u8, (u128, u64)> = TableDefinition::new("lists");
+pub(super) const LISTS: TableDefinition<'_, u8, (u128, u64)> = TableDefinition::new("lists");
 /// Offset → change of the change log.
-const CHANGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes");
+pub(super) const CHANGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes");
 /// Name of an attached subscriber → the offset up to which it has everything.
-const CURSORS: TableDefinition<'_, &str, u64> = TableDefinition::new("cursors");
+pub(super) const CURSORS: TableDefinition<'_, &str, u64> = TableDefinition::new("cursors");
 /// Epoch of a former life → its last offset.
-const LIVES: TableDefinition<'_, u64, u64> = TableDefinition::new("lives");
+pub(super) const LIVES: TableDefinition<'_, u64, u64> = TableDefinition::new("lives");
 
 /// The name of the layout's number in the table `meta`.
 pub(super) const FORMAT_KEY: &str = "format";
@@ -304,118 +299,5 @@ impl<'t> Tables<'t> {
             self.replace_line(&uri, None)?;
         }
         self.raise("floor", floor)
-    }
-}
-
-/// Reads everything in one transaction, with the bodies in `files`, where it counts the references.
-pub(super) fn read_all(transaction: &ReadTransaction, files: &mut BodyFiles) -> Result<Checkpoint, Fault> {
-    let meta = transaction.open_table(META)?;
-    let number = |name: &str| -> Result<u64, Fault> {
-        match meta.get(name)? {
-            Some(value) => Ok(value.value()),
-            None => Ok(0),
-        }
-    };
-    let mut checkpoint = Checkpoint {
-        offset: number("offset")?,
-        floor: number("floor")?,
-        lines: read_lines(transaction, files)?,
-        ..Checkpoint::default()
-    };
-    for entry in transaction.open_table(LIVES)?.iter()? {
-        let (epoch, end) = entry?;
-        checkpoint.lives.push(Life {
-            epoch: epoch.value(),
-            end: end.value(),
-        });
-    }
-    // A new file has no life yet.
-    if let epoch @ 1.. = number("epoch")? {
-        let end = checkpoint.offset;
-        checkpoint.lives.push(Life { epoch, end });
-    }
-    for entry in transaction.open_table(LISTS)?.iter()? {
-        let (kind, value) = entry?;
-        let Some(kind) = list_of(kind.value()) else {
-            return Err(Fault::Damaged(format!("there is no list {}", kind.value())));
-        };
-        let (hash, offset) = value.value();
-        checkpoint.lists[kind as usize] = Some((ListHash(hash), offset));
-    }
-    for entry in transaction.open_table(CHANGES)?.iter()? {
-        let (offset, bytes) = entry?;
-        checkpoint
-            .changes
-            .push(decode_change(offset.value(), bytes.value())?);
-    }
-    for entry in transaction.open_table(CURSORS)?.iter()? {
-        let (name, offset) = entry?;
-        checkpoint.cursors.push((name.value().into(), offset.value()));
-    }
-    Ok(checkpoint)
-}
-
-/// Reads all lines, oldest first: the ledger forgets in this order.
-fn read_lines(transaction: &ReadTransaction, files: &mut BodyFiles) -> Result<Vec<KeptLine>, Fault> {
-    files.clear();
-    let mut found = Vec::new();
-    for entry in transaction.open_table(LINES)?.iter()? {
-        let (uri, bytes) = entry?;
-        found.push(read_line(uri.value(), bytes.value(), files)?);
-    }
-    found.sort_unstable_by_key(|kept| kept.line.offset);
-    Ok(found)
-}
-
-fn read_line(uri: &str, bytes: &[u8], files: &mut BodyFiles) -> Result<KeptLine, Fault> {
-    let uri = ResourceUri::new(uri).map_err(|error| Fault::Damaged(error.to_string()))?;
-    let stored = StoredLine::decode(bytes)?;
-    let resource = match stored.decode_content(&uri)? {
-        Some(content) => Some(read_resource(&uri, content, stored.line.digest, files)?),
-        None => None,
-    };
-    Ok(KeptLine {
-        uri,
-        line: stored.line,
-        resource,
-    })
-}
-
-/// Reads the body and compares it with the digest of the line, so that damage is never served as content.
-fn read_resource(
-    uri: &ResourceUri,
-    content: StoredContent<'_>,
-    digest: Option<Digest>,
-    files: &mut BodyFiles,
-) -> Result<Resource, Fault> {
-    let read;
-    let (bytes, file) = match content.body {
-        StoredBody::Inline(bytes) => (bytes, None),
-        StoredBody::File(hash, len) => {
-            files.count(hash);
-            read = files.read(&hash, len);
-            match &read {
-                Ok(bytes) => (bytes.as_slice(), Some(hash)),
-                Err(problem) => return Err(body_fault(uri, files, &hash, problem)),
-            }
-        }
-    };
-    if let Some(body) = content.to_body(bytes) {
-        let resource = Resource::new(content.descriptor, Content::Held(body));
-        if digest == resource.digest() {
-            return Ok(resource);
-        }
-    }
-    match file {
-        Some(hash) => Err(body_fault(uri, files, &hash, "was altered")),
-        None => Err(Fault::Damaged(format!("the body of {uri} was altered"))),
-    }
-}
-
-fn body_fault(uri: &ResourceUri, files: &BodyFiles, hash: &BodyHash, problem: &str) -> Fault {
-    Fault::Body {
-        uri: uri.clone(),
-        file: files.path(hash),
-        problem: problem.to_owned(),
     }
 }

@@ -19,12 +19,12 @@ const REMOVED_MAX: usize = 1000;
 /// The number of bytes that are damaged, one after the other.
 const FLIPS: usize = 20;
 
-fn uri(name: &str) -> ResourceUri {
+pub(super) fn uri(name: &str) -> ResourceUri {
     ResourceUri::new(&format!("demo://{name}")).unwrap()
 }
 
 /// A line of the embedder, removed if it has no digest.
-fn line(offset: u64, version: u64, digest: Option<u128>) -> Line {
+pub(super) fn line(offset: u64, version: u64, digest: Option<u128>) -> Line {
     let etag = Etag {
         version,
         updated_at: 100 + offset,
@@ -43,7 +43,7 @@ fn line(offset: u64, version: u64, digest: Option<u128>) -> Line {
     }
 }
 
-fn record(offset: u64, name: &str, version: u64, digest: Option<u128>) -> Record {
+pub(super) fn record(offset: u64, name: &str, version: u64, digest: Option<u128>) -> Record {
     Record::Line {
         uri: uri(name),
         line: line(offset, version, digest),
@@ -52,7 +52,7 @@ fn record(offset: u64, name: &str, version: u64, digest: Option<u128>) -> Record
 }
 
 /// A batch that ends at `offset`.
-fn batch(offset: u64, records: impl Into<Vec<Record>>) -> Batch {
+pub(super) fn batch(offset: u64, records: impl Into<Vec<Record>>) -> Batch {
     Batch {
         records: records.into(),
         offset,
@@ -62,7 +62,7 @@ fn batch(offset: u64, records: impl Into<Vec<Record>>) -> Batch {
 }
 
 /// The record of a resource of the API.
-fn put(offset: u64, resource: Resource) -> Record {
+pub(super) fn put(offset: u64, resource: Resource) -> Record {
     let digest = resource.digest().expect("the body is held");
     let mut line = line(offset, offset, Some(digest.0));
     line.owner = Some(Owner::Api);
@@ -74,7 +74,7 @@ fn put(offset: u64, resource: Resource) -> Record {
 }
 
 /// A text of the size that gets a file of its own.
-fn long(letter: &str) -> String {
+pub(super) fn long(letter: &str) -> String {
     letter.repeat(tables::INLINE_MAX + 1)
 }
 
@@ -94,25 +94,25 @@ fn lines(records: &[&Record]) -> Vec<(ResourceUri, Line, Option<Resource>)> {
     lines
 }
 
-fn loaded_lines(checkpoint: Checkpoint) -> Vec<(ResourceUri, Line, Option<Resource>)> {
+pub(super) fn loaded_lines(checkpoint: Checkpoint) -> Vec<(ResourceUri, Line, Option<Resource>)> {
     let lines = checkpoint.lines.into_iter();
     lines
         .map(|KeptLine { uri, line, resource }| (uri, line, resource))
         .collect()
 }
 
-fn open(dir: &Path) -> RedbStore {
+pub(super) fn open(dir: &Path) -> RedbStore {
     RedbStore::open(dir, REMOVED_MAX).unwrap()
 }
 
 /// Opens and loads the store, and returns the text of the error.
-fn load_error(dir: &Path) -> String {
+pub(super) fn load_error(dir: &Path) -> String {
     let loaded = RedbStore::open(dir, REMOVED_MAX).and_then(|mut store| store.load());
     loaded.unwrap_err().to_string()
 }
 
 /// The files of bodies in the folder `dir`.
-fn body_files(dir: &Path) -> Vec<PathBuf> {
+pub(super) fn body_files(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for folder in std::fs::read_dir(dir.join("bodies")).unwrap() {
         for file in std::fs::read_dir(folder.unwrap().path()).unwrap() {
@@ -462,8 +462,8 @@ fn file_in_use_is_reported() {
 fn newer_file_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let database = store.database.as_ref().unwrap();
-    write(database, |tables| tables.set(FORMAT_KEY, FORMAT + 1)).unwrap();
+    let newer = |tables: &mut Tables<'_>| tables.set(FORMAT_KEY, FORMAT + 1);
+    write(store.database.read().as_ref().unwrap(), newer).unwrap();
     drop(store);
     let text = load_error(folder.path());
     assert!(
@@ -626,7 +626,7 @@ impl StorageBackend for FaultyFile {
 /// Puts a file that can fail below the store. It fails while the answer is true.
 fn make_faulty(store: &mut RedbStore, write_error: Option<ErrorKind>) -> Arc<AtomicBool> {
     let fails = Arc::new(AtomicBool::new(false));
-    store.database = None;
+    store.database.close();
     let file = std::fs::File::options()
         .read(true)
         .write(true)
@@ -637,7 +637,9 @@ fn make_faulty(store: &mut RedbStore, write_error: Option<ErrorKind>) -> Arc<Ato
         fails: fails.clone(),
         write_error,
     };
-    store.database = Some(Builder::new().create_with_backend(file).unwrap());
+    store
+        .database
+        .replace(Builder::new().create_with_backend(file).unwrap());
     fails
 }
 
@@ -752,7 +754,7 @@ fn members() -> ResourceTemplate {
     .unwrap()
 }
 
-fn text(name: &str, body: &str) -> Resource {
+pub(super) fn text(name: &str, body: &str) -> Resource {
     Resource::text(uri(name), body).unwrap()
 }
 
