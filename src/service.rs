@@ -254,8 +254,8 @@ impl Signals {
     }
 }
 
-/// Lets a write beyond the size limit of files fail, where the default action of SIGXFSZ would end the process
-/// without a word.
+/// Lets a write beyond the size limit of files fail, where the default action of SIGXFSZ would end the
+/// process without a word.
 fn outlive_file_size_limit() -> anyhow::Result<()> {
     let exceeded = signal(SignalKind::from_raw(SIGXFSZ as i32)).context("SIGXFSZ cannot be handled")?;
     // The handler stays for the life of the process; the failed write says all that there is to know.

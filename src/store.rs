@@ -1,8 +1,8 @@
 //! The durable store: versions, content and the change log that outlive the process.
 //!
-//! A redb database holds everything but large bodies, which are files of their own. `tables` writes, `snapshot`
-//! reads, `encoding` has the bytes of a line, and `body_files` the files; `backup` and `maintenance` are for
-//! operators.
+//! A redb database holds everything but large bodies, which are files of their own. `tables` writes,
+//! `snapshot` reads, `encoding` has the bytes of a line, and `body_files` the files; `backup` and
+//! `maintenance` are for operators.
 
 mod maintenance;
 mod backup;
@@ -54,8 +54,8 @@ struct Uncertain {
 #[derive(Debug)]
 pub struct RedbStore {
     database: SharedDatabase,
-    /// False from the start of a write until it succeeds: the pages that a failed database holds in memory may
-    /// differ from the file.
+    /// False from the start of a write until it succeeds: the pages that a failed database holds in memory
+    /// may differ from the file.
     is_trusted: bool,
     /// An append that failed when it was committed, so that it may be in the file.
     uncertain: Option<Uncertain>,

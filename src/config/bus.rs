@@ -29,10 +29,11 @@ table! { BusConfig = "The limits of the bus, and of the changes that wait to ent
 table! { StoreConfig = "The durable store, in which versions and content outlive the process.";
     /// Folder of the durable store; empty keeps everything in memory, for one life of the process.
     dir: Option<PathBuf> = None, "Checked::<OrNone<File>>";
-    /// Time for which a URI of a former life waits for its source; then it is removed, and subscribers are told.
+    /// Time for which a URI of a former life waits for its source; then it is removed, and subscribers are
+    /// told.
     unclaimed_after: Duration = Limits::default().unclaimed_after, "Checked::<Time<SECOND, { 3650 * DAY }>>";
-    /// Changes that wait for sinks; one that is further behind gets the newest change of each resource, and the
-    /// number that it missed.
+    /// Changes that wait for sinks; one that is further behind gets the newest change of each resource, and
+    /// the number that it missed.
     change_log_max: usize = Limits::default().change_log_max, "Checked::<Count<1, 10_000_000>>";
 }
 

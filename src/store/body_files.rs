@@ -119,8 +119,8 @@ impl BodyFolder {
         }
     }
 
-    /// Calls `found` with the files that no line refers to, by the answer of `is_used`: a crash between a file
-    /// and its transaction leaves them. Files with other names are not the store's.
+    /// Calls `found` with the files that no line refers to, by the answer of `is_used`: a crash between a
+    /// file and its transaction leaves them. Files with other names are not the store's.
     pub(super) fn each_orphan(
         &self,
         is_used: impl Fn(&BodyHash) -> bool,
@@ -188,6 +188,7 @@ impl BodyFiles {
         for body in bodies {
             let hash: BodyHash = Sha256::digest(body).into();
             hashes.push(hash);
+            // The file of a body that some line has is durable and was verified when it was loaded.
             if !self.uses.contains_key(&hash)
                 && let Err(error) = self.write_one(&hash, body, &mut folders)
             {

@@ -45,7 +45,7 @@ pub struct CheckReport {
     pub lives: u64,
 }
 
-/// Verifies everything in the store of the folder `dir`, and changes nothing but what a crash left to repair.
+/// Verifies everything in the store of the folder `dir`, and repairs only the state that a crash left.
 ///
 /// # Errors
 /// [`StoreError`] that names the file and the remedy.
@@ -157,11 +157,12 @@ fn held_len(resource: &Resource) -> u64 {
     }
 }
 
-/// Restores a backup into the folder `dir`, which must be empty or missing. Returns the numbers of entries, and
-/// the offset up to which positions of the former history stay good.
+/// Restores a backup into the folder `dir`, which must be empty or missing. Returns the numbers of entries,
+/// and the offset up to which positions of the former history stay good.
 ///
 /// # Errors
-/// [`BackupError`] if the folder is not empty, the text is not a whole backup, or the store cannot be written.
+/// [`BackupError`] if the folder is not empty, the text is not a whole backup, or the store cannot be
+/// written.
 pub fn restore(dir: &Path, input: &mut dyn BufRead) -> Result<(Counts, u64), BackupError> {
     fs::create_dir_all(dir)?;
     if fs::read_dir(dir)?.next().is_some() {
@@ -173,16 +174,27 @@ pub fn restore(dir: &Path, input: &mut dyn BufRead) -> Result<(Counts, u64), Bac
     }
     // An unfinished restore must not be taken for a store, so it becomes one at the end.
     let restoring = dir.join(RESTORING_FOLDER);
-    let restored = restore_into(&restoring, input).and_then(|restored| {
-        check(&restoring)?;
-        fs::rename(restoring.join(BODIES_FOLDER), dir.join(BODIES_FOLDER))?;
-        fs::rename(restoring.join(STORE_FILE), dir.join(STORE_FILE))?;
-        Ok(restored)
-    });
+    fs::create_dir(&restoring)?;
+    let restored = restore_through(&restoring, dir, input);
     // Empty, or of no use.
     fs::remove_dir_all(&restoring)?;
     sync_folder(dir)?;
     restored
+}
+
+/// Restores into the folder `restoring`, verifies the result and moves it to `dir`, the file last: without it
+/// the rest is no store.
+fn restore_through(
+    restoring: &Path,
+    dir: &Path,
+    input: &mut dyn BufRead,
+) -> Result<(Counts, u64), BackupError> {
+    let restored = restore_into(restoring, input)?;
+    // Reads back every byte, since the operator may delete the backup after this.
+    check(restoring)?;
+    fs::rename(restoring.join(BODIES_FOLDER), dir.join(BODIES_FOLDER))?;
+    fs::rename(restoring.join(STORE_FILE), dir.join(STORE_FILE))?;
+    Ok(restored)
 }
 
 fn restore_into(dir: &Path, input: &mut dyn BufRead) -> Result<(Counts, u64), BackupError> {
@@ -228,7 +240,7 @@ mod tests {
         batch, body_files, line, load_error, loaded_lines, long, open, put, record, text, uri,
     };
     use tidings_actors::{
-        Cause, ChangeKind, Checkpoint, Digest, Life, ListHash, ListKind, LoggedChange, Owner,
+        Cause, ChangeKind, Checkpoint, Digest, KeptContent, ListHash, ListKind, LoggedChange, Owner,
     };
 
     /// A store with every kind of record.
@@ -248,7 +260,7 @@ mod tests {
             Record::Line {
                 uri: uri("unclaimed"),
                 line: unclaimed,
-                content: tidings_actors::KeptContent::None,
+                content: KeptContent::None,
             },
             record(3, "removed", 3, None),
             put(4, text("long", &long("x"))),
@@ -302,14 +314,15 @@ mod tests {
         assert_eq!(body_files(&dir).len(), 1);
         // Only the time of the backup differs.
         let again = backup_of(&dir);
-        let lines = |text: &[u8]| {
-            text.split(|byte| *byte == b'\n')
+        let [again, text] = [again, text].map(String::from_utf8).map(Result::unwrap);
+        let lines = text.lines().count() - 2;
+        assert!(
+            again
+                .lines()
                 .skip(1)
-                .take(12)
-                .map(<[u8]>::to_vec)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(lines(&again), lines(&text));
+                .take(lines)
+                .eq(text.lines().skip(1).take(lines))
+        );
     }
 
     #[test]
@@ -326,16 +339,14 @@ mod tests {
         reader.backup(&mut writes).unwrap();
         // The file of the old body is gone when the reader has finished.
         assert_eq!(body_files(folder.path()).len(), 1);
-        let mut text = writes.text;
         drop(writes.store);
         assert!(matches!(
             reader.backup(&mut Vec::new()),
             Err(BackupError::Store(_))
         ));
         let dir = folder.path().join("new");
-        restore(&dir, &mut text.as_slice()).unwrap();
+        restore(&dir, &mut writes.text.as_slice()).unwrap();
         assert_eq!(open(&dir).load().unwrap().offset, 8);
-        text.clear();
     }
 
     /// Replaces a body of the store while its backup is written.
@@ -379,7 +390,7 @@ mod tests {
             ),
             (
                 text.replace("x\\n", "y\\n"),
-                "has a body that differs from its digest",
+                "has content that differs from its digest",
             ),
             (text[..text.len() / 2].to_owned(), "cannot be read"),
             (

@@ -132,6 +132,7 @@ impl Snapshot {
                 (read.as_slice(), Some(hash))
             }
         };
+        // The pages of the database have checksums of their own; files have none, and both are checked alike.
         if let Some(body) = content.to_body(bytes) {
             let resource = Resource::new(content.descriptor, Content::Held(body));
             if digest == resource.digest() {

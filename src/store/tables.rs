@@ -128,7 +128,9 @@ impl<'t> Tables<'t> {
         for record in &batch.records {
             self.put(record, &mut files)?;
         }
+        // Set rather than raised: the bus gives the offsets of a refused batch to other changes.
         self.set("offset", batch.offset)?;
+        // Pruning may have raised the store's own floor above that of the ledger.
         self.raise("floor", batch.floor)
     }
 
@@ -185,6 +187,8 @@ impl<'t> Tables<'t> {
             Some((encoded, _)) => self.lines.insert(uri, encoded)?,
             None => self.lines.remove(uri)?,
         };
+        // A copy of every line that a batch replaces costs little beside its insertion, and is the only way
+        // to take a batch back whose commit failed but reached the file.
         let before = before.map(|bytes| Box::from(bytes.value()));
         if let Some(bytes) = &before {
             let stored = StoredLine::decode(bytes)?;
@@ -253,8 +257,8 @@ impl<'t> Tables<'t> {
         self.set("epoch", epoch)
     }
 
-    /// Undoes a transaction that may or may not have reached the file: lines, lists, offset and change log are
-    /// as before it.
+    /// Undoes a transaction that may or may not have reached the file: lines, lists, offset and change log
+    /// are as before it.
     pub(super) fn take_back(&mut self, effects: &Effects) -> Result<(), Fault> {
         let before = &effects.before;
         // The last change first, since a batch may change one URI more than once.

@@ -462,8 +462,10 @@ fn file_in_use_is_reported() {
 fn newer_file_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let newer = |tables: &mut Tables<'_>| tables.set(FORMAT_KEY, FORMAT + 1);
-    write(store.database.read().as_ref().unwrap(), newer).unwrap();
+    write(store.database.read().as_ref().unwrap(), |tables| {
+        tables.set(FORMAT_KEY, FORMAT + 1)
+    })
+    .unwrap();
     drop(store);
     let text = load_error(folder.path());
     assert!(
