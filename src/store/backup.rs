@@ -12,10 +12,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tidings_actors::{Life, ListHash, Record, StoreError};
 
-use entry::{ChangeEntry, Entry, ResourceEntry, hex128, list_record};
-
 use super::error::Fault;
 use super::snapshot::Snapshot;
+use entry::{ChangeEntry, Entry, ResourceEntry, hex128, list_record};
 
 /// The format of the text.
 const FORMAT: u64 = 1;

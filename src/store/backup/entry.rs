@@ -57,7 +57,7 @@ pub(super) enum ChangeEntry {
 
 /// An etag as numbers: its text would leave out a tag of zero.
 #[derive(Debug, Serialize, Deserialize)]
-struct EtagEntry {
+pub(super) struct EtagEntry {
     version: u64,
     time: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
