@@ -57,13 +57,15 @@ pub(super) struct Effects {
     before: Before,
 }
 
+type EncodedLine = Box<[u8]>;
+
 /// The parts of the tables that a transaction changed, as they were before. Cursors and the floor are left
 /// out, since their newer values do no harm.
 #[derive(Debug, Default)]
 struct Before {
     offset: u64,
     /// Lines by URI in the order of the changes; none for a URI that had no line.
-    lines: Vec<(Box<str>, Option<Box<[u8]>>)>,
+    lines: Vec<(Box<str>, Option<EncodedLine>)>,
     lists: Vec<(u8, Option<(u128, u64)>)>,
 }
 
