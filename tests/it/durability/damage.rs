@@ -132,7 +132,7 @@ fn truncate(random: &mut Random, file: &Path) -> String {
 }
 
 /// Copies a folder with all that is in it.
-pub(super) fn copy(from: &Path, to: &Path) {
+fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
@@ -147,7 +147,7 @@ pub(super) fn copy(from: &Path, to: &Path) {
 }
 
 /// Finds the files that are not empty, in the order of their paths.
-fn find_files(folder: &Path, files: &mut Vec<PathBuf>) {
+pub(super) fn find_files(folder: &Path, files: &mut Vec<PathBuf>) {
     let mut paths: Vec<PathBuf> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())

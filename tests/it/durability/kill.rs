@@ -11,6 +11,7 @@ use tidings::wire::connection::HttpAnswer;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::damage::find_files;
 use super::home::{Connection, Home, Life};
 use super::ledger::{Acknowledged, Content, State, Ticket};
 use super::{assert_kept, rounds, seed};
@@ -351,6 +352,15 @@ async fn run(rounds: usize) -> Acknowledged {
     let life = home.start().await;
     verify(&life, &mut random, &shared).await;
     life.end().await;
+    let mut files = Vec::new();
+    find_files(home.data(), &mut files);
+    // The database, and at most one body of each resource: those of former contents are gone.
+    if files.len() > 1 + URIS {
+        shared
+            .lock()
+            .unwrap()
+            .add("the store", format!("has {} files", files.len()));
+    }
     Arc::into_inner(shared).unwrap().into_inner().unwrap()
 }
 

@@ -173,6 +173,16 @@ async fn power_loss_takes_nothing_acknowledged() {
     assert_kept(&recording.fail_power(20).await);
 }
 
+/// The model itself is put to the test: a service that never syncs loses what it acknowledged.
+#[tokio::test]
+async fn power_loss_without_syncs_is_found() {
+    let mut recording = Recording::make().await;
+    recording
+        .operations
+        .retain(|operation| !matches!(operation, Operation::Sync(_)));
+    assert!(!recording.fail_power(4).await.is_empty());
+}
+
 #[tokio::test]
 #[ignore = "1,000 moments, or DURABILITY_ROUNDS"]
 async fn long() {
