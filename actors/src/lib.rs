@@ -39,8 +39,8 @@ pub use versions::{
 /// [`Subscriber`](attach::Subscriber) and hand it to [`Bus::attach`].
 pub mod attach {
     pub use crate::sink::{
-        AttachError, AttachOptions, AttachedInfo, Attachment, Delivery, DeliveryClass, Gap, Health, Overflow,
-        Subscriber, SubscriberError,
+        AttachError, AttachOptions, AttachedInfo, Attachment, Delivery, DeliveryClass, Gap, Health,
+        NewestChanges, Overflow, Subscriber, SubscriberError,
     };
 }
 

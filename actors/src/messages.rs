@@ -21,7 +21,7 @@ use crate::model::{
 };
 use crate::outbox::Outbox;
 use crate::runtime::Reply;
-use crate::sink::AttachmentState;
+use crate::sink::{AttachmentState, NewestChanges};
 pub(crate) use completion::{Completion, Finish, ManyCompletion};
 pub(crate) use decision::{Decision, Effect, Found, IndexedResource, Known};
 pub(crate) use subscription::{AcceptedSubscription, StampedSubscription};
@@ -45,6 +45,7 @@ pub(crate) enum RegistryRequest {
     Lookup(Lookup),
     Route(Route),
     AttachQueue(AttachQueue),
+    Cursors(CursorRequest),
     RemoveUnclaimed(RemoveUnclaimed),
     FinishStart(FinishStart),
 }
@@ -70,6 +71,12 @@ registry_requests!(
     RemoveUnclaimed,
     FinishStart
 );
+
+impl From<CursorRequest> for RegistryRequest {
+    fn from(request: CursorRequest) -> RegistryRequest {
+        RegistryRequest::Cursors(request)
+    }
+}
 
 /// A change to a resource, from the bus.
 pub(crate) struct Publish {
@@ -178,10 +185,27 @@ pub(crate) enum SubscriberRequest {
     Detach(Option<OwnedSemaphorePermit>),
 }
 
-/// Adds a queue that takes every notice from here on; from the bus, through the Registry.
+/// Adds a queue that takes every notice from here on, or resumes a subscriber; from the bus, through the
+/// Registry.
 pub(crate) struct AttachQueue {
     pub(crate) state: Arc<AttachmentState>,
-    pub(crate) reply: Reply<Position>,
+    /// The most changes from before that the reply may have.
+    pub(crate) newest_max: usize,
+    pub(crate) reply: Reply<AttachedAt>,
+}
+
+/// The place in the order of the bus at which a subscriber was attached.
+pub(crate) struct AttachedAt {
+    pub(crate) position: Position,
+    pub(crate) newest: NewestChanges,
+}
+
+/// A request about the cursors of subscribers that resume; from the bus, through the Registry.
+pub(crate) enum CursorRequest {
+    /// Makes all cursors durable as they are now.
+    Keep(Reply<()>),
+    /// Forgets the cursor of this name.
+    Forget(Arc<str>, Reply<()>),
 }
 
 // ── Etag ────────────────────────────────────────
@@ -236,6 +260,7 @@ pub(crate) enum EtagRequest {
         reply: Reply<()>,
     },
     AttachQueue(AttachQueue),
+    Cursors(CursorRequest),
     Route(Route),
 }
 

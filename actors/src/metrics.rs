@@ -99,6 +99,7 @@ label_table! {
         Batch = "http.batch_max",
         Bytes = "bus.bytes_max",
         Removed = "bus.removed_max",
+        ChangeLog = "store.change_log_max",
         Sessions = "session.max",
         Subscriptions = "session.subscriptions_max",
         PendingSubscriptions = "session.pending_subscriptions",

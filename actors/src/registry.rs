@@ -145,6 +145,7 @@ impl Registry {
             RegistryRequest::Lookup(lookup) => self.look_up(lookup),
             RegistryRequest::Route(route) => self.route(route),
             RegistryRequest::AttachQueue(attach) => self.decided.push(EtagRequest::AttachQueue(attach)),
+            RegistryRequest::Cursors(request) => self.decided.push(EtagRequest::Cursors(request)),
             RegistryRequest::RemoveUnclaimed(remove) => {
                 self.decided.push(EtagRequest::Unclaimed {
                     uris: self.catalog.unclaimed().take_owned(&remove.owner),

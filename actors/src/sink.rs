@@ -7,16 +7,18 @@ mod attachment;
 mod ending;
 mod feed;
 mod queue;
+mod state;
 mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use attachment::Attachment;
-pub(crate) use attachment::{AttachmentState, Attachments, HeldSession};
+pub(crate) use attachment::{Attachments, HeldSession};
 pub(crate) use ending::{EndDeadlines, wait_for_end};
 pub(crate) use feed::Feed;
 pub(crate) use queue::Queue;
+pub(crate) use state::{AttachmentState, Cursor};
 pub(crate) use worker::{MakeSubscriber, Worker};
 
 use crate::model::{Closed, Filter, ListKind, Notice, NoticeKind, OpenError, Position, Trace};
@@ -94,6 +96,16 @@ impl Delivery {
             Delivery::Trace(_) | Delivery::Gap(_) => None,
         }
     }
+
+    /// The position in the order of the bus; none for a trace.
+    pub fn position(&self) -> Option<Position> {
+        match self {
+            Delivery::Notice(notice) => Some(notice.position),
+            Delivery::List(_, position) => Some(*position),
+            Delivery::Gap(gap) => gap.position,
+            Delivery::Trace(_) => None,
+        }
+    }
 }
 
 /// A report of missing deliveries.
@@ -101,6 +113,20 @@ impl Delivery {
 pub struct Gap {
     /// The number of deliveries lost since the last one.
     pub lost: u64,
+    /// The position up to which they are lost, by which a repeated gap is recognized. None for the class
+    /// *latest* and for traces.
+    pub position: Option<Position>,
+}
+
+/// The newest changes from before a subscriber was attached; see [`AttachOptions::newest_max`].
+#[derive(Debug, Clone, Default)]
+pub struct NewestChanges {
+    /// The changes, the oldest first.
+    pub changes: Vec<Delivery>,
+    /// The offset after which `changes` has the newest change of every resource and list.
+    pub after: u64,
+    /// The offset after which `changes` has every change.
+    pub exact_after: u64,
 }
 
 /// The way in which deliveries wait for a subscriber that is behind.
@@ -174,6 +200,17 @@ pub struct AttachOptions {
     pub backoff_max: Duration,
     /// The interval at which [`Subscriber::idle`] is called without deliveries (default 1 s, at least 1 ms).
     pub idle_every: Duration,
+    /// Goes on where the subscriber of this name was (default false), in this life of the bus and, with a
+    /// store, after a restart: it gets everything after its cursor, in order. The cursor is behind the last
+    /// delivery that it took, and reaches the store at most a second later; after a crash, deliveries are
+    /// repeated from there, with the same positions. Changes of which the bus knows only a newer one of the
+    /// same resource are reported as a gap. A new name starts at the present. A cursor stays until
+    /// [`Bus::forget_cursor`](crate::Bus::forget_cursor), or until a start after which no subscriber has its
+    /// name (see [`Bus::finish_start`](crate::Bus::finish_start)). Only for the class *every*.
+    pub resume: bool,
+    /// The most changes from before the attach that [`Attachment::take_newest`] returns (default 0): of each
+    /// resource and list the newest one. Only for the class *every*.
+    pub newest_max: usize,
 }
 
 impl AttachOptions {
@@ -191,7 +228,16 @@ impl AttachOptions {
             stall_timeout: Duration::from_secs(5),
             backoff_max: Duration::from_secs(30),
             idle_every: Duration::from_secs(1),
+            resume: false,
+            newest_max: 0,
         }
+    }
+
+    /// Sets whether the subscriber resumes.
+    #[must_use]
+    pub fn resume(mut self, resume: bool) -> AttachOptions {
+        self.resume = resume;
+        self
     }
 
     /// Sets the filter.

@@ -6,7 +6,11 @@
 
 mod batches;
 mod ledger;
+mod lists;
+mod change_log;
+mod cursors;
 mod etag_index;
+mod records;
 mod release;
 mod subscribe;
 mod store;
@@ -22,12 +26,10 @@ use crate::messages::{
     SubscriberRequest,
 };
 use crate::metrics::Limit;
-use crate::model::{
-    Cause, Content, Etag, ListHash, ListKind, ListOutcome, NoticeKind, Outcome, Position, PublishError,
-    ResourceUri, TraceStep,
-};
+use crate::model::{Cause, Etag, ListOutcome, Outcome, PublishError, ResourceUri, TraceStep};
 use crate::runtime::{CoreGuard, Reply, Tracer};
 
+pub(crate) use change_log::ChangeLog;
 pub(crate) use etag_index::EtagIndex;
 pub(crate) use fan_out::Shards;
 pub(crate) use ledger::Ledger;
@@ -40,12 +42,16 @@ use fan_out::StampedChange;
 use ledger::Registration;
 use release::{ChangeEffect, Release, ReleasedChange};
 
+/// The interval at which cursors that have moved are handed to the store.
+const CURSOR_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The pause before a move is tried again.
 const MOVE_AGAIN: Duration = Duration::from_millis(1);
 
 /// The Etag actor.
 pub(crate) struct EtagActor {
     ledger: Ledger,
+    change_log: ChangeLog,
     etag_index: Arc<EtagIndex>,
     shards: Shards,
     /// Without a store, records need not become durable.
@@ -89,6 +95,10 @@ impl Stamped {
 
 impl Actor for EtagActor {
     type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        ctx.run_interval(CURSOR_INTERVAL, |etag, _| etag.keep_cursors());
+    }
 }
 
 impl EtagActor {
@@ -101,6 +111,7 @@ impl EtagActor {
     ) -> EtagActor {
         EtagActor {
             ledger,
+            change_log: ChangeLog::default(),
             etag_index,
             tracer: shards.tracer.clone(),
             shards,
@@ -110,6 +121,12 @@ impl EtagActor {
             records: Vec::new(),
             guard,
         }
+    }
+
+    /// Goes on from the change log and the cursors of a former life.
+    pub(crate) fn with_change_log(mut self, change_log: ChangeLog) -> EtagActor {
+        self.change_log = change_log;
+        self
     }
 
     fn handle_request(&mut self, request: EtagRequest, ctx: &mut Context<Self>) {
@@ -130,7 +147,10 @@ impl EtagActor {
             }
             EtagRequest::Unclaimed { uris, now, reply } => self.remove_unclaimed(uris, now, reply),
             EtagRequest::MarkUnclaimed(uris, now) => self.mark_unclaimed(uris, now),
-            EtagRequest::Started(reply) => self.waiting.push(Release::Started(reply)),
+            EtagRequest::Started(reply) => {
+                self.forget_detached();
+                self.waiting.push(Release::Done(reply));
+            }
             EtagRequest::Resources { found, reply } => self.find(found, reply),
             EtagRequest::Subscribe {
                 outbox,
@@ -157,10 +177,8 @@ impl EtagActor {
                 };
                 self.waiting.push(Release::WatchLists(watches));
             }
-            EtagRequest::AttachQueue(attach) => {
-                let at = self.ledger.position();
-                self.waiting.push(Release::AttachQueue(attach, at));
-            }
+            EtagRequest::AttachQueue(attach) => self.attach_queue(attach),
+            EtagRequest::Cursors(request) => self.serve_cursors(request),
             EtagRequest::Route(route) => self.route(route, ctx),
         }
     }
@@ -185,7 +203,7 @@ impl EtagActor {
             records: std::mem::take(&mut self.records),
             offset: self.ledger.position().offset,
             floor: self.ledger.floor(),
-            log_start: 0,
+            log_start: self.change_log.start(self.ledger.position().offset),
         };
         match &self.store {
             Some(store) if store.append(batch) => self.in_flight = Some(std::mem::take(&mut self.waiting)),
@@ -195,7 +213,7 @@ impl EtagActor {
 
     fn release(&mut self, releases: &mut Vec<Release>) {
         for release in releases.drain(..) {
-            release.run(&mut self.shards, &self.etag_index);
+            release.run(self);
         }
     }
 
@@ -358,61 +376,10 @@ impl EtagActor {
             self.tracer
                 .trace_notice(&stamped.notice(), TraceStep::Changed(cause.into()));
         }
+        if self.change_log.is_on() {
+            self.log_change(position, ChangeKind::Resource(uri.clone(), etag, cause));
+        }
         stamped
-    }
-
-    /// Gives a changed list the next place in the order of the bus.
-    fn place_list(&mut self, kind: ListKind, hash: ListHash) -> (ListKind, ListHash, Position) {
-        self.shards.metrics.count_list_change(kind);
-        let position = self.ledger.advance();
-        self.tracer.trace_list(kind, Some(position), || {
-            TraceStep::Changed(NoticeKind::List(kind))
-        });
-        if self.store.is_some() {
-            self.records.push(Record::List(kind, hash, position.offset));
-        }
-        (kind, hash, position)
-    }
-
-    /// Queues the record of a change for the store.
-    fn record_change(&mut self, decision: &Decision) {
-        if self.store.is_none() {
-            return;
-        }
-        let content = match &decision.entry {
-            Some((resource, _)) if decision.owner.keeps_content() => match resource.content() {
-                Content::Held(_) => KeptContent::Resource(resource.clone()),
-                Content::Lazy(_) => KeptContent::None,
-            },
-            _ => KeptContent::None,
-        };
-        self.record_line(&decision.uri, content);
-    }
-
-    /// Queues the record of the line of `uri`.
-    fn record_line(&mut self, uri: &ResourceUri, content: KeptContent) {
-        if self.store.is_none() {
-            return;
-        }
-        self.records.push(match self.ledger.line(uri) {
-            Some(line) => Record::Line {
-                uri: uri.clone(),
-                line: line.clone(),
-                content,
-            },
-            // The ledger had no room for one more removed URI; its version is in the floor.
-            None => Record::Forget(uri.clone()),
-        });
-    }
-
-    fn change_list(&mut self, (kind, hash): (ListKind, ListHash), finish: Finish) {
-        self.shards.metrics.changes_of_lists.add(1);
-        let list = self.place_list(kind, hash);
-        self.waiting.push(Release::Change(ReleasedChange {
-            effect: ChangeEffect::default(),
-            list: Some(list),
-            finish,
-        }));
     }
 
     fn find(&mut self, found: Vec<(ResourceUri, Option<Found>)>, reply: Reply<Vec<Option<(Found, Etag)>>>) {

@@ -303,7 +303,10 @@ mod tests {
             step: TraceStep::Unchanged,
         }));
         assert_eq!(entries(&unchanged).0, "T list of tools: unchanged");
-        let (text, json) = entries(&Delivery::Gap(Gap { lost: 2 }));
+        let (text, json) = entries(&Delivery::Gap(Gap {
+            lost: 2,
+            position: None,
+        }));
         assert_eq!(text, "T gap: 2 steps are missing here");
         assert_eq!(json, r#"{"time":"T","step":"gap","lost":2}"#);
     }

@@ -16,7 +16,8 @@ pub(super) const GAP: &str = "gap";
 /// A delivery as a JSON object. The order of the fields is that in the output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Record {
-    /// The time at which the change was admitted; for a list or a gap, the time of the delivery.
+    /// The time at which the change was admitted, of a change before a restart that of its etag; for a list
+    /// or a gap, the time of the delivery.
     pub(super) time: String,
     /// The number of the record, counted per sink.
     pub(super) seq: u64,
@@ -59,7 +60,10 @@ impl Record {
                 record.position = Some(notice.position.to_string());
             }
             Delivery::List(_, position) => record.position = Some(position.to_string()),
-            Delivery::Gap(gap) => record.lost = Some(gap.lost),
+            Delivery::Gap(gap) => {
+                record.lost = Some(gap.lost);
+                record.position = gap.position.map(|position| position.to_string());
+            }
             Delivery::Trace(_) => return None,
         }
         record.time = timestamp::utc_millis(at);
@@ -119,8 +123,11 @@ mod tests {
                 r#"{"time":"…","seq":3,"kind":"tools_list_changed","position":"1f-7"}"#,
             ),
             (
-                Delivery::Gap(Gap { lost: 4 }),
-                r#"{"time":"…","seq":3,"kind":"gap","lost":4}"#,
+                Delivery::Gap(Gap {
+                    lost: 4,
+                    position: Some(POSITION),
+                }),
+                r#"{"time":"…","seq":3,"kind":"gap","position":"1f-7","lost":4}"#,
             ),
         ] {
             assert_eq!(text(&delivery), expected);

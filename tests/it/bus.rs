@@ -2,6 +2,7 @@
 
 mod attach;
 mod back_pressure;
+mod cursors;
 mod etag;
 mod interest;
 mod limits;

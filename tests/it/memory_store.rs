@@ -43,6 +43,13 @@ impl MemoryStore {
         MemoryStore(Arc::new((Mutex::new(state), Condvar::new())))
     }
 
+    /// A store with the first `count` batches of this one, as a process that was killed after them left it.
+    pub(crate) fn killed_after(&self, count: usize) -> MemoryStore {
+        let killed = MemoryStore::new();
+        killed.0.0.lock().unwrap().batches = self.batches()[..count].to_vec();
+        killed
+    }
+
     pub(crate) fn set(&self, mode: Mode) {
         self.0.0.lock().unwrap().mode = mode;
         self.0.1.notify_all();

@@ -109,7 +109,7 @@ impl Builder {
             admission: admission.clone(),
             etag_index: etag_index.clone(),
             clock: clock.clone(),
-            epoch: lineage.epoch,
+            lineage: lineage.clone(),
             stamp,
             checkpoint,
             store,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{Bus, Inner};
-use crate::messages::{CountReaders, EndAll, Lookup};
+use crate::messages::{CountReaders, CursorRequest, EndAll, Lookup};
 use crate::model::{Closed, EndReason};
 use crate::runtime::{Admission, BusState, mailbox};
 use crate::sink::{EndDeadlines, wait_for_end};
@@ -146,8 +146,24 @@ impl Bus {
         for (state, done) in attached {
             wait_for_end(&state, done, deadlines).await;
         }
+        self.keep_cursors(deadline).await;
         self.stop(deadline).await;
         DrainReport { streams_cut }
+    }
+
+    /// Makes the cursors of attached subscribers durable, so that a restart repeats nothing. Waits at most as
+    /// long as for the threads.
+    async fn keep_cursors(&self, deadline: tokio::time::Instant) {
+        // It needs no admission, which is closed by then.
+        let Ok(permit) = Admission::new(1).enter().await else {
+            return;
+        };
+        let (reply, kept) = permit.reply();
+        self.inner.actors.registry.push(CursorRequest::Keep(reply).into());
+        let timeout = deadline.max(tokio::time::Instant::now() + STOP_TIMEOUT);
+        if tokio::time::timeout_at(timeout, kept).await.is_err() {
+            tracing::warn!("the cursors of the attached subscribers are not durable; some deliveries repeat");
+        }
     }
 
     /// Stops the actors and waits for their threads until `deadline`, at least for [`STOP_TIMEOUT`].

@@ -6,7 +6,7 @@ use crossbeam_channel::bounded;
 use tokio::sync::oneshot;
 
 use super::Bus;
-use crate::messages::AttachQueue;
+use crate::messages::{AttachQueue, AttachedAt, CursorRequest};
 use crate::model::{Closed, ListKind, NoticeKind, SessionOptions, SubscriberKind};
 use crate::outbox::OutboxReader;
 use crate::sink::{
@@ -59,7 +59,7 @@ impl Bus {
                 let feed = Feed::every(queue.clone(), closing);
                 match options.trace {
                     Some(every) => self.inner.tracer.add(state.clone(), every),
-                    None => self.attach_queue(&state).await?,
+                    None => self.attach_queue(&state, options.newest_max).await?,
                 }
                 feed
             }
@@ -86,12 +86,24 @@ impl Bus {
         self.inner.attachments.infos()
     }
 
-    async fn attach_queue(&self, state: &Arc<AttachmentState>) -> Result<(), Closed> {
+    /// Forgets how far the subscriber of this name was that was attached to resume
+    /// ([`AttachOptions::resume`]); detach it first. The bus keeps the changes that a subscriber has not
+    /// taken for as long as it has its cursor.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub async fn forget_cursor(&self, name: &str) -> Result<(), Closed> {
+        self.ask(|reply| CursorRequest::Forget(name.into(), reply)).await
+    }
+
+    async fn attach_queue(&self, state: &Arc<AttachmentState>, newest_max: usize) -> Result<(), Closed> {
         let attached = self.ask(|reply| AttachQueue {
             state: state.clone(),
+            newest_max,
             reply,
         });
-        state.set_position(attached.await?);
+        let AttachedAt { position, newest } = attached.await?;
+        state.set_attached(position, newest);
         Ok(())
     }
 

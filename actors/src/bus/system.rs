@@ -15,14 +15,16 @@ use tokio::sync::watch;
 use super::builder::Clock;
 use crate::messages::{BatchStored, EndAll, RegistryRequest};
 use crate::metrics::Metrics;
-use crate::model::{EndReason, Limits, StartError};
+use crate::model::{EndReason, Limits, Lineage, StartError};
 use crate::publisher::{Interest, Publisher, PublisherParts};
 use crate::registry::{Catalog, Registry, Restart};
 use crate::runtime::{
     Admission, BusState, CoreGuard, Inbox, InboxSender, Shard, Tracer, enter_shard, mailbox,
 };
 use crate::sink::Attachments;
-use crate::versions::{Checkpoint, EtagActor, EtagIndex, Ledger, Shards, Store, StoreThread, TimeStamp};
+use crate::versions::{
+    ChangeLog, Checkpoint, EtagActor, EtagIndex, Ledger, Shards, Store, StoreThread, TimeStamp,
+};
 
 /// The interval in which the numbers of the shards are handed to the recorder.
 const EXPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,7 +56,7 @@ pub(crate) struct CoreParts {
     pub(crate) admission: Admission,
     pub(crate) etag_index: Arc<EtagIndex>,
     pub(crate) clock: Clock,
-    pub(crate) epoch: u64,
+    pub(crate) lineage: Lineage,
     pub(crate) stamp: TimeStamp,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) store: Option<Box<dyn Store>>,
@@ -260,11 +262,21 @@ impl Starter {
         );
         let checkpoint = std::mem::take(&mut self.parts.checkpoint);
         let CoreParts {
-            epoch, stamp, limits, ..
+            lineage,
+            stamp,
+            limits,
+            ..
         } = &self.parts;
-        let ledger = Ledger::new(checkpoint, *epoch, *stamp, limits.removed_max);
+        let change_log = ChangeLog::new(
+            &checkpoint,
+            lineage.clone(),
+            limits.change_log_max,
+            limits.attached_max,
+        );
+        let ledger = Ledger::new(checkpoint, lineage.epoch, *stamp, limits.removed_max);
         let index = self.parts.etag_index.clone();
-        let etag = EtagActor::new(ledger, index, shards, store_thread, self.guard("etag"));
+        let etag = EtagActor::new(ledger, index, shards, store_thread, self.guard("etag"))
+            .with_change_log(change_log);
         let etag = start(core, self.mailbox, etag)?;
         // Without a store the other end is gone.
         if tell_store.send(etag.clone()).is_err() {

@@ -25,6 +25,8 @@ label_table! {
         Refused = "refused",
         /// It panicked.
         Panicked = "panicked",
+        /// The bus knows only newer changes of the same resources: it was too far behind when it resumed.
+        Overwritten = "overwritten",
         /// It was detached, and its time to finish was over.
         Closed = "closed",
     }

@@ -48,6 +48,20 @@ impl Lineage {
         };
         (position.offset <= end).then_some(position.offset)
     }
+
+    /// Returns the position of an offset of this history, as it was first given. Of a life that is no longer
+    /// remembered, the epoch is that of the oldest one that is.
+    pub fn position_of(&self, offset: u64) -> Position {
+        let mut epoch = self.epoch;
+        // The newest life first: most offsets that are looked up are young.
+        for life in self.former.iter().rev() {
+            if life.end < offset {
+                break;
+            }
+            epoch = life.epoch;
+        }
+        Position { epoch, offset }
+    }
 }
 
 impl fmt::Display for Position {
@@ -98,6 +112,18 @@ mod tests {
         ] {
             let found = lineage.offset_of(Position { epoch, offset }, 12);
             assert_eq!(found, known.then_some(offset), "{epoch}-{offset}");
+        }
+    }
+
+    #[test]
+    fn offset_has_the_epoch_of_its_life() {
+        let lives = [(10, 5), (20, 5), (30, 9)];
+        let lineage = Lineage {
+            epoch: 40,
+            former: lives.map(|(epoch, end)| Life { epoch, end }).to_vec(),
+        };
+        for (offset, epoch) in [(1, 10), (5, 10), (6, 30), (9, 30), (10, 40)] {
+            assert_eq!(lineage.position_of(offset), Position { epoch, offset });
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Delivery, Overflow};
+use crate::model::Position;
 
 /// A delivery with its number.
 #[derive(Debug)]
@@ -20,10 +21,11 @@ pub(crate) struct Numbered {
 #[derive(Debug)]
 pub(crate) enum Taken {
     Delivery(Numbered),
-    /// All deliveries before the number `next` were taken or dropped.
+    /// All deliveries before the number `next` were taken or dropped: those of all notices up to `seen`.
     Empty {
         next: u64,
         closed: bool,
+        seen: Position,
     },
 }
 
@@ -37,11 +39,13 @@ pub(crate) struct Queue {
     overflow: Overflow,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiting {
     deliveries: VecDeque<Numbered>,
     /// The number of the next delivery.
     next: u64,
+    /// The position up to which every notice was offered or filtered out.
+    seen: Position,
     /// True if the receiver waits for `ready`. A notification is a system call even if no thread waits.
     is_awaited: bool,
     closed: bool,
@@ -51,7 +55,13 @@ impl Queue {
     /// Creates a queue for at most `capacity` deliveries.
     pub(crate) fn new(capacity: usize, overflow: Overflow) -> Queue {
         Queue {
-            waiting: Mutex::default(),
+            waiting: Mutex::new(Waiting {
+                deliveries: VecDeque::new(),
+                next: 0,
+                seen: Position { epoch: 0, offset: 0 },
+                is_awaited: false,
+                closed: false,
+            }),
             ready: Condvar::new(),
             capacity: capacity.max(1),
             overflow,
@@ -80,9 +90,26 @@ impl Queue {
         u64::from(full)
     }
 
-    /// Wakes the receiver if it waits and there is something for it.
-    pub(crate) fn wake(&self) {
+    /// Adds a delivery of what the receiver missed, beyond the capacity, after `lost` that are missing.
+    pub(crate) fn preload(&self, lost: u64, delivery: Option<Delivery>) {
         let mut waiting = self.lock();
+        waiting.next += lost;
+        if let Some(delivery) = delivery {
+            let number = waiting.next;
+            waiting.next += 1;
+            waiting.deliveries.push_back(Numbered { number, delivery });
+        }
+    }
+
+    /// Notes that every notice up to `seen` was offered or filtered out. Wakes the receiver if it waits and
+    /// there is something for it.
+    pub(crate) fn wake(&self, seen: Position) {
+        let mut waiting = self.lock();
+        waiting.seen = seen;
+        self.wake_locked(waiting);
+    }
+
+    fn wake_locked(&self, mut waiting: MutexGuard<'_, Waiting>) {
         let ready = !waiting.deliveries.is_empty() || waiting.closed;
         if ready && std::mem::take(&mut waiting.is_awaited) {
             // The receiver takes the lock as soon as it runs.
@@ -106,6 +133,7 @@ impl Queue {
                 return Taken::Empty {
                     next: waiting.next,
                     closed: waiting.closed,
+                    seen: waiting.seen,
                 };
             }
             waiting.is_awaited = true;
@@ -117,8 +145,9 @@ impl Queue {
 
     /// Says that the subscriber is being detached. Deliveries that wait can still be taken.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
-        self.wake();
+        let mut waiting = self.lock();
+        waiting.closed = true;
+        self.wake_locked(waiting);
     }
 
     /// The number of waiting deliveries.
@@ -130,7 +159,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ListKind, Position};
+    use crate::model::ListKind;
     use proptest::prelude::*;
 
     fn delivery(offset: u64) -> Delivery {
@@ -174,7 +203,7 @@ mod tests {
                 (first, second)
             });
             queue.offer(delivery(0));
-            queue.wake();
+            queue.wake(Position { epoch: 1, offset: 0 });
             while queue.len() > 0 {
                 std::thread::yield_now();
             }
@@ -185,7 +214,8 @@ mod tests {
                 second,
                 Taken::Empty {
                     next: 1,
-                    closed: true
+                    closed: true,
+                    seen: Position { epoch: 1, offset: 0 },
                 }
             ));
         });

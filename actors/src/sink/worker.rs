@@ -97,8 +97,7 @@ impl Worker {
                 break;
             }
         }
-        let pending = self.state.pending() as u64;
-        self.state.count_lost(pending, LossReason::Closed);
+        self.state.count_unfinished(self.state.pending() as u64);
         self.state.set_ended();
     }
 
@@ -119,8 +118,7 @@ impl Worker {
         let mut repeated = None;
         loop {
             if self.state.is_abandoned() {
-                self.state
-                    .count_lost(u64::from(repeated.is_some()), LossReason::Closed);
+                self.state.count_unfinished(u64::from(repeated.is_some()));
                 return Served::Closed;
             }
             let next = match repeated.take() {
@@ -130,7 +128,10 @@ impl Worker {
             let called = match &next {
                 Next::Delivery(delivery) => self.call(|| subscriber.take(delivery)),
                 Next::Idle => self.call(|| subscriber.idle()),
-                Next::Closed => return Served::Closed,
+                Next::Closed => {
+                    self.state.advance_cursor(self.feed.reached());
+                    return Served::Closed;
+                }
             };
             match (called, next) {
                 (Ok(()), next) => self.note_success(&next),
@@ -169,6 +170,8 @@ impl Worker {
 
     fn note_success(&mut self, next: &Next) {
         self.backoff.reset();
+        // After the call: what a subscriber has not taken must come again after a crash.
+        self.state.advance_cursor(self.feed.reached());
         match next {
             // A subscriber that takes the report of a loss has not recovered yet.
             Next::Delivery(Delivery::Gap(_)) => return,

@@ -54,6 +54,8 @@ pub(crate) struct Shards {
     lines: Vec<ShardLine>,
     /// The attached subscribers that take every notice.
     queues: Vec<Arc<AttachmentState>>,
+    /// The position up to which every notice was offered to them.
+    released: Position,
     interest: Arc<Interest>,
     pub(super) tracer: Arc<Tracer>,
     pub(super) metrics: Arc<Metrics>,
@@ -73,6 +75,7 @@ impl Shards {
         Shards {
             lines: lines.collect(),
             queues: Vec::new(),
+            released: Position { epoch: 0, offset: 0 },
             interest,
             tracer,
             metrics,
@@ -81,6 +84,7 @@ impl Shards {
 
     /// Notifies every shard with a matching subscription; the last of them answers the publisher.
     pub(super) fn notify(&mut self, stamped: StampedChange, finish: Finish) {
+        self.released = stamped.position;
         // Hashed once for all shards. Without interest the notice goes to the queues alone, and the publisher
         // is answered from this thread.
         let group = self.interest.group(&stamped.uri);
@@ -111,6 +115,7 @@ impl Shards {
         list: (ListKind, ListHash, Position),
         finish: Finish,
     ) {
+        self.released = list.2;
         let fan_out = self.fan_out(stamped, Some(list), finish);
         for shard in 0..self.lines.len() {
             self.send(shard, ShardRequest::FanOut(fan_out.clone()));
@@ -157,8 +162,9 @@ impl Shards {
         }
     }
 
-    /// Adds an attached subscriber that takes every notice from here on.
-    pub(super) fn add_queue(&mut self, state: Arc<AttachmentState>) {
+    /// Adds an attached subscriber that takes every notice after `at`.
+    pub(super) fn add_queue(&mut self, state: Arc<AttachmentState>, at: Position) {
+        self.released = at;
         self.queues.push(state);
     }
 
@@ -239,7 +245,7 @@ impl Shards {
         // Once for all changes of the turn: a woken thread takes this one's core, empties its queue and
         // sleeps again.
         for state in &self.queues {
-            state.wake();
+            state.wake(self.released);
         }
     }
 }

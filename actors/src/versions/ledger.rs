@@ -57,6 +57,8 @@ pub(crate) struct Ledger {
     floor: u64,
     /// The number of URIs whose version was forgotten in this life.
     forgotten: u64,
+    /// The offset up to which changes of forgotten URIs may lie.
+    forgotten_offset: u64,
     position: Position,
     /// Makes the times of etags.
     stamp: TimeStamp,
@@ -101,12 +103,21 @@ impl Ledger {
             removed_max,
             floor: checkpoint.floor,
             forgotten: 0,
+            forgotten_offset: 0,
             position: Position {
                 epoch,
                 offset: checkpoint.offset,
             },
             stamp,
         };
+        if checkpoint.floor > 0 {
+            // The offsets of what former lives forgot are not kept, but the oldest were forgotten first.
+            let oldest = checkpoint.lines.iter().find(|kept| !kept.line.is_live());
+            ledger.forgotten_offset = match oldest {
+                Some(kept) => kept.line.offset,
+                None => checkpoint.offset,
+            };
+        }
         for kept in checkpoint.lines {
             if !kept.line.is_live() {
                 ledger.removed.push_back(kept.uri.clone());
@@ -136,6 +147,16 @@ impl Ledger {
     /// The number of URIs whose version was forgotten in this life.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten
+    }
+
+    /// The offset up to which changes of URIs may lie that have no line any more.
+    pub(crate) fn forgotten_offset(&self) -> u64 {
+        self.forgotten_offset
+    }
+
+    /// The lines of all URIs, in no order.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (&ResourceUri, &Line)> {
+        self.lines.iter()
     }
 
     /// The etag of an untouched member of a template registered at `since`: the first version above the
@@ -266,6 +287,7 @@ impl Ledger {
             };
             if let Some(line) = self.lines.get(&uri).filter(|line| !line.is_live()) {
                 self.floor = self.floor.max(line.etag.version);
+                self.forgotten_offset = self.forgotten_offset.max(line.offset);
                 self.lines.remove(&uri);
                 self.removed_len -= 1;
                 self.forgotten += 1;

@@ -9,6 +9,7 @@ use crate::messages::{
 use crate::model::{Etag, ListHash, ListKind, Outcome, Position, PublishError, ResourceUri};
 use crate::runtime::Reply;
 
+use super::EtagActor;
 use super::etag_index::EtagIndex;
 use super::fan_out::{Shards, StampedChange};
 
@@ -22,7 +23,8 @@ pub(super) enum Release {
     /// A list that every session compares with what it was told, although it is the same as before the
     /// restart.
     SameList((ListKind, ListHash, Position)),
-    Started(Reply<()>),
+    /// Replies when everything before it is durable.
+    Done(Reply<()>),
     AttachQueue(AttachQueue, Position),
     Route(Route),
 }
@@ -55,21 +57,19 @@ pub(super) struct ChangeEffect {
 
 impl Release {
     /// Replies, or passes the request on to the shards.
-    pub(super) fn run(self, shards: &mut Shards, etag_index: &EtagIndex) {
+    pub(super) fn run(self, etag: &mut EtagActor) {
+        let shards = &mut etag.shards;
         match self {
-            Release::Change(change) => change.run(shards, etag_index),
-            Release::Changes(changes) => changes.run(shards, etag_index),
+            Release::Change(change) => change.run(shards, &etag.etag_index),
+            Release::Changes(changes) => changes.run(shards, &etag.etag_index),
             Release::Resources(reply, found) => reply.answer(found),
             Release::Subscribe(subscriptions) => shards.subscribe(subscriptions),
             Release::WatchLists(watches) => {
                 shards.send(watches.outbox.shard(), ShardRequest::AddListWatches(watches));
             }
             Release::SameList(list) => shards.repeat_list(list),
-            Release::Started(reply) => reply.answer(()),
-            Release::AttachQueue(attach, at) => {
-                shards.add_queue(attach.state);
-                attach.reply.answer(at);
-            }
+            Release::Done(reply) => reply.answer(()),
+            Release::AttachQueue(attach, at) => etag.release_queue(attach, at),
             Release::Route(route) if matches!(route.request, SubscriberRequest::Move) => {
                 shards.move_subscriber(&route.outbox);
             }

@@ -8,7 +8,8 @@ use super::*;
 use crate::messages::{AcceptedSubscription, DecidedChanges, ShardBatch, ShardRequest, StampedSubscription};
 use crate::metrics::Metrics;
 use crate::model::{
-    Digest, Owner, SessionOptions, StoreError, SubscriberId, SubscriberKind, SubscriptionRules,
+    Digest, ListHash, ListKind, Owner, SessionOptions, StoreError, SubscriberId, SubscriberKind,
+    SubscriptionRules,
 };
 use crate::outbox::Outbox;
 use crate::publisher::Interest;

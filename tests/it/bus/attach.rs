@@ -29,7 +29,7 @@ impl Deliveries {
                 format!("{} v{} {kind}", notice.uri, notice.etag.version)
             }
             Delivery::List(kind, _) => format!("{} list", kind.name()),
-            Delivery::Gap(Gap { lost }) => format!("gap {lost}"),
+            Delivery::Gap(Gap { lost, .. }) => format!("gap {lost}"),
             Delivery::Trace(trace) => match &trace.subject {
                 TraceSubject::Resource(uri, etag) => format!("{uri} v{} {}", etag.version, trace.step.name()),
                 TraceSubject::List(kind) => format!("{} list {}", kind.name(), trace.step.name()),
