@@ -133,13 +133,33 @@ impl AppendFile {
         })
     }
 
-    /// Returns the last line without its line feed; `None` if the file is empty or the line is longer than
-    /// expected.
+    /// Returns the last line without its line feed; that of the newest rotated file if the file is empty, and
+    /// `None` if there is none or the line is longer than expected.
     pub(super) fn last_line(&self) -> Result<Option<Vec<u8>>, FileError> {
         match &self.open {
+            // A crash after a rotation leaves an empty file.
+            Some(open) if open.regular && open.len == 0 => self.describe("read", self.last_rotated_line()),
             Some(open) if open.regular => self.describe("read", open.last_line()),
             _ => Ok(None),
         }
+    }
+
+    fn last_rotated_line(&self) -> io::Result<Option<Vec<u8>>> {
+        let path = rotated(&self.options.path, 1);
+        let opened = OpenOptions::new().read(true).custom_flags(OPEN_FLAGS).open(path);
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let meta = file.metadata()?;
+        let rotated = OpenFile {
+            file,
+            len: meta.len(),
+            regular: meta.is_file(),
+            identity: identity(&meta),
+        };
+        rotated.last_line()
     }
 
     /// Appends `line`, which ends with a line feed. After an error the file is as it was before.

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tidings_actors::attach::{AttachError, AttachOptions, Attachment, DeliveryClass, Overflow};
 use tidings_actors::{Bus, Filter, NoticeKind, UriPattern};
+use tracing::debug;
 
 use crate::config::{Config, SinkClass, SinkOverflow};
 
@@ -120,7 +121,7 @@ impl Sinks {
     /// attached.
     ///
     /// One that changed is detached, for which it gets at most `timeout` to take the rest of its queue, and
-    /// attached again; it misses the notices in between.
+    /// attached again; it goes on from its cursor. The cursor of one that is gone is forgotten.
     ///
     /// # Errors
     /// [`SinkError`] for a sink that cannot be used at all; nothing has changed then.
@@ -152,6 +153,14 @@ impl Sinks {
         // All at once, so that slow ones share the timeout. Two of one name cannot be attached, so this comes
         // first.
         join_all(detaching).await;
+        for name in &changes.detached {
+            // A cursor that no sink moves would hold the change log for ever.
+            if !wanted.contains_key(name)
+                && let Err(error) = self.bus.forget_cursor(name).await
+            {
+                debug!(%error, "the cursor of a sink is kept until the next start");
+            }
+        }
         for (name, WantedSink { values, sink }) in wanted {
             if self.attached.contains_key(&name) {
                 continue;

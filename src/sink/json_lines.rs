@@ -3,8 +3,10 @@
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
-use tidings_actors::Bus;
-use tidings_actors::attach::{AttachError, AttachOptions, Attachment, Delivery, Subscriber, SubscriberError};
+use tidings_actors::attach::{
+    AttachError, AttachOptions, Attachment, Delivery, DeliveryClass, Subscriber, SubscriberError,
+};
+use tidings_actors::{Bus, Lineage, Position};
 
 use super::append_file::{AppendFile, FileOptions, Fsync};
 use super::configured::{ConfiguredSink, FILE_BACKOFF, delivery_class, restrict_kinds};
@@ -19,12 +21,15 @@ pub struct JsonLines {
     seq: u64,
     /// The line that could not be written; the bus hands its delivery over again.
     unwritten: Option<Vec<u8>>,
+    /// The offset up to which deliveries are in the file already.
+    written: u64,
 }
 
 /// The part of a line that is read back.
 #[derive(Deserialize)]
-struct Numbered {
+struct LastLine {
     seq: u64,
+    position: Option<String>,
 }
 
 impl JsonLines {
@@ -34,23 +39,52 @@ impl JsonLines {
     /// # Errors
     /// [`SubscriberError::Again`] if the file cannot be opened, so that the bus tries again.
     pub fn open(options: &FileOptions) -> Result<JsonLines, SubscriberError> {
+        JsonLines::resume(options, &Lineage::default())
+    }
+
+    /// Opens the file like [`open`](Self::open), for a subscriber of the class *every* that resumes
+    /// ([`AttachOptions::resume`]) at a bus of this lineage. Deliveries that are repeated after a crash, and
+    /// are in the file as its last line shows, are not written again.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn resume(options: &FileOptions, lineage: &Lineage) -> Result<JsonLines, SubscriberError> {
         let file = AppendFile::open(options.clone())?;
         let last = file.last_line()?.unwrap_or_default();
-        let seq = match serde_json::from_slice::<Numbered>(&last) {
-            Ok(line) => line.seq,
-            // The file is new, or was written by another program.
-            Err(_) => 0,
-        };
-        Ok(JsonLines {
+        let mut lines = JsonLines {
             file,
-            seq,
+            seq: 0,
             unwritten: None,
-        })
+            written: 0,
+        };
+        // Otherwise the file is new, or was written by another program.
+        if let Ok(last) = serde_json::from_slice::<LastLine>(&last) {
+            lines.seq = last.seq;
+            lines.written = offset_of(last.position.as_deref(), lineage);
+        }
+        Ok(lines)
     }
+}
+
+/// Returns the offset of the position of a line; 0 if it is of another history.
+fn offset_of(position: Option<&str>, lineage: &Lineage) -> u64 {
+    if let Some(text) = position
+        && let Ok(position) = text.parse::<Position>()
+    {
+        // A line of the current life was written by it, so it needs no bound.
+        return lineage.offset_of(position, u64::MAX).unwrap_or(0);
+    }
+    0
 }
 
 impl Subscriber for JsonLines {
     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError> {
+        // The cursor reaches the store up to a second after the line, so a crash repeats what is written.
+        if let Some(position) = delivery.position()
+            && position.offset <= self.written
+        {
+            return Ok(());
+        }
         // A line is formatted once: its time is that of the change, not that of the last attempt.
         let line = match self.unwritten.take() {
             Some(line) => line,
@@ -105,6 +139,13 @@ impl ConfiguredSink for JournalConfig {
         options.class = delivery_class(self.class, self.overflow, self.queue);
         options.idle_every = file.idle_every();
         options.backoff_max = FILE_BACKOFF;
-        bus.attach(options, move || JsonLines::open(&file)).boxed()
+        options.resume = true;
+        let lineage = match options.class {
+            DeliveryClass::Every { .. } => bus.lineage().clone(),
+            // Its positions do not grow from line to line, so the last one tells nothing of the others.
+            DeliveryClass::Latest { .. } => Lineage::default(),
+        };
+        bus.attach(options, move || JsonLines::resume(&file, &lineage))
+            .boxed()
     }
 }

@@ -106,14 +106,17 @@ pub struct Webhook {
     retry: RetryPolicy,
     sender: Sender,
     dead_letters: Option<AppendFile>,
-    /// A random number in every message id, so that ids differ from those before a restart.
+    /// A random number in the ids of messages without a position, so that they differ from those before a
+    /// restart.
     run_id: u64,
     /// The number of the last message.
     seq: u64,
     /// The message that was not delivered; the bus hands its delivery over again.
     undelivered: Option<PendingMessage>,
-    /// Lost notices that the receiver could not be told of yet.
-    unreported: u64,
+    /// The gaps in a row that the receiver could not be told of.
+    gap_failures: usize,
+    /// The time before which no further gap is sent.
+    gap_after: Option<Instant>,
     /// The reason that the sink counts as failing, until a message is delivered.
     fault: Option<DeliveryFault>,
 }
@@ -178,7 +181,8 @@ impl Webhook {
             run_id: random()?,
             seq: 0,
             undelivered: None,
-            unreported: 0,
+            gap_failures: 0,
+            gap_after: None,
             fault: None,
         })
     }
@@ -189,11 +193,8 @@ impl Webhook {
         if let Some(message) = self.undelivered.take() {
             return Some(message);
         }
-        let mut record = Record::of(delivery, self.seq + 1)?;
+        let record = Record::of(delivery, self.seq + 1)?;
         self.seq += 1;
-        if let Some(lost) = &mut record.lost {
-            *lost += std::mem::take(&mut self.unreported);
-        }
         let body = Body {
             r#type: match delivery.kind() {
                 Some(kind) => type_name(kind),
@@ -203,12 +204,23 @@ impl Webhook {
             data: &record,
         };
         Some(PendingMessage {
-            id: format!("msg_{:016x}_{}", self.run_id, record.seq),
+            id: self.message_id(delivery, &record),
             body: serde_json::to_string(&body).expect("records hold only texts and numbers"),
             record,
             attempts: 0,
             since: Instant::now(),
         })
+    }
+
+    /// Returns the id of a message. It is made of the position, so that a notice that is repeated after a
+    /// restart has the id that it had before.
+    fn message_id(&self, delivery: &Delivery, record: &Record) -> String {
+        match (delivery, delivery.position()) {
+            (Delivery::Notice(_), Some(position)) => format!("msg_{position}"),
+            // Several of them may end at one position.
+            (_, Some(position)) => format!("msg_{position}_{}", record.kind),
+            (_, None) => format!("msg_{:016x}_{}", self.run_id, record.seq),
+        }
     }
 
     /// Sends `message` once.
@@ -222,6 +234,8 @@ impl Webhook {
         match outcome {
             AttemptOutcome::Delivered => {
                 self.fault = None;
+                self.gap_failures = 0;
+                self.gap_after = None;
                 Ok(())
             }
             AttemptOutcome::Gone => {
@@ -242,13 +256,10 @@ impl Webhook {
         reason: String,
         requested: Option<Duration>,
     ) -> Result<(), SubscriberError> {
-        if let Some(lost) = message.record.lost {
-            // A gap is not retried, or it would hold up the notices behind it. The next gap carries its
-            // number.
-            self.unreported += lost;
-            return Ok(());
-        }
         let random = (random()? >> 32) as u32;
+        if message.record.lost.is_some() {
+            return self.refuse_gap(reason, requested, random);
+        }
         let attempts = message.attempts;
         let pause = self
             .retry
@@ -262,6 +273,34 @@ impl Webhook {
             "{reason}; given up after {attempts} requests"
         )));
         self.health()
+    }
+
+    /// Refuses a gap, or it would hold up the notices behind it. The bus hands it over again, with the losses
+    /// that came meanwhile.
+    fn refuse_gap(
+        &mut self,
+        reason: String,
+        requested: Option<Duration>,
+        random: u32,
+    ) -> Result<(), SubscriberError> {
+        self.gap_failures += 1;
+        let endless = RetryPolicy {
+            attempts: usize::MAX,
+            retry_for: Duration::MAX,
+            ..self.retry
+        };
+        let pause = endless.pause(self.gap_failures, Duration::ZERO, requested, random);
+        self.gap_after = Some(Instant::now() + pause.unwrap_or(self.retry.backoff_max));
+        self.health()?;
+        Err(SubscriberError::Refused(reason))
+    }
+
+    /// Returns true if the pause after a gap that could not be sent is not over.
+    fn is_gap_early(&self) -> bool {
+        match self.gap_after {
+            Some(after) => Instant::now() < after,
+            None => false,
+        }
     }
 
     /// Writes a message that was given up to the dead-letter file. If that fails, the message is kept.
@@ -298,6 +337,11 @@ impl Subscriber for Webhook {
     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError> {
         if self.fault == Some(DeliveryFault::Gone) {
             return self.health();
+        }
+        if matches!(delivery, Delivery::Gap(_)) && self.is_gap_early() {
+            self.health()?;
+            let text = "the receiver has not been told of a loss yet";
+            return Err(SubscriberError::Refused(text.to_owned()));
         }
         match self.message(delivery) {
             Some(message) => self.send(message),
@@ -359,6 +403,7 @@ impl ConfiguredSink for WebhookConfig {
         options.filter = restrict_kinds(options.filter, &self.kinds);
         options.class = delivery_class(self.class, self.overflow, self.queue);
         options.stall_timeout = STALL_TIMEOUT;
+        options.resume = true;
         bus.attach(options, move || Webhook::open(&webhook)).boxed()
     }
 }

@@ -4,6 +4,7 @@
 pub(crate) mod service;
 pub(crate) mod receiver;
 
+mod cursors;
 mod journal;
 mod webhook;
 #[cfg(feature = "tls")]

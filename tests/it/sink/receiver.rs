@@ -60,6 +60,11 @@ impl Receiver {
         Receiver { address, notes }
     }
 
+    /// Answers the next requests as in `script`, after those that are scripted already.
+    pub(crate) fn script(&self, script: impl IntoIterator<Item = Reply>) {
+        self.notes.lock().unwrap().script.extend(script);
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }
