@@ -51,7 +51,8 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Attaches a hub to `bus`; its history begins here. When the bus ends, it waits at most `drain_timeout`
+    /// Attaches a hub to `bus`. Its history begins with the newest change of each resource and list that the
+    /// bus knows, and has every change from here on. When the bus ends, it waits at most `drain_timeout`
     /// for streams to take the remaining events and the event `end`.
     ///
     /// # Errors
@@ -62,17 +63,19 @@ impl Hub {
         drain_timeout: Duration,
     ) -> Result<Hub, AttachError> {
         let keep_alive = bus.limits().keep_alive;
-        let state = Arc::new(HubState::new(config, keep_alive));
+        let state = Arc::new(HubState::new(config, keep_alive, bus.lineage().clone()));
         let recorded = state.clone();
+        let mut options = AttachOptions::new(NAME);
+        options.newest_max = config.history_max;
         let attachment = bus
-            .attach(AttachOptions::new(NAME), move || {
+            .attach(options, move || {
                 Ok(Recorder::new(recorded.clone(), drain_timeout))
             })
             .await?;
         // The position is known, as the hub's delivery class is *every*.
         let start = attachment.position().unwrap_or(Position { epoch: 0, offset: 0 });
-        // Before any client connects, so that a position from before the start is recognised as too old.
-        state.lock().history.begin(start);
+        // Before any client connects, so that a position from before the start is judged by what is kept.
+        recorder::seed(&mut state.lock().history, start, attachment.take_newest());
         state.start_keep_alive(bus, keep_alive / KEEP_ALIVE_TICKS);
         Ok(Hub {
             state,

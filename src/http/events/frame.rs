@@ -62,12 +62,21 @@ pub(super) fn gap(missed: u64, from: Position) -> Bytes {
 
 /// Encodes the first event of a stream.
 pub(super) fn resumed(resumption: &Resumption, retry: Duration) -> Bytes {
-    let Resumption { complete, from, .. } = resumption;
-    let missed = json!(resumption.missed);
+    let Resumption {
+        complete,
+        from,
+        missed,
+        reason,
+    } = resumption;
+    let missed = json!(missed);
+    let reason = match reason {
+        Some(reason) => format!(",\"reason\":\"{}\"", reason.name()),
+        None => String::new(),
+    };
     let retry = retry.as_millis();
     Bytes::from(format!(
         "retry: {retry}\nid: {from}\nevent: resumed\n\
-         data: {{\"complete\":{complete},\"from\":\"{from}\",\"missed\":{missed}}}\n\n"
+         data: {{\"complete\":{complete},\"from\":\"{from}\",\"missed\":{missed}{reason}}}\n\n"
     ))
 }
 
@@ -90,6 +99,7 @@ fn milliseconds(now: SystemTime, ago: Duration) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::events::history::Incomplete;
     use crate::{Cause, Etag, ResourceUri};
     use std::time::Instant;
 
@@ -133,10 +143,11 @@ mod tests {
             complete: false,
             from: AT,
             missed: None,
+            reason: Some(Incomplete::AnotherHistory),
         };
         assert_eq!(
             text(&resumed(&unknown, Duration::from_secs(3))),
-            "retry: 3000\nid: a-3\nevent: resumed\ndata: {\"complete\":false,\"from\":\"a-3\",\"missed\":null}\n\n"
+            "retry: 3000\nid: a-3\nevent: resumed\ndata: {\"complete\":false,\"from\":\"a-3\",\"missed\":null,\"reason\":\"another history\"}\n\n"
         );
         let listed = text(&list(ListKind::Tools, AT));
         assert!(listed.starts_with(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Filter, NoticeKind, Position, ResourceUri};
+use crate::{Filter, Lineage, NoticeKind, Position, ResourceUri};
 
 /// The bytes that one event takes beside its frame and its URI.
 const OVERHEAD: usize = 160;
@@ -59,6 +59,30 @@ pub(super) struct Resumption {
     pub(super) from: Position,
     /// The number of missing events of the bus; none when it cannot be known.
     pub(super) missed: Option<u64>,
+    /// The reason for which events are missing.
+    pub(super) reason: Option<Incomplete>,
+}
+
+/// The reason for which a stream does not continue with the event after the client's last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Incomplete {
+    /// The id is none that this history has given.
+    AnotherHistory,
+    /// The history does not reach back that far.
+    Forgotten,
+    /// Only the newest event of each resource and list is there, and follows.
+    Overwritten,
+}
+
+impl Incomplete {
+    /// The reason as a stream's first event names it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Incomplete::AnotherHistory => "another history",
+            Incomplete::Forgotten => "forgotten",
+            Incomplete::Overwritten => "overwritten",
+        }
+    }
 }
 
 /// The result of reading from the log.
@@ -79,21 +103,24 @@ pub(super) struct History {
     bytes: usize,
     events_max: usize,
     bytes_max: usize,
-    epoch: u64,
+    lineage: Lineage,
     /// The offset after which every event is in `events`, as itself or within a loss. None until it is known.
     floor: Option<u64>,
+    /// The offset up to which the log has only the newest event of each resource and list.
+    compacted: u64,
     last: u64,
 }
 
 impl History {
-    pub(super) fn new(events_max: usize, bytes_max: usize) -> History {
+    pub(super) fn new(events_max: usize, bytes_max: usize, lineage: Lineage) -> History {
         History {
             events: VecDeque::new(),
             bytes: 0,
             events_max: events_max.max(1),
             bytes_max,
-            epoch: 0,
+            lineage,
             floor: None,
+            compacted: 0,
             last: 0,
         }
     }
@@ -101,10 +128,31 @@ impl History {
     /// Sets the position after which the log is complete. Has no effect once there is one.
     pub(super) fn begin(&mut self, start: Position) {
         if self.floor.is_none() {
-            self.epoch = start.epoch;
             self.floor = Some(start.offset);
             self.last = start.offset;
         }
+    }
+
+    /// Puts the events from before the begin in front: after the offset `floor` the newest of each resource
+    /// and list, and after `compacted` every one.
+    pub(super) fn seed(&mut self, events: Vec<(u64, Subject, Bytes)>, floor: u64, compacted: u64) {
+        let begun = std::mem::take(&mut self.events);
+        self.bytes = 0;
+        self.floor = Some(floor);
+        self.compacted = compacted;
+        for (offset, subject, frame) in events {
+            self.add(Event {
+                offset,
+                subject,
+                frame,
+            });
+        }
+        for event in begun {
+            // Not through `add`, which would share each of them anew.
+            self.bytes += event.cost();
+            self.events.push_back(event);
+        }
+        self.drop_oldest();
     }
 
     /// Returns the position of the newest event.
@@ -115,7 +163,7 @@ impl History {
     /// Returns the position of an offset of this log.
     pub(super) fn at(&self, offset: u64) -> Position {
         Position {
-            epoch: self.epoch,
+            epoch: self.lineage.epoch,
             offset,
         }
     }
@@ -165,6 +213,10 @@ impl History {
         self.last = self.last.max(event.offset);
         self.bytes += event.cost();
         self.events.push_back(Arc::new(event));
+        self.drop_oldest();
+    }
+
+    fn drop_oldest(&mut self) {
         // The newest event stays even if it is larger than the bound, or no client could be sent it.
         while self.events.len() > self.events_max || (self.bytes > self.bytes_max && self.events.len() > 1) {
             let Some(oldest) = self.events.pop_front() else {
@@ -183,26 +235,48 @@ impl History {
                 complete: true,
                 from: self.end(),
                 missed: Some(0),
+                reason: None,
             };
         };
         let floor = self.floor();
         let known = match known.parse::<Position>() {
-            Ok(known) if known.epoch == self.epoch && known.offset <= self.last => Some(known),
-            // A position of another log, or one that is yet to come, proves nothing.
-            _ => None,
+            Ok(known) => self.lineage.offset_of(known, self.last),
+            Err(_) => None,
         };
-        match known {
-            Some(known) if known.offset >= floor => Resumption {
-                complete: true,
-                from: known,
-                missed: Some(0),
-            },
-            _ => Resumption {
+        let Some(known) = known else {
+            // A position of another history, or one that is yet to come, proves nothing.
+            return Resumption {
                 complete: false,
                 from: self.at(floor),
-                missed: known.map(|known| floor - known.offset),
-            },
+                missed: None,
+                reason: Some(Incomplete::AnotherHistory),
+            };
+        };
+        let from = known.max(floor);
+        let missed = (from - known) + self.overwritten_after(from);
+        let reason = match missed {
+            0 => None,
+            _ if known < floor => Some(Incomplete::Forgotten),
+            _ => Some(Incomplete::Overwritten),
+        };
+        Resumption {
+            complete: missed == 0,
+            from: self.at(from),
+            missed: Some(missed),
+            reason,
         }
+    }
+
+    /// Returns the number of events after `offset` of which only newer ones of the same subject are there.
+    fn overwritten_after(&self, offset: u64) -> u64 {
+        if offset >= self.compacted {
+            return 0;
+        }
+        let first = self.events.partition_point(|event| event.offset <= offset);
+        let last = self
+            .events
+            .partition_point(|event| event.offset <= self.compacted);
+        self.compacted - offset - (last - first) as u64
     }
 
     /// Appends at most `max` events after `offset` to `found`.
@@ -227,12 +301,27 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Life;
     use proptest::prelude::*;
 
     const EPOCH: u64 = 9;
 
     fn at(offset: u64) -> Position {
         Position { epoch: EPOCH, offset }
+    }
+
+    /// A former life that ended at 4, and the current one.
+    fn lineage() -> Lineage {
+        Lineage {
+            epoch: EPOCH,
+            former: vec![Life { epoch: 7, end: 4 }],
+        }
+    }
+
+    /// An event of a former life.
+    fn kept(offset: u64) -> (u64, Subject, Bytes) {
+        let subject = Subject::List(NoticeKind::ALL[2]);
+        (offset, subject, Bytes::from_static(b"kept"))
     }
 
     fn push(history: &mut History, offset: u64) {
@@ -254,7 +343,7 @@ mod tests {
 
     #[test]
     fn known_position_resumes_after_it() {
-        let mut history = History::new(10, usize::MAX);
+        let mut history = History::new(10, usize::MAX, lineage());
         history.begin(at(4));
         (5..=7).for_each(|offset| push(&mut history, offset));
         let resumed = history.resume(Some(&at(5).to_string()));
@@ -272,7 +361,7 @@ mod tests {
 
     #[test]
     fn forgotten_or_foreign_position_is_incomplete() {
-        let mut history = History::new(2, usize::MAX);
+        let mut history = History::new(2, usize::MAX, lineage());
         history.begin(at(0));
         (1..=5).for_each(|offset| push(&mut history, offset));
         let short = history.resume(Some(&at(1).to_string()));
@@ -293,11 +382,52 @@ mod tests {
     }
 
     #[test]
+    fn position_of_a_former_life_resumes() {
+        let mut history = History::new(10, usize::MAX, lineage());
+        // Recorded before the older events are known.
+        push(&mut history, 5);
+        history.seed(vec![kept(2), kept(4)], 0, 4);
+        push(&mut history, 6);
+        for (known, missed, after) in [
+            ("7-0", 2, vec![2, 4, 5, 6]),
+            ("7-1", 1, vec![2, 4, 5, 6]),
+            ("7-2", 1, vec![4, 5, 6]),
+            ("7-3", 0, vec![4, 5, 6]),
+            ("7-4", 0, vec![5, 6]),
+            ("9-3", 0, vec![4, 5, 6]),
+        ] {
+            let resumed = history.resume(Some(known));
+            let reason = (missed > 0).then_some(Incomplete::Overwritten);
+            assert_eq!(
+                (resumed.complete, resumed.missed, resumed.reason),
+                (missed == 0, Some(missed), reason),
+                "{known}"
+            );
+            assert_eq!(offsets(&history, resumed.from.offset), Ok(after), "{known}");
+        }
+        // Beyond the end of its life: a rolled-back store.
+        let foreign = history.resume(Some("7-5"));
+        assert_eq!(foreign.reason, Some(Incomplete::AnotherHistory));
+        assert_eq!((foreign.from, foreign.missed), (at(0), None));
+    }
+
+    #[test]
+    fn seed_is_bounded_like_other_events() {
+        let mut history = History::new(2, usize::MAX, lineage());
+        history.begin(at(4));
+        history.seed(vec![kept(1), kept(2), kept(4)], 0, 4);
+        let resumed = history.resume(Some("7-0"));
+        assert_eq!(resumed.reason, Some(Incomplete::Forgotten));
+        assert_eq!((resumed.from, resumed.missed), (at(1), Some(2)));
+        assert_eq!(offsets(&history, 1), Ok(vec![2, 4]));
+    }
+
+    #[test]
     fn bytes_are_bounded_but_newest_event_stays() {
-        let mut history = History::new(100, 3 * OVERHEAD);
+        let mut history = History::new(100, 3 * OVERHEAD, lineage());
         (1..=9).for_each(|offset| push(&mut history, offset));
         assert!(history.bytes <= 3 * OVERHEAD && history.events.len() == 2);
-        let mut history = History::new(100, 0);
+        let mut history = History::new(100, 0, lineage());
         (1..=9).for_each(|offset| push(&mut history, offset));
         assert_eq!(offsets(&history, 8), Ok(vec![9]));
     }
@@ -310,7 +440,7 @@ mod tests {
             events_max in 1_usize..6,
             steps in proptest::collection::vec((1_u64..4, any::<bool>(), 1_usize..4), 1..80),
         ) {
-            let mut history = History::new(events_max, usize::MAX);
+            let mut history = History::new(events_max, usize::MAX, lineage());
             history.begin(at(0));
             let mut cursor = 0;
             let mut seen = 0_u64;

@@ -3,11 +3,41 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::frame;
-use super::history::Subject;
+use super::history::{History, Subject};
 use super::shared::{HubContents, HubState};
-use crate::attach::{Delivery, Subscriber, SubscriberError};
+use crate::attach::{Delivery, NewestChanges, Subscriber, SubscriberError};
 use crate::{NoticeKind, Position};
+
+/// Begins a history at `start`, with the newest changes from before.
+pub(super) fn seed(history: &mut History, start: Position, newest: NewestChanges) {
+    // The recorder runs already and may have begun the history with the first change after `start`.
+    history.begin(start);
+    let mut events = Vec::with_capacity(newest.changes.len());
+    for delivery in &newest.changes {
+        if let Some((position, subject, frame)) = event_of(delivery) {
+            events.push((position.offset, subject, frame));
+        }
+    }
+    history.seed(events, newest.after, newest.exact_after);
+}
+
+/// Returns the event of a change.
+fn event_of(delivery: &Delivery) -> Option<(Position, Subject, Bytes)> {
+    match delivery {
+        Delivery::Notice(notice) => {
+            let subject = Subject::Resource(notice.cause.into(), notice.uri.clone());
+            Some((notice.position, subject, frame::notice(notice)))
+        }
+        Delivery::List(kind, position) => {
+            let subject = Subject::List(NoticeKind::List(*kind));
+            Some((*position, subject, frame::list(*kind, *position)))
+        }
+        Delivery::Gap(_) | Delivery::Trace(_) => None,
+    }
+}
 
 /// Writes each delivery into the history.
 pub(super) struct Recorder {
@@ -20,7 +50,7 @@ impl Recorder {
         Recorder { state, drain_timeout }
     }
 
-    fn record(&self, position: Position, subject: Subject, frame: bytes::Bytes) {
+    fn record(&self, position: Position, subject: Subject, frame: Bytes) {
         self.state.change(|contents| {
             let missing = contents.history.missing_before(position);
             self.record_loss(contents, missing);
@@ -39,18 +69,12 @@ impl Recorder {
 
 impl Subscriber for Recorder {
     fn take(&mut self, delivery: &Delivery) -> Result<(), SubscriberError> {
-        match delivery {
-            Delivery::Notice(notice) => {
-                let subject = Subject::Resource(notice.cause.into(), notice.uri.clone());
-                self.record(notice.position, subject, frame::notice(notice));
-            }
-            Delivery::List(kind, position) => {
-                let subject = Subject::List(NoticeKind::List(*kind));
-                self.record(*position, subject, frame::list(*kind, *position));
-            }
+        if let Some((position, subject, frame)) = event_of(delivery) {
+            self.record(position, subject, frame);
+        }
+        if let Delivery::Gap(gap) = delivery {
             // Recorded at once: the next event, which would show the loss too, may be long in coming.
-            Delivery::Gap(gap) => self.state.change(|contents| self.record_loss(contents, gap.lost)),
-            Delivery::Trace(_) => {}
+            self.state.change(|contents| self.record_loss(contents, gap.lost));
         }
         Ok(())
     }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::KEEP_ALIVE_TICKS;
 use super::history::History;
-use crate::Bus;
 use crate::config::EventsConfig;
 use crate::metrics::EventsMetrics;
+use crate::{Bus, Lineage};
 
 /// The state of one hub.
 #[derive(Debug)]
@@ -36,10 +36,10 @@ pub(super) struct HubContents {
 }
 
 impl HubState {
-    pub(super) fn new(config: &EventsConfig, keep_alive: Duration) -> HubState {
+    pub(super) fn new(config: &EventsConfig, keep_alive: Duration, lineage: Lineage) -> HubState {
         HubState {
             contents: Mutex::new(HubContents {
-                history: History::new(config.history_max, config.history_bytes_max),
+                history: History::new(config.history_max, config.history_bytes_max, lineage),
                 waiting: HashMap::new(),
                 next_stream: 0,
                 open: 0,

@@ -312,6 +312,65 @@ async fn position_outlives_process_with_store() {
 }
 
 #[tokio::test]
+async fn restarted_history_has_the_newest_events() {
+    let data = tempfile::tempdir().unwrap();
+    let config = format!("[store]\ndir = {:?}\n", data.path());
+    let mut server = Server::with(&config).await;
+    let (mut stream, verdict) = Stream::open(server.address, "?kind=updated").await;
+    let from = verdict["from"].as_str().unwrap().to_owned();
+    let b = "demo://b";
+    let mut ids = Vec::new();
+    let mut texts = Vec::new();
+    for (path, body) in [(A, "1"), (b, "1"), (A, "2"), (A, "3")] {
+        server.put(path, body).await;
+        let event = stream.event().await;
+        ids.push(event.id.clone().unwrap());
+        texts.push(event.data["etag"].clone());
+    }
+    server.terminate();
+    stream.last().await;
+    server.assert_ended().await;
+    let mut server = Server::with(&config).await;
+    // Position, the changes that are overwritten, and the etags that follow.
+    for (id, missed, follow) in [
+        (&from, 3, [1, 3].as_slice()),
+        (&ids[0], 2, &[1, 3]),
+        (&ids[1], 1, &[3]),
+        (&ids[2], 0, &[3]),
+    ] {
+        let (mut stream, verdict) = Stream::resume(server.address, "?kind=updated", id).await;
+        assert_eq!(
+            (&verdict["complete"], &verdict["missed"]),
+            (&json!(missed == 0), &json!(missed)),
+            "{id}"
+        );
+        let reason = if missed == 0 {
+            Value::Null
+        } else {
+            json!("overwritten")
+        };
+        assert_eq!(verdict["reason"], reason);
+        for at in follow {
+            let event = stream.event().await;
+            assert_eq!(
+                (&event.id, &event.data["etag"]),
+                (&Some(ids[*at].clone()), &texts[*at])
+            );
+        }
+    }
+    // A position that the life before has not reached is that of another history.
+    let (epoch, offset) = ids[3].split_once('-').unwrap();
+    let beyond = offset.parse::<u64>().unwrap() + 9;
+    let (_, verdict) = Stream::resume(server.address, "", &format!("{epoch}-{beyond}")).await;
+    assert_eq!(
+        (&verdict["complete"], &verdict["missed"], &verdict["reason"]),
+        (&json!(false), &Value::Null, &json!("another history"))
+    );
+    server.terminate();
+    server.assert_ended().await;
+}
+
+#[tokio::test]
 async fn filtered_stream_learns_its_position() {
     let server = Server::with("[http]\nkeep_alive = \"1s\"\n").await;
     let (mut stream, verdict) = Stream::open(server.address, "?uri=demo%3A%2F%2Fother&kind=updated").await;
