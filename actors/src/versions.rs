@@ -123,12 +123,6 @@ impl EtagActor {
         }
     }
 
-    /// Goes on from the change log and the cursors of a former life.
-    pub(crate) fn with_change_log(mut self, change_log: ChangeLog) -> EtagActor {
-        self.change_log = change_log;
-        self
-    }
-
     fn handle_request(&mut self, request: EtagRequest, ctx: &mut Context<Self>) {
         match request {
             EtagRequest::Change { decision, now, reply } => self.change(decision, now, reply),

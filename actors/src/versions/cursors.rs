@@ -3,12 +3,18 @@
 use std::sync::Arc;
 
 use super::release::Release;
-use super::{EtagActor, Record};
+use super::{ChangeLog, EtagActor, Record};
 use crate::messages::{AttachQueue, AttachedAt, CursorRequest};
 use crate::model::Position;
 use crate::sink::NewestChanges;
 
 impl EtagActor {
+    /// Goes on from the change log and the cursors of a former life.
+    pub(crate) fn with_change_log(mut self, change_log: ChangeLog) -> EtagActor {
+        self.change_log = change_log;
+        self
+    }
+
     /// Places a subscriber in the order of the bus. One that resumes goes on from its cursor.
     pub(super) fn attach_queue(&mut self, attach: AttachQueue) {
         let at = self.ledger.position();
