@@ -75,7 +75,7 @@ impl Hub {
         // The position is known, as the hub's delivery class is *every*.
         let start = attachment.position().unwrap_or(Position { epoch: 0, offset: 0 });
         // Before any client connects, so that a position from before the start is judged by what is kept.
-        recorder::seed(&mut state.lock().history, start, attachment.take_newest());
+        recorder::seed(&mut state.lock().history, start, &attachment.take_newest());
         state.start_keep_alive(bus, keep_alive / KEEP_ALIVE_TICKS);
         Ok(Hub {
             state,

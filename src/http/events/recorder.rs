@@ -12,7 +12,7 @@ use crate::attach::{Delivery, NewestChanges, Subscriber, SubscriberError};
 use crate::{NoticeKind, Position};
 
 /// Begins a history at `start`, with the newest changes from before.
-pub(super) fn seed(history: &mut History, start: Position, newest: NewestChanges) {
+pub(super) fn seed(history: &mut History, start: Position, newest: &NewestChanges) {
     // The recorder runs already and may have begun the history with the first change after `start`.
     history.begin(start);
     let mut events = Vec::with_capacity(newest.changes.len());

@@ -116,7 +116,10 @@ async fn kill_at_any_point_loses_and_doubles_nothing() {
         // Detaching delivers what waits.
         assert!(attachment.detach(DEADLINE).await);
         let Account { offsets, gaps, .. } = taken.account();
-        let after = kept.cursors.first().map_or(kept.offset, |(_, offset)| *offset);
+        let after = match kept.cursors.first() {
+            Some((_, offset)) => *offset,
+            None => kept.offset,
+        };
         let expected: Vec<u64> = (after + 1..=kept.offset).collect();
         assert_eq!(
             (offsets, gaps),
