@@ -91,8 +91,8 @@ fn keys_for_restart(before: &Config, after: &Config) -> Vec<String> {
     after.into_keys().collect()
 }
 
-/// Returns the values of all keys by their paths. A list of tables stands as a whole: its tables have no fixed
-/// paths.
+/// Returns the values of all keys by their paths. A list of tables stands as a whole: its tables have no
+/// fixed paths.
 fn values(config: &Config) -> BTreeMap<String, Value> {
     let mut values = BTreeMap::new();
     let sections = serde_json::to_value(config).expect("sections hold plain values, which JSON can carry");

@@ -14,8 +14,8 @@ pub(super) fn print(text: &mut String, table: &Key, values: &Value) {
     };
     let gap = if text.is_empty() { "" } else { "\n" };
     *text += &format!("{gap}# {}\n{header}\n", table.words().0);
-    let is_written = |key: &&Key| !key.is_table() && !values[key.name()].is_null();
-    for key in table.keys.iter().filter(is_written) {
+    let keys = table.keys.iter().filter(|key| !key.is_table());
+    for key in keys.filter(|key| !values[key.name()].is_null()) {
         let (meaning, at_limit) = key.words();
         *text += &format!("# {meaning}\n# Allowed: {}.\n", key.allowed());
         if !at_limit.is_empty() {
