@@ -107,18 +107,18 @@ async fn wait_registered(service: &Life, life: usize, resources: usize) {
     }
 }
 
-/// The later half of the lives must need no more than the early half, within a quarter and what allocators
-/// leave open. The file of the store has free pages of varying number, so one life says little.
+/// The later lives must need no more than the first quarter of them. The database doubles its file when its
+/// free pages are scattered, and truncates it later, so that only a greater growth is one.
 fn assert_bounded(footprints: &[Footprint]) {
-    let (early, late) = footprints.split_at(footprints.len() / 2);
-    for (name, figure, spare) in [
-        ("store", store_kib as fn(&Footprint) -> u64, 64),
-        ("memory", resident_kib, 2_048),
+    let (early, late) = footprints.split_at(footprints.len() / 4);
+    for (name, figure, percent) in [
+        ("store", store_kib as fn(&Footprint) -> u64, 250),
+        ("memory", resident_kib, 125),
     ] {
         let before = early.iter().map(figure).max().unwrap();
         let after = late.iter().map(figure).max().unwrap();
         assert!(
-            after <= before + before / 4 + spare,
+            after * 100 <= before * percent,
             "the {name} grew from {before} to {after} KiB: {footprints:#?}"
         );
     }
@@ -134,7 +134,7 @@ fn resident_kib(footprint: &Footprint) -> u64 {
 
 #[tokio::test]
 async fn former_lives_take_no_room() {
-    assert_bounded(&run(8, 2_000).await);
+    assert_bounded(&run(12, 2_000).await);
 }
 
 #[tokio::test]

@@ -270,7 +270,6 @@ impl Course {
 }
 
 #[tokio::test]
-#[ignore = "fails until the store keeps contents"]
 async fn sinks_deliver_or_tell_across_kills() {
     let course = Course::new().await;
     course.run(8).await;
