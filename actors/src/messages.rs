@@ -23,7 +23,7 @@ use crate::outbox::Outbox;
 use crate::runtime::Reply;
 use crate::sink::{AttachmentState, NewestChanges};
 pub(crate) use completion::{Completion, Finish, ManyCompletion};
-pub(crate) use decision::{Decision, Effect, Found, IndexedResource, Known};
+pub(crate) use decision::{Decision, Effect, FamilyChange, FamilyId, Found, IndexedResource, Known};
 pub(crate) use subscription::{AcceptedSubscription, StampedSubscription};
 
 macro_rules! messages {
@@ -261,6 +261,8 @@ pub(crate) enum EtagRequest {
     },
     AttachQueue(AttachQueue),
     Cursors(CursorRequest),
+    /// Begins or ends the versions of a template's members.
+    Family(FamilyChange),
     Route(Route),
 }
 

@@ -182,7 +182,7 @@ impl Registry {
         let mut accepted = Vec::with_capacity(requests.len());
         for SubscriptionRequest { uri, known } in requests {
             let registration = match self.catalog.subscribable(&uri, rules.trusted) {
-                Ok(Some(since)) => Ok(Known::Member(since)),
+                Ok(Some(family)) => Ok(Known::Member(family)),
                 Ok(None) => Ok(Known::Registered),
                 // A subscriber that says what it holds may come back before the publisher does.
                 Err(SubscribeError::NotFound(_)) if known.is_some() && may_await => Ok(Known::Absent),
@@ -353,6 +353,9 @@ impl Registry {
         let reply = publish.reply;
         let of_tools = publish.change.is_of_tools();
         let applied = self.catalog.apply_list(publish.change, publish.now);
+        // Before the change of the list: what a client reads because of it has the new versions.
+        let families = self.catalog.take_family_changes();
+        self.decided.extend(families.into_iter().map(EtagRequest::Family));
         if of_tools {
             // Also when the list looks the same: another tool may answer under the same item.
             self.etag_index.tools_changed();

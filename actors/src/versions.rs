@@ -5,6 +5,7 @@
 //! one, they are released at the end of their batch.
 
 mod batches;
+mod families;
 mod ledger;
 mod lists;
 mod change_log;
@@ -145,6 +146,7 @@ impl EtagActor {
                 self.forget_detached();
                 self.waiting.push(Release::Done(reply));
             }
+            EtagRequest::Family(change) => self.ledger.change_family(change),
             EtagRequest::Resources { found, reply } => self.find(found, reply),
             EtagRequest::Subscribe {
                 outbox,
@@ -211,11 +213,11 @@ impl EtagActor {
         }
     }
 
-    fn etag_of(&self, uri: &ResourceUri, known: Known) -> Etag {
+    fn etag_of(&mut self, uri: &ResourceUri, known: Known) -> Etag {
         match (self.ledger.line(uri), known) {
+            (_, Known::Member(family)) => self.ledger.member_etag(uri, family),
             (Some(line), _) => line.etag,
             (None, Known::Registered | Known::Absent) => Etag::UNKNOWN,
-            (None, Known::Member(since)) => self.ledger.untouched(since),
         }
     }
 
@@ -235,13 +237,13 @@ impl EtagActor {
                     claimed: false,
                 };
             }
-            Effect::Member(since) => {
-                return Stamped::new(self.ledger.touch_member(uri, now, since), Cause::Updated);
+            Effect::Member(family) => {
+                return Stamped::new(self.ledger.touch_member(uri, now, family), Cause::Updated);
             }
             Effect::Removed => return Stamped::new(self.ledger.remove(uri, now), Cause::Removed),
             Effect::Stored(digest) => self.ledger.stamp(uri, content(digest)),
             Effect::Touched(digest) => self.ledger.touch(uri, content(digest)),
-            Effect::Joined(digest) => self.ledger.stamp_member(uri, content(digest)),
+            Effect::Joined(digest, family) => self.ledger.stamp_member(uri, content(digest), family),
         };
         Stamped {
             etag: stamped.etag,

@@ -845,7 +845,8 @@ async fn floor_of_the_ledger_holds_after_a_restart() {
         bus.touch(member).await.unwrap();
     }
     let untouched = bus.etag("member://4").await.unwrap().version;
-    assert_eq!(untouched, 5);
+    // The version of the member whose line was forgotten.
+    assert_eq!(untouched, 4);
     stop(bus).await;
     let bus = start(folder.path(), 2, 2);
     bus.add_template(members()).await.unwrap();

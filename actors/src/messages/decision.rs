@@ -15,10 +15,10 @@ pub(crate) enum Effect {
     Stored(Option<Digest>),
     /// Is announced as changed, with content of this digest; none if the digest cannot be known.
     Touched(Option<Digest>),
-    /// Like `Stored`, for a member of a template that becomes a registered resource.
-    Joined(Option<Digest>),
-    /// Touches a member of a template that was registered at this time.
-    Member(u64),
+    /// Like `Stored`, for a member of this family that becomes a registered resource.
+    Joined(Option<Digest>, FamilyId),
+    /// Touches a member of this family.
+    Member(FamilyId),
     Removed,
 }
 
@@ -65,12 +65,27 @@ pub(crate) struct IndexedResource {
     pub(crate) generation: u64,
 }
 
+/// The number of one registration of a template. A template that is registered with another reader is another
+/// family, since its members may have other content.
+pub(crate) type FamilyId = u64;
+
+/// The beginning or the end of a family.
+pub(crate) enum FamilyChange {
+    Begin {
+        family: FamilyId,
+        template: Arc<ResourceTemplate>,
+        /// The time of registration, in seconds since 1970.
+        since: u64,
+    },
+    End(FamilyId),
+}
+
 /// The registration of a URI, as far as its version depends on it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Known {
     Registered,
-    /// A member of a template that was registered at this time.
-    Member(u64),
+    /// A member of this family.
+    Member(FamilyId),
     /// Not registered, and waited for.
     Absent,
 }
@@ -78,15 +93,15 @@ pub(crate) enum Known {
 /// The resource or the template behind a URI.
 pub(crate) enum Found {
     Resource(Arc<Resource>),
-    /// A member of a template that was registered at this time.
-    Member(Arc<ResourceTemplate>, Variables, u64),
+    /// A member of this family.
+    Member(Arc<ResourceTemplate>, Variables, FamilyId),
 }
 
 impl Found {
     pub(crate) fn known(&self) -> Known {
         match self {
             Found::Resource(_) => Known::Registered,
-            Found::Member(_, _, since) => Known::Member(*since),
+            Found::Member(_, _, family) => Known::Member(*family),
         }
     }
 }

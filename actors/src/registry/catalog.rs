@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::lists::{ItemList, ListItem};
 use super::resources::Resources;
 use super::unclaimed::Unclaimed;
-use crate::messages::{Decision, Effect, Found, IndexedResource};
+use crate::messages::{Decision, Effect, FamilyChange, FamilyId, Found, IndexedResource};
 use crate::model::{
     Change, Digest, Limits, ListChange, ListHash, ListKind, MemberList, Owner, Prompt, PublishError,
     Resource, ResourceTemplate, ResourceUri, SubscribeError, Tool, Variables,
@@ -21,8 +21,7 @@ struct Family {
     item: Digest,
     /// The listed members; none without a lister.
     listed: Option<MemberList>,
-    /// The time of registration, in seconds since 1970.
-    since: u64,
+    id: FamilyId,
 }
 
 impl ListItem for Family {
@@ -73,6 +72,9 @@ pub(crate) struct Catalog {
     prompts: ItemList<Arc<Prompt>>,
     /// Per list kind, the digest of the items that another server of the process lists.
     foreign: [Option<Digest>; 3],
+    next_family: FamilyId,
+    /// The families that began and ended in this request.
+    family_changes: Vec<FamilyChange>,
 }
 
 impl Catalog {
@@ -85,6 +87,8 @@ impl Catalog {
             tools: ItemList::new(max),
             prompts: ItemList::new(max),
             foreign: [None; 3],
+            next_family: 1,
+            family_changes: Vec::new(),
         }
     }
 
@@ -101,9 +105,9 @@ impl Catalog {
         // Subscribers of the member know its untouched version, so the first version of the resource must
         // be newer.
         if let (true, Effect::Stored(digest)) = (decision.created, decision.effect)
-            && self.family_of(&decision.uri).is_some()
+            && let Some((family, _)) = self.family_of(&decision.uri)
         {
-            decision.effect = Effect::Joined(digest);
+            decision.effect = Effect::Joined(digest, family.id);
         }
         if self.resources.hash() != before {
             decision.list = Some((ListKind::Resources, self.hash(ListKind::Resources)));
@@ -117,7 +121,7 @@ impl Catalog {
         }
         match self.family_of(&uri) {
             Some((family, _)) => Ok(Decision {
-                effect: Effect::Member(family.since),
+                effect: Effect::Member(family.id),
                 uri,
                 created: false,
                 owner: owner.clone(),
@@ -186,7 +190,7 @@ impl Catalog {
             ListChange::RemovePrompt(name) => self.prompts.remove(&name),
             ListChange::ChangePrompts { puts, removes } => self.prompts.change(puts, &removes)?,
             ListChange::PutTemplate(template, listed) => self.put_template(template, listed, now)?,
-            ListChange::RemoveTemplate(name) => self.templates.remove(&name),
+            ListChange::RemoveTemplate(name) => self.remove_template(&name),
             ListChange::Foreign(kind, digest) => self.foreign[kind.index()] = digest,
             ListChange::Listed(name, listed) => {
                 self.templates.edit(&name, |family| {
@@ -209,18 +213,43 @@ impl Catalog {
         listed: Option<MemberList>,
         now: u64,
     ) -> Result<(), PublishError> {
-        // A replaced template keeps its time: the etags of untouched members contain it and must not
-        // change.
-        let since = match self.templates.get(template.uri_template().as_str()) {
-            Some(before) => before.since,
-            None => now,
+        let before = match self.templates.get(template.uri_template().as_str()) {
+            // With the same reader the members have the same content, so their etags must not change.
+            Some(before) if Arc::ptr_eq(before.template.reader(), template.reader()) => Some(before.id),
+            _ => None,
+        };
+        let id = before.unwrap_or(self.next_family);
+        let ended = match self.templates.get(template.uri_template().as_str()) {
+            Some(ended) if ended.id != id => Some(ended.id),
+            _ => None,
         };
         self.templates.put(Family {
             item: template.digest(),
-            template,
+            template: template.clone(),
             listed,
-            since,
-        })
+            id,
+        })?;
+        self.family_changes.extend(ended.map(FamilyChange::End));
+        if before.is_none() {
+            self.next_family += 1;
+            self.family_changes.push(FamilyChange::Begin {
+                family: id,
+                template,
+                since: now,
+            });
+        }
+        Ok(())
+    }
+
+    fn remove_template(&mut self, name: &str) {
+        let ended = self.templates.get(name).map(|family| family.id);
+        self.family_changes.extend(ended.map(FamilyChange::End));
+        self.templates.remove(name);
+    }
+
+    /// Takes the families that began and ended since the last call.
+    pub(crate) fn take_family_changes(&mut self) -> Vec<FamilyChange> {
+        std::mem::take(&mut self.family_changes)
     }
 
     /// Finds the resource or the template member with this URI.
@@ -229,7 +258,7 @@ impl Catalog {
             return Some(Found::Resource(resource.clone()));
         }
         let (family, variables) = self.family_of(uri)?;
-        Some(Found::Member(family.template.clone(), variables, family.since))
+        Some(Found::Member(family.template.clone(), variables, family.id))
     }
 
     fn family_of(&self, uri: &ResourceUri) -> Option<(&Family, Variables)> {
@@ -242,21 +271,21 @@ impl Catalog {
     }
 
     /// Checks that `uri` may be subscribed to; `trusted` subscribers may also name URIs that are closed to
-    /// clients. Returns the time of registration of the template if `uri` is a member of one.
+    /// clients. Returns the family if `uri` is a member of one.
     pub(crate) fn subscribable(
         &self,
         uri: &ResourceUri,
         trusted: bool,
-    ) -> Result<Option<u64>, SubscribeError> {
-        let (subscribable, since) = match self.find(uri) {
+    ) -> Result<Option<FamilyId>, SubscribeError> {
+        let (subscribable, family) = match self.find(uri) {
             // It existed before the restart, and its owner has not said yet that it does not any more.
             None if self.resources.unclaimed.contains(uri) => (true, None),
             None => return Err(SubscribeError::NotFound(uri.clone())),
             Some(Found::Resource(resource)) => (resource.descriptor().subscribable, None),
-            Some(Found::Member(template, _, since)) => (template.subscribable, Some(since)),
+            Some(Found::Member(template, _, family)) => (template.subscribable, Some(family)),
         };
         if subscribable || trusted {
-            Ok(since)
+            Ok(family)
         } else {
             Err(SubscribeError::NotSubscribable(uri.clone()))
         }
@@ -543,7 +572,7 @@ mod tests {
             "the same again is no change"
         );
         let uri = ResourceUri::new("demo://m/7").unwrap();
-        assert!(matches!(catalog.find(&uri), Some(Found::Member(_, _, 5))));
+        assert!(matches!(catalog.find(&uri), Some(Found::Member(_, _, 1))));
         assert!(matches!(
             catalog.subscribable(&uri, false),
             Err(SubscribeError::NotSubscribable(_))

@@ -8,7 +8,9 @@
 
 use std::collections::VecDeque;
 
+use super::families::Families;
 use super::store::Checkpoint;
+use crate::messages::{FamilyChange, FamilyId};
 use crate::model::{Digest, Etag, Owner, Position, ResourceUri, UriHashState, UriMap};
 
 /// The existence of a URI, as its line shows it.
@@ -62,6 +64,7 @@ pub(crate) struct Ledger {
     position: Position,
     /// Makes the times of etags.
     stamp: TimeStamp,
+    families: Families,
 }
 
 /// The times of etags in one life of the bus.
@@ -109,6 +112,7 @@ impl Ledger {
                 offset: checkpoint.offset,
             },
             stamp,
+            families: Families::default(),
         };
         if checkpoint.floor > 0 {
             // The offsets of what former lives forgot are not kept, but the oldest were forgotten first.
@@ -159,10 +163,32 @@ impl Ledger {
         self.lines.iter()
     }
 
-    /// The etag of an untouched member of a template registered at `since`: the first version above the
-    /// floor.
-    pub(crate) fn untouched(&self, since: u64) -> Etag {
-        self.stamp.etag(self.floor + 1, since)
+    /// Begins or ends the family of a template's members. The first version above the floor is that of the
+    /// untouched ones.
+    pub(crate) fn change_family(&mut self, change: FamilyChange) {
+        match change {
+            FamilyChange::Begin {
+                family,
+                template,
+                since,
+            } => {
+                let untouched = self.stamp.etag(self.floor + 1, since);
+                self.families
+                    .begin(family, template, untouched, self.position.offset);
+            }
+            FamilyChange::End(family) => {
+                // Whatever has the URI of a member next must be newer than the member.
+                if let Some(version) = self.families.end(family) {
+                    self.floor = self.floor.max(version);
+                }
+            }
+        }
+    }
+
+    /// Returns the etag of a member of a template.
+    pub(crate) fn member_etag(&mut self, uri: &ResourceUri, family: FamilyId) -> Etag {
+        let etag = self.families.etag(family, self.lines.get(uri));
+        etag.unwrap_or(Etag::UNKNOWN)
     }
 
     /// Takes the next place in the order of the bus.
@@ -175,7 +201,7 @@ impl Ledger {
     /// the live line has this digest: the content is the same again, or the same as before a restart.
     /// Otherwise the version rises by one.
     pub(crate) fn stamp(&mut self, uri: &ResourceUri, registration: Registration<'_>) -> StampResult {
-        self.stamp_above(uri, registration, self.floor)
+        self.stamp_above(uri, registration, 0)
     }
 
     /// Raises the version of a registered `uri` with this content. The digest is kept, so that the same
@@ -193,17 +219,22 @@ impl Ledger {
         stamped
     }
 
-    /// Registers a member of a template as a resource. Its subscribers know the version of untouched
-    /// members, so it starts above that one.
-    pub(crate) fn stamp_member(&mut self, uri: &ResourceUri, registration: Registration<'_>) -> StampResult {
-        let base = self.untouched(registration.now).version;
-        self.stamp_above(uri, registration, base)
+    /// Registers a member of a template as a resource. Its subscribers know the version of the member, so it
+    /// starts above that one.
+    pub(crate) fn stamp_member(
+        &mut self,
+        uri: &ResourceUri,
+        registration: Registration<'_>,
+        family: FamilyId,
+    ) -> StampResult {
+        let member = self.member_etag(uri, family);
+        self.stamp_above(uri, registration, member.version)
     }
 
-    fn stamp_above(&mut self, uri: &ResourceUri, registration: Registration<'_>, base: u64) -> StampResult {
+    fn stamp_above(&mut self, uri: &ResourceUri, registration: Registration<'_>, above: u64) -> StampResult {
         let Registration { digest, owner, now } = registration;
         let mut stamped = Line {
-            etag: self.stamp.etag(base + 1, now),
+            etag: self.stamp.etag(self.floor.max(above) + 1, now),
             digest,
             state: LineState::Live,
             offset: self.position.offset + 1,
@@ -224,7 +255,7 @@ impl Ledger {
         let changed = !line.is_live() || digest.is_none() || line.digest != digest;
         if changed {
             self.removed_len -= usize::from(!line.is_live());
-            stamped.etag.version = line.etag.version + 1;
+            stamped.etag.version = line.etag.version.max(above) + 1;
             *line = stamped;
         } else if claimed {
             line.owner = stamped.owner;
@@ -246,19 +277,20 @@ impl Ledger {
 
     /// Removes `uri`. Its version rises once more, for the notice of the removal.
     pub(crate) fn remove(&mut self, uri: &ResourceUri, now: u64) -> Etag {
-        self.raise_unregistered(uri, LineState::Removed, now, self.floor)
+        self.raise_unregistered(uri, LineState::Removed, now, 0)
     }
 
-    /// Raises the version of a member of a template registered at `since`. Members are kept and forgotten
-    /// like removed URIs.
-    pub(crate) fn touch_member(&mut self, uri: &ResourceUri, now: u64, since: u64) -> Etag {
-        self.raise_unregistered(uri, LineState::Touched, now, self.untouched(since).version)
+    /// Raises the version of a member of a template. Touched members are kept and forgotten like removed
+    /// URIs.
+    pub(crate) fn touch_member(&mut self, uri: &ResourceUri, now: u64, family: FamilyId) -> Etag {
+        let member = self.member_etag(uri, family);
+        self.raise_unregistered(uri, LineState::Touched, now, member.version)
     }
 
-    fn raise_unregistered(&mut self, uri: &ResourceUri, state: LineState, now: u64, base: u64) -> Etag {
+    fn raise_unregistered(&mut self, uri: &ResourceUri, state: LineState, now: u64, above: u64) -> Etag {
         let (before, kept) = match self.lines.get(uri) {
-            Some(line) => (line.etag.version, !line.is_live()),
-            None => (base, false),
+            Some(line) => (line.etag.version.max(above), !line.is_live()),
+            None => (self.floor.max(above), false),
         };
         let etag = self.stamp.etag(before + 1, now);
         if !kept {
@@ -288,6 +320,7 @@ impl Ledger {
             if let Some(line) = self.lines.get(&uri).filter(|line| !line.is_live()) {
                 self.floor = self.floor.max(line.etag.version);
                 self.forgotten_offset = self.forgotten_offset.max(line.offset);
+                self.families.forget(&uri, line);
                 self.lines.remove(&uri);
                 self.removed_len -= 1;
                 self.forgotten += 1;
@@ -318,9 +351,11 @@ pub(crate) struct StampResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{ResourceTemplate, Variables};
     use crate::versions::KeptLine;
     use proptest::prelude::*;
     use std::collections::HashMap;
+    use std::sync::Arc;
 
     fn uri(name: u8) -> ResourceUri {
         ResourceUri::new(&format!("demo://{name}")).unwrap()
@@ -361,11 +396,16 @@ mod tests {
     #[test]
     fn registered_member_is_newer_than_untouched() {
         let mut ledger = ledger(10);
-        let untouched = ledger.untouched(100);
-        assert!(ledger.stamp_member(&uri(1), content(digest(1), 100)).etag.version > untouched.version);
+        begin_family(&mut ledger, 1, 100);
+        let untouched = ledger.member_etag(&uri(1), 1);
+        let stamped = ledger.stamp_member(&uri(1), content(digest(1), 100), 1);
+        assert!(stamped.etag.version > untouched.version);
         let gone = ledger.remove(&uri(1), 101);
         assert_eq!(
-            ledger.stamp_member(&uri(1), content(digest(1), 101)).etag.version,
+            ledger
+                .stamp_member(&uri(1), content(digest(1), 101), 1)
+                .etag
+                .version,
             gone.version + 1
         );
     }
@@ -410,6 +450,86 @@ mod tests {
             }
         );
         assert_eq!(ledger.stamp(&uri(1), content(digest(4), 99)).etag.version, 8);
+    }
+
+    /// Begins a family whose members have a URI of one digit.
+    fn begin_family(ledger: &mut Ledger, family: FamilyId, since: u64) {
+        let template =
+            ResourceTemplate::new("demo://{id}", |_: ResourceUri, _: Variables| async { Ok(None) });
+        let template = Arc::new(template.unwrap());
+        ledger.change_family(FamilyChange::Begin {
+            family,
+            template,
+            since,
+        });
+    }
+
+    /// Creates and removes a resource that is no member.
+    fn pass(ledger: &mut Ledger, name: &str, now: u64) {
+        let other = ResourceUri::new(&format!("other://{name}")).unwrap();
+        ledger.stamp(&other, content(digest(1), now));
+        ledger.advance();
+        ledger.remove(&other, now);
+        ledger.advance();
+    }
+
+    #[test]
+    fn forgotten_removals_leave_members_alone() {
+        let mut ledger = ledger(2);
+        begin_family(&mut ledger, 1, 100);
+        let untouched = ledger.member_etag(&uri(1), 1);
+        for name in ["a", "b", "c", "d"] {
+            pass(&mut ledger, name, 101);
+        }
+        assert!(ledger.floor() > untouched.version);
+        assert_eq!(ledger.member_etag(&uri(1), 1), untouched);
+        // A touched member whose line is forgotten must not fall back to it.
+        let touched = ledger.touch_member(&uri(2), 102, 1);
+        ledger.advance();
+        for name in ["e", "f", "g"] {
+            pass(&mut ledger, name, 103);
+        }
+        assert_eq!(ledger.line(&uri(2)), None);
+        assert!(ledger.member_etag(&uri(2), 1).version >= touched.version);
+    }
+
+    #[test]
+    fn touched_member_of_a_former_life_is_newer() {
+        let mut first = ledger(10);
+        begin_family(&mut first, 1, 100);
+        first.advance();
+        let touched = first.touch_member(&uri(1), 101, 1);
+        let checkpoint = Checkpoint {
+            offset: 2,
+            lines: vec![KeptLine {
+                uri: uri(1),
+                line: first.line(&uri(1)).unwrap().clone(),
+                resource: None,
+            }],
+            ..Checkpoint::default()
+        };
+        let mut second = Ledger::new(checkpoint, 2, TimeStamp::default(), 10);
+        begin_family(&mut second, 1, 200);
+        let member = second.member_etag(&uri(1), 1);
+        assert!(member.version > touched.version, "the content may be another one");
+        assert_eq!(second.member_etag(&uri(1), 1), member);
+        assert_eq!(second.touch_member(&uri(1), 201, 1).version, member.version + 1);
+        second.advance();
+        assert_eq!(second.member_etag(&uri(1), 1).updated_at, 201);
+    }
+
+    #[test]
+    fn another_reader_makes_new_members() {
+        let mut ledger = ledger(10);
+        begin_family(&mut ledger, 1, 100);
+        let untouched = ledger.member_etag(&uri(1), 1);
+        let touched = ledger.touch_member(&uri(2), 100, 1);
+        ledger.advance();
+        ledger.change_family(FamilyChange::End(1));
+        // In the same second, so that the versions alone tell them apart.
+        begin_family(&mut ledger, 2, 100);
+        assert!(ledger.member_etag(&uri(1), 2).version > untouched.version);
+        assert!(ledger.member_etag(&uri(2), 2).version > touched.version);
     }
 
     #[test]

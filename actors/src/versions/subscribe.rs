@@ -35,7 +35,7 @@ impl EtagActor {
     }
 
     fn stamp_subscription(
-        &self,
+        &mut self,
         accepted: AcceptedSubscription,
         rules: SubscriptionRules,
     ) -> StampedSubscription {

@@ -238,3 +238,30 @@ async fn members_do_not_count_as_resources() {
     let stats = bench.bus.stats().await.unwrap();
     assert_eq!((stats.resources, stats.templates, stats.changes), (1, 1, 2));
 }
+
+#[tokio::test]
+async fn removals_elsewhere_leave_untouched_members_alone() {
+    let bench = Bench::with(|limits| limits.removed_max = 2);
+    bench.bus.add_template(template()).await.unwrap();
+    let untouched = bench.bus.read("app://users/1").await.unwrap().etag;
+    for name in ["a", "b", "c", "d"] {
+        let other = format!("demo://{name}");
+        bench.put(&other, "x").await;
+        bench.bus.remove(&*other).await.unwrap();
+    }
+    assert_eq!(bench.bus.read("app://users/1").await.unwrap().etag, untouched);
+}
+
+/// The bus cannot compare the contents that readers return.
+#[tokio::test]
+async fn other_reader_makes_other_members() {
+    let bench = Bench::start();
+    let first = template();
+    bench.bus.add_template(first.clone()).await.unwrap();
+    let untouched = bench.bus.read("app://users/1").await.unwrap().etag;
+    bench.bus.add_template(first).await.unwrap();
+    assert_eq!(bench.bus.read("app://users/1").await.unwrap().etag, untouched);
+    bench.bus.add_template(template()).await.unwrap();
+    let other = bench.bus.read("app://users/1").await.unwrap().etag;
+    assert!(other.version > untouched.version, "{other} after {untouched}");
+}
