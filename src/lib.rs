@@ -54,7 +54,7 @@ pub use tidings_actors::{
     Lineage, ListHash, ListKind, ListOutcome, LogLevel, LoggedChange, Notice, NoticeKind, OpenError,
     OutboxEntry, OutboxReader, Outcome, Owner, Page, Position, Prompt, PromptArgument, PromptMessage,
     PublishError, ReadError, Record, Resource, ResourceTemplate, ResourceUri, Role, Session, SessionOptions,
-    Shard, Snapshot, StartError, Stats, Store, StoreError, SubscribeError, SubscriberId, SubscriberKind,
-    SubscriptionRequest, Tool, ToolOutput, UriPattern, UriTemplate, Variables, WeakBus, WriteProgress,
-    attach, callback, status, trace,
+    Shard, Snapshot, StartError, Stats, Store, StoreError, StoreState, SubscribeError, SubscriberId,
+    SubscriberKind, SubscriptionRequest, Tool, ToolOutput, UriPattern, UriTemplate, Variables, WeakBus,
+    WriteProgress, attach, callback, status, trace,
 };

@@ -9,8 +9,14 @@ pub mod workspace;
 mod watch;
 mod file;
 
+use std::time::Duration;
+
 use tidings_actors::{Burst, Bus, Change, Closed, Condition, Outcome, PublishError, Resource, ResourceUri};
 use tokio::task::JoinHandle;
+
+/// The pause before changes are tried again that the store could not keep. The source waits meanwhile: its
+/// next changes would be refused too, and one that it took for published would be missing until it changes.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The changes that one scan found, as one change of the resource list.
 struct SourceBurst {
@@ -35,13 +41,25 @@ impl SourceBurst {
             for change in changes.by_ref().take(self.batch_max) {
                 batch.push((change, Condition::Always));
             }
-            match self.burst.update_many(batch).await {
-                Ok(results) => outcomes.extend(results),
+            outcomes.extend(self.publish_batch(batch).await?);
+        }
+        Ok(outcomes)
+    }
+
+    /// Makes the changes of one batch, again and again while the store cannot keep them.
+    async fn publish_batch(
+        &self,
+        batch: Vec<(Change, Condition)>,
+    ) -> Result<Vec<Result<Outcome, PublishError>>, Closed> {
+        loop {
+            match self.burst.update_many(batch.clone()).await {
+                // The changes of a batch are kept together or not at all.
+                Ok(results) if results.iter().any(is_unavailable) => tokio::time::sleep(STORE_PAUSE).await,
+                Ok(results) => return Ok(results),
                 // Only a stopped bus refuses a batch of this length.
                 Err(_closed) => return Err(Closed),
             }
         }
-        Ok(outcomes)
     }
 
     /// Registers or updates `resources`, and returns the outcome of each in the same order.
@@ -76,6 +94,10 @@ impl SourceBurst {
             Err(_closed) => Err(Closed),
         }
     }
+}
+
+fn is_unavailable(result: &Result<Outcome, PublishError>) -> bool {
+    matches!(result, Err(PublishError::StoreUnavailable { .. }))
 }
 
 /// Waits for work on a blocking thread, and passes its panic on. Fails when the runtime shuts down.

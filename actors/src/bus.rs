@@ -27,10 +27,10 @@ pub use shutdown::{DrainReport, Stats};
 use crate::messages::RegistryRequest;
 use crate::metrics::Metrics;
 use crate::model::{Closed, Limits, Lineage, Owner};
-use crate::runtime::{Admission, Reply, Tracer, mailbox};
+use crate::runtime::{Admission, Permit, Reply, Tracer, mailbox};
 use crate::session::EndedSubscribers;
 use crate::sink::Attachments;
-use crate::versions::EtagIndex;
+use crate::versions::{EtagIndex, StoreHealth};
 use system::Actors;
 
 struct Inner {
@@ -49,6 +49,7 @@ struct Inner {
     ended_subscribers: Arc<EndedSubscribers>,
     etag_index: Arc<EtagIndex>,
     lineage: Lineage,
+    health: Arc<StoreHealth>,
 }
 
 impl Drop for Inner {
@@ -122,7 +123,23 @@ impl Bus {
     where
         RegistryRequest: From<M>,
     {
-        let (reply, answer) = self.inner.admission.enter().await?.reply();
+        self.ask_with(self.inner.admission.enter().await?, request).await
+    }
+
+    /// Asks for a change, which has a place of its own with a store.
+    async fn ask_change<T, M>(&self, request: impl FnOnce(Reply<T>) -> M) -> Result<T, Closed>
+    where
+        RegistryRequest: From<M>,
+    {
+        self.ask_with(self.inner.admission.enter_change().await?, request)
+            .await
+    }
+
+    async fn ask_with<T, M>(&self, permit: Permit, request: impl FnOnce(Reply<T>) -> M) -> Result<T, Closed>
+    where
+        RegistryRequest: From<M>,
+    {
+        let (reply, answer) = permit.reply();
         self.inner.actors.registry.push(request(reply).into());
         // The reply is dropped unsent only when an actor on its way has died.
         answer.await.map_err(|_dropped| Closed)

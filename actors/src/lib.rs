@@ -33,6 +33,7 @@ pub use runtime::Shard;
 pub use session::Session;
 pub use versions::{
     Batch, ChangeKind, Checkpoint, KeptContent, KeptLine, Line, LineState, LoggedChange, Record, Store,
+    StoreState,
 };
 
 /// Subscribers without a session, such as logs, files and webhooks: implement

@@ -107,19 +107,21 @@ pub(crate) struct AnnounceList(pub(crate) Option<Reply<Result<ListOutcome, Publi
 pub(crate) struct PublishList {
     pub(crate) change: ListChange,
     pub(crate) now: u64,
-    pub(crate) reply: Reply<Result<ListOutcome, PublishError>>,
+    /// None once it is answered.
+    pub(crate) reply: Option<Reply<Result<ListOutcome, PublishError>>>,
 }
 
 /// Removes the URIs of former lives that this owner has not registered again; from the bus.
 pub(crate) struct RemoveUnclaimed {
     pub(crate) owner: Owner,
     pub(crate) now: u64,
-    /// The number of removed URIs.
-    pub(crate) reply: Reply<usize>,
+    /// The number of removed URIs; none once it is answered.
+    pub(crate) reply: Option<Reply<usize>>,
 }
 
-/// Ends the start: from here on, changes of lists are announced one by one; from the bus.
-pub(crate) struct FinishStart(pub(crate) Reply<()>);
+/// Ends the start: from here on, changes of lists are announced one by one; from the bus, or from the
+/// Registry itself when the start takes too long.
+pub(crate) struct FinishStart(pub(crate) Option<Reply<()>>);
 
 /// A question of the bus about registered items.
 pub(crate) enum Lookup {
@@ -264,6 +266,12 @@ pub(crate) enum EtagRequest {
     /// Begins or ends the versions of a template's members.
     Family(FamilyChange),
     Route(Route),
+    /// Hands the changes before it to the store.
+    Commit,
+    /// The changes of the last commit are durable, or the store failed.
+    Stored(Result<(), StoreError>),
+    /// Tries a store that failed again.
+    TryStore,
 }
 
 /// The decided changes of one [`PublishMany`], which get their versions in this order.
@@ -276,7 +284,8 @@ pub(crate) struct DecidedChanges {
     pub(crate) reply: Reply<Vec<Result<Outcome, PublishError>>>,
 }
 
-/// The batch in flight is durable, or the store failed; from the store's thread.
+/// The batch in flight is durable, or the store failed; from the store's thread to the Registry, which passes
+/// it on, so that both actors see it at one point in the order of requests.
 pub(crate) struct BatchStored(pub(crate) Result<(), StoreError>);
 
 // ── Publisher ────────────────────────────────────────

@@ -86,6 +86,11 @@ metric_table! {
         "Time from admission until every outbox is marked.";
     describe_histogram ADMISSION = "tidings_door_wait_seconds", "Time that requests waited for admission.";
     describe_histogram STORE = "tidings_store_batch_seconds", "Time the store took to make one batch durable.";
+    describe_gauge STORE_UP = "tidings_store_up",
+        "1 while every change is kept, 0 while the store fails or does not answer. Without a store 1.";
+    describe_counter STORE_FAILURES = "tidings_store_failures_total", "Batches that the store could not keep.";
+    describe_counter STORE_REFUSED = "tidings_store_refused_total",
+        "Changes refused because the store could not keep them.";
     describe_histogram BATCH = "tidings_store_batch_records", "Records of one batch of the store.";
 }
 
@@ -180,6 +185,9 @@ pub(crate) struct Metrics {
     oldest_by_shard: Box<[AtomicU64]>,
     fan_out: Histogram,
     pub(crate) admission_wait: Histogram,
+    store_up: SharedGauge,
+    pub(crate) store_failures: Counter,
+    store_refused: Counter,
     pub(crate) store_seconds: Histogram,
     pub(crate) store_records: Histogram,
     transports: Mutex<HashMap<(&'static str, &'static str), Arc<TransportLabels>>>,
@@ -197,7 +205,7 @@ impl Metrics {
         describe();
         // All counters start at 0, because one that appears with its first event hides that event from
         // `rate()`.
-        Arc::new(Metrics {
+        let metrics = Metrics {
             changes: Counter::new(counter!(CHANGES, "outcome" => "changed")),
             changes_of_lists: Counter::new(counter!(CHANGES, "outcome" => "changed")),
             unchanged: Counter::new(counter!(CHANGES, "outcome" => "unchanged")),
@@ -227,10 +235,16 @@ impl Metrics {
             oldest_by_shard: (0..shards).map(|_| AtomicU64::new(0)).collect(),
             fan_out: histogram!(FAN_OUT),
             admission_wait: histogram!(ADMISSION),
+            store_up: SharedGauge::new(gauge!(STORE_UP)),
+            store_failures: Counter::new(counter!(STORE_FAILURES)),
+            store_refused: Counter::new(counter!(STORE_REFUSED)),
             store_seconds: histogram!(STORE),
             store_records: histogram!(BATCH),
             transports: Mutex::default(),
-        })
+        };
+        // Until a store says otherwise.
+        metrics.set_store_up(true);
+        Arc::new(metrics)
     }
 
     /// Returns the metrics of the subscribers with this protocol and transport.
@@ -255,6 +269,7 @@ impl Metrics {
             PublishError::BodyTooLarge { .. } => self.count_limit(Limit::BodyBytes),
             PublishError::BatchTooLarge { .. } => self.count_limit(Limit::Batch),
             PublishError::BytesFull { .. } => self.count_limit(Limit::Bytes),
+            PublishError::StoreUnavailable { .. } => self.store_refused.add(1),
             _ => {}
         }
     }
@@ -289,6 +304,11 @@ impl Metrics {
         for (item, count) in std::iter::zip(&self.items, counts) {
             item.set(count as i64);
         }
+    }
+
+    /// Sets whether the store keeps every change.
+    pub(crate) fn set_store_up(&self, up: bool) {
+        self.store_up.set(i64::from(up));
     }
 
     /// Sets the number of stalled subscribers of a shard.

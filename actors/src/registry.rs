@@ -5,18 +5,19 @@
 
 mod batches;
 mod catalog;
+mod commit;
 mod unclaimed;
 mod lists;
 mod resources;
+mod restart;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use actix::{Actor, AsyncContext, Context, Handler, Recipient};
+use actix::{Actor, Context, Handler, Recipient};
 
 use crate::messages::{
     AcceptedSubscription, Decision, Effect, EtagBatch, EtagRequest, FinishStart, Known, Lookup, Publish,
-    PublishList, RegistryRequest, Route, SubscriberRequest,
+    PublishList, RegistryRequest, RemoveUnclaimed, Route, SubscriberRequest,
 };
 use crate::metrics::Metrics;
 use crate::model::{
@@ -27,14 +28,8 @@ use crate::outbox::Outbox;
 use crate::runtime::{CoreGuard, Inbox, InboxReady, Reply, mailbox};
 use crate::versions::EtagIndex;
 pub(crate) use catalog::Catalog;
-
-/// The longest start: after it, changes of lists are announced although the embedder has not said that all
-/// is registered.
-const START_MAX: Duration = Duration::from_secs(10);
-
-/// The longest and the shortest interval at which unclaimed URIs are looked at.
-const UNCLAIMED_CHECK_MAX: Duration = Duration::from_secs(60);
-const UNCLAIMED_CHECK_MIN: Duration = Duration::from_millis(100);
+use commit::Commit;
+pub(crate) use restart::Restart;
 
 /// The decided requests from which on a batch is sent without another look at the inbox.
 const BATCH_MAX: usize = 256;
@@ -54,33 +49,16 @@ pub(crate) struct Registry {
     decided: Vec<EtagRequest>,
     /// The state of a life that continues another one; none without a store.
     restart: Option<Restart>,
+    /// The changes that are not durable; none without a store.
+    commit: Option<Commit>,
     metrics: Arc<Metrics>,
-}
-
-/// What a life with a store keeps of the one before.
-pub(crate) struct Restart {
-    /// The hashes of the lists at the end of the life before, as long as this one starts. Sources register
-    /// everything again at the start, so a list seems to change many times and is the same in the end.
-    pub(crate) starting: Option<[Option<ListHash>; 3]>,
-    pub(crate) unclaimed_after: Duration,
-    pub(crate) clock: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Actor for Registry {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Some(restart) = &self.restart {
-            let check = (restart.unclaimed_after / 4).clamp(UNCLAIMED_CHECK_MIN, UNCLAIMED_CHECK_MAX);
-            ctx.run_later(START_MAX, |registry, _| {
-                registry.finish_start(None);
-                registry.send_decided();
-            });
-            ctx.run_interval(check, |registry, _| {
-                registry.collect_unclaimed();
-                registry.send_decided();
-            });
-        }
+        self.begin_checks(ctx);
     }
 }
 
@@ -97,21 +75,25 @@ impl Handler<InboxReady> for Registry {
 
 impl Registry {
     fn send_decided(&mut self) {
+        self.end_batch();
         if !self.decided.is_empty() {
             let decided = std::mem::take(&mut self.decided);
             mailbox::send_to(&self.etag, EtagBatch(decided), &self.metrics);
         }
     }
-}
 
-impl Registry {
     pub(crate) fn new(
         inbox: Inbox<RegistryRequest>,
-        catalog: Catalog,
+        mut catalog: Catalog,
         etag_index: Arc<EtagIndex>,
         etag: Recipient<EtagBatch>,
         (metrics, guard, restart): (Arc<Metrics>, CoreGuard, Option<Restart>),
     ) -> Registry {
+        let mut commit = None;
+        if let Some(restart) = &restart {
+            catalog.record_changes();
+            commit = Some(Commit::new(restart.health.clone()));
+        }
         Registry {
             _guard: guard,
             inbox,
@@ -121,6 +103,7 @@ impl Registry {
             unannounced: None,
             decided: Vec::new(),
             restart,
+            commit,
             metrics,
         }
     }
@@ -137,6 +120,9 @@ impl Registry {
     }
 
     fn decide(&mut self, request: RegistryRequest) {
+        let Some(request) = self.admit(request) else {
+            return;
+        };
         match request {
             RegistryRequest::Publish(publish) => self.publish(publish),
             RegistryRequest::PublishMany(publish) => self.publish_many(publish),
@@ -146,14 +132,12 @@ impl Registry {
             RegistryRequest::Route(route) => self.route(route),
             RegistryRequest::AttachQueue(attach) => self.decided.push(EtagRequest::AttachQueue(attach)),
             RegistryRequest::Cursors(request) => self.decided.push(EtagRequest::Cursors(request)),
-            RegistryRequest::RemoveUnclaimed(remove) => {
-                self.decided.push(EtagRequest::Unclaimed {
-                    uris: self.catalog.unclaimed().take_owned(&remove.owner),
-                    now: remove.now,
-                    reply: Some(remove.reply),
-                });
+            RegistryRequest::RemoveUnclaimed(RemoveUnclaimed { owner, now, reply }) => {
+                let uris = self.catalog.unclaimed().take_owned(&owner);
+                self.note_finished(owner, now);
+                self.decided.push(EtagRequest::Unclaimed { uris, now, reply });
             }
-            RegistryRequest::FinishStart(FinishStart(reply)) => self.finish_start(Some(reply)),
+            RegistryRequest::FinishStart(FinishStart(reply)) => self.finish_start(reply),
         }
     }
 
@@ -162,12 +146,13 @@ impl Registry {
         // The index alone: a change that is not visible yet must not show in a page. So a page may have to
         // look at more than `limit` resources to be full, and only a short one is the last.
         let mut page = Vec::new();
-        for resource in self.catalog.resources_after(after) {
+        for uri in self.catalog.listed_after(after) {
             if page.len() == limit {
                 break;
             }
-            if let Some(entry) = self.etag_index.get(resource.uri().as_str()) {
-                page.push((entry.resource, entry.etag));
+            match self.etag_index.get(uri.as_str()) {
+                Some(entry) if entry.resource.descriptor().listed => page.push((entry.resource, entry.etag)),
+                _ => {}
             }
         }
         page
@@ -211,57 +196,10 @@ impl Registry {
             outbox,
             lists: kinds
                 .iter()
-                .map(|kind| (*kind, self.catalog.hash(*kind)))
+                .map(|kind| (*kind, self.visible_hash(*kind)))
                 .collect(),
             announce,
             reply,
-        }
-    }
-
-    /// Returns true while the sources of a life that continues another one register everything again.
-    fn is_starting(&self) -> bool {
-        match &self.restart {
-            Some(restart) => restart.starting.is_some(),
-            None => false,
-        }
-    }
-
-    /// Announces the lists that differ from those of the life before.
-    fn finish_start(&mut self, reply: Option<Reply<()>>) {
-        let before = match &mut self.restart {
-            Some(restart) => restart.starting.take(),
-            None => None,
-        };
-        for (kind, before) in ListKind::ALL.into_iter().zip(before.into_iter().flatten()) {
-            let now = (kind, self.catalog.hash(kind));
-            self.decided
-                .push(match before.unwrap_or(ListHash::EMPTY) == now.1 {
-                    // Sessions of this life may have seen it half full.
-                    true => EtagRequest::SameList(now),
-                    false => EtagRequest::StartedList(now),
-                });
-        }
-        if let Some(reply) = reply {
-            self.decided.push(EtagRequest::Started(reply));
-        }
-    }
-
-    /// Removes the URIs that no owner has claimed for long enough.
-    fn collect_unclaimed(&mut self) {
-        let Some(restart) = &self.restart else {
-            return;
-        };
-        let now = (restart.clock)();
-        let deadline = now.saturating_sub(restart.unclaimed_after.as_secs());
-        let unclaimed = self.catalog.unclaimed();
-        let marked = unclaimed.mark(now);
-        let uris = unclaimed.take_waiting_since(deadline);
-        if !marked.is_empty() {
-            self.decided.push(EtagRequest::MarkUnclaimed(marked, now));
-        }
-        if !uris.is_empty() {
-            let reply = None;
-            self.decided.push(EtagRequest::Unclaimed { uris, now, reply });
         }
     }
 
@@ -309,15 +247,6 @@ impl Registry {
         decided
     }
 
-    /// Removes, as changes, the unclaimed URIs that had to make room for a new one.
-    fn collect_evicted(&mut self, now: u64) {
-        let uris = self.catalog.take_evicted();
-        if !uris.is_empty() {
-            let reply = None;
-            self.decided.push(EtagRequest::Unclaimed { uris, now, reply });
-        }
-    }
-
     /// Checks the condition of a change at this point in the order of changes.
     fn check(&self, change: &Change, condition: &Condition) -> Result<(), PublishError> {
         let Condition::Etag(condition) = condition else {
@@ -363,26 +292,23 @@ impl Registry {
         self.metrics.set_registered(self.catalog.counts());
         match applied {
             // Announced at the end of the start, if it still differs then.
-            Ok(Some(_)) if self.is_starting() => reply.answer(Ok(ListOutcome {
-                changed: true,
-                notified: 0,
-            })),
+            Ok(Some(_)) if self.is_starting() => answer_list(reply, Ok(true)),
             Ok(Some(list)) => {
                 if list.0 == ListKind::Resources {
                     self.unannounced = None;
                 }
-                self.decided.push(EtagRequest::List { list, reply });
+                self.decided.push(match reply {
+                    Some(reply) => EtagRequest::List { list, reply },
+                    None => EtagRequest::StartedList(list),
+                });
             }
             Ok(None) => {
                 self.metrics.unchanged.add(1);
-                reply.answer(Ok(ListOutcome {
-                    changed: false,
-                    notified: 0,
-                }));
+                answer_list(reply, Ok(false));
             }
             Err(error) => {
                 self.metrics.count_refusal(&error);
-                reply.answer(Err(error));
+                answer_list(reply, Err(error));
             }
         }
     }
@@ -438,6 +364,14 @@ impl Registry {
             request => EtagRequest::Route(Route { outbox, request }),
         };
         self.decided.push(request);
+    }
+}
+
+/// Answers a change of a list that sends no notice; the value is true if the list changed.
+fn answer_list(reply: Option<Reply<Result<ListOutcome, PublishError>>>, changed: Result<bool, PublishError>) {
+    if let Some(reply) = reply {
+        let notified = 0;
+        reply.answer(changed.map(|changed| ListOutcome { changed, notified }));
     }
 }
 

@@ -1,16 +1,18 @@
 //! The Etag actor: decides the version of each URI and the one order of all notices.
 //!
-//! It handles the decisions of the Registry in batches. With a store, every answer and notice that depends
-//! on a record waits until the store's thread reports it durable, in the order in which they came; without
-//! one, they are released at the end of their batch.
+//! It handles the decisions of the Registry in batches. With a store, every change waits until the store's
+//! thread reports it durable, and all other requests are answered at once from what is durable; without one,
+//! all are released at the end of their batch, in the order in which they came.
 
 mod batches;
+mod commit;
 mod families;
 mod ledger;
 mod lists;
 mod change_log;
 mod cursors;
 mod etag_index;
+mod health;
 mod records;
 mod release;
 mod subscribe;
@@ -20,19 +22,21 @@ mod fan_out;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
+use actix::{Actor, AsyncContext, Context, Handler};
 
 use crate::messages::{
-    AddListWatches, BatchStored, Decision, Effect, EtagBatch, EtagRequest, Finish, Found, Known, Route,
-    SubscriberRequest,
+    AddListWatches, Decision, Effect, EtagBatch, EtagRequest, Finish, Found, Route, SubscriberRequest,
 };
 use crate::metrics::Limit;
 use crate::model::{Cause, Etag, ListOutcome, Outcome, PublishError, ResourceUri, TraceStep};
 use crate::runtime::{CoreGuard, Reply, Tracer};
 
 pub(crate) use change_log::ChangeLog;
+pub(crate) use commit::Commit;
 pub(crate) use etag_index::EtagIndex;
 pub(crate) use fan_out::Shards;
+pub(crate) use health::StoreHealth;
+pub use health::StoreState;
 pub(crate) use ledger::Ledger;
 pub(crate) use ledger::TimeStamp;
 pub use ledger::{Line, LineState};
@@ -55,14 +59,10 @@ pub(crate) struct EtagActor {
     change_log: ChangeLog,
     etag_index: Arc<EtagIndex>,
     shards: Shards,
-    /// Without a store, records need not become durable.
-    store: Option<StoreThread>,
-    /// Waits for the batch that the store writes now; none when it writes none.
-    in_flight: Option<Vec<Release>>,
-    /// Waits for `records`.
+    /// The changes that are not durable; none without a store.
+    commit: Option<Commit>,
+    /// The requests of this turn.
     waiting: Vec<Release>,
-    /// The records of the next batch for the store.
-    records: Vec<Record>,
     tracer: Arc<Tracer>,
     /// Stops the bus when this actor dies.
     guard: CoreGuard,
@@ -98,7 +98,7 @@ impl Actor for EtagActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        ctx.run_interval(CURSOR_INTERVAL, |etag, _| etag.keep_cursors());
+        ctx.run_interval(CURSOR_INTERVAL, |etag, _| etag.record_moved());
     }
 }
 
@@ -107,7 +107,7 @@ impl EtagActor {
         ledger: Ledger,
         etag_index: Arc<EtagIndex>,
         shards: Shards,
-        store: Option<StoreThread>,
+        commit: Option<Commit>,
         guard: CoreGuard,
     ) -> EtagActor {
         EtagActor {
@@ -116,10 +116,8 @@ impl EtagActor {
             etag_index,
             tracer: shards.tracer.clone(),
             shards,
-            store,
-            in_flight: None,
+            commit,
             waiting: Vec::new(),
-            records: Vec::new(),
             guard,
         }
     }
@@ -163,7 +161,7 @@ impl EtagActor {
                 reply,
             } => {
                 outbox.begin_request();
-                let at = self.ledger.position();
+                let at = self.visible_position();
                 let watches = AddListWatches {
                     outbox,
                     lists,
@@ -171,59 +169,27 @@ impl EtagActor {
                     at,
                     reply,
                 };
-                self.waiting.push(Release::WatchLists(watches));
+                self.pass(Release::WatchLists(watches));
             }
             EtagRequest::AttachQueue(attach) => self.attach_queue(attach),
             EtagRequest::Cursors(request) => self.serve_cursors(request),
             EtagRequest::Route(route) => self.route(route, ctx),
+            EtagRequest::Commit => self.commit(),
+            EtagRequest::Stored(stored) => self.stored(stored),
+            EtagRequest::TryStore => self.try_store(),
         }
     }
 
-    /// Releases the waiting requests, now or when the store has written their records.
-    fn settle(&mut self) {
-        if self.in_flight.is_none() {
-            if self.records.is_empty() {
-                let mut waiting = std::mem::take(&mut self.waiting);
-                self.release(&mut waiting);
-                // Keeps the room for the next batch.
-                self.waiting = waiting;
-            } else {
-                self.write_batch();
-            }
-        }
+    /// Releases the requests of this turn that do not wait for the store.
+    fn end_turn(&mut self) {
+        self.release_waiting();
         self.shards.flush();
-    }
-
-    fn write_batch(&mut self) {
-        let batch = Batch {
-            records: std::mem::take(&mut self.records),
-            offset: self.ledger.position().offset,
-            floor: self.ledger.floor(),
-            log_start: self.change_log.start(self.ledger.position().offset),
-        };
-        match &self.store {
-            Some(store) if store.append(batch) => self.in_flight = Some(std::mem::take(&mut self.waiting)),
-            _ => self.guard.fail("the store's thread ended"),
-        }
-    }
-
-    fn release(&mut self, releases: &mut Vec<Release>) {
-        for release in releases.drain(..) {
-            release.run(self);
-        }
-    }
-
-    fn etag_of(&mut self, uri: &ResourceUri, known: Known) -> Etag {
-        match (self.ledger.line(uri), known) {
-            (_, Known::Member(family)) => self.ledger.member_etag(uri, family),
-            (Some(line), _) => line.etag,
-            (None, Known::Registered | Known::Absent) => Etag::UNKNOWN,
-        }
     }
 
     /// Gives a decided change its version.
     fn stamp(&mut self, decision: &Decision, now: u64) -> Stamped {
         let uri = &decision.uri;
+        self.save_line(uri);
         let content = |digest| Registration {
             digest,
             owner: &decision.owner,
@@ -232,7 +198,7 @@ impl EtagActor {
         let stamped = match decision.effect {
             Effect::Unchanged => {
                 return Stamped {
-                    etag: self.etag_of(uri, Known::Registered),
+                    etag: self.ledger.etag(uri),
                     cause: None,
                     claimed: false,
                 };
@@ -313,9 +279,19 @@ impl EtagActor {
 
     /// Removes URIs of former lives as changes.
     fn remove_unclaimed(&mut self, uris: Vec<ResourceUri>, now: u64, reply: Option<Reply<usize>>) {
-        let removed = uris.len();
+        // Answered after the last of them.
+        let mut left = uris.len();
+        let mut finish = match reply {
+            Some(reply) => Finish::Unclaimed(reply, left),
+            None => Finish::Silent,
+        };
+        if left == 0 {
+            self.release_later(None, finish);
+            return;
+        }
         let forgotten = self.ledger.forgotten();
         for uri in uris {
+            self.save_line(&uri);
             let etag = self.ledger.remove(&uri, now);
             self.shards.metrics.changes.add(1);
             let placed = PlacedChange {
@@ -325,27 +301,31 @@ impl EtagActor {
             };
             let stamped = self.place(&placed, etag, Cause::Removed);
             self.record_line(&uri, KeptContent::None);
-            self.waiting.push(Release::Change(ReleasedChange {
-                effect: ChangeEffect {
-                    indexed: None,
-                    stamped: Some(stamped),
-                },
-                list: None,
-                finish: Finish::Silent,
-            }));
+            left -= 1;
+            let answer = match left {
+                0 => std::mem::replace(&mut finish, Finish::Silent),
+                _ => Finish::Silent,
+            };
+            self.release_later(Some(stamped), answer);
         }
         self.count_forgotten(forgotten);
-        if let Some(reply) = reply {
-            self.waiting.push(Release::Change(ReleasedChange {
-                effect: ChangeEffect::default(),
-                list: None,
-                finish: Finish::Unclaimed(reply, removed),
-            }));
-        }
+    }
+
+    /// Queues a change of a URI that the etag index does not have.
+    fn release_later(&mut self, stamped: Option<StampedChange>, finish: Finish) {
+        self.waiting.push(Release::Change(ReleasedChange {
+            effect: ChangeEffect {
+                indexed: None,
+                stamped,
+            },
+            list: None,
+            finish,
+        }));
     }
 
     fn mark_unclaimed(&mut self, uris: Vec<ResourceUri>, now: u64) {
         for uri in uris {
+            self.save_line(&uri);
             self.ledger.mark_unclaimed(&uri, now);
             self.record_line(&uri, KeptContent::Same);
         }
@@ -383,20 +363,20 @@ impl EtagActor {
         for (uri, found) in found {
             etags.push(match found {
                 Some(found) => {
-                    let etag = self.etag_of(&uri, found.known());
+                    let etag = self.visible_etag(&uri, found.known());
                     Some((found, etag))
                 }
                 None => None,
             });
         }
-        self.waiting.push(Release::Resources(reply, etags));
+        self.pass(Release::Resources(reply, etags));
     }
 
     fn route(&mut self, route: Route, ctx: &mut Context<Self>) {
         let outbox = &route.outbox;
         match &route.request {
             SubscriberRequest::Attach(_) => {
-                // Ahead of all that waits for the store: it depends on no record.
+                // Ahead of all that waits: it depends on nothing.
                 return self.shards.attach(route);
             }
             // The subscriber ended while its move waited.
@@ -405,7 +385,7 @@ impl EtagActor {
                 // The old shard still has requests to do, which the new one could not take over.
                 ctx.run_later(MOVE_AGAIN, |etag, ctx| {
                     etag.route(route, ctx);
-                    etag.settle();
+                    etag.end_turn();
                 });
                 return;
             }
@@ -413,7 +393,7 @@ impl EtagActor {
             SubscriberRequest::Detach(_) => outbox.mark_closed(),
             _ => {}
         }
-        self.waiting.push(Release::Route(route));
+        self.pass(Release::Route(route));
     }
 }
 
@@ -425,23 +405,7 @@ impl Handler<EtagBatch> for EtagActor {
             self.handle_request(request, ctx);
         }
         // Answered after all are stamped: the publishers wake once and send their next requests together.
-        self.settle();
-    }
-}
-
-impl Handler<BatchStored> for EtagActor {
-    type Result = ();
-
-    fn handle(&mut self, BatchStored(result): BatchStored, ctx: &mut Context<Self>) {
-        if let Err(error) = result {
-            // No subscriber may learn of a version that a restart could take back. Publishers that wait are
-            // answered when their replies are dropped with this actor.
-            self.guard.fail(&error.to_string());
-            return ctx.stop();
-        }
-        let mut stored = self.in_flight.take().unwrap_or_default();
-        self.release(&mut stored);
-        self.settle();
+        self.end_turn();
     }
 }
 

@@ -34,7 +34,7 @@ use http_body_util::Full;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidings_actors::attach::Health;
-use tidings_actors::{Bus, Owner};
+use tidings_actors::{Bus, Owner, StoreState};
 
 pub use metrics::{Render, metrics_router};
 
@@ -178,13 +178,15 @@ impl Api {
         Ok(response)
     }
 
-    /// `GET /readyz`: 200 when everything that the service is configured to serve is there and the bus runs.
-    /// Sinks that fail are named and change no status: a restart or another instance would not mend them.
+    /// `GET /readyz`: 200 when everything that the service is configured to serve is there, the bus runs, and
+    /// its store keeps changes. Sinks that fail are named and change no status: a restart or another instance
+    /// would not mend them.
     fn readiness(&self, head: &Parts) -> Result<ApiResponse, Problem> {
         require_get(head)?;
         if !self.ready.load(Ordering::Acquire) {
             return Err(ProblemKind::Unavailable.because("the service is still starting; try again"));
         }
+        self.check_store()?;
         let mut response = self.health(head)?;
         let warnings = self.sink_warnings();
         if !warnings.is_empty() {
@@ -204,6 +206,22 @@ impl Api {
             }
         }
         warnings
+    }
+
+    /// Refuses while changes are not kept, so that publishers go elsewhere.
+    fn check_store(&self) -> Result<(), Problem> {
+        let detail = match self.bus.store_state() {
+            StoreState::Failing { reason, since, .. } => {
+                let seconds = since.elapsed().as_secs();
+                format!("changes are refused, since the store has failed for {seconds} s: {reason}")
+            }
+            StoreState::Slow { since } => {
+                let seconds = since.elapsed().as_secs();
+                format!("changes wait, since the store has not answered for {seconds} s")
+            }
+            _ => return Ok(()),
+        };
+        Err(ProblemKind::StoreFailed.because(detail))
     }
 }
 

@@ -25,62 +25,67 @@ pub(crate) enum ProblemKind {
     ReaderFailed,
     Unavailable,
     Full,
+    NotOwner,
+    /// The store has no room left.
+    StoreFull,
+    /// The store fails for another reason.
+    StoreFailed,
 }
 
 impl ProblemKind {
     /// Returns the status, the last part of the type, and the title.
     fn row(self) -> (StatusCode, &'static str, &'static str) {
+        use StatusCode as Status;
         match self {
-            ProblemKind::BadRequest => (StatusCode::BAD_REQUEST, "bad-request", "Bad request"),
-            ProblemKind::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "Forbidden"),
-            ProblemKind::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
-            ProblemKind::MethodNotAllowed => (
-                StatusCode::METHOD_NOT_ALLOWED,
+            Self::BadRequest => (Status::BAD_REQUEST, "bad-request", "Bad request"),
+            Self::Forbidden => (Status::FORBIDDEN, "forbidden", "Forbidden"),
+            Self::NotFound => (Status::NOT_FOUND, "not-found", "Not found"),
+            Self::MethodNotAllowed => (
+                Status::METHOD_NOT_ALLOWED,
                 "method-not-allowed",
                 "Method not allowed",
             ),
-            ProblemKind::AlreadyExists => (
-                StatusCode::CONFLICT,
-                "already-exists",
-                "The resource already exists",
-            ),
-            ProblemKind::Conflict => (StatusCode::CONFLICT, "conflict", "The resource changed"),
-            ProblemKind::PreconditionFailed => (
-                StatusCode::PRECONDITION_FAILED,
+            Self::AlreadyExists => (Status::CONFLICT, "already-exists", "The resource already exists"),
+            Self::Conflict => (Status::CONFLICT, "conflict", "The resource changed"),
+            Self::PreconditionFailed => (
+                Status::PRECONDITION_FAILED,
                 "precondition-failed",
                 "A precondition does not hold",
             ),
-            ProblemKind::BodyTooLarge => (
-                StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyTooLarge => (
+                Status::PAYLOAD_TOO_LARGE,
                 "body-too-large",
                 "The body is too large",
             ),
-            ProblemKind::UnsupportedMediaType => (
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::UnsupportedMediaType => (
+                Status::UNSUPPORTED_MEDIA_TYPE,
                 "unsupported-media-type",
                 "The body cannot be taken",
             ),
-            ProblemKind::UpgradeRequired => (
-                StatusCode::UPGRADE_REQUIRED,
+            Self::UpgradeRequired => (
+                Status::UPGRADE_REQUIRED,
                 "upgrade-required",
                 "Another protocol is spoken here",
             ),
-            ProblemKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
-            ProblemKind::ReaderFailed => (
-                StatusCode::BAD_GATEWAY,
+            Self::Internal => (Status::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
+            Self::ReaderFailed => (
+                Status::BAD_GATEWAY,
                 "reader-failed",
                 "The resource could not be read",
             ),
-            ProblemKind::Unavailable => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "unavailable",
-                "Not available now",
-            ),
-            ProblemKind::Full => (
-                StatusCode::INSUFFICIENT_STORAGE,
+            Self::Unavailable => (Status::SERVICE_UNAVAILABLE, "unavailable", "Not available now"),
+            Self::Full => (
+                Status::INSUFFICIENT_STORAGE,
                 "full",
                 "A limit of the bus is reached",
             ),
+            Self::NotOwner => (
+                Status::CONFLICT,
+                "not-owner",
+                "The resource belongs to another owner",
+            ),
+            Self::StoreFull => (Status::INSUFFICIENT_STORAGE, "store-full", "The store is full"),
+            Self::StoreFailed => (Status::SERVICE_UNAVAILABLE, "store-failed", "The store fails"),
         }
     }
 
@@ -161,7 +166,7 @@ impl Problem {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
         match self.kind {
-            ProblemKind::Unavailable => {
+            ProblemKind::Unavailable | ProblemKind::StoreFull | ProblemKind::StoreFailed => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
             // RFC 9110, section 15.5.22, requires the header Upgrade.
@@ -197,7 +202,10 @@ impl From<PublishError> for Problem {
             PublishError::AlreadyExists(_) => ProblemKind::AlreadyExists,
             PublishError::NotFound(_) => ProblemKind::NotFound,
             PublishError::Conflict(_) => ProblemKind::Conflict,
-            PublishError::TooMany { .. } => ProblemKind::Full,
+            PublishError::TooMany { .. } | PublishError::BytesFull { .. } => ProblemKind::Full,
+            PublishError::NotOwner { .. } => ProblemKind::NotOwner,
+            PublishError::StoreUnavailable { full: true, .. } => ProblemKind::StoreFull,
+            PublishError::StoreUnavailable { .. } => ProblemKind::StoreFailed,
             PublishError::BodyTooLarge { .. } | PublishError::BatchTooLarge { .. } => {
                 ProblemKind::BodyTooLarge
             }
@@ -232,7 +240,7 @@ impl From<Closed> for Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidings_actors::{InvalidUri, ResourceUri};
+    use tidings_actors::{InvalidUri, Owner, ResourceUri};
 
     fn uri() -> ResourceUri {
         ResourceUri::new("demo://a").unwrap()
@@ -240,6 +248,22 @@ mod tests {
 
     fn invalid() -> InvalidUri {
         ResourceUri::new("none").unwrap_err()
+    }
+
+    fn unavailable(full: bool) -> PublishError {
+        PublishError::StoreUnavailable {
+            full,
+            reason: "disk".into(),
+        }
+    }
+
+    #[test]
+    fn failing_store_says_when_to_try_again() {
+        for (full, status) in [(true, 507), (false, 503)] {
+            let response = Problem::from(unavailable(full)).respond("/");
+            assert_eq!(response.status().as_u16(), status);
+            assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        }
     }
 
     #[test]
@@ -253,6 +277,10 @@ mod tests {
             what: "resources",
             max: 1,
         };
+        let owned = PublishError::NotOwner {
+            uri: uri(),
+            owner: Owner::Workspace,
+        };
         let lister = PublishError::Lister {
             template: "a://{b}".into(),
             message: "gone".into(),
@@ -262,6 +290,10 @@ mod tests {
             (PublishError::NotFound(uri()), ProblemKind::NotFound),
             (PublishError::Conflict(uri()), ProblemKind::Conflict),
             (many, ProblemKind::Full),
+            (PublishError::BytesFull { len: 2, max: 1 }, ProblemKind::Full),
+            (owned, ProblemKind::NotOwner),
+            (unavailable(true), ProblemKind::StoreFull),
+            (unavailable(false), ProblemKind::StoreFailed),
             (body, ProblemKind::BodyTooLarge),
             (PublishError::Busy(7), ProblemKind::Unavailable),
             (invalid().into(), ProblemKind::BadRequest),

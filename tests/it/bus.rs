@@ -3,6 +3,7 @@
 mod attach;
 mod back_pressure;
 mod cursors;
+mod degrade;
 mod etag;
 mod interest;
 mod limits;

@@ -16,8 +16,9 @@ pub(crate) enum Mode {
     /// Waits until the mode changes.
     Hold,
     Fail,
+    /// Fails although it keeps the batch, as after a failed sync.
+    FailKept,
     /// Fails for lack of room.
-    #[expect(dead_code, reason = "a bus on a full disk is tested with it")]
     Full,
     Panic,
 }
@@ -163,6 +164,10 @@ impl Store for MemoryStore {
         state.held = false;
         match state.mode {
             Mode::Fail => return Err(StoreError::new("broken")),
+            Mode::FailKept => {
+                state.batches.push(batch.clone());
+                return Err(StoreError::new("not synced"));
+            }
             Mode::Full => {
                 return Err(StoreError {
                     full: true,

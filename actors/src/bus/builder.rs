@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 use crate::model::{Etag, Limits, Lineage, Owner, StartError, StoreError};
 use crate::runtime::{Admission, Tracer};
 use crate::sink::Attachments;
-use crate::versions::{Batch, Checkpoint, EtagIndex, Record, Store, TimeStamp};
+use crate::versions::{Batch, Checkpoint, EtagIndex, Record, Store, StoreHealth, TimeStamp};
 
 /// Tells the time for etags, in seconds since 1970-01-01 UTC.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -87,17 +87,15 @@ impl Builder {
         if let Some(store) = &mut store {
             checkpoint = store.load()?;
         }
-        let lineage = Lineage {
-            epoch: next_epoch(&checkpoint),
-            former: checkpoint.lives.clone(),
-        };
+        let lineage = next_life(&checkpoint);
         if let Some(store) = &mut store {
             begin_life(store.as_mut(), lineage.epoch, &checkpoint)?;
         }
         let stamp = time_stamp(&checkpoint, store.is_some(), &clock, own_clock);
         let limits = Arc::new(limits.at_least_minimum());
         let metrics = Metrics::register(limits.shard_count());
-        let admission = Admission::counted(limits.in_flight_max, &metrics);
+        let admission = Admission::counted(limits.in_flight_max, store.is_some(), &metrics);
+        let health = StoreHealth::new(store.is_some());
         let tracer = Arc::new(Tracer::default());
         let attachments = Arc::new(Attachments::new(limits.attached_max));
         let etag_index = Arc::new(EtagIndex::default());
@@ -113,6 +111,7 @@ impl Builder {
             stamp,
             checkpoint,
             store,
+            health: health.clone(),
         };
         let actors = Actors::start(parts)?;
         let inner = Inner {
@@ -130,6 +129,7 @@ impl Builder {
             ended_subscribers: Arc::default(),
             etag_index,
             lineage,
+            health,
         };
         Ok(Bus {
             inner: Arc::new(inner),
@@ -146,6 +146,13 @@ fn begin_life(store: &mut dyn Store, epoch: u64, checkpoint: &Checkpoint) -> Res
         floor: checkpoint.floor,
         log_start: 0,
     })
+}
+
+fn next_life(checkpoint: &Checkpoint) -> Lineage {
+    Lineage {
+        epoch: next_epoch(checkpoint),
+        former: checkpoint.lives.clone(),
+    }
 }
 
 /// The epoch of a life: the milliseconds since 1970, and above all epochs before, also after the clock was

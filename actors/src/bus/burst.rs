@@ -57,7 +57,7 @@ impl Burst {
     /// # Errors
     /// [`PublishError::Closed`].
     pub async fn finish(mut self) -> Result<ListOutcome, PublishError> {
-        let (reply, answer) = self.bus.inner.admission.enter().await?.reply();
+        let (reply, answer) = self.bus.inner.admission.enter_change().await?.reply();
         self.is_open = false;
         let announce = AnnounceList(Some(reply));
         self.bus.inner.actors.registry.push(announce.into());

@@ -248,7 +248,18 @@ impl Bus {
 
     async fn change_list(&self, change: ListChange) -> Result<ListOutcome, PublishError> {
         let now = (self.inner.clock)();
-        self.ask(|reply| PublishList { change, now, reply }).await?
+        let admission = &self.inner.admission;
+        let permit = match change {
+            // Part of a read, which must not wait for a place behind changes.
+            ListChange::Listed(..) => admission.enter().await?,
+            _ => admission.enter_change().await?,
+        };
+        self.ask_with(permit, |reply| PublishList {
+            change,
+            now,
+            reply: Some(reply),
+        })
+        .await?
     }
 
     /// Runs the lister of `template`. Returns the members; none without a lister.

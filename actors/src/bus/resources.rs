@@ -28,7 +28,7 @@ impl Bus {
     /// # Errors
     /// [`PublishError`]; nothing changed then.
     pub async fn publish(&self, change: Change, condition: Condition) -> Result<Outcome, PublishError> {
-        let permit = self.inner.admission.enter().await?;
+        let permit = self.inner.admission.enter_change().await?;
         self.send_change(permit, change, condition).await
     }
 
@@ -37,7 +37,7 @@ impl Bus {
     /// # Errors
     /// [`PublishError::Busy`] at the limit of requests in flight, else those of `publish`.
     pub async fn try_publish(&self, change: Change, condition: Condition) -> Result<Outcome, PublishError> {
-        let permit = self.inner.admission.try_enter()?;
+        let permit = self.inner.admission.try_enter_change()?;
         let permit = permit.ok_or(PublishError::Busy(self.inner.limits.in_flight_max))?;
         self.send_change(permit, change, condition).await
     }
@@ -92,7 +92,7 @@ impl Bus {
             self.inner.metrics.count_refusal(&error);
             return Err(error);
         }
-        let permit = self.inner.admission.enter().await?;
+        let permit = self.inner.admission.enter_change().await?;
         let (reply, answer) = permit.reply();
         let publish = PublishMany {
             changes,
@@ -178,7 +178,12 @@ impl Bus {
     pub async fn remove_unclaimed(&self) -> Result<usize, Closed> {
         let owner = self.owner.clone();
         let now = (self.inner.clock)();
-        self.ask(|reply| RemoveUnclaimed { owner, now, reply }).await
+        self.ask_change(|reply| RemoveUnclaimed {
+            owner,
+            now,
+            reply: Some(reply),
+        })
+        .await
     }
 
     /// Says that every owner has registered what it has. In a life with a store, changes of lists are
@@ -188,7 +193,7 @@ impl Bus {
     /// # Errors
     /// [`Closed`].
     pub async fn finish_start(&self) -> Result<(), Closed> {
-        self.ask(FinishStart).await
+        self.ask_change(|reply| FinishStart(Some(reply))).await
     }
 
     /// Reads the body and the etag of one version. A lazy body is read by its callback, and a few times

@@ -9,6 +9,7 @@ use crate::messages::{CountReaders, CursorRequest, EndAll, Lookup};
 use crate::model::{Closed, EndReason};
 use crate::runtime::{Admission, BusState, mailbox};
 use crate::sink::{EndDeadlines, wait_for_end};
+use crate::versions::StoreState;
 
 /// The time that a shutdown past its deadline still waits for the threads.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
@@ -99,6 +100,12 @@ impl Bus {
     /// follows is exact. Without this call they are at most a second old.
     pub fn export_metrics(&self) {
         self.inner.metrics.export(self.inner.admission.inside());
+    }
+
+    /// Returns the state of the store. While it is not [good](StoreState::is_good), reads and streams go on
+    /// from what is durable.
+    pub fn store_state(&self) -> StoreState {
+        self.inner.health.state()
     }
 
     /// Returns true while the bus runs.

@@ -23,7 +23,8 @@ use crate::runtime::{
 };
 use crate::sink::Attachments;
 use crate::versions::{
-    ChangeLog, Checkpoint, EtagActor, EtagIndex, Ledger, Shards, Store, StoreThread, TimeStamp,
+    ChangeLog, Checkpoint, Commit, EtagActor, EtagIndex, Ledger, Shards, Store, StoreHealth, StoreThread,
+    TimeStamp,
 };
 
 /// The interval in which the numbers of the shards are handed to the recorder.
@@ -60,6 +61,7 @@ pub(crate) struct CoreParts {
     pub(crate) stamp: TimeStamp,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) store: Option<Box<dyn Store>>,
+    pub(crate) health: Arc<StoreHealth>,
 }
 
 impl Actors {
@@ -139,23 +141,40 @@ fn spawn_all(mut parts: CoreParts) -> Result<Actors, StartError> {
     let mut starter = Starter {
         // Every request has a permit, and a session has at most its attachment, a few moves and its end in
         // flight.
-        mailbox: parts.limits.in_flight_max + 4 * parts.limits.sessions_max + 64,
+        mailbox: parts.admission.max() + 4 * parts.limits.sessions_max + 64,
         parts,
         life,
         threads: Threads::default(),
     };
     let mut catalog = Catalog::new(starter.parts.limits.clone());
     catalog.restore(&mut starter.parts.checkpoint.lines, &starter.parts.etag_index);
-    let restart = store.is_some().then(|| starter.restart());
+    let mut restart = None;
+    let mut store_thread = None;
+    let (tell_store, registry_addr) = std::sync::mpsc::sync_channel(1);
+    if let Some(store) = store {
+        restart = Some(starter.restart());
+        let observers = (starter.parts.metrics.clone(), starter.parts.health.clone());
+        let (handle, ends) = start_store(store, registry_addr, observers)?;
+        store_thread = Some(handle);
+        starter.threads.store = Some(ends);
+    }
     let interest = Arc::new(Interest::new(starter.parts.limits.shard_count()));
     let (publishers, shards) = starter.publishers(&interest)?;
     let core = starter.threads.arbiter()?;
-    let etag = starter.etag(&core, &publishers, interest, store)?;
-    let registry = starter.registry(&core, etag, catalog, restart)?;
+    let etag = starter.etag(&core, &publishers, interest, store_thread)?;
+    let (registry, addr) = starter.registry(&core, etag, catalog, restart)?;
+    // Without a store the other end is gone.
+    if tell_store.send(addr).is_err() {
+        tracing::trace!("versions are kept in memory");
+    }
     let Starter {
         parts, life, threads, ..
     } = starter;
-    actix::spawn(export_metrics(parts.metrics.clone(), parts.admission));
+    actix::spawn(export_metrics(
+        parts.metrics.clone(),
+        parts.admission,
+        parts.health,
+    ));
     actix::spawn(watch_for_death(
         life.subscribe(),
         publishers.clone(),
@@ -198,6 +217,7 @@ impl Starter {
             starting: (!lives.is_empty()).then_some(hashes),
             unclaimed_after: self.parts.limits.unclaimed_after,
             clock: self.parts.clock.clone(),
+            health: self.parts.health.clone(),
         }
     }
 
@@ -226,7 +246,7 @@ impl Starter {
         etag: Addr<EtagActor>,
         catalog: Catalog,
         restart: Option<Restart>,
-    ) -> io::Result<InboxSender<RegistryRequest>> {
+    ) -> io::Result<(InboxSender<RegistryRequest>, Addr<Registry>)> {
         let metrics = &self.parts.metrics;
         metrics.set_registered(catalog.counts());
         let (inbox, sender) = Inbox::new(self.mailbox, metrics.clone());
@@ -237,7 +257,8 @@ impl Starter {
             etag.recipient(),
             (metrics.clone(), self.guard("registry"), restart),
         );
-        Ok(sender(start(core, self.mailbox, registry)?.recipient()))
+        let addr = start(core, self.mailbox, registry)?;
+        Ok((sender(addr.clone().recipient()), addr))
     }
 
     fn etag(
@@ -245,15 +266,8 @@ impl Starter {
         core: &ArbiterHandle,
         publishers: &[Addr<Publisher>],
         interest: Arc<Interest>,
-        store: Option<Box<dyn Store>>,
+        store: Option<StoreThread>,
     ) -> io::Result<Addr<EtagActor>> {
-        let (tell_store, etag_addr) = std::sync::mpsc::sync_channel(1);
-        let mut store_thread = None;
-        if let Some(store) = store {
-            let (handle, ends) = start_store(store, etag_addr, self.parts.metrics.clone())?;
-            store_thread = Some(handle);
-            self.threads.store = Some(ends);
-        }
         let shards = Shards::new(
             publishers.iter().map(|addr| addr.clone().recipient()).collect(),
             interest,
@@ -273,16 +287,12 @@ impl Starter {
             limits.change_log_max,
             limits.attached_max,
         );
+        let lists = checkpoint.lists;
         let ledger = Ledger::new(checkpoint, lineage.epoch, *stamp, limits.removed_max);
+        let commit = store.map(|store| Commit::new(store, &ledger, lists));
         let index = self.parts.etag_index.clone();
-        let etag = EtagActor::new(ledger, index, shards, store_thread, self.guard("etag"))
-            .with_change_log(change_log);
-        let etag = start(core, self.mailbox, etag)?;
-        // Without a store the other end is gone.
-        if tell_store.send(etag.clone()).is_err() {
-            tracing::trace!("versions are kept in memory");
-        }
-        Ok(etag)
+        let etag = EtagActor::new(ledger, index, shards, commit, self.guard("etag"));
+        start(core, self.mailbox, etag.with_change_log(change_log))
     }
 }
 
@@ -314,9 +324,10 @@ async fn watch_for_death(
 }
 
 /// Hands the numbers of the shards to the recorder until the actor system ends.
-async fn export_metrics(metrics: Arc<Metrics>, admission: Admission) {
+async fn export_metrics(metrics: Arc<Metrics>, admission: Admission, health: Arc<StoreHealth>) {
     loop {
         tokio::time::sleep(EXPORT_INTERVAL).await;
+        metrics.set_store_up(health.check());
         metrics.export(admission.inside());
     }
 }
@@ -340,18 +351,18 @@ where
     Ok(addr)
 }
 
-/// Starts the thread of the store, which reports each batch to the Etag actor. The actor starts after the
+/// Starts the thread of the store, which reports each batch to the Registry. The actor starts after the
 /// thread, so its address comes through a channel.
 fn start_store(
     store: Box<dyn Store>,
-    etag: std::sync::mpsc::Receiver<Addr<EtagActor>>,
-    metrics: Arc<Metrics>,
+    registry: std::sync::mpsc::Receiver<Addr<Registry>>,
+    observers: (Arc<Metrics>, Arc<StoreHealth>),
 ) -> io::Result<(StoreThread, JoinHandle<()>)> {
-    let address: std::sync::OnceLock<Option<Addr<EtagActor>>> = std::sync::OnceLock::new();
-    let counted = metrics.clone();
-    StoreThread::start(store, counted, move |result| {
-        // The address is in the channel by now: the Etag actor has sent a batch, so it runs.
-        let addr = address.get_or_init(|| etag.recv().ok());
+    let address: std::sync::OnceLock<Option<Addr<Registry>>> = std::sync::OnceLock::new();
+    let metrics = observers.0.clone();
+    StoreThread::start(store, observers, move |result| {
+        // Waits at most for the end of the start: the first batch may be done before it.
+        let addr = address.get_or_init(|| registry.recv().ok());
         if let Some(addr) = addr {
             mailbox::send(addr, BatchStored(result), &metrics);
         }

@@ -48,6 +48,21 @@ impl Finish {
             Finish::ListOfMany(_share) => {}
         }
     }
+
+    /// Sends the reply to a change that the store could not keep. Changes of lists need no store, and the
+    /// removal of unclaimed resources is made up for when it works again.
+    pub(crate) fn refuse(self, error: &PublishError, metrics: &Metrics) {
+        match self {
+            Finish::Change(reply, _) => {
+                metrics.count_refusal(error);
+                reply.answer(Err(error.clone()));
+            }
+            Finish::List(reply, outcome) => reply.answer(Ok(outcome)),
+            Finish::Unclaimed(reply, removed) => reply.answer(removed),
+            // Batches get theirs once they are durable.
+            Finish::OneOfMany(..) | Finish::ListOfMany(_) | Finish::Silent => {}
+        }
+    }
 }
 
 /// The completion of one change, shared by its shards. Dropping the last share answers the publisher.

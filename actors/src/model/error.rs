@@ -96,6 +96,15 @@ pub enum PublishError {
     Closed(#[from] Closed),
 }
 
+impl From<&StoreError> for PublishError {
+    fn from(error: &StoreError) -> PublishError {
+        PublishError::StoreUnavailable {
+            full: error.full,
+            reason: error.reason.clone(),
+        }
+    }
+}
+
 /// The error of a failed read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

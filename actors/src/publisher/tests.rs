@@ -50,7 +50,7 @@ impl Fixture {
     }
 
     fn reply<T>(&self) -> (Reply<T>, Answer<T>) {
-        self.admission.try_enter().unwrap().unwrap().reply()
+        self.admission.try_enter_change().unwrap().unwrap().reply()
     }
 
     /// Returns when the shard has handled the request.

@@ -11,7 +11,7 @@ use super::unclaimed::Unclaimed;
 use crate::messages::{Decision, Effect, FamilyChange, FamilyId, Found, IndexedResource};
 use crate::model::{
     Change, Digest, Limits, ListChange, ListHash, ListKind, MemberList, Owner, Prompt, PublishError,
-    Resource, ResourceTemplate, ResourceUri, SubscribeError, Tool, Variables,
+    ResourceTemplate, ResourceUri, SubscribeError, Tool, Variables,
 };
 use crate::versions::{EtagIndex, KeptLine};
 
@@ -160,6 +160,22 @@ impl Catalog {
         }
     }
 
+    /// Lets changes of resources be taken back until they are durable. From here on, resources are found as
+    /// they are without the changes that are not.
+    pub(crate) fn record_changes(&mut self) {
+        self.resources.record_changes();
+    }
+
+    /// Takes over the changes of resources since the last call: they are durable.
+    pub(crate) fn keep(&mut self) {
+        self.resources.keep();
+    }
+
+    /// Takes back the changes of resources since the last call of [`keep`](Self::keep).
+    pub(crate) fn undo(&mut self) {
+        self.resources.undo();
+    }
+
     /// The URIs of former lives that wait for their owners.
     pub(crate) fn unclaimed(&mut self) -> &mut Unclaimed {
         &mut self.resources.unclaimed
@@ -252,7 +268,7 @@ impl Catalog {
         std::mem::take(&mut self.family_changes)
     }
 
-    /// Finds the resource or the template member with this URI.
+    /// Finds the resource or the template member with this URI, as far as it is visible.
     pub(crate) fn find(&self, uri: &ResourceUri) -> Option<Found> {
         if let Some(resource) = self.resources.get(uri) {
             return Some(Found::Resource(resource.clone()));
@@ -296,8 +312,8 @@ impl Catalog {
         self.resources.generation(uri)
     }
 
-    /// The listed resources after this URI, in the order of their URIs.
-    pub(crate) fn resources_after(&self, after: Option<&str>) -> impl Iterator<Item = &Arc<Resource>> {
+    /// The URIs of the listed resources after this one, in order, and those whose removal is not durable.
+    pub(crate) fn listed_after(&self, after: Option<&str>) -> impl Iterator<Item = &ResourceUri> {
         self.resources.after(after)
     }
 
@@ -356,7 +372,8 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Body;
+    use crate::model::{Body, Resource};
+    use proptest::prelude::*;
 
     fn catalog() -> Catalog {
         Catalog::new(Arc::new(Limits {
@@ -579,5 +596,100 @@ mod tests {
         ));
         apply(&mut catalog, Change::Register(text("demo://m/7", ""))).unwrap();
         assert_eq!(catalog.subscribable(&uri, false), Ok(None));
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Upsert(u8, u8, bool),
+        Touch(u8),
+        Remove(u8),
+        Keep,
+        Undo,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            6 => (0..5u8, 0..4u8, any::<bool>()).prop_map(|(name, body, listed)| Step::Upsert(name, body, listed)),
+            1 => (0..5u8).prop_map(Step::Touch),
+            3 => (0..5u8).prop_map(Step::Remove),
+            1 => Just(Step::Keep),
+            1 => Just(Step::Undo),
+        ];
+        prop::collection::vec(step, 0..120)
+    }
+
+    type Model = std::collections::BTreeMap<u8, (u8, bool)>;
+
+    fn name(name: u8) -> String {
+        format!("demo://{name}")
+    }
+
+    fn resource_of(uri: u8, (body, listed): (u8, bool)) -> Resource {
+        text(&name(uri), &body.to_string()).listed(listed)
+    }
+
+    /// A catalog that was never undone, with these resources.
+    fn fresh(model: &Model) -> Catalog {
+        let mut catalog = Catalog::new(Arc::new(Limits::default()));
+        for (uri, state) in model {
+            apply(&mut catalog, Change::Register(resource_of(*uri, *state))).unwrap();
+        }
+        catalog
+    }
+
+    proptest! {
+        /// An undone change leaves no trace, and readers see no change before it is kept.
+        #[test]
+        fn undo_restores_what_was_kept(steps in steps()) {
+            let mut catalog = Catalog::new(Arc::new(Limits::default()));
+            catalog.record_changes();
+            let mut kept = Model::new();
+            let mut now = Model::new();
+            for step in steps {
+                match step {
+                    Step::Upsert(uri, body, listed) => {
+                        apply(&mut catalog, Change::Upsert(resource_of(uri, (body, listed)))).unwrap();
+                        now.insert(uri, (body, listed));
+                    }
+                    Step::Touch(uri) => {
+                        let uri_text = ResourceUri::new(&name(uri)).unwrap();
+                        let touched = apply(&mut catalog, Change::Touch(uri_text)).is_ok();
+                        prop_assert_eq!(touched, now.contains_key(&uri));
+                    }
+                    Step::Remove(uri) => {
+                        let uri_text = ResourceUri::new(&name(uri)).unwrap();
+                        let removed = apply(&mut catalog, Change::Remove(uri_text)).is_ok();
+                        prop_assert_eq!(removed, now.remove(&uri).is_some());
+                    }
+                    Step::Keep => {
+                        catalog.keep();
+                        kept = now.clone();
+                    }
+                    Step::Undo => {
+                        catalog.undo();
+                        now = kept.clone();
+                    }
+                }
+                let expected = fresh(&now);
+                prop_assert_eq!(hashes(&catalog), hashes(&expected));
+                prop_assert_eq!(catalog.counts(), expected.counts());
+                prop_assert_eq!(catalog.resources.bytes(), expected.resources.bytes());
+                let listed: Vec<&ResourceUri> = catalog.listed_after(None).collect();
+                for uri in 0..5u8 {
+                    let text = ResourceUri::new(&name(uri)).unwrap();
+                    let found = match catalog.find(&text) {
+                        Some(Found::Resource(resource)) => Some((*resource).clone()),
+                        _ => None,
+                    };
+                    let visible = kept.get(&uri).map(|state| resource_of(uri, *state));
+                    prop_assert_eq!(found, visible);
+                    for listing in [kept.get(&uri), now.get(&uri)] {
+                        if let Some((_, true)) = listing {
+                            prop_assert!(listed.contains(&&text));
+                        }
+                    }
+                }
+            }
+        }
     }
 }

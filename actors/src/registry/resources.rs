@@ -8,6 +8,7 @@ use super::unclaimed::Unclaimed;
 use crate::messages::{Decision, Effect};
 use crate::model::{Content, Digest, Limits, ListHash, Owner, PublishError, Resource, ResourceUri, UriMap};
 
+#[derive(Debug, Clone)]
 struct ResourceEntry {
     /// The key itself. Handed on in place of the publisher's copy, it makes comparisons further down the
     /// way look at one pointer.
@@ -59,10 +60,31 @@ impl ResourceEntry {
     }
 }
 
+/// The resources as the store has them, as far as they differ: what readers see until the changes since then
+/// are durable, and what is restored if they fail.
+#[derive(Debug)]
+struct Durable {
+    /// Per changed URI, its entry; none if it was not registered.
+    entries: UriMap<Option<ResourceEntry>>,
+    hash: ListHash,
+    bytes: usize,
+}
+
+impl Durable {
+    /// Keeps the entry of `uri` from before its first change.
+    fn save(&mut self, uri: &ResourceUri, entry: Option<&ResourceEntry>) {
+        if !self.entries.contains_key(uri) {
+            self.entries.insert(uri.clone(), entry.cloned());
+        }
+    }
+}
+
 /// The registered resources.
 pub(super) struct Resources {
     entries: UriMap<ResourceEntry>,
-    /// The URIs of the listed ones, in order.
+    /// The durable state; none without a store.
+    durable: Option<Durable>,
+    /// The URIs of the listed ones, in order. With a store also those whose removal is not durable.
     listed: BTreeSet<ResourceUri>,
     hash: ListHash,
     /// The number of contents stored so far.
@@ -80,6 +102,7 @@ impl Resources {
     pub(super) fn new(limits: Arc<Limits>) -> Resources {
         Resources {
             entries: UriMap::default(),
+            durable: None,
             listed: BTreeSet::new(),
             hash: ListHash::EMPTY,
             generation: 0,
@@ -99,23 +122,84 @@ impl Resources {
         self.entries.len()
     }
 
+    /// The size of all held bodies, in bytes.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns a resource as it is visible: with a store, without the changes that are not durable.
     pub(super) fn get(&self, uri: &ResourceUri) -> Option<&Arc<Resource>> {
-        self.entries.get(uri).map(|entry| &entry.resource)
+        let mut entry = self.entries.get(uri);
+        if let Some(durable) = &self.durable
+            && let Some(before) = durable.entries.get(uri)
+        {
+            entry = before.as_ref();
+        }
+        entry.map(|entry| &entry.resource)
     }
 
     pub(super) fn generation(&self, uri: &ResourceUri) -> Option<u64> {
         self.entries.get(uri).map(|entry| entry.generation)
     }
 
-    /// The listed resources after this URI, in the order of their URIs.
-    pub(super) fn after(&self, uri: Option<&str>) -> impl Iterator<Item = &Arc<Resource>> {
+    /// The URIs after this one that are listed, or were before the changes that are not durable, in order.
+    pub(super) fn after(&self, uri: Option<&str>) -> impl Iterator<Item = &ResourceUri> {
         let start = match uri {
             Some(uri) => Bound::Excluded(uri),
             None => Bound::Unbounded,
         };
-        self.listed
-            .range::<str, _>((start, Bound::Unbounded))
-            .map(|uri| &self.entries[uri].resource)
+        self.listed.range::<str, _>((start, Bound::Unbounded))
+    }
+
+    /// Keeps what each change replaces until [`keep`](Self::keep) or [`undo`](Self::undo) is called.
+    pub(super) fn record_changes(&mut self) {
+        self.durable = Some(Durable {
+            entries: UriMap::default(),
+            hash: self.hash,
+            bytes: self.bytes,
+        });
+        self.unclaimed.record_changes();
+    }
+
+    /// Takes over the changes since the last call: they are durable.
+    pub(super) fn keep(&mut self) {
+        if let Some(durable) = &mut self.durable {
+            durable.hash = self.hash;
+            durable.bytes = self.bytes;
+            let changed = std::mem::take(&mut durable.entries);
+            self.list_again(changed.into_keys());
+        }
+        self.unclaimed.keep();
+    }
+
+    /// Takes back the changes since the last call of [`keep`](Self::keep): the store could not keep them.
+    pub(super) fn undo(&mut self) {
+        if let Some(durable) = &mut self.durable {
+            self.hash = durable.hash;
+            self.bytes = durable.bytes;
+            let changed = std::mem::take(&mut durable.entries);
+            let uris: Vec<ResourceUri> = changed.keys().cloned().collect();
+            for (uri, before) in changed {
+                // Generations are not taken back, so that no later change gets that of a refused one.
+                match before {
+                    Some(entry) => self.entries.insert(uri, entry),
+                    None => self.entries.remove(&uri),
+                };
+            }
+            self.list_again(uris.into_iter());
+        }
+        self.unclaimed.undo();
+    }
+
+    /// Corrects the listed URIs among `uris`.
+    fn list_again(&mut self, uris: impl Iterator<Item = ResourceUri>) {
+        for uri in uris {
+            match self.entries.get(&uri) {
+                Some(entry) if entry.share().is_some() => self.listed.insert(uri),
+                _ => self.listed.remove(&uri),
+            };
+        }
     }
 
     /// Creates a resource.
@@ -155,6 +239,9 @@ impl Resources {
         check_len(&resource, self.limits.body_bytes_max)?;
         let bytes = self.bytes - entry.resource.held_len() + resource.held_len();
         check_bytes(bytes, self.bytes, self.limits.bytes_max)?;
+        if let Some(durable) = &mut self.durable {
+            durable.save(&entry.uri, Some(entry));
+        }
         let before = entry.share();
         // A digest costs more than this comparison, and most updates change the body alone.
         let described = resource.descriptor() != entry.resource.descriptor();
@@ -205,6 +292,9 @@ impl Resources {
             // What no owner wants any more makes room for what one publishes.
             self.evicted.extend(self.unclaimed.take_oldest());
         }
+        if let Some(durable) = &mut self.durable {
+            durable.save(resource.uri(), None);
+        }
         let entry = self.new_entry(resource, owner.clone());
         let decision = entry.decision(Effect::Stored(entry.content), true);
         self.relist(&decision.uri, None, entry.share());
@@ -240,6 +330,9 @@ impl Resources {
             return Ok(None);
         };
         entry.check_owner(owner)?;
+        if let Some(durable) = &mut self.durable {
+            durable.save(uri, Some(entry));
+        }
         self.generation += 1;
         entry.generation = self.generation;
         Ok(Some(entry.decision(Effect::Touched(entry.content), false)))
@@ -253,6 +346,9 @@ impl Resources {
         entry.check_owner(owner)?;
         let share = entry.share();
         self.bytes -= entry.resource.held_len();
+        if let Some(durable) = &mut self.durable {
+            durable.save(&uri, Some(entry));
+        }
         self.entries.remove(&uri);
         self.relist(&uri, share, None);
         Ok(Decision {
@@ -277,7 +373,7 @@ impl Resources {
         if let Some(item) = now {
             self.hash = self.hash.with(item);
             self.listed.insert(uri.clone());
-        } else {
+        } else if self.durable.is_none() {
             self.listed.remove(uri);
         }
     }

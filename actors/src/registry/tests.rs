@@ -3,13 +3,16 @@
 use actix::{Actor, Addr, Handler, Message, System};
 use tokio::sync::{oneshot, watch};
 
+use super::commit::RETRY_MIN as RETRY;
 use super::*;
-use crate::messages::{AnnounceList, DecidedChanges, Decision, IndexedResource, PublishMany};
+use crate::messages::{AnnounceList, BatchStored, DecidedChanges, Decision, IndexedResource, PublishMany};
 use crate::model::{
-    EtagCondition, EtagSet, Limits, ListChange, Outcome, Owner, ResourceUri, SessionOptions, SubscriberId,
-    SubscriberKind,
+    EtagCondition, EtagSet, Limits, ListChange, Outcome, Owner, ResourceUri, SessionOptions, StoreError,
+    SubscriberId, SubscriberKind, Tool,
 };
 use crate::runtime::{Admission, BusState, InboxSender};
+use crate::versions::StoreHealth;
+use std::time::Duration;
 
 /// Keeps the batches that the Registry sends to the Etag actor.
 #[derive(Default)]
@@ -55,6 +58,20 @@ type Answer<T> = oneshot::Receiver<T>;
 
 impl Fixture {
     fn start() -> Fixture {
+        Fixture::start_with(None)
+    }
+
+    /// Starts as with a store.
+    fn start_with_store() -> Fixture {
+        Fixture::start_with(Some(Restart {
+            starting: None,
+            unclaimed_after: Duration::from_secs(3_600),
+            clock: Arc::new(|| 7),
+            health: StoreHealth::new(true),
+        }))
+    }
+
+    fn start_with(restart: Option<Restart>) -> Fixture {
         let metrics = Metrics::register(1);
         let admission = Admission::new(100);
         let (life, _) = watch::channel(BusState::Running);
@@ -71,7 +88,7 @@ impl Fixture {
             Catalog::new(Arc::new(Limits::default())),
             etag_index.clone(),
             recorder.clone().recipient(),
-            (metrics.clone(), guard, None),
+            (metrics.clone(), guard, restart),
         )
         .start();
         Fixture {
@@ -85,7 +102,7 @@ impl Fixture {
     }
 
     fn reply<T>(&self) -> (Reply<T>, Answer<T>) {
-        self.admission.try_enter().unwrap().unwrap().reply()
+        self.admission.try_enter_change().unwrap().unwrap().reply()
     }
 
     fn publish(&self, change: Change, condition: Condition) -> Answer<Result<Outcome, PublishError>> {
@@ -120,6 +137,20 @@ impl Fixture {
         };
         self.inbox.push(RegistryRequest::PublishMany(publish));
         answer
+    }
+
+    /// Asks for these resources. Returns the names of those that are found.
+    async fn find(&self, uris: &[&str]) -> Vec<String> {
+        let (reply, _found) = self.reply();
+        let wanted = uris.iter().map(|name| uri(name)).collect();
+        self.inbox
+            .push(RegistryRequest::Lookup(Lookup::Resources(wanted, reply)));
+        let mut requests = self.recorded().await.pop().unwrap();
+        let Some(EtagRequest::Resources { found, .. }) = requests.pop() else {
+            panic!("the lookup was not forwarded");
+        };
+        let found = found.into_iter().filter(|(_, found)| found.is_some());
+        found.map(|(uri, _)| uri.as_str().to_owned()).collect()
     }
 
     /// Waits until the Registry has decided everything, then returns the batches it sent on.
@@ -209,6 +240,7 @@ fn unchanged_list_is_answered_without_a_forward() {
         let change = ListChange::RemoveTool("unknown".into());
         let now = 7;
         let (reply, answer) = fixture.reply();
+        let reply = Some(reply);
         fixture
             .inbox
             .push(RegistryRequest::PublishList(PublishList { change, now, reply }));
@@ -498,5 +530,109 @@ fn burst_announces_the_list_at_its_end() {
         let _other = fixture.publish(Change::Register(text("demo://d", "1")), Condition::Always);
         end(None);
         assert_eq!(lists().await, 1);
+    });
+}
+
+/// The kinds of requests, in order.
+fn kinds(requests: &[EtagRequest]) -> Vec<&'static str> {
+    let kinds = requests.iter().map(|request| match request {
+        EtagRequest::Change { .. } => "change",
+        EtagRequest::Commit => "commit",
+        EtagRequest::Stored(Ok(())) => "stored",
+        EtagRequest::Stored(Err(_)) => "failed",
+        EtagRequest::TryStore => "try",
+        EtagRequest::List { .. } => "list",
+        EtagRequest::StartedList(_) => "announce",
+        EtagRequest::SameList(_) => "same",
+        EtagRequest::Resources { .. } => "look",
+        _ => "other",
+    });
+    kinds.collect()
+}
+
+fn put(name: &str, body: &str) -> Change {
+    Change::Upsert(text(name, body))
+}
+
+#[test]
+fn changes_wait_for_the_batch_in_flight() {
+    System::new().block_on(async {
+        let fixture = Fixture::start_with_store();
+        let _first = fixture.publish(put("demo://a", "1"), Condition::Always);
+        assert_eq!(kinds(&fixture.recorded().await[0]), ["change", "commit"]);
+        let _second = fixture.publish(put("demo://a", "2"), Condition::Always);
+        let _third = fixture.publish(put("demo://b", "1"), Condition::Always);
+        assert!(fixture.recorded().await.is_empty());
+        // Not visible before it is durable.
+        assert_eq!(fixture.find(&["demo://a", "demo://b"]).await, [""; 0]);
+        fixture.registry.send(BatchStored(Ok(()))).await.unwrap();
+        let batches = fixture.recorded().await;
+        assert_eq!(batches.len(), 1);
+        assert_eq!(kinds(&batches[0]), ["stored", "change", "change", "commit"]);
+        assert_eq!(fixture.find(&["demo://a", "demo://b"]).await, ["demo://a"]);
+    });
+}
+
+#[test]
+fn failed_batch_is_undone_and_waiting_changes_refused() {
+    System::new().block_on(async {
+        let fixture = Fixture::start_with_store();
+        let _kept = fixture.publish(put("demo://a", "1"), Condition::Always);
+        fixture.recorded().await;
+        fixture.registry.send(BatchStored(Ok(()))).await.unwrap();
+        let _removal = fixture.publish(Change::Remove(uri("demo://a")), Condition::Always);
+        let _created = fixture.publish(put("demo://b", "1"), Condition::Always);
+        fixture.recorded().await;
+        // Both are visible as they are durable.
+        assert_eq!(fixture.find(&["demo://a", "demo://b"]).await, ["demo://a"]);
+        let held = fixture.publish(put("demo://c", "1"), Condition::Always);
+        let error = StoreError::new("disk gone");
+        fixture
+            .registry
+            .send(BatchStored(Err(error.clone())))
+            .await
+            .unwrap();
+        let refused = Err(PublishError::from(&error));
+        assert_eq!(held.await.unwrap(), refused);
+        let later = fixture.publish(put("demo://c", "1"), Condition::Always);
+        assert_eq!(
+            kinds(&fixture.recorded().await[0]),
+            ["failed", "same", "same", "same"]
+        );
+        assert_eq!(later.await.unwrap(), refused);
+        assert_eq!(fixture.find(&["demo://a", "demo://b"]).await, ["demo://a"]);
+        // It tries again by itself, and takes changes when that succeeds.
+        tokio::time::sleep(2 * RETRY).await;
+        assert_eq!(kinds(&fixture.recorded().await[0]), ["try"]);
+        fixture.registry.send(BatchStored(Ok(()))).await.unwrap();
+        let _again = fixture.publish(put("demo://b", "1"), Condition::Always);
+        let batches = fixture.recorded().await;
+        assert_eq!(
+            kinds(&batches.into_iter().flatten().collect::<Vec<_>>()),
+            ["stored", "change", "commit"]
+        );
+    });
+}
+
+#[test]
+fn tools_need_no_store() {
+    System::new().block_on(async {
+        let fixture = Fixture::start_with_store();
+        let _first = fixture.publish(put("demo://a", "1"), Condition::Always);
+        fixture.recorded().await;
+        let tool = Tool::new("t", |_: serde_json::Map<String, serde_json::Value>| async {
+            Ok(crate::model::ToolOutput::text(""))
+        });
+        let (reply, _answer) = fixture.reply();
+        let publish = PublishList {
+            change: ListChange::PutTool(Arc::new(tool)),
+            now: 7,
+            reply: Some(reply),
+        };
+        fixture.inbox.push(RegistryRequest::PublishList(publish));
+        let failed = BatchStored(Err(StoreError::new("disk gone")));
+        fixture.registry.send(failed).await.unwrap();
+        let batches = fixture.recorded().await;
+        assert_eq!(kinds(&batches[0]), ["failed", "same", "same", "same", "list"]);
     });
 }

@@ -19,6 +19,8 @@ pub(crate) struct Unclaimed {
     waiting: UriMap<Waiting>,
     /// The oldest change first. May contain URIs that were claimed meanwhile.
     order: VecDeque<ResourceUri>,
+    /// The URIs whose wait ended by a change that is not durable; none without a store.
+    ended: Option<UriMap<Waiting>>,
 }
 
 impl Unclaimed {
@@ -32,8 +34,36 @@ impl Unclaimed {
         self.waiting.insert(uri, Waiting { owner, since });
     }
 
+    /// Returns true if the URI is unclaimed as far as is visible.
     pub(super) fn contains(&self, uri: &ResourceUri) -> bool {
-        !self.waiting.is_empty() && self.waiting.contains_key(uri)
+        let ended = match &self.ended {
+            Some(ended) => ended.contains_key(uri),
+            None => false,
+        };
+        ended || self.waiting.contains_key(uri)
+    }
+
+    /// Remembers each URI whose wait ends until [`keep`](Self::keep) or [`undo`](Self::undo) is called.
+    pub(super) fn record_changes(&mut self) {
+        self.ended = Some(UriMap::default());
+    }
+
+    /// Forgets the URIs whose wait ended.
+    pub(super) fn keep(&mut self) {
+        if let Some(ended) = &mut self.ended {
+            ended.clear();
+        }
+    }
+
+    /// Lets the URIs whose wait ended wait again.
+    pub(super) fn undo(&mut self) {
+        if let Some(ended) = &mut self.ended {
+            for (uri, waiting) in ended.drain() {
+                // Their order among each other is lost, but they are older than what was told since.
+                self.order.push_front(uri.clone());
+                self.waiting.insert(uri, waiting);
+            }
+        }
     }
 
     /// Returns the owner of an unclaimed URI if it is another one than `owner`.
@@ -51,11 +81,16 @@ impl Unclaimed {
         if self.waiting.is_empty() {
             return false;
         }
-        let waited = self.waiting.remove(uri).is_some();
+        let Some(waiting) = self.waiting.remove(uri) else {
+            return false;
+        };
+        if let Some(ended) = &mut self.ended {
+            ended.insert(uri.clone(), waiting);
+        }
         if self.waiting.is_empty() {
             self.order = VecDeque::new();
         }
-        waited
+        true
     }
 
     /// Takes the URI whose last change is the oldest.
@@ -66,6 +101,14 @@ impl Unclaimed {
             }
         }
         None
+    }
+
+    /// The number of URIs of `owner`.
+    pub(super) fn count_owned(&self, owner: &Owner) -> usize {
+        let waiting = self.waiting.values();
+        waiting
+            .filter(|waiting| waiting.owner.as_ref() == Some(owner))
+            .count()
     }
 
     /// Takes every URI of `owner`.
@@ -95,14 +138,15 @@ impl Unclaimed {
 
     fn take_where(&mut self, wanted: impl Fn(&Waiting) -> bool) -> Vec<ResourceUri> {
         let mut taken = Vec::new();
-        for uri in &self.order {
-            match self.waiting.get(uri) {
-                Some(waiting) if wanted(waiting) => taken.push(uri.clone()),
+        // A URI may stand in the order twice, so each is taken as soon as it is found.
+        for uri in self.order.clone() {
+            match self.waiting.get(&uri) {
+                Some(waiting) if wanted(waiting) => {
+                    self.take(&uri);
+                    taken.push(uri);
+                }
                 _ => {}
             }
-        }
-        for uri in &taken {
-            self.take(uri);
         }
         taken
     }

@@ -18,6 +18,8 @@ use crate::model::Closed;
 #[derive(Debug, Clone)]
 pub(crate) struct Admission {
     permits: Arc<Semaphore>,
+    /// The permits of changes, if they have their own.
+    changes: Option<Arc<Semaphore>>,
     max: usize,
     wait: Histogram,
     full: Counter,
@@ -43,30 +45,62 @@ impl Admission {
     pub(crate) fn new(max: usize) -> Admission {
         Admission {
             permits: Arc::new(Semaphore::new(max)),
+            changes: None,
             max,
             wait: Histogram::noop(),
             full: Counter::noop(),
         }
     }
 
-    /// Creates the admission of a bus, which records waits and the reached limit.
-    pub(crate) fn counted(max: usize, metrics: &Metrics) -> Admission {
+    /// Creates the admission of a bus, which records waits and the reached limit. With a store, changes have
+    /// permits of their own.
+    pub(crate) fn counted(max: usize, stored: bool, metrics: &Metrics) -> Admission {
+        let mut admission = Admission::new(max);
+        if stored {
+            admission = admission.with_changes_apart(max);
+        }
         Admission {
             wait: metrics.admission_wait.clone(),
             full: metrics.limit_counter(Limit::InFlight).clone(),
-            ..Admission::new(max)
+            ..admission
         }
     }
 
-    /// Waits for admission, in the order of the calls.
+    /// Gives changes `max` permits of their own, so that other requests find one while changes wait for a
+    /// store.
+    fn with_changes_apart(mut self, max: usize) -> Admission {
+        self.changes = Some(Arc::new(Semaphore::new(max)));
+        self.max += max;
+        self
+    }
+
+    /// The most requests inside the bus.
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
+    fn permits_of_changes(&self) -> &Arc<Semaphore> {
+        self.changes.as_ref().unwrap_or(&self.permits)
+    }
+
+    /// Waits for admission of a request that is no change, in the order of the calls.
     pub(crate) async fn enter(&self) -> Result<Permit, Closed> {
+        self.acquire(&self.permits).await
+    }
+
+    /// Waits for admission of a change, in the order of the calls.
+    pub(crate) async fn enter_change(&self) -> Result<Permit, Closed> {
+        self.acquire(self.permits_of_changes()).await
+    }
+
+    async fn acquire(&self, permits: &Arc<Semaphore>) -> Result<Permit, Closed> {
         // Does not overtake: the semaphore is fair, so there is no free permit while others wait.
-        if let Some(permit) = self.try_enter()? {
+        if let Some(permit) = self.try_acquire(permits)? {
             self.wait.record(0.0);
             return Ok(permit);
         }
         let requested = Instant::now();
-        let Ok(permit) = self.permits.clone().acquire_owned().await else {
+        let Ok(permit) = permits.clone().acquire_owned().await else {
             return Err(Closed);
         };
         let at = Instant::now();
@@ -74,9 +108,13 @@ impl Admission {
         Ok(Permit { _permit: permit, at })
     }
 
-    /// Returns a permit, or `None` if the limit is reached.
-    pub(crate) fn try_enter(&self) -> Result<Option<Permit>, Closed> {
-        match self.permits.clone().try_acquire_owned() {
+    /// Returns a permit for a change, or `None` if the limit is reached.
+    pub(crate) fn try_enter_change(&self) -> Result<Option<Permit>, Closed> {
+        self.try_acquire(self.permits_of_changes())
+    }
+
+    fn try_acquire(&self, permits: &Arc<Semaphore>) -> Result<Option<Permit>, Closed> {
+        match permits.clone().try_acquire_owned() {
             Ok(permit) => Ok(Some(Permit {
                 _permit: permit,
                 at: Instant::now(),
@@ -97,11 +135,18 @@ impl Admission {
     /// Admits no more requests; those inside continue.
     pub(crate) fn close(&self) {
         self.permits.close();
+        if let Some(changes) = &self.changes {
+            changes.close();
+        }
     }
 
     /// The number of requests inside the bus.
     pub(crate) fn inside(&self) -> usize {
-        self.max - self.permits.available_permits()
+        let mut free = self.permits.available_permits();
+        if let Some(changes) = &self.changes {
+            free += changes.available_permits();
+        }
+        self.max - free
     }
 }
 
@@ -138,15 +183,27 @@ mod tests {
     async fn answer_releases_the_permit() {
         let admission = Admission::new(2);
         let (first, answer) = admission.enter().await.unwrap().reply::<u8>();
-        let second = admission.try_enter().unwrap().unwrap();
-        assert!(admission.try_enter().unwrap().is_none());
+        let second = admission.try_enter_change().unwrap().unwrap();
+        assert!(admission.try_enter_change().unwrap().is_none());
         assert_eq!(admission.inside(), 2);
         first.answer(7);
         assert_eq!(answer.await, Ok(7));
-        assert!(admission.try_enter().unwrap().is_some());
+        assert!(admission.try_enter_change().unwrap().is_some());
         drop(second);
         admission.close();
         assert_eq!(admission.enter().await.unwrap_err(), Closed);
         assert_eq!(admission.inside(), 0);
+    }
+
+    #[tokio::test]
+    async fn changes_apart_leave_room_for_reads() {
+        let admission = Admission::new(1).with_changes_apart(1);
+        let change = admission.enter_change().await.unwrap();
+        assert!(admission.try_enter_change().unwrap().is_none());
+        let read = admission.enter().await.unwrap();
+        assert_eq!((admission.inside(), admission.max()), (2, 2));
+        drop((change, read));
+        admission.close();
+        assert_eq!(admission.enter_change().await.unwrap_err(), Closed);
     }
 }

@@ -135,6 +135,17 @@ impl ChangeLog {
         self.lists[kind.index()] = offset;
     }
 
+    /// Drops the changes after `offset`, which were taken back; `lists` are the offsets of the lists before.
+    pub(super) fn go_back(&mut self, offset: u64, lists: [u64; 3]) {
+        while let Some(newest) = self.changes.back()
+            && newest.offset > offset
+        {
+            self.changes.pop_back();
+        }
+        self.start = self.start.min(offset);
+        self.lists = lists;
+    }
+
     /// Drops the changes that every cursor has passed.
     fn trim(&mut self) {
         let Some(slowest) = self.cursors.values().map(|kept| kept.cursor.offset()).min() else {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::release::Release;
-use super::{ChangeLog, EtagActor, Record};
+use super::{ChangeLog, EtagActor};
 use crate::messages::{AttachQueue, AttachedAt, CursorRequest};
 use crate::model::Position;
 use crate::sink::NewestChanges;
@@ -87,23 +87,10 @@ impl EtagActor {
         self.waiting.push(Release::Done(reply));
     }
 
-    /// Hands the cursors that have moved to the store.
-    pub(super) fn keep_cursors(&mut self) {
-        self.record_moved();
-        if !self.records.is_empty() {
-            self.settle();
-        }
-    }
-
-    fn record_moved(&mut self) {
+    /// Queues the cursors that have moved for the next batch of the store.
+    pub(super) fn record_moved(&mut self) {
         for (name, offset) in self.change_log.moved() {
             self.record_cursor(name, Some(offset));
-        }
-    }
-
-    fn record_cursor(&mut self, name: Arc<str>, offset: Option<u64>) {
-        if self.store.is_some() {
-            self.records.push(Record::Cursor(name, offset));
         }
     }
 

@@ -64,6 +64,13 @@ impl Families {
         family.seen.then_some(family.untouched.version)
     }
 
+    /// Gives back the offsets after this one: families cannot have begun after it.
+    pub(super) fn go_back(&mut self, offset: u64) {
+        for family in self.0.values_mut() {
+            family.since = family.since.min(offset);
+        }
+    }
+
     /// Returns the etag of a member whose URI has this line, or none.
     pub(super) fn etag(&mut self, id: FamilyId, line: Option<&Line>) -> Option<Etag> {
         let family = self.0.get_mut(&id)?;

@@ -191,6 +191,19 @@ impl Ledger {
         etag.unwrap_or(Etag::UNKNOWN)
     }
 
+    /// Returns the etag of a member of a template whose URI had this line.
+    pub(crate) fn member_etag_at(&mut self, line: Option<&Line>, family: FamilyId) -> Etag {
+        self.families.etag(family, line).unwrap_or(Etag::UNKNOWN)
+    }
+
+    /// Returns the etag of a URI that is no member of a template.
+    pub(crate) fn etag(&self, uri: &ResourceUri) -> Etag {
+        match self.lines.get(uri) {
+            Some(line) => line.etag,
+            None => Etag::UNKNOWN,
+        }
+    }
+
     /// Takes the next place in the order of the bus.
     pub(crate) fn advance(&mut self) -> Position {
         self.position.offset += 1;
@@ -266,6 +279,28 @@ impl Ledger {
             changed,
             claimed,
         }
+    }
+
+    /// Gives `uri` back the line that it had before a change that was not kept.
+    pub(crate) fn restore(&mut self, uri: &ResourceUri, before: Option<Line>) {
+        if let Some(line) = self.lines.remove(uri) {
+            self.removed_len -= usize::from(!line.is_live());
+        }
+        let Some(line) = before else {
+            return;
+        };
+        if !line.is_live() {
+            // The queue may have this URI twice then, of which the second is skipped.
+            self.removed_len += 1;
+            self.removed.push_back(uri.clone());
+        }
+        self.lines.insert(uri.clone(), line);
+    }
+
+    /// Gives back the places after `position`, of which no subscriber was told.
+    pub(crate) fn go_back(&mut self, position: Position) {
+        self.position = position;
+        self.families.go_back(position.offset);
     }
 
     /// Notes that a live URI of a former life has waited for its owner since `now`.

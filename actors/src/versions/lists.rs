@@ -1,7 +1,7 @@
 //! Changes of lists in the order of the bus.
 
 use super::release::{ChangeEffect, Release, ReleasedChange};
-use super::{ChangeKind, EtagActor, Record};
+use super::{ChangeKind, EtagActor};
 use crate::messages::Finish;
 use crate::model::{ListHash, ListKind, NoticeKind, Position, TraceStep};
 
@@ -13,9 +13,7 @@ impl EtagActor {
         self.tracer.trace_list(kind, Some(position), || {
             TraceStep::Changed(NoticeKind::List(kind))
         });
-        if self.store.is_some() {
-            self.records.push(Record::List(kind, hash, position.offset));
-        }
+        self.record_list(kind, hash, position.offset);
         self.change_log.list_changed(kind, position.offset);
         if self.change_log.is_on() {
             self.log_change(position, ChangeKind::List(kind));

@@ -1,4 +1,4 @@
-//! Requests that wait until every record before them is durable.
+//! Requests in their order. With a store, changes wait here until their records are durable.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use crate::messages::{
     AddListWatches, AddSubscriptions, AttachQueue, Finish, Found, IndexedResource, ManyCompletion, Route,
     ShardRequest, SubscriberRequest,
 };
+use crate::metrics::Metrics;
 use crate::model::{Etag, ListHash, ListKind, Outcome, Position, PublishError, ResourceUri};
 use crate::runtime::Reply;
 
@@ -56,6 +57,30 @@ pub(super) struct ChangeEffect {
 }
 
 impl Release {
+    /// The list that changes.
+    pub(super) fn list(&self) -> Option<(ListKind, ListHash, Position)> {
+        match self {
+            Release::Change(change) => change.list,
+            Release::Changes(changes) => changes.list,
+            Release::SameList(list) => Some(*list),
+            _ => None,
+        }
+    }
+
+    /// Answers a change that the store could not keep.
+    pub(super) fn refuse(self, error: &PublishError, etag: &mut EtagActor) {
+        let metrics = &etag.shards.metrics;
+        match self {
+            Release::Change(change) => change.finish.refuse(error, metrics),
+            Release::Changes(changes) => changes.refuse(error, metrics),
+            Release::Done(reply) => reply.answer(()),
+            // The Registry sends it in front of the changes of its batch, so it depends on none of them.
+            Release::AttachQueue(attach, at) => etag.release_queue(attach, at),
+            // The Registry sends lists again, and all other requests do not wait for the store.
+            _ => {}
+        }
+    }
+
     /// Replies, or passes the request on to the shards.
     pub(super) fn run(self, etag: &mut EtagActor) {
         let shards = &mut etag.shards;
@@ -94,6 +119,16 @@ impl ReleasedChange {
 }
 
 impl ReleasedChanges {
+    fn refuse(mut self, error: &PublishError, metrics: &Metrics) {
+        for result in &mut self.results {
+            if result.is_ok() {
+                metrics.count_refusal(error);
+                *result = Err(error.clone());
+            }
+        }
+        self.reply.answer(self.results);
+    }
+
     fn run(self, shards: &mut Shards, etag_index: &EtagIndex) {
         let metrics = shards.metrics.clone();
         let completion = Arc::new(ManyCompletion::new(self.results, self.reply, metrics));

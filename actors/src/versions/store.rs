@@ -1,8 +1,8 @@
 //! The port to a store that keeps versions and content beyond the life of the process, and the thread that
 //! runs it.
 //!
-//! The Etag actor sends batches of records through a bounded channel, and the thread reports each batch
-//! when it is durable.
+//! The Etag actor sends batches of records through a bounded channel, and the thread reports each batch to
+//! the Registry when it is durable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use super::health::StoreHealth;
 use super::ledger::Line;
 use crate::metrics::Metrics;
 use crate::model::{Cause, Etag, Life, ListHash, ListKind, Resource, ResourceUri, StoreError};
@@ -139,14 +140,14 @@ impl StoreThread {
     /// Runs `store` on a thread that ends with the handle. Calls `done` there after each batch.
     pub(crate) fn start(
         store: Box<dyn Store>,
-        metrics: Arc<Metrics>,
+        (metrics, health): (Arc<Metrics>, Arc<StoreHealth>),
         done: impl Fn(Result<(), StoreError>) + Send + 'static,
     ) -> std::io::Result<(StoreThread, JoinHandle<()>)> {
         // The Etag actor has one batch in flight, so one place is enough and a send never waits.
         let (batches, work) = bounded(1);
         let thread = std::thread::Builder::new()
             .name("tidings-store".into())
-            .spawn(move || run(store, &work, &metrics, &done))?;
+            .spawn(move || run(store, &work, (&metrics, &health), &done))?;
         Ok((StoreThread { batches }, thread))
     }
 
@@ -159,15 +160,24 @@ impl StoreThread {
 fn run(
     mut store: Box<dyn Store>,
     work: &Receiver<Batch>,
-    metrics: &Metrics,
+    (metrics, health): (&Metrics, &StoreHealth),
     done: &dyn Fn(Result<(), StoreError>),
 ) {
     while let Ok(batch) = work.recv() {
+        // Changes without an effect need no step of the store.
+        if batch.records.is_empty() {
+            done(Ok(()));
+            continue;
+        }
         let began = Instant::now();
-        // A panic must reach the Etag actor too, or the publishers of this batch would wait for ever.
+        health.append_began(began);
+        // A panic must reach the actors too, or the publishers of this batch would wait for ever.
         let appended = catch_unwind(AssertUnwindSafe(|| store.append(&batch)));
+        health.append_ended();
         metrics.store_seconds.record(began.elapsed());
         metrics.store_records.record(batch.records.len() as f64);
-        done(appended.unwrap_or_else(|_panic| Err(StoreError::new("it panicked"))));
+        let appended = appended.unwrap_or_else(|_panic| Err(StoreError::new("it panicked")));
+        metrics.store_failures.add(u64::from(appended.is_err()));
+        done(appended);
     }
 }

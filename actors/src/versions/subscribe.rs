@@ -25,10 +25,10 @@ impl EtagActor {
             });
         }
         outbox.begin_request();
-        self.waiting.push(Release::Subscribe(AddSubscriptions {
+        self.pass(Release::Subscribe(AddSubscriptions {
             outbox,
             accepted: stamped,
-            at: self.ledger.position(),
+            at: self.visible_position(),
             rules,
             reply,
         }));
@@ -44,8 +44,8 @@ impl EtagActor {
             registration,
             known,
         } = accepted;
-        let etag = self.etag_of(&uri, registration);
-        let exists = match (registration, self.ledger.line(&uri)) {
+        let etag = self.visible_etag(&uri, registration);
+        let exists = match (registration, self.visible_line(&uri)) {
             // A live line without a registration is of the time before a restart: its publisher comes back
             // with it, and a subscriber that holds its etag has missed nothing.
             (Known::Absent, Some(line)) => line.is_live(),

@@ -5,10 +5,12 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::sync::watch;
 
 use super::*;
-use crate::messages::{AcceptedSubscription, DecidedChanges, ShardBatch, ShardRequest, StampedSubscription};
+use crate::messages::{
+    AcceptedSubscription, DecidedChanges, Known, ShardBatch, ShardRequest, StampedSubscription,
+};
 use crate::metrics::Metrics;
 use crate::model::{
-    Digest, ListHash, ListKind, Owner, SessionOptions, StoreError, SubscriberId, SubscriberKind,
+    Digest, ListHash, ListKind, Owner, Resource, SessionOptions, StoreError, SubscriberId, SubscriberKind,
     SubscriptionRules,
 };
 use crate::outbox::Outbox;
@@ -64,7 +66,6 @@ struct Fixture {
     etag: Addr<EtagActor>,
     shards: [Addr<ShardRecorder>; 2],
     interest: Arc<Interest>,
-    etag_index: Arc<EtagIndex>,
     metrics: Arc<Metrics>,
     admission: Admission,
     life: watch::Receiver<BusState>,
@@ -84,7 +85,6 @@ impl Fixture {
         };
         let shards = [ShardRecorder::default().start(), ShardRecorder::default().start()];
         let interest = Arc::new(Interest::new(2));
-        let etag_index = Arc::new(EtagIndex::default());
         let fan_out = Shards::new(
             shards.iter().map(|shard| shard.clone().recipient()).collect(),
             interest.clone(),
@@ -92,11 +92,11 @@ impl Fixture {
             metrics.clone(),
         );
         let ledger = Ledger::new(Checkpoint::default(), 1, TimeStamp::default(), 10);
+        let commit = store.map(|store| Commit::new(store, &ledger, [None; 3]));
         Fixture {
-            etag: EtagActor::new(ledger, etag_index.clone(), fan_out, store, guard).start(),
+            etag: EtagActor::new(ledger, Arc::default(), fan_out, commit, guard).start(),
             shards,
             interest,
-            etag_index,
             metrics,
             admission,
             life: watched,
@@ -107,12 +107,13 @@ impl Fixture {
     fn start_with_store() -> (Fixture, crossbeam_channel::Receiver<Batch>) {
         let (batches, written) = crossbeam_channel::bounded(10);
         let store = Box::new(RecordingStore(batches));
-        let (store, _thread) = StoreThread::start(store, Metrics::register(1), |_| {}).unwrap();
+        let observers = (Metrics::register(1), StoreHealth::new(true));
+        let (store, _thread) = StoreThread::start(store, observers, |_| {}).unwrap();
         (Fixture::start(Some(store)), written)
     }
 
     fn reply<T>(&self) -> (Reply<T>, oneshot::Receiver<T>) {
-        self.admission.try_enter().unwrap().unwrap().reply()
+        self.admission.try_enter_change().unwrap().unwrap().reply()
     }
 
     /// A decided change of this URI.
@@ -166,6 +167,10 @@ fn stamped(etag: Etag) -> StampedSubscription {
         awaited: false,
         missed: None,
     }
+}
+
+fn resource() -> Arc<Resource> {
+    Arc::new(Resource::text(uri(), "1").unwrap())
 }
 
 fn stored(content: u8) -> Effect {
@@ -286,6 +291,17 @@ fn subscription_begins_at_the_changes_before_it() {
     });
 }
 
+/// The version and the offset of each line in a batch.
+fn lines(batch: &Batch) -> Vec<(u64, u64)> {
+    let mut lines = Vec::new();
+    for record in &batch.records {
+        if let Record::Line { line, .. } = record {
+            lines.push((line.etag.version, line.offset));
+        }
+    }
+    lines
+}
+
 #[test]
 fn subscription_has_missed_what_it_does_not_hold() {
     System::new().block_on(async {
@@ -342,37 +358,124 @@ fn change_waits_until_its_record_is_durable() {
         let (fixture, written) = Fixture::start_with_store();
         fixture.interest.raise(0, &uri());
         let (request, mut answer) = fixture.change(&uri(), stored(1));
-        fixture.send(vec![request]).await;
+        fixture.send(vec![request, EtagRequest::Commit]).await;
         let batch = written.recv().unwrap();
-        assert_eq!(batch.offset, 1);
-        let [Record::Line { line, .. }] = &batch.records[..] else {
-            panic!("other records: {batch:?}");
-        };
-        assert_eq!((line.etag, line.offset), (version(1), 1));
+        assert_eq!((batch.offset, lines(&batch)), (1, vec![(1, 1)]));
         // No subscriber and no publisher learns of it before.
         assert!(fixture.recorded(0).await.is_empty());
         assert_eq!(answer.try_recv(), Err(TryRecvError::Empty));
-        fixture.etag.send(BatchStored(Ok(()))).await.unwrap();
+        fixture.send(vec![EtagRequest::Stored(Ok(()))]).await;
         assert_eq!(fixture.recorded(0).await.len(), 1);
         assert_eq!(answer.await.unwrap().unwrap().etag, version(1));
     });
 }
 
 #[test]
-fn store_failure_stops_the_bus_unanswered() {
+fn subscription_in_flight_begins_before_the_change() {
     System::new().block_on(async {
-        let (fixture, _written) = Fixture::start_with_store();
-        let (request, answer) = fixture.change(&uri(), stored(1));
-        fixture.send(vec![request]).await;
-        let failed = BatchStored(Err(StoreError::new("disk full")));
-        fixture.etag.send(failed).await.unwrap();
-        assert_eq!(*fixture.life.borrow(), BusState::Dead("etag"));
-        // The actor is gone, and with it the reply that waited for the record.
-        assert!(fixture.etag.send(EtagBatch(Vec::new())).await.is_err());
-        assert!(answer.await.is_err());
-        assert!(!fixture.admission.is_open());
-        assert!(fixture.recorded(0).await.is_empty());
-        assert_eq!(fixture.etag_index.etag("demo://a"), None);
+        let (fixture, written) = Fixture::start_with_store();
+        let (first, _first) = fixture.change(&uri(), stored(1));
+        fixture.send(vec![first, EtagRequest::Commit]).await;
+        written.recv().unwrap();
+        let (second, _second) = fixture.change(&uri(), stored(2));
+        let stored = EtagRequest::Stored(Ok(()));
+        let options = SessionOptions::new(SubscriberKind::Local, "test");
+        let metrics = fixture.metrics.clone();
+        let outbox = Arc::new(Outbox::new(SubscriberId(1), 1, &options, metrics, Arc::default()));
+        let (reply, _answer) = fixture.reply();
+        let subscribe = EtagRequest::Subscribe {
+            outbox,
+            accepted: vec![Ok(accepted(Known::Registered, None))],
+            rules: RULES,
+            reply,
+        };
+        let (reply, etags) = fixture.reply();
+        let found = vec![(uri(), Some(Found::Resource(resource())))];
+        let look = EtagRequest::Resources { found, reply };
+        fixture
+            .send(vec![stored, second, subscribe, look, EtagRequest::Commit])
+            .await;
+        let recorded = fixture.recorded(1).await;
+        let [ShardRequest::AddSubscriptions(added)] = &recorded[..] else {
+            panic!("{} requests", recorded.len());
+        };
+        assert_eq!(added.accepted, [Ok(stamped(version(1)))]);
+        assert_eq!(added.at.offset, 1);
+        assert_eq!(etags.await.unwrap()[0].as_ref().unwrap().1, version(1));
+        fixture.send(vec![EtagRequest::Stored(Ok(()))]).await;
+        // The subscriber counts as interested from its subscription on.
+        let recorded = fixture.recorded(1).await;
+        let [ShardRequest::FanOut(fan_out)] = &recorded[..] else {
+            panic!("{} requests", recorded.len());
+        };
+        assert_eq!(fan_out.notice.as_ref().unwrap().etag, version(2));
+    });
+}
+
+#[test]
+fn store_failure_takes_versions_and_offsets_back() {
+    System::new().block_on(async {
+        let (fixture, written) = Fixture::start_with_store();
+        let (kept, _kept) = fixture.change(&uri(), stored(1));
+        fixture.send(vec![kept, EtagRequest::Commit]).await;
+        written.recv().unwrap();
+        let other = ResourceUri::new("demo://b").unwrap();
+        let (one, first) = fixture.change(&uri(), stored(2));
+        let (two, second) = fixture.change(&uri(), Effect::Removed);
+        let (three, third) = fixture.change(&other, stored(1));
+        let requests = vec![EtagRequest::Stored(Ok(())), one, two, three, EtagRequest::Commit];
+        fixture.send(requests).await;
+        written.recv().unwrap();
+        let error = StoreError {
+            reason: "disk full".into(),
+            full: true,
+        };
+        fixture.send(vec![EtagRequest::Stored(Err(error.clone()))]).await;
+        let refused = PublishError::from(&error);
+        for answer in [first, second, third] {
+            assert_eq!(answer.await.unwrap(), Err(refused.clone()));
+        }
+        assert_eq!(fixture.metrics.refused(), 3);
+        assert_eq!(*fixture.life.borrow(), BusState::Running);
+        // The store is told what is true before it takes a change again.
+        fixture.send(vec![EtagRequest::TryStore]).await;
+        let tried = written.recv().unwrap();
+        assert_eq!((tried.offset, lines(&tried)), (1, vec![(1, 1)]));
+        assert!(tried.records.contains(&Record::Forget(other)), "{tried:?}");
+        let (again, answer) = fixture.change(&uri(), stored(3));
+        fixture
+            .send(vec![EtagRequest::Stored(Ok(())), again, EtagRequest::Commit])
+            .await;
+        assert_eq!(lines(&written.recv().unwrap()), [(2, 2)]);
+        fixture.send(vec![EtagRequest::Stored(Ok(()))]).await;
+        assert_eq!(answer.await.unwrap().unwrap().etag, version(2));
+    });
+}
+
+#[test]
+fn list_change_needs_no_store() {
+    System::new().block_on(async {
+        let (fixture, written) = Fixture::start_with_store();
+        let (change, _refused) = fixture.change(&uri(), stored(1));
+        fixture.send(vec![change, EtagRequest::Commit]).await;
+        written.recv().unwrap();
+        let list = (ListKind::Tools, ListHash::EMPTY.with(Digest(1)));
+        let failed = EtagRequest::Stored(Err(StoreError::new("gone")));
+        fixture.send(vec![failed, EtagRequest::StartedList(list)]).await;
+        for shard in [0, 1] {
+            let recorded = fixture.recorded(shard).await;
+            let [ShardRequest::FanOut(fan_out)] = &recorded[..] else {
+                panic!("{} requests", recorded.len());
+            };
+            let (kind, hash, position) = fan_out.list.unwrap();
+            assert_eq!((kind, hash, position.offset), (list.0, list.1, 1));
+        }
+        fixture.send(vec![EtagRequest::TryStore]).await;
+        let tried = written.recv().unwrap();
+        assert!(
+            tried.records.contains(&Record::List(list.0, list.1, 1)),
+            "{tried:?}"
+        );
     });
 }
 
@@ -404,7 +507,8 @@ fn batch_is_one_step_of_store_and_one_answer() {
             now: 7,
             reply,
         };
-        fixture.send(vec![EtagRequest::Changes(changes)]).await;
+        let requests = vec![EtagRequest::Changes(changes), EtagRequest::Commit];
+        fixture.send(requests).await;
         let batch = written.recv().unwrap();
         assert_eq!((batch.records.len(), batch.offset), (4, 4));
         assert!(matches!(
@@ -412,7 +516,7 @@ fn batch_is_one_step_of_store_and_one_answer() {
             Record::List(ListKind::Resources, _, 4)
         ));
         assert_eq!(answer.try_recv().unwrap_err(), TryRecvError::Empty);
-        fixture.etag.send(BatchStored(Ok(()))).await.unwrap();
+        fixture.send(vec![EtagRequest::Stored(Ok(()))]).await;
         // The subscribed resource twice, then the list; the shard without subscribers gets the list alone.
         let recorded = fixture.recorded(0).await;
         assert_eq!(recorded.len(), 3);
@@ -435,7 +539,7 @@ fn batch_is_one_step_of_store_and_one_answer() {
 }
 
 #[test]
-fn store_failure_leaves_batch_unanswered() {
+fn store_failure_refuses_each_change_of_batch() {
     System::new().block_on(async {
         let (fixture, _written) = Fixture::start_with_store();
         let (reply, answer) = fixture.reply();
@@ -449,14 +553,19 @@ fn store_failure_leaves_batch_unanswered() {
             entry: None,
         };
         let changes = DecidedChanges {
-            decisions: vec![Ok(decision)],
+            decisions: vec![Ok(decision), Err(PublishError::NotFound(uri()))],
             list: None,
             now: 7,
             reply,
         };
-        fixture.send(vec![EtagRequest::Changes(changes)]).await;
-        let failed = BatchStored(Err(StoreError::new("disk full")));
-        fixture.etag.send(failed).await.unwrap();
-        assert!(answer.await.is_err());
+        let requests = vec![EtagRequest::Changes(changes), EtagRequest::Commit];
+        fixture.send(requests).await;
+        let error = StoreError::new("disk full");
+        fixture.send(vec![EtagRequest::Stored(Err(error.clone()))]).await;
+        let refused = Err(PublishError::from(&error));
+        assert_eq!(
+            answer.await.unwrap(),
+            [refused, Err(PublishError::NotFound(uri()))]
+        );
     });
 }

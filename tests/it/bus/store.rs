@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use tidings::{
-    Batch, Body, Bus, Checkpoint, EndReason, ListKind, PublishError, Record, StartError, Store, StoreError,
-};
+use tidings::{Batch, Body, Bus, Checkpoint, ListKind, Record, StartError, Store, StoreError};
 
 use crate::memory_store::{MemoryStore, Mode};
 use crate::support::{Bench, DEADLINE, options, run_ready_tasks, text, tool, uri, within};
@@ -89,42 +87,6 @@ async fn changes_during_an_append_form_one_batch() {
     // The first one begins the life of the bus.
     let batches = store.batches().len() - 1;
     assert!(batches <= 4, "{batches} batches for simultaneous changes");
-}
-
-#[tokio::test]
-async fn failing_store_stops_the_bus() {
-    for mode in [Mode::Fail, Mode::Panic] {
-        let store = MemoryStore::new();
-        let bench = bench(&store);
-        bench.put("demo://a", "one").await;
-        let mut client = bench.subscriber("demo://a").await;
-        store.set(Mode::Hold);
-        let updates = ["two", "three"].map(|body| {
-            let bus = bench.bus.clone();
-            tokio::spawn(async move { bus.update(text("demo://a", body)).await })
-        });
-        store.until_held().await;
-        run_ready_tasks().await;
-        store.set(mode);
-        for update in updates {
-            let refused = within(update).await.unwrap();
-            assert_eq!(refused, Err(PublishError::Closed(tidings::Closed)), "{mode:?}");
-        }
-        assert_eq!(within(bench.bus.stopped()).await, Some("etag"), "{mode:?}");
-        assert!(!bench.bus.is_running());
-        let (received, reason) = client.until_end().await;
-        assert_eq!((received.len(), reason), (0, EndReason::Failed), "{mode:?}");
-        assert!(within(bench.bus.read("demo://a")).await.is_err());
-        assert!(within(bench.bus.open(options())).await.is_err());
-
-        drop(client);
-        within(bench.bus.shutdown(DEADLINE)).await;
-        assert_eq!(
-            within(bench.bus.stopped()).await,
-            Some("etag"),
-            "a shutdown does not hide the cause"
-        );
-    }
 }
 
 #[tokio::test]
@@ -262,8 +224,7 @@ fn unreadable_store_prevents_the_start() {
     assert_eq!(error.to_string(), "the store failed: not a ledger");
 }
 
-/// Requests of subscribers wait with everything else while the store is busy, so the messages of many short
-/// sessions reach the Publishers at once.
+/// Many short sessions while the store is busy.
 #[tokio::test]
 async fn sessions_during_an_append_fill_no_mailbox() {
     let store = MemoryStore::new();
