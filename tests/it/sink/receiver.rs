@@ -60,9 +60,9 @@ impl Receiver {
         Receiver { address, notes }
     }
 
-    /// Answers the next requests as in `script`, after those that are scripted already.
+    /// Answers the next requests as in `script`, in place of what was scripted before.
     pub(crate) fn script(&self, script: impl IntoIterator<Item = Reply>) {
-        self.notes.lock().unwrap().script.extend(script);
+        self.notes.lock().unwrap().script = script.into_iter().collect();
     }
 
     pub(crate) fn url(&self) -> String {
