@@ -33,6 +33,8 @@ struct Delivered {
     /// URI and etag of every change, without repetitions.
     changes: BTreeSet<(String, String)>,
     offsets: BTreeSet<u64>,
+    /// The last offset that is delivered, or in a gap.
+    last: u64,
     /// The number of changes in gaps.
     lost: u64,
     ids: BTreeSet<String>,
@@ -47,12 +49,17 @@ impl Delivered {
             self.repeated += 1;
             return;
         }
-        if let Some(lost) = record["lost"].as_u64() {
-            self.lost += lost;
-        }
         let position = record["position"].as_str().unwrap_or_default();
         if let Some((_, offset)) = position.split_once('-') {
-            self.offsets.insert(offset.parse().unwrap());
+            let offset = offset.parse().unwrap();
+            self.last = self.last.max(offset);
+            // The position of a gap is that of the last change in it.
+            match record["lost"].as_u64() {
+                Some(lost) => self.lost += lost,
+                None => {
+                    self.offsets.insert(offset);
+                }
+            }
         }
         if let (Some(uri), Some(etag)) = (record["uri"].as_str(), record["etag"].as_str()) {
             self.changes.insert((uri.to_owned(), etag.to_owned()));
@@ -60,9 +67,9 @@ impl Delivered {
     }
 
     /// Reads the lines of a journal; a line that is repeated has the same position.
-    fn of_journal(home: &Home) -> Delivered {
+    fn of_journal(home: &Home, file: &str) -> Delivered {
         let mut delivered = Delivered::default();
-        let text = fs::read_to_string(home.file("journal.jsonl")).unwrap_or_default();
+        let text = fs::read_to_string(home.file(file)).unwrap_or_default();
         for (number, line) in text.lines().enumerate() {
             match serde_json::from_str::<Value>(line) {
                 Ok(record) => {
@@ -92,8 +99,7 @@ impl Delivered {
 
     /// Returns the positions of the bus that it has not got.
     fn skipped(&self) -> u64 {
-        let last = self.offsets.last().copied().unwrap_or(0);
-        last - self.offsets.len() as u64
+        self.last - self.offsets.len() as u64
     }
 }
 
@@ -172,6 +178,7 @@ impl Course {
         fs::write(home.file("secret"), SECRET).unwrap();
         home.configure(&format!(
             "[[journal]]\nname = \"journal\"\nfile = \"journal.jsonl\"\nfsync = \"always\"\n\n\
+             [[journal]]\nname = \"short\"\nfile = \"short.jsonl\"\nfsync = \"always\"\nqueue = 1\n\n\
              [[webhook]]\nname = \"receiver\"\nurl = \"http://{}/\"\nsecret_file = \"secret\"\n\
              allow_private = true\nbackoff_max = \"1s\"\n",
             receiver.address
@@ -193,7 +200,12 @@ impl Course {
                 let random = Random::new(random.next());
                 writers.spawn(write(life.connect(), random, number, self.acknowledged.clone()));
             }
-            sleep(Duration::from_millis(5 + random.below(346) as u64)).await;
+            // Cursors are written at most once a second, so some lives are longer.
+            let longest = match random.below(4) {
+                0 => 2_500,
+                _ => 350,
+            };
+            sleep(Duration::from_millis(5 + random.below(longest) as u64)).await;
             life.kill().await;
             while let Some(ended) = writers.join_next().await {
                 ended.unwrap();
@@ -236,9 +248,14 @@ impl Course {
         let acknowledged = self.acknowledged.lock().unwrap();
         let mut violations = Vec::new();
         let mut works = Vec::new();
-        let journal = Delivered::of_journal(&self.home);
+        let journal = Delivered::of_journal(&self.home, "journal.jsonl");
+        let short = Delivered::of_journal(&self.home, "short.jsonl");
         let webhook = self.receiver.delivered.lock().unwrap();
-        for (name, delivered) in [("journal", &journal), ("webhook", &*webhook)] {
+        for (name, delivered) in [
+            ("journal", &journal),
+            ("journal with a short queue", &short),
+            ("webhook", &*webhook),
+        ] {
             violations.extend(delivered.violations.iter().cloned());
             let missing = delivered.missing(&acknowledged);
             works.push(format!(
