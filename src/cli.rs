@@ -9,6 +9,7 @@ mod watch;
 mod check;
 #[cfg(feature = "bench")]
 mod bench;
+mod store;
 mod demo;
 mod exit;
 mod signal;
@@ -26,6 +27,7 @@ use check::Check;
 pub use exit::{CliError, Exit};
 use publish::Publish;
 use serve::Serve;
+use store::StoreCommand;
 use watch::Watch;
 
 /// One change in, every client told: an event bus for the Model Context Protocol.
@@ -55,6 +57,9 @@ enum Command {
     /// Load any MCP server with sessions and updates, and measure how fast all of them are notified
     #[command(after_help = exit::HELP)]
     Bench(Box<Bench>),
+    /// Check, back up, restore or compact what `serve --data DIR` keeps
+    #[command(subcommand, after_help = exit::HELP)]
+    Store(StoreCommand),
     /// Tell a story on a bus of its own: one resource, registered once and updated twice
     #[command(subcommand, after_help = exit::HELP)]
     Demo(demo::Story),
@@ -99,6 +104,7 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Check(check) => return check.run(),
         #[cfg(feature = "bench")]
         Command::Bench(bench) => return bench.run(),
+        Command::Store(command) => command.run(),
         Command::Demo(story) => story.run(),
     };
     ended.map(|()| Exit::Ok)
@@ -155,6 +161,11 @@ mod tests {
             "tidings bench",
             #[cfg(feature = "bench")]
             "tidings bench http://127.0.0.1:1/mcp --sessions 5 --era modern --json -",
+            "tidings store check --data d",
+            "tidings store backup --data d file",
+            "tidings store backup --url http://127.0.0.1:1",
+            "tidings store restore --data d",
+            "tidings store compact --data d",
             "tidings demo push",
             "tidings demo poll",
         ] {
@@ -171,6 +182,9 @@ mod tests {
             "tidings publish --batch f --title T",
             "tidings watch",
             "tidings watch http://127.0.0.1:1/mcp demo://a --era old",
+            "tidings store check",
+            "tidings store backup",
+            "tidings store backup --data d --url http://127.0.0.1:1",
             "tidings demo",
             "tidings demo sing",
         ] {

@@ -3,6 +3,7 @@
 
 mod routes;
 mod reload;
+mod signals;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -12,9 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use axum::Router;
-use nix::sys::signal::Signal::SIGXFSZ;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{debug, info, warn};
 
 use crate::config::Config;
@@ -27,11 +26,12 @@ use crate::open_files;
 use crate::sink::Sinks;
 use crate::source::collection::Collection;
 use crate::source::workspace::Workspace;
-use crate::store::RedbStore;
+use crate::store::{RedbStore, StoreReader};
 use crate::{Bus, Limits};
 
 pub use reload::Reload;
 use routes::{MCP_PATH, Routes};
+use signals::{Signals, hangup};
 
 /// Time for the client on stdout to read its last answers when the service stops.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -77,11 +77,11 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     if http {
         make_room_for(config.http.connections_max);
     }
-    let bus = start_bus(&config)?;
+    let (bus, store) = start_bus(&config)?;
     // Before anything is registered, so that every registration reaches the sinks.
     let sinks = Sinks::attach(&bus, &config).await?;
     let sinks = tokio::spawn(reload::keep(sinks, config.clone(), hangup));
-    let running = Running::start(&config, &bus, exporter, http).await?;
+    let running = Running::start(&config, &bus, store, exporter, http).await?;
     running.announce(stdio);
     let served = serve_stdio_if(stdio, &config, &bus);
     tokio::pin!(served);
@@ -142,6 +142,7 @@ impl Running {
     async fn start(
         config: &Config,
         bus: &Bus,
+        store: Option<StoreReader>,
         exporter: Option<Exporter>,
         http: bool,
     ) -> anyhow::Result<Running> {
@@ -158,6 +159,9 @@ impl Running {
             _ => None,
         };
         let mut routes = transports(config, bus, hub);
+        if let Some(store) = store {
+            routes = routes.merge(api::backup_router(backup_of(store), access(config)));
+        }
         if let (Some(router), None) = (metrics, &metrics_listener) {
             routes = routes.merge(router);
         }
@@ -231,42 +235,6 @@ async fn start_collections(config: &Config, bus: &Bus) -> anyhow::Result<Vec<Col
     Ok(started)
 }
 
-/// The signals that ask the service to stop.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Signals> {
-        outlive_file_size_limit()?;
-        let terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
-        let interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
-        Ok(Signals { terminate, interrupt })
-    }
-
-    /// Waits for one of them and returns its name.
-    async fn received(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
-}
-
-/// Lets a write beyond the size limit of files fail, where the default action of SIGXFSZ would end the
-/// process without a word.
-fn outlive_file_size_limit() -> anyhow::Result<()> {
-    let exceeded = signal(SignalKind::from_raw(SIGXFSZ as i32)).context("SIGXFSZ cannot be handled")?;
-    // The handler stays for the life of the process; the failed write says all that there is to know.
-    drop(exceeded);
-    Ok(())
-}
-
-fn hangup() -> anyhow::Result<Signal> {
-    signal(SignalKind::hangup()).context("SIGHUP cannot be handled")
-}
-
 /// Serves stdin and stdout until they end. Without `stdio` it never returns, as `select!` needs.
 async fn serve_stdio_if(stdio: bool, config: &Config, bus: &Bus) -> anyhow::Result<()> {
     if !stdio {
@@ -278,19 +246,31 @@ async fn serve_stdio_if(stdio: bool, config: &Config, bus: &Bus) -> anyhow::Resu
         .context("MCP on stdin and stdout failed")
 }
 
-fn start_bus(config: &Config) -> anyhow::Result<Bus> {
+/// Starts the bus, and returns the reader of its store, if it has one.
+fn start_bus(config: &Config) -> anyhow::Result<(Bus, Option<StoreReader>)> {
     let mut builder = Bus::builder().limits(limits(config));
+    let mut reader = None;
     match &config.store.dir {
         Some(dir) => {
             let store = RedbStore::open(dir, config.bus.removed_max)
                 .with_context(|| format!("the store in {} cannot be used", dir.display()))?;
+            reader = Some(store.reader());
             builder = builder.store(store);
         }
         None => warn!(
             "nothing is kept when this process ends: no content, version or cursor; keep them with --data DIR"
         ),
     }
-    builder.start().context("the bus could not be started")
+    let bus = builder.start().context("the bus could not be started")?;
+    Ok((bus, reader))
+}
+
+/// Hands the store's backup to the HTTP API, which knows no store.
+fn backup_of(store: StoreReader) -> api::WriteBackup {
+    Arc::new(move |out| match store.backup(out) {
+        Ok(_counts) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    })
 }
 
 /// Copies the limits of the bus, which four sections hold: the crate of the bus knows no configuration.

@@ -16,6 +16,7 @@ mod resources;
 mod sessions;
 mod sinks;
 mod metrics;
+mod backup;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -36,6 +37,7 @@ use serde::de::DeserializeOwned;
 use tidings_actors::attach::Health;
 use tidings_actors::{Bus, Owner, StoreState};
 
+pub use backup::{WriteBackup, backup_router};
 pub use metrics::{Render, metrics_router};
 
 use super::access::Access;

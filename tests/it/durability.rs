@@ -15,6 +15,7 @@ mod power;
 mod damage;
 mod faults;
 mod lives;
+mod backup;
 
 /// Returns the rounds of a long form, from the environment or as the test has them.
 fn rounds(default: usize) -> usize {

@@ -20,6 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "http_client",
             "mcp",
             "service",
+            "store",
             "telemetry",
             "timestamp",
             "uri_encoding",
