@@ -8,6 +8,7 @@ mod completion;
 mod decision;
 mod subscription;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use actix::Message;
@@ -41,6 +42,7 @@ pub(crate) enum RegistryRequest {
     Publish(Publish),
     PublishMany(PublishMany),
     AnnounceList(AnnounceList),
+    MembersChanged(MembersChanged),
     PublishList(PublishList),
     Lookup(Lookup),
     Route(Route),
@@ -64,6 +66,7 @@ registry_requests!(
     Publish,
     PublishMany,
     AnnounceList,
+    MembersChanged,
     PublishList,
     Lookup,
     Route,
@@ -102,6 +105,16 @@ pub(crate) struct PublishMany {
 
 /// The end of a burst, whose change of the resource list is announced now; from the bus.
 pub(crate) struct AnnounceList(pub(crate) Option<Reply<Result<ListOutcome, PublishError>>>);
+
+/// The subscribed members of a template that was added, removed or given another reader; from the bus.
+pub(crate) struct MembersChanged {
+    /// The text of the template.
+    pub(crate) template: String,
+    pub(crate) uris: BTreeSet<ResourceUri>,
+    /// Seconds since 1970, for the etags.
+    pub(crate) now: u64,
+    pub(crate) reply: Reply<Vec<Result<Outcome, PublishError>>>,
+}
 
 /// A change to a list, from the bus.
 pub(crate) struct PublishList {
@@ -334,6 +347,12 @@ pub(crate) struct ListSubscribers {
     pub(crate) reply: Reply<SubscriberPage>,
 }
 
+/// Lists the subscribed URIs of a shard that match a template; from the bus.
+pub(crate) struct ListMembers {
+    pub(crate) template: Arc<ResourceTemplate>,
+    pub(crate) reply: Reply<Vec<ResourceUri>>,
+}
+
 /// Asks one shard about one subscriber; from the bus. The reply is none when another shard has it.
 pub(crate) struct QuerySubscriber {
     pub(crate) id: SubscriberId,
@@ -379,7 +398,14 @@ pub(crate) struct StreamMoved;
 pub(crate) struct EndSession(pub(crate) EndReason);
 
 messages!(EtagBatch, BatchStored);
-messages!(ShardBatch, ListSubscribers, QuerySubscriber, CountReaders, EndAll);
+messages!(
+    ShardBatch,
+    ListMembers,
+    ListSubscribers,
+    QuerySubscriber,
+    CountReaders,
+    EndAll
+);
 messages!(
     SubscribeUris,
     UnsubscribeUri,

@@ -127,6 +127,7 @@ impl Registry {
             RegistryRequest::Publish(publish) => self.publish(publish),
             RegistryRequest::PublishMany(publish) => self.publish_many(publish),
             RegistryRequest::AnnounceList(announce) => self.announce_list(announce),
+            RegistryRequest::MembersChanged(changed) => self.change_members(changed),
             RegistryRequest::PublishList(publish) => self.publish_list(publish),
             RegistryRequest::Lookup(lookup) => self.look_up(lookup),
             RegistryRequest::Route(route) => self.route(route),

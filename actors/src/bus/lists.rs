@@ -1,11 +1,12 @@
 //! Requests about lists: pages of resources, and the templates, tools and prompts. Listers run on the task
 //! of the caller.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Bus;
-use crate::messages::{Lookup, PublishList};
+use crate::messages::{ListMembers, Lookup, MembersChanged, PublishList};
 use crate::model::{
     Closed, Descriptor, Digest, Etag, ListChange, ListKind, ListOutcome, MemberList, Prompt, PublishError,
     Resource, ResourceTemplate, Tool, run_callback,
@@ -213,24 +214,74 @@ impl Bus {
             .await
     }
 
-    /// Adds a resource template, or replaces the one with its text. Runs its lister once.
+    /// Adds a resource template, or replaces the one with its text. Runs its lister once. Subscribers of
+    /// members are notified if the template is new or has another reader.
     ///
     /// # Errors
     /// [`PublishError::Lister`] if the lister fails, [`PublishError::TooMany`] at the limit; [`Closed`].
     pub async fn add_template(&self, template: ResourceTemplate) -> Result<ListOutcome, PublishError> {
         // Listed before it is registered, so that the list of the first client does not look like a change.
         let listed = self.list_members(&template).await?.map(|(_, listed)| listed);
-        self.change_list(ListChange::PutTemplate(Arc::new(template), listed))
-            .await
+        let template = Arc::new(template);
+        let before = self.template(template.uri_template().as_str()).await?;
+        let outcome = self
+            .change_list(ListChange::PutTemplate(template.clone(), listed))
+            .await?;
+        match before {
+            // The same reader returns the same content.
+            Some(before) if Arc::ptr_eq(before.reader(), template.reader()) => {}
+            _ => self.notify_members(template).await?,
+        }
+        Ok(outcome)
     }
 
-    /// Removes a resource template. Without this template nothing changes.
+    /// Removes a resource template. Subscribers of its members get one last notice each. Without this template
+    /// nothing changes.
     ///
     /// # Errors
     /// [`Closed`].
     pub async fn remove_template(&self, uri_template: &str) -> Result<ListOutcome, PublishError> {
-        self.change_list(ListChange::RemoveTemplate(uri_template.to_owned()))
-            .await
+        let before = self.template(uri_template).await?;
+        let outcome = self
+            .change_list(ListChange::RemoveTemplate(uri_template.to_owned()))
+            .await?;
+        if let Some(template) = before {
+            self.notify_members(template).await?;
+        }
+        Ok(outcome)
+    }
+
+    /// Returns the template with this text.
+    async fn template(&self, text: &str) -> Result<Option<Arc<ResourceTemplate>>, Closed> {
+        let mut templates = self.templates().await?.into_iter();
+        Ok(templates.find(|template| template.uri_template().as_str() == text))
+    }
+
+    /// Notifies the subscribers of a changed template's members.
+    async fn notify_members(&self, template: Arc<ResourceTemplate>) -> Result<(), Closed> {
+        // The shards know who is subscribed, and only the Registry knows which template a URI belongs to. The
+        // list of URIs enters as a new request, so that no actor asks one before it.
+        let mut uris = BTreeSet::new();
+        for publisher in &self.inner.actors.publishers {
+            let template = template.clone();
+            uris.extend(
+                self.ask_at(publisher, |reply| ListMembers { template, reply })
+                    .await?,
+            );
+        }
+        if uris.is_empty() {
+            return Ok(());
+        }
+        let now = (self.inner.clock)();
+        let template = template.uri_template().as_str().to_owned();
+        self.ask(|reply| MembersChanged {
+            template,
+            uris,
+            now,
+            reply,
+        })
+        .await?;
+        Ok(())
     }
 
     /// Sets the digest of the items of this kind that another server of the process lists; none if it lists

@@ -117,6 +117,11 @@ impl<T> SubscriptionTable<T> {
             .map(|cell| (&self.rows[cell.member as usize].value, cell.slot))
     }
 
+    /// All subscribed URIs.
+    pub(crate) fn uris(&self) -> impl Iterator<Item = &ResourceUri> {
+        self.columns.keys()
+    }
+
     /// All subscribers.
     pub(crate) fn members(&self) -> impl Iterator<Item = (Member, &T)> {
         self.rows.iter().map(|(member, row)| (member, &row.value))

@@ -11,7 +11,7 @@ use std::time::Duration;
 use actix::{AsyncContext, Context, Handler};
 
 use super::Publisher;
-use crate::messages::{CountReaders, ListSubscribers, QuerySubscriber, SubscriberQuery};
+use crate::messages::{CountReaders, ListMembers, ListSubscribers, QuerySubscriber, SubscriberQuery};
 use crate::metrics::Metrics;
 use crate::model::{MonotonicMillis, SubscriberId, SubscriberPage};
 use crate::outbox::Outbox;
@@ -112,6 +112,21 @@ impl Handler<ListSubscribers> for Publisher {
             None => self.slowest(self.table.members().map(|(_, outbox)| outbox), limit),
             Some(uri) => self.slowest(self.table.subscribers(&uri).map(|(outbox, _)| outbox), limit),
         });
+    }
+}
+
+impl Handler<ListMembers> for Publisher {
+    type Result = ();
+
+    fn handle(&mut self, ListMembers { template, reply }: ListMembers, _: &mut Context<Self>) {
+        let template = template.uri_template();
+        let mut members = Vec::new();
+        for uri in self.table.uris() {
+            if template.matches(uri.as_str()).is_some() {
+                members.push(uri.clone());
+            }
+        }
+        reply.answer(members);
     }
 }
 

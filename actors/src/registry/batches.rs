@@ -1,7 +1,7 @@
 //! Batches of changes, and bursts of several batches: each changes the resource list at most once.
 
 use super::Registry;
-use crate::messages::{AnnounceList, DecidedChanges, EtagRequest, PublishMany};
+use crate::messages::{AnnounceList, DecidedChanges, EtagRequest, MembersChanged, PublishMany};
 use crate::model::{ListKind, ListOutcome};
 
 impl Registry {
@@ -35,6 +35,26 @@ impl Registry {
         self.decided.push(EtagRequest::Changes(DecidedChanges {
             decisions,
             list,
+            now,
+            reply,
+        }));
+    }
+
+    /// Moves the subscribed members of a changed template to a new version: removed, or with other content.
+    pub(super) fn change_members(&mut self, changed: MembersChanged) {
+        let MembersChanged {
+            template,
+            uris,
+            now,
+            reply,
+        } = changed;
+        let mut decisions = Vec::new();
+        for uri in uris {
+            decisions.extend(self.catalog.changed_member(uri, &template).map(Ok));
+        }
+        self.decided.push(EtagRequest::Changes(DecidedChanges {
+            decisions,
+            list: None,
             now,
             reply,
         }));

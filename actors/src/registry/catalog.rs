@@ -263,6 +263,29 @@ impl Catalog {
         self.templates.remove(name);
     }
 
+    /// Returns the change of a URI whose template was added, removed or given another reader; none if the URI
+    /// is not a member because of this template.
+    pub(crate) fn changed_member(&self, uri: ResourceUri, template: &str) -> Option<Decision> {
+        if self.resources.get(&uri).is_some() || self.resources.unclaimed.contains(&uri) {
+            return None;
+        }
+        let (effect, subscribable) = match self.family_of(&uri) {
+            // The first template that matches has the member, so one before this one had it all along.
+            Some((family, _)) if family.name() < template => return None,
+            Some((family, _)) => (Effect::Member(family.id), family.template.subscribable),
+            None => (Effect::Removed, true),
+        };
+        Some(Decision {
+            effect,
+            uri,
+            created: false,
+            owner: Owner::default(),
+            list: None,
+            subscribable,
+            entry: None,
+        })
+    }
+
     /// Takes the families that began and ended since the last call.
     pub(crate) fn take_family_changes(&mut self) -> Vec<FamilyChange> {
         std::mem::take(&mut self.family_changes)

@@ -87,6 +87,7 @@ impl RegistryRequest {
             RegistryRequest::Publish(_)
             | RegistryRequest::PublishMany(_)
             | RegistryRequest::AnnounceList(_)
+            | RegistryRequest::MembersChanged(_)
             | RegistryRequest::PublishList(_)
             | RegistryRequest::RemoveUnclaimed(_)
             | RegistryRequest::FinishStart(_)
@@ -162,6 +163,12 @@ impl Registry {
                     let request = RemoveUnclaimed { owner, now, reply };
                     commit.held.push(RegistryRequest::RemoveUnclaimed(request));
                 }
+                None
+            }
+            RegistryRequest::MembersChanged(changed) => {
+                // The template changed all the same: a failing store must not hold up the one who
+                // registers it. Reads and polls show the members as they are.
+                changed.reply.answer(Vec::new());
                 None
             }
             // Tools, prompts and templates are registered anew in each life.

@@ -312,7 +312,12 @@ impl Ledger {
 
     /// Removes `uri`. Its version rises once more, for the notice of the removal.
     pub(crate) fn remove(&mut self, uri: &ResourceUri, now: u64) -> Etag {
-        self.raise_unregistered(uri, LineState::Removed, now, 0)
+        let above = match self.lines.get(uri) {
+            // A member whose line is from before its template: its etag was one above the line.
+            Some(line) if !line.is_live() => line.etag.version + 1,
+            _ => 0,
+        };
+        self.raise_unregistered(uri, LineState::Removed, now, above)
     }
 
     /// Raises the version of a member of a template. Touched members are kept and forgotten like removed

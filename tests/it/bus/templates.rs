@@ -265,3 +265,31 @@ async fn other_reader_makes_other_members() {
     let other = bench.bus.read("app://users/1").await.unwrap().etag;
     assert!(other.version > untouched.version, "{other} after {untouched}");
 }
+
+#[tokio::test]
+async fn template_change_tells_subscribers_of_members() {
+    let bench = Bench::start();
+    bench.bus.add_template(template()).await.unwrap();
+    bench.put("app://users/2", "registered").await;
+    let mut client = bench.client().await;
+    client.subscribe("app://users/1").await;
+    client.subscribe("app://users/2").await;
+    bench.bus.add_template(template()).await.unwrap();
+    assert_eq!(client.received(), ["app://users/1 v3"], "another reader");
+    bench.bus.remove_template("app://users/{id}").await.unwrap();
+    assert_eq!(client.received(), ["app://users/1 v5 removed"]);
+    bench.bus.add_template(template()).await.unwrap();
+    assert_eq!(client.received().len(), 1);
+    // Another template has the member from here on, and the first one again.
+    let other = ResourceTemplate::new("app://{kind}/1", |_: ResourceUri, _: Variables| async {
+        Ok(None)
+    });
+    bench.bus.add_template(other.unwrap()).await.unwrap();
+    assert_eq!(client.received(), [""; 0], "its text comes later");
+    bench.bus.remove_template("app://users/{id}").await.unwrap();
+    assert_eq!(client.received().len(), 1);
+    assert_eq!(
+        bench.bus.read("app://users/2").await.unwrap().body.as_text(),
+        Some("registered")
+    );
+}
