@@ -12,6 +12,8 @@ mod stream_writer;
 #[cfg(feature = "service")]
 mod connection;
 #[cfg(feature = "service")]
+mod pipelined;
+#[cfg(feature = "service")]
 mod server;
 #[cfg(feature = "service")]
 mod listener;

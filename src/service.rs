@@ -412,6 +412,6 @@ async fn bind(
     let endpoint = Endpoint::with_access(bus.clone(), mcp_options(config), access(config));
     let api = Api::new(bus.clone(), access(config), ready.clone()).batch_bytes_max(http.body_bytes_max);
     let routes = Routes::new(access(config), endpoint, api, routes);
-    let server = HttpServer::new(bus, routes, http);
+    let server = HttpServer::new(bus, routes, http).with_joined_puts();
     Listener::start(socket, server).context("the listener could not be started")
 }

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tokio::task::spawn_local;
 use tracing::debug;
 
 use super::access::PeerAddress;
+use super::pipelined::{Prefixed, serve_runs};
 use super::server::{RequestService, ServerContext};
 use super::stream_handover::{Stream, StreamHandover};
 use super::stream_writer::StreamWriter;
@@ -55,8 +57,26 @@ pub(super) async fn serve_connection<S, T>(
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut closing = context.closing.clone();
-    let stream = WriteDeadline::new(stream, Some(context.config.write_timeout));
+    let mut stream = WriteDeadline::new(Prefixed::new(stream), Some(context.config.write_timeout));
     let progress = stream.progress().clone();
+    let peer = PeerAddress(peer.ip());
+    if context.joins_puts {
+        let service = || ConnectionService {
+            service: RefCell::new(context.service.clone()),
+            metrics: context.metrics.clone(),
+            peer,
+            progress: progress.clone(),
+            handover: StreamHandover::default(),
+            permit: permit.clone(),
+        };
+        let timeout = context.config.header_timeout;
+        // Boxed, so that the task of a connection is not larger for it afterwards.
+        match Box::pin(serve_runs(&mut stream, timeout, closing.clone(), service)).await {
+            Ok(Some(ahead)) => stream.get_mut().unread(ahead),
+            Ok(None) => return,
+            Err(error) => return note_io_failure(&error),
+        }
+    }
     let handover = StreamHandover::default();
     let mut builder = http1::Builder::new();
     builder
@@ -65,7 +85,7 @@ pub(super) async fn serve_connection<S, T>(
     let service = ConnectionService {
         service: RefCell::new(context.service),
         metrics: context.metrics,
-        peer: PeerAddress(peer.ip()),
+        peer,
         progress: progress.clone(),
         handover: handover.clone(),
         permit: permit.clone(),
@@ -98,7 +118,7 @@ pub(super) async fn serve_connection<S, T>(
 }
 
 /// The server's service, with the facts of one connection that requests carry along.
-struct ConnectionService<S> {
+pub(super) struct ConnectionService<S> {
     /// Called with `&mut`, but only until it returns its future, so never twice at once.
     service: RefCell<S>,
     metrics: HttpMetrics,
@@ -135,7 +155,7 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Connectio
 }
 
 /// The answer to one request, which is counted when it is there.
-struct CountedAnswer<F> {
+pub(super) struct CountedAnswer<F> {
     path: Path,
     metrics: HttpMetrics,
     answer: F,
@@ -158,10 +178,7 @@ where
 /// Writes a stream to its end.
 async fn write_stream<T: AsyncRead + AsyncWrite + Unpin>(writer: StreamWriter<T>, permit: ConnectionPermit) {
     if let Err(error) = writer.await {
-        debug!(%error, "a stream ended");
-        if is_write_timeout(&error) {
-            metrics::limit_reached(Limit::WriteTimeout);
-        }
+        note_io_failure(&error);
     }
     drop(permit);
 }
@@ -185,6 +202,14 @@ where
             Some(stream) => Poll::Ready(Ok(Some(stream))),
             None => Poll::Pending,
         },
+    }
+}
+
+/// Logs why a connection failed outside the library, and counts the limit that ended it, if one did.
+fn note_io_failure(error: &io::Error) {
+    debug!(%error, "a connection or its stream ended");
+    if is_write_timeout(error) {
+        metrics::limit_reached(Limit::WriteTimeout);
     }
 }
 

@@ -67,6 +67,8 @@ pub(super) struct ServerContext<S> {
     pub(super) metrics: HttpMetrics,
     pub(super) config: Arc<HttpConfig>,
     pub(super) closing: watch::Receiver<bool>,
+    /// Serves pipelined `PUT`s of resources together.
+    pub(super) joins_puts: bool,
 }
 
 impl<S: RequestService> HttpServer<S> {
@@ -83,9 +85,19 @@ impl<S: RequestService> HttpServer<S> {
                 metrics: HttpMetrics::new(),
                 config: Arc::new(config.clone()),
                 closing: watching,
+                joins_puts: false,
             },
             closing,
         }
+    }
+
+    /// Serves pipelined `PUT`s below `/v1/resources/` together, so that they share one step of the store. For
+    /// a service that has the [HTTP API](super::api) there: such requests of different resources reach it at
+    /// once.
+    #[must_use]
+    pub fn with_joined_puts(mut self) -> HttpServer<S> {
+        self.context.joins_puts = true;
+        self
     }
 
     /// Serves a connection until one side ends it. `open` makes the connection on the thread that carries it;

@@ -42,6 +42,10 @@ impl<T> WriteDeadline<T> {
         &self.progress
     }
 
+    pub(super) fn get_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+
     /// Fails if the connection was cut.
     fn check_cut(&mut self) -> io::Result<()> {
         if self.progress.is_cut() {
