@@ -60,22 +60,8 @@ pub(super) async fn serve_connection<S, T>(
     let mut stream = WriteDeadline::new(Prefixed::new(stream), Some(context.config.write_timeout));
     let progress = stream.progress().clone();
     let peer = PeerAddress(peer.ip());
-    if context.joins_puts {
-        let service = || ConnectionService {
-            service: RefCell::new(context.service.clone()),
-            metrics: context.metrics.clone(),
-            peer,
-            progress: progress.clone(),
-            handover: StreamHandover::default(),
-            permit: permit.clone(),
-        };
-        let timeout = context.config.header_timeout;
-        // Boxed, so that the task of a connection is not larger for it afterwards.
-        match Box::pin(serve_runs(&mut stream, timeout, closing.clone(), service)).await {
-            Ok(Some(ahead)) => stream.get_mut().unread(ahead),
-            Ok(None) => return,
-            Err(error) => return note_io_failure(&error),
-        }
+    if context.joins_puts && !joined_puts_end(&mut stream, peer, &context, &permit).await {
+        return;
     }
     let handover = StreamHandover::default();
     let mut builder = http1::Builder::new();
@@ -114,6 +100,42 @@ pub(super) async fn serve_connection<S, T>(
             }
         }
         Err(error) => note_failure(&error),
+    }
+}
+
+/// Serves the pipelined `PUT`s at the beginning of a connection. Returns true if it has more for the library.
+async fn joined_puts_end<S, T>(
+    stream: &mut WriteDeadline<Prefixed<T>>,
+    peer: PeerAddress,
+    context: &ServerContext<S>,
+    permit: &ConnectionPermit,
+) -> bool
+where
+    S: RequestService,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let progress = stream.progress().clone();
+    let service = || ConnectionService {
+        service: RefCell::new(context.service.clone()),
+        metrics: context.metrics.clone(),
+        peer,
+        progress: progress.clone(),
+        handover: StreamHandover::default(),
+        permit: permit.clone(),
+    };
+    let timeout = context.config.header_timeout;
+    // Boxed, so that the task of a connection is not larger for it afterwards.
+    let served = Box::pin(serve_runs(stream, timeout, context.closing.clone(), service)).await;
+    match served {
+        Ok(Some(ahead)) => {
+            stream.get_mut().unread(ahead);
+            true
+        }
+        Ok(None) => false,
+        Err(error) => {
+            note_io_failure(&error);
+            false
+        }
     }
 }
 

@@ -30,6 +30,9 @@ const RUN_MAX: usize = 64;
 /// The bytes that are read ahead. A request that does not fit is left to the library.
 const AHEAD_MAX: usize = 64 << 10;
 
+/// The bytes for which one read has room.
+const READ_BYTES: usize = 16 << 10;
+
 /// The path of a plain `PUT`, up to the URI.
 const START: &str = "PUT /v1/resources/";
 
@@ -115,6 +118,7 @@ where
         if !reads_on {
             return Ok(Some(ahead));
         }
+        ahead.reserve(READ_BYTES);
         let read = tokio::select! {
             read = tokio::time::timeout(header_timeout, stream.read_buf(&mut ahead)) => read,
             _ = closing.wait_for(|closing| *closing) => return Ok(None),
