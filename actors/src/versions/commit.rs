@@ -137,6 +137,8 @@ impl EtagActor {
 
     /// Hands the changes of this turn to the store.
     pub(super) fn commit(&mut self) {
+        // In a step that is made anyway, so that a process that is killed again and again repeats little.
+        self.record_moved();
         let Some(commit) = &mut self.commit else {
             return;
         };
