@@ -99,6 +99,7 @@ impl Bus {
     /// Hands the counters of the shards to the metrics recorder of the process, so that a scrape that
     /// follows is exact. Without this call they are at most a second old.
     pub fn export_metrics(&self) {
+        self.inner.metrics.set_store_up(self.inner.health.check());
         self.inner.metrics.export(self.inner.admission.inside());
     }
 
