@@ -88,7 +88,10 @@ impl RedbStore {
         std::fs::create_dir_all(dir)?;
         let bodies = BodyFiles::open(dir)?;
         let is_new = begins_history(file, bodies.folder())?;
-        let database = open_database(file, true)?;
+        if is_new {
+            create_database(file)?;
+        }
+        let database = open_database(file, false)?;
         set_format(&database)?;
         // Before the first record, which would not survive a crash without the names of its files.
         sync_folder(dir)?;
@@ -287,6 +290,30 @@ fn begins_history(file: &Path, bodies: &BodyFolder) -> Result<bool, Fault> {
         ),
     }
     Ok(true)
+}
+
+/// Creates an empty database under another name and gives it its name when it is complete, so that a loss of
+/// power leaves no half of a file.
+fn create_database(file: &Path) -> Result<(), Fault> {
+    let unfinished = file.with_extension("new");
+    for old in [&unfinished, file] {
+        match std::fs::remove_file(old) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            // The second is empty, or not there.
+            Ok(()) | Err(_) => {}
+        }
+    }
+    let database = open_database(&unfinished, true)?;
+    set_format(&database)?;
+    drop(database);
+    // A link rather than a rename: another process that was faster keeps its file.
+    match std::fs::hard_link(&unfinished, file) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            std::fs::rename(&unfinished, file)?;
+        }
+        Ok(()) | Err(_) => std::fs::remove_file(&unfinished)?,
+    }
+    Ok(())
 }
 
 /// Opens the file and checks all of it.

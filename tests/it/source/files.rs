@@ -70,6 +70,11 @@ async fn rename_over_a_file_is_one_change() {
     let folder = ServedFolder::started_slow().await;
     folder.write("a.md", "1");
     folder.wait_text("a.md", "1").await;
+    // The content is visible a moment before the list is counted.
+    until("the list change of a.md", async || {
+        folder.bus.stats().await.unwrap().list_changes == 1
+    })
+    .await;
     let before = folder.bus.stats().await.unwrap();
     folder.write("a.md.tmp", "2");
     fs::rename(folder.path("a.md.tmp"), folder.path("a.md")).unwrap();
