@@ -235,8 +235,8 @@ impl Bus {
         Ok(outcome)
     }
 
-    /// Removes a resource template. Subscribers of its members get one last notice each. Without this template
-    /// nothing changes.
+    /// Removes a resource template. Subscribers of its members get one last notice each. Without this
+    /// template nothing changes.
     ///
     /// # Errors
     /// [`Closed`].
