@@ -87,6 +87,8 @@ struct History {
     attempts: Vec<Attempt>,
     /// True after an unanswered removal turned out to be durable, at a version that is not known.
     is_gone: bool,
+    /// The greatest number of versions that such a removal may have added.
+    hidden: u64,
     /// Versions that a request made which was to create and not to replace.
     created: Vec<u64>,
 }
@@ -142,6 +144,7 @@ impl History {
         }
         if version > self.newest() {
             self.is_gone = false;
+            self.hidden = 0;
         }
         self.note(etag, version, attempt.state)
     }
@@ -171,8 +174,8 @@ impl History {
                 _ => Ok(Seen::Acknowledged),
             };
         }
-        if version - newest > self.attempts.len() as u64 {
-            let attempts = self.attempts.len();
+        let attempts = self.attempts.len() as u64 + self.hidden;
+        if version - newest > attempts {
             return Err(format!(
                 "{etag} comes after version {newest} and {attempts} unanswered requests"
             ));
@@ -184,6 +187,8 @@ impl History {
                 && content.difference(answer).is_none()
             {
                 self.versions.insert(version, (etag.to_owned(), state));
+                self.is_gone = false;
+                self.hidden = 0;
                 return Ok(Seen::Unanswered);
             }
         }
@@ -205,6 +210,7 @@ impl History {
             .any(|attempt| attempt.state == State::Removed)
         {
             self.is_gone = true;
+            self.hidden = self.attempts.len() as u64;
             return Ok(Seen::Unanswered);
         }
         Err(format!(
@@ -432,6 +438,17 @@ mod tests {
         assert_eq!(violations(&mut all, &shown(3, "v3-9")), 1);
         all.begin(URI, State::Removed, false);
         assert_eq!(violations(&mut all, &absent()), 0);
+    }
+
+    #[test]
+    fn unanswered_removal_has_a_version() {
+        let mut all = Acknowledged::default();
+        put(&mut all, 1, "v1-7");
+        all.begin(URI, State::Removed, false);
+        assert_eq!(violations(&mut all, &absent()), 0);
+        all.begin(URI, state(2), false);
+        assert_eq!(violations(&mut all, &shown(2, "v3-9")), 0);
+        assert_eq!(violations(&mut all, &shown(2, "v4-9")), 1);
     }
 
     #[test]
