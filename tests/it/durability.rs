@@ -17,6 +17,8 @@ mod faults;
 mod lives;
 mod backup;
 
+use crate::support::number;
+
 /// Returns the rounds of a long form, from the environment or as the test has them.
 fn rounds(default: usize) -> usize {
     number("DURABILITY_ROUNDS", default as u64) as usize
@@ -25,15 +27,6 @@ fn rounds(default: usize) -> usize {
 /// Returns the seed of a run, which decides its random numbers. The moments of the kernel stay its own.
 fn seed() -> u64 {
     number("DURABILITY_SEED", 1)
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|error| panic!("{name}={text}: {error}")),
-        Err(_) => default,
-    }
 }
 
 /// Fails with the first violations, if there are any.

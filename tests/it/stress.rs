@@ -14,6 +14,7 @@ mod storm;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::number;
 pub(crate) use plan::Random;
 use plan::Size;
 use receiver::SlowReceiver;
@@ -116,14 +117,4 @@ async fn long_storm() {
     let report = run("", seed, size, time).await;
     println!("seed {seed}: {report:#?}");
     assert_eq!(report.faults, [""; 0], "repeat it with STRESS_SEED={seed}");
-}
-
-/// A number from the environment.
-fn number(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|error| panic!("{name}={text}: {error}")),
-        Err(_) => default,
-    }
 }

@@ -279,6 +279,16 @@ impl Client {
     }
 }
 
+/// Returns a number from the environment, by which the long form of a test is made longer or repeated.
+pub(crate) fn number(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|error| panic!("{name}={text}: {error}")),
+        Err(_) => default,
+    }
+}
+
 pub(crate) fn uri(name: &str) -> ResourceUri {
     ResourceUri::new(name).unwrap()
 }

@@ -159,6 +159,25 @@ impl Fixture {
         self.recorder.send(TakeRecorded).await.unwrap()
     }
 
+    /// Registers a resource and makes it visible at version 1, as the Etag actor does. Returns its etag.
+    async fn register_visibly(&self, name: &str) -> Etag {
+        let _created = self.publish(Change::Register(text(name, "1")), Condition::Always);
+        let mut decisions = self.decisions().await;
+        let (resource, generation) = decisions.remove(0).entry.unwrap();
+        let etag = Etag {
+            version: 1,
+            updated_at: 7,
+            life: 0,
+        };
+        let entry = IndexedResource {
+            resource,
+            etag,
+            generation,
+        };
+        self.etag_index.set(uri(name), Some(entry));
+        etag
+    }
+
     /// The decisions among the recorded requests.
     async fn decisions(&self) -> Vec<Decision> {
         let mut decisions = Vec::new();
@@ -285,21 +304,7 @@ fn requests_of_one_turn_are_one_batch_in_order() {
 fn second_guarded_write_of_a_turn_conflicts() {
     System::new().block_on(async {
         let fixture = Fixture::start();
-        let _created = fixture.publish(Change::Register(text("demo://a", "1")), Condition::Always);
-        let mut decisions = fixture.decisions().await;
-        let (resource, generation) = decisions.remove(0).entry.unwrap();
-        // As the Etag actor does once the version may be seen.
-        let etag = Etag {
-            version: 1,
-            updated_at: 7,
-            life: 0,
-        };
-        let entry = IndexedResource {
-            resource,
-            etag,
-            generation,
-        };
-        fixture.etag_index.set(uri("demo://a"), Some(entry));
+        let etag = fixture.register_visibly("demo://a").await;
         // Both writers have read version 1.
         let is_at_1 = Condition::Etag(EtagCondition::is_at(etag));
         let _first = fixture.publish(Change::Update(text("demo://a", "2")), is_at_1.clone());
@@ -316,20 +321,7 @@ fn second_guarded_write_of_a_turn_conflicts() {
 fn guarded_write_sees_a_new_description() {
     System::new().block_on(async {
         let fixture = Fixture::start();
-        let _created = fixture.publish(Change::Register(text("demo://a", "1")), Condition::Always);
-        let mut decisions = fixture.decisions().await;
-        let (resource, generation) = decisions.remove(0).entry.unwrap();
-        let etag = Etag {
-            version: 1,
-            updated_at: 7,
-            life: 0,
-        };
-        let entry = IndexedResource {
-            resource,
-            etag,
-            generation,
-        };
-        fixture.etag_index.set(uri("demo://a"), Some(entry));
+        let etag = fixture.register_visibly("demo://a").await;
         let is_at_1 = Condition::Etag(EtagCondition::is_at(etag));
         // Both writers have read version 1, and the first one replaces the title alone.
         let titled = text("demo://a", "1").title("A");

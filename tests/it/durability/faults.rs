@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::clients::{Client, tool_etag};
 use super::disk::{Control, EIO, ENOSPC};
 use super::home::{Connection, Home, Life};
-use super::number;
+use crate::support::number;
 
 /// The time within which the service learns of a disk that fails, or that works again.
 const NOTICED_MAX: Duration = Duration::from_secs(10);
