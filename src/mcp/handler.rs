@@ -19,8 +19,10 @@ use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 use super::listen::{ListenCheck, ListenPump};
 use super::lists::{self, ResultHints};
 use super::revision::Revision;
+use super::running_calls::{CallCancellation, RunningCall};
 use super::session::{McpContext, McpSession, SessionLifetime, SessionSlot};
 use super::subscribe_result::CurrentEtag;
+use super::tool_report::Reporter;
 use super::{convert, error, known, tools};
 use crate::{ResourceUri, SubscriptionRequest};
 
@@ -78,6 +80,13 @@ impl Handler {
                 .start_pump(peer, self.server.write_progress.as_ref())
                 .await;
         }
+    }
+
+    /// Adds a call to those that its session over HTTP can cancel; elsewhere there is none.
+    pub(crate) fn running_call(&self, context: &Context) -> Option<RunningCall> {
+        let cancellation = extension::<CallCancellation>(context)?;
+        let session = self.session(context).ok()?;
+        Some(RunningCall::begin(session, context.id.clone(), cancellation))
     }
 
     fn hints(&self, context: &Context) -> ResultHints {
@@ -195,7 +204,9 @@ impl ServerHandler for Handler {
     ) -> Result<CallToolResponse, ErrorData> {
         let hints = self.hints(&context);
         let session = self.session(&context).ok();
-        let mut result = tools::call_tool(&self.server, request, context, session).await?;
+        let running = self.running_call(&context);
+        let reporter = Reporter::new(context, session, running);
+        let mut result = tools::call_tool(&self.server, request, &reporter).await?;
         result.meta = hints.meta;
         Ok(result.into())
     }

@@ -11,6 +11,7 @@ use super::error;
 use super::frames::notification;
 use super::options::McpOptions;
 use super::revision::Revision;
+use super::running_calls::RunningCalls;
 use crate::metrics::McpMetrics;
 use crate::{
     Bus, Drained, ListKind, LogLevel, OutboxReader, Session, SessionOptions, SubscriberKind, WriteProgress,
@@ -73,6 +74,7 @@ impl McpContext {
             session,
             revision,
             log_threshold: LogThreshold::default(),
+            calls: RunningCalls::default(),
             metrics: self.metrics.clone(),
             pump_stage: Arc::new(watch::Sender::new(PumpStage::Waiting)),
         }))
@@ -97,6 +99,8 @@ pub(crate) struct McpSession {
     pub(crate) revision: Revision,
     /// The log messages that the client wants.
     pub(crate) log_threshold: LogThreshold,
+    /// The tool calls that the client can cancel; unused on stdio, where rmcp knows them.
+    pub(crate) calls: RunningCalls,
     pub(crate) metrics: McpMetrics,
     /// The progress of the session's pump; unused on HTTP, where the streams are ours.
     pub(crate) pump_stage: Arc<watch::Sender<PumpStage>>,

@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 
 use super::convert;
 use super::revision::Revision;
+use super::running_calls::RunningCall;
 use super::session::McpSession;
 use crate::callback::{CallEvent, CallObserver};
 use crate::{BoxFuture, CallContext, LogLevel};
@@ -25,6 +26,8 @@ struct ReportedCall {
     request: RequestContext<RoleServer>,
     /// None on 2026-07-28, where the request itself names the wanted messages.
     session: Option<Arc<McpSession>>,
+    /// The call as its session over HTTP knows it; elsewhere the request's own token cancels it.
+    running: Option<RunningCall>,
     revision: Revision,
     /// The name under which the caller wants progress; none when it wants none.
     progress_token: Option<ProgressToken>,
@@ -42,7 +45,11 @@ struct SentMessages {
 
 impl Reporter {
     /// Makes the reporter of the call that `request` asks for, in `session` if its revision has sessions.
-    pub(crate) fn new(request: RequestContext<RoleServer>, session: Option<Arc<McpSession>>) -> Reporter {
+    pub(crate) fn new(
+        request: RequestContext<RoleServer>,
+        session: Option<Arc<McpSession>>,
+        running: Option<RunningCall>,
+    ) -> Reporter {
         let revision = Revision::negotiated(request.protocol_version().as_ref());
         let sent = SentMessages {
             progress: f64::NEG_INFINITY,
@@ -51,6 +58,7 @@ impl Reporter {
         let call = ReportedCall {
             // On stdio a request of 2026-07-28 may come on a connection that has a session.
             session: session.filter(|_| !revision.is_stateless()),
+            running,
             revision,
             progress_token: request.meta.get_progress_token(),
             sent: Mutex::new(sent),
@@ -64,6 +72,15 @@ impl Reporter {
         CallContext::new(Arc::new(Reporter {
             call: self.call.clone(),
         }))
+    }
+
+    /// Resolves once the client has cancelled the call: by a notification, or by a disconnect where the
+    /// revision counts that as one.
+    pub(crate) async fn cancelled(&self) {
+        match &self.call.running {
+            Some(running) => running.cancelled().await,
+            None => self.call.request.ct.cancelled().await,
+        }
     }
 
     /// Ends the reports: contexts that still exist send nothing more. Waits for a message that is on its way,

@@ -1,22 +1,18 @@
 //! Calls of the bus's tools and renderings of its prompts.
 
-use std::sync::Arc;
-
+use rmcp::ErrorData;
 use rmcp::model::{CallToolRequestParams, CallToolResult, GetPromptRequestParams, GetPromptResult};
-use rmcp::service::RequestContext;
-use rmcp::{ErrorData, RoleServer};
 
-use super::session::{McpContext, McpSession};
+use super::session::McpContext;
 use super::tool_report::Reporter;
 use super::{convert, error};
 
 /// Calls the tool that `request` names and returns its answer, once the messages that the tool sent while it
-/// ran are on their way.
+/// ran are on their way. A cancelled call drops the future of its handler.
 pub(crate) async fn call_tool(
     server: &McpContext,
     request: CallToolRequestParams,
-    context: RequestContext<RoleServer>,
-    session: Option<Arc<McpSession>>,
+    reporter: &Reporter,
 ) -> Result<CallToolResult, ErrorData> {
     let tool = server.bus.tool(&request.name).await.map_err(error::stopping)?;
     let Some(tool) = tool else {
@@ -24,11 +20,18 @@ pub(crate) async fn call_tool(
         return Err(error::invalid_params(format!("Unknown tool: {}", request.name)));
     };
     let call = server.metrics.call_begins();
-    let reporter = Reporter::new(context, session);
     let arguments = request.arguments.unwrap_or_default();
-    let answer = tool.call(arguments, reporter.call_context()).await;
+    let answer = tokio::select! {
+        answer = tool.call(arguments, reporter.call_context()) => Some(answer),
+        () = reporter.cancelled() => None,
+    };
     // The tool may have handed its context to a task of its own; no message may follow the answer.
     reporter.end().await;
+    let Some(answer) = answer else {
+        // Counted as cancelled, since the call has not ended. No transport delivers this text but a stream
+        // that has begun.
+        return Err(ErrorData::internal_error("the client cancelled the call", None));
+    };
     call.ended(answer.is_ok());
     Ok(convert::tool_result(answer))
 }

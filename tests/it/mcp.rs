@@ -20,6 +20,7 @@ mod resources;
 mod rules;
 mod resume;
 mod returning;
+mod cancel;
 mod limits;
 mod service;
 mod metrics;

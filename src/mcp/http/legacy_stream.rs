@@ -48,7 +48,9 @@ impl EndpointState {
     /// Ends a session.
     pub(super) fn delete(&self, parts: &Parts) -> Result<Answer, Refusal> {
         check_version(&parts.headers)?;
-        self.session(&parts.headers, None)?.session.end();
+        let session = self.session(&parts.headers, None)?;
+        session.session.end();
+        session.calls.cancel_all();
         // Removed at once, so that the next request learns the reason without waiting for a sweep.
         if let Some(key) = headers::text(&parts.headers, &SESSION_ID) {
             self.sessions.remove(key);

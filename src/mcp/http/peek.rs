@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use rmcp::model::RequestId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -28,6 +29,12 @@ struct PeekParams<'a> {
 struct PeekMeta<'a> {
     #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
     version: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PeekCancelled {
+    request_id: RequestId,
 }
 
 impl<'a> Peek<'a> {
@@ -60,6 +67,20 @@ impl<'a> Peek<'a> {
     /// Returns the id of a `resources/subscribe` request; none for every other message.
     pub(super) fn subscribe_id(&self) -> Option<&'a RawValue> {
         self.id.filter(|_| self.method() == Some("resources/subscribe"))
+    }
+
+    /// Returns true for a request that calls a tool.
+    pub(super) fn is_tool_call(&self) -> bool {
+        self.id.is_some() && self.method() == Some("tools/call")
+    }
+
+    /// Returns the id of the request that a `notifications/cancelled` names; none for every other message.
+    pub(super) fn cancelled_id(&self) -> Option<RequestId> {
+        if self.notification() != Some("notifications/cancelled") {
+            return None;
+        }
+        let params: PeekCancelled = serde_json::from_str(self.params?.get()).ok()?;
+        Some(params.request_id)
     }
 
     /// Returns the method of a notification; none for every other message.

@@ -13,6 +13,7 @@ use super::endpoint::EndpointState;
 use super::headers::{self, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
 use super::peek::Peek;
 use super::reply::{self, Answer, Refusal, answer_or_refusal};
+use crate::mcp::running_calls::CallCancellation;
 use crate::mcp::session::{McpSession, SessionSlot};
 use crate::mcp::subscribe_result::CurrentEtag;
 
@@ -97,7 +98,12 @@ impl EndpointState {
                 }
                 reply::accepted()
             }
-            Some(_) => self.forward(parts, body).await,
+            Some(_) => {
+                if let Some(id) = peek.cancelled_id() {
+                    session.calls.cancel(&id);
+                }
+                self.forward(parts, body).await
+            }
             // The server sends no requests in a session, so a response answers none of them.
             None if peek.is_response() => reply::accepted(),
             None => {
@@ -107,6 +113,7 @@ impl EndpointState {
                 parts.extensions.insert(session);
                 match peek.subscribe_id() {
                     Some(id) => self.subscribe(parts, id, body).await,
+                    None if peek.is_tool_call() => self.tool_call(parts, body).await,
                     None => self.forward(parts, body).await,
                 }
             }
@@ -121,6 +128,18 @@ impl EndpointState {
         match current.result() {
             Some(result) => reply::result(id, &result),
             None => answer,
+        }
+    }
+
+    /// Answers a tool call of a session; with a stream that ends at once if the client cancels it, as no
+    /// response is due then.
+    async fn tool_call(&self, mut parts: Parts, body: Bytes) -> Answer {
+        let cancellation = CallCancellation::default();
+        parts.extensions.insert(cancellation.clone());
+        tokio::select! {
+            biased;
+            () = cancellation.cancelled() => reply::no_response(),
+            answer = self.forward(parts, body) => answer,
         }
     }
 

@@ -228,6 +228,11 @@ pub(super) fn finished(first: &Bytes, last: &Bytes) -> Answer {
     as_events(Response::new(Full::new(Bytes::from(both)).boxed()))
 }
 
+/// Answers a cancelled request, which has no response, with a stream without events.
+pub(super) fn no_response() -> Answer {
+    as_events(plain(StatusCode::OK))
+}
+
 fn as_events(answer: Answer) -> Answer {
     let answer = with_header(answer, header::CONTENT_TYPE, headers::EVENT_STREAM);
     let answer = with_header(answer, header::CACHE_CONTROL, "no-cache, no-transform");

@@ -253,6 +253,8 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         if self.is_of_bus(ServerList::Tools, &request.name, &client).await? {
             return self.call_bus_tool(request, context).await;
         }
+        // rmcp cancels the call of the wrapped server once the endpoint has seen the cancellation.
+        let _running = self.bus_handler.running_call(&context);
         self.inner.call_tool(request, context).await
     }
 

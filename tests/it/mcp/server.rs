@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -44,6 +44,11 @@ impl Server {
     /// Writes a file of the served folder.
     pub(crate) fn write_file(&self, name: &str, text: &str) {
         fs::write(self.file(name), text).expect("a file");
+    }
+
+    /// Returns the folder that is served.
+    pub(crate) fn folder(&self) -> &Path {
+        self.process.folder.path()
     }
 
     /// Waits until the service has found the file behind a resource.
@@ -193,6 +198,11 @@ impl StdioClient {
         .await;
         let url = line.trim_start_matches("tidings listening on http://");
         url.trim_end_matches("/mcp").parse().expect("an address")
+    }
+
+    /// Returns the folder that is served.
+    pub(crate) fn folder(&self) -> &Path {
+        self.process.folder.path()
     }
 
     pub(crate) fn close_input(&mut self) {
