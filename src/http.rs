@@ -18,6 +18,7 @@ mod server;
 #[cfg(feature = "service")]
 mod listener;
 mod problem;
+mod fetch_metadata;
 mod access;
 #[cfg(feature = "service")]
 mod layers;

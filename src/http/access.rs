@@ -2,12 +2,13 @@
 //!
 //! The rule defends a service on the user's own machine against web pages: a page whose name was rebound to a
 //! loopback address calls by that name (`Host`), and a page of another site says where it comes from
-//! (`Origin`). It does not authenticate.
+//! (`Origin`), or its browser does (`Sec-Fetch-Site`). It does not authenticate.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use ::http::{Extensions, HeaderMap, HeaderName, Request, Uri, header};
+use ::http::{Extensions, HeaderMap, HeaderName, Method, Request, Uri, header};
 
+use super::fetch_metadata::foreign_site;
 use super::problem::{Problem, ProblemKind};
 use crate::hosts::{Host, WebOrigin};
 
@@ -64,8 +65,8 @@ impl Principal {
 }
 
 impl Access {
-    /// Lets a request in: checks its host and its origin, and puts its [`Principal`] into its extensions. A
-    /// request that has one was let in before, perhaps by a wider rule, and passes.
+    /// Lets a request in: checks its host and the page behind it, and puts its [`Principal`] into its
+    /// extensions. A request that has one was let in before, perhaps by a wider rule, and passes.
     ///
     /// # Errors
     /// The refusal, 403.
@@ -74,13 +75,14 @@ impl Access {
         if Principal::of(request.extensions()).is_some() {
             return Ok(());
         }
-        self.check(request.uri(), request.headers())?;
+        self.check_caller(request.uri(), request.headers())?;
+        self.check_page(request.method(), request.headers())?;
         let address = request.extensions().get().copied();
         request.extensions_mut().insert(Principal { address });
         Ok(())
     }
 
-    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    fn check_caller(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         // The name in the request line counts too: a server behind this one may go by either.
         let authority = uri.authority().map(|authority| authority.as_str());
         let host = sole(headers, &header::HOST)?;
@@ -94,6 +96,23 @@ impl Access {
             Some(origin) => self.check_origin(origin),
             None => Ok(()),
         }
+    }
+
+    /// Refuses what pages of other origins may not cause, but for those that the configuration names.
+    fn check_page(&self, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+        let Some(site) = foreign_site(method, headers) else {
+            return Ok(());
+        };
+        if let Some(origin) = sole(headers, &header::ORIGIN)?
+            && let Some(known) = WebOrigin::parse(origin)
+            && self.allows_origin(known)
+        {
+            return Ok(());
+        }
+        Err(ProblemKind::Forbidden.because(format!(
+            "a page of another origin may not cause this {method} (sec-fetch-site: {site}); add its origin to \
+             http.allowed_origins"
+        )))
     }
 
     fn check_host(&self, called: &str) -> Result<(), Problem> {
@@ -174,7 +193,7 @@ mod tests {
         for (name, value) in sent {
             headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        access.check(&uri.parse().unwrap(), &headers).is_ok()
+        access.check_caller(&uri.parse().unwrap(), &headers).is_ok()
     }
 
     #[test]
@@ -271,6 +290,25 @@ mod tests {
             (header::ORIGIN, "http://localhost"),
         ];
         assert!(!admits("/v1", &twice));
+    }
+
+    #[test]
+    fn only_listed_pages_may_write() {
+        let access = Access {
+            allowed_hosts: Vec::new(),
+            allowed_origins: vec!["https://app.example.org".into()],
+        };
+        let admits = |origin: Option<&str>| {
+            let mut request = Request::put("/v1").header("host", "localhost");
+            request = request.header("sec-fetch-site", "cross-site");
+            if let Some(origin) = origin {
+                request = request.header("origin", origin);
+            }
+            access.admit(&mut request.body(()).unwrap()).is_ok()
+        };
+        assert!(admits(Some("https://app.example.org")));
+        assert!(!admits(Some("http://localhost:3000")));
+        assert!(!admits(None));
     }
 
     #[test]

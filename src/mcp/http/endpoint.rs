@@ -177,17 +177,18 @@ fn sweep_sessions(state: &Arc<EndpointState>) {
 }
 
 impl EndpointState {
-    /// Lets a request in by the rule of hosts and origins.
+    /// Lets a request in by the rule of hosts and origins, and by its headers.
     ///
     /// # Errors
-    /// The refusal of a request whose host or origin is not let in.
+    /// The refusal of a request whose host or origin is not let in, or that repeats a header.
     pub(super) fn admit<B>(&self, request: &mut Request<B>) -> Result<(), Refusal> {
-        match self.access.admit(request) {
-            Ok(()) => Ok(()),
-            Err(problem) => {
-                let refusal = problem.respond(request.uri().path());
-                Err(refusal.map(|body| Full::new(body).boxed()).into())
-            }
+        if let Err(problem) = self.access.admit(request) {
+            let refusal = problem.respond(request.uri().path());
+            return Err(refusal.map(|body| Full::new(body).boxed()).into());
+        }
+        match headers::repeated(request.headers()) {
+            Some(name) => Err(reply::repeated_header(name).into()),
+            None => Ok(()),
         }
     }
 

@@ -8,6 +8,17 @@ pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-pro
 pub(super) const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
 pub(super) const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// The headers that have one value.
+static SINGLE: [HeaderName; 6] = [
+    SESSION_ID,
+    PROTOCOL_VERSION,
+    MCP_METHOD,
+    MCP_NAME,
+    LAST_EVENT_ID,
+    CONTENT_TYPE,
+];
+
 pub(super) const JSON: &str = "application/json";
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
 
@@ -21,6 +32,17 @@ pub(super) fn sole<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a 
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)
+}
+
+/// Returns a header that is sent several times where that has no one meaning: two sessions, or two values
+/// that differ. A proxy before this service may go by another of them.
+pub(super) fn repeated(headers: &HeaderMap) -> Option<&'static HeaderName> {
+    SINGLE.iter().find(|name| {
+        let mut values = headers.get_all(*name).iter();
+        let first = values.next();
+        // Two equal session ids are refused too: no client sends them, and an id is all that names a session.
+        values.any(|value| Some(value) != first || **name == SESSION_ID)
+    })
 }
 
 /// Returns true for a POST of JSON whose client accepts both kinds of answers, written the usual way.
@@ -41,4 +63,36 @@ fn lists(accept: &str, media_type: &str) -> bool {
     accept
         .split(',')
         .any(|entry| entry.trim_matches(' ') == media_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::http::HeaderValue;
+
+    fn repeats(sent: &[(&'static str, &'static str)]) -> Option<&'static str> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in sent {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        Some(repeated(&headers)?.as_str())
+    }
+
+    #[test]
+    fn repeated_headers_without_one_meaning_are_found() {
+        let session = ("mcp-session-id", "a");
+        assert_eq!(repeats(&[session, ("mcp-method", "ping")]), None);
+        assert_eq!(repeats(&[session, session]), Some("mcp-session-id"));
+        for name in [
+            "mcp-protocol-version",
+            "mcp-method",
+            "mcp-name",
+            "last-event-id",
+            "content-type",
+        ] {
+            assert_eq!(repeats(&[(name, "a"), (name, "a")]), None, "{name}");
+            assert_eq!(repeats(&[(name, "a"), (name, "a"), (name, "b")]), Some(name));
+        }
+        assert_eq!(repeats(&[("accept", "a"), ("accept", "b")]), None);
+    }
 }

@@ -182,6 +182,11 @@ pub(super) fn no_content() -> Answer {
     plain(StatusCode::NO_CONTENT)
 }
 
+/// Answers a request with several values of a header that has one.
+pub(super) fn repeated_header(name: &header::HeaderName) -> Answer {
+    bad_request(None, &format!("the request has several {name} headers; send one"))
+}
+
 /// Answers a GET or DELETE that names an unknown revision.
 pub(super) fn unknown_version(version: &str) -> Answer {
     // The text repeats only the start: the header may be as long as the server allows headers to be.

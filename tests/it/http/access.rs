@@ -15,13 +15,14 @@ const GUARDED: [&str; 5] = ["/mcp", "/v1/resources", "/v1/events", "/v1/ws", "/m
 
 /// Request targets and headers of callers that are not let in. No browser sends most of them, but a lax proxy
 /// may.
-const REFUSED: [(&str, &str); 18] = [
+const REFUSED: [(&str, &str); 22] = [
     ("", ""),
     ("", "host: evil.example\r\n"),
     ("", "host: localhost\r\nhost: evil.example\r\n"),
     ("", "host: localhost\r\nhost: localhost\r\n"),
     ("http://evil.example", "host: localhost\r\n"),
     ("", "host: a@localhost\r\n"),
+    ("", "host: evil.example@127.0.0.1\r\n"),
     ("", "host: localhost:evil\r\n"),
     ("", "host: localhost:99999\r\n"),
     ("", "host: localhost:\r\n"),
@@ -39,6 +40,12 @@ const REFUSED: [(&str, &str); 18] = [
     ("", "host: localhost\r\norigin: http://localhost#@evil\r\n"),
     ("", "host: localhost\r\norigin: http://evil.example\r\n"),
     ("", "host: localhost\r\norigin: null\r\n"),
+    (
+        "",
+        "host: localhost\r\norigin: http://127.0.0.1:8808.evil.example\r\n",
+    ),
+    ("http://evil.example:80", "host: 127.0.0.1\r\n"),
+    ("", "host: localhost\r\nsec-fetch-site: cross-site\r\n"),
     ("", "host: localhost\r\norigin: \u{e9}\r\n"),
 ];
 
@@ -58,6 +65,60 @@ async fn unknown_host_or_origin_is_refused_on_every_path() {
             assert_eq!(status, 403, "{path}: {target} {headers:?}");
         }
     }
+}
+
+/// Requests that a browser marks as those of a page elsewhere.
+#[tokio::test]
+async fn writes_of_foreign_pages_are_refused() {
+    let config = "[http]\nallowed_origins = [\"https://app.example\"]\n";
+    let server = Server::with(config).await;
+    let status = async |method: &str, path: &str, headers: &str| {
+        let mut connection = RawConnection::open(server.address).await;
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}connection: close\r\n");
+        let rest = "content-type: text/plain\r\ncontent-length: 1\r\n\r\nx";
+        connection.send(&format!("{head}{rest}")).await;
+        connection.status().await
+    };
+    let writes = [
+        ("POST", "/mcp"),
+        ("DELETE", "/mcp"),
+        ("POST", "/v1/resources/demo%3Aa"),
+        ("POST", "/v1/resources/demo%3Aa/touch"),
+        ("PUT", "/v1/resources/demo%3Aa"),
+        ("DELETE", "/v1/resources/demo%3Aa"),
+        ("DELETE", "/v1/sessions/s1"),
+        ("POST", "/v1/resources"),
+    ];
+    for (method, path) in writes {
+        for site in ["cross-site", "same-site"] {
+            for origin in ["", "origin: http://localhost:3000\r\n"] {
+                let headers = format!("sec-fetch-site: {site}\r\n{origin}");
+                assert_eq!(
+                    status(method, path, &headers).await,
+                    403,
+                    "{method} {path} {headers}"
+                );
+            }
+        }
+    }
+    for headers in [
+        "",
+        "sec-fetch-site: same-origin\r\n",
+        "sec-fetch-site: none\r\n",
+        "sec-fetch-site: cross-site\r\norigin: https://app.example\r\n",
+    ] {
+        let status = status("PUT", "/v1/resources/demo%3Ab", headers).await;
+        assert!(matches!(status, 201 | 204), "{status} for {headers}");
+    }
+}
+
+#[tokio::test]
+async fn loopback_pages_may_read_events_across_sites() {
+    let server = Server::start().await;
+    let request = crate::mcp::http::Request::new("GET", "/v1/events").header("sec-fetch-site", "cross-site");
+    assert_eq!(request.open(server.address).await.status, 403);
+    let request = request.header("origin", "http://127.0.0.1:3000");
+    assert_eq!(request.open(server.address).await.status, 200);
 }
 
 #[tokio::test]
