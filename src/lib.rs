@@ -56,5 +56,5 @@ pub use tidings_actors::{
     PublishError, ReadError, Record, Resource, ResourceTemplate, ResourceUri, Role, Session, SessionOptions,
     Shard, Snapshot, StartError, Stats, Store, StoreError, StoreState, SubscribeError, SubscriberId,
     SubscriberKind, SubscriptionRequest, Tool, ToolOutput, UriPattern, UriTemplate, Variables, WeakBus,
-    WriteProgress, attach, callback, status, trace,
+    WriteProgress, attach, callback, rights, status, trace,
 };

@@ -7,7 +7,9 @@ mod builder;
 mod burst;
 mod resources;
 mod lists;
+mod pages;
 mod sessions;
+mod rights;
 mod sinks;
 mod shutdown;
 mod system;
@@ -20,7 +22,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 pub use builder::{Builder, Clock};
 pub use burst::Burst;
-pub use lists::Page;
+pub use pages::Page;
 pub use resources::Snapshot;
 pub use shutdown::{DrainReport, Stats};
 

@@ -53,6 +53,12 @@ pub mod callback {
     };
 }
 
+/// The rights of subscribers: implement [`Viewer`](rights::Viewer) and hand it to
+/// [`SessionOptions::viewer`].
+pub mod rights {
+    pub use crate::model::{Audience, ListQuery, Standing, Viewer};
+}
+
 /// The state of subscribers, as [`Bus::list_subscribers`] and the other queries return it.
 pub mod status {
     pub use crate::model::{

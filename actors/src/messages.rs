@@ -16,9 +16,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::model::{
     Change, Condition, DeliveryStatus, EndReason, Etag, Filter, ListChange, ListHash, ListKind, ListOutcome,
-    Notice, Outcome, Owner, Position, Prompt, PublishError, Resource, ResourceTemplate, ResourceUri,
-    StoreError, SubscribeError, SubscriberId, SubscriberInfo, SubscriberPage, SubscriptionRequest,
-    SubscriptionRules, Tool,
+    ListQuery, Notice, Outcome, Owner, Position, Prompt, PublishError, Resource, ResourceTemplate,
+    ResourceUri, StoreError, SubscribeError, SubscriberId, SubscriberInfo, SubscriberPage,
+    SubscriptionRequest, SubscriptionRules, Tool,
 };
 use crate::outbox::Outbox;
 use crate::runtime::Reply;
@@ -140,27 +140,22 @@ pub(crate) struct FinishStart(pub(crate) Option<Reply<()>>);
 pub(crate) enum Lookup {
     /// Finds each URI with its etag, all at one point in the order of changes.
     Resources(Vec<ResourceUri>, Reply<Vec<Option<(Found, Etag)>>>),
-    ResourcePage {
-        after: Option<String>,
-        limit: usize,
-        reply: Reply<Vec<(Arc<Resource>, Etag)>>,
-    },
-    Tools {
-        after: Option<String>,
-        limit: usize,
-        reply: Reply<Vec<Arc<Tool>>>,
-    },
-    Prompts {
-        after: Option<String>,
-        limit: usize,
-        reply: Reply<Vec<Arc<Prompt>>>,
-    },
+    ResourcePage(ListQuery, Reply<Scanned<(Arc<Resource>, Etag)>>),
+    Tools(ListQuery, Reply<Scanned<Arc<Tool>>>),
+    Prompts(ListQuery, Reply<Scanned<Arc<Prompt>>>),
     Templates(Reply<Vec<Arc<ResourceTemplate>>>),
     Tool(String, Reply<Option<Arc<Tool>>>),
     Prompt(String, Reply<Option<Arc<Prompt>>>),
     /// Checks that a client may subscribe to the URI.
     Subscribable(ResourceUri, Reply<Result<(), SubscribeError>>),
     Counts(Reply<[usize; 4]>),
+}
+
+/// A part of a page.
+pub(crate) struct Scanned<T> {
+    pub(crate) found: Vec<T>,
+    /// The name of the last item that was looked at, if there may be more after it.
+    pub(crate) go_on: Option<String>,
 }
 
 /// A request of one subscriber, from its session and on to its shard, in one order with all changes.
@@ -371,6 +366,9 @@ pub(crate) enum SubscriberQuery {
 /// Counts the open readers of a shard; from the bus.
 pub(crate) struct CountReaders(pub(crate) Reply<usize>);
 
+/// Looks at the rights of every subscriber of a shard; from the bus.
+pub(crate) struct RightsChanged(pub(crate) Reply<()>);
+
 /// Ends every subscriber of a shard once it has drained its outbox; from the bus.
 pub(crate) struct EndAll(pub(crate) EndReason);
 
@@ -404,6 +402,7 @@ messages!(
     ListSubscribers,
     QuerySubscriber,
     CountReaders,
+    RightsChanged,
     EndAll
 );
 messages!(

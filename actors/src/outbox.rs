@@ -28,7 +28,7 @@ pub use write_progress::WriteProgress;
 use crate::metrics::{Metrics, TransportLabels};
 use crate::model::{
     EndReason, ListHash, ListKind, MonotonicMillis, Notice, Position, SessionOptions, SubscriberId,
-    SubscriberKind, SubscriberRef, TraceStep,
+    SubscriberKind, SubscriberRef, TraceStep, Viewer,
 };
 use crate::runtime::Tracer;
 
@@ -110,6 +110,8 @@ pub(crate) struct Outbox {
     epoch: AtomicU64,
     next_reader_id: AtomicU64,
     tracer: Arc<Tracer>,
+    /// The rights of the subscriber; none if it sees everything.
+    viewer: Option<Arc<dyn Viewer>>,
     state: Mutex<OutboxState>,
 }
 
@@ -150,6 +152,7 @@ impl Outbox {
             epoch: AtomicU64::new(0),
             next_reader_id: AtomicU64::new(0),
             tracer,
+            viewer: options.viewer.clone(),
             state: Mutex::new(OutboxState {
                 set: OutboxSet::default(),
                 readers: Readers::default(),
@@ -382,6 +385,13 @@ impl Outbox {
         match state.set.oldest_since() {
             Some(since) => since.elapsed(),
             None => Duration::ZERO,
+        }
+    }
+
+    /// Wakes the readers of a subscriber whose rights may have changed.
+    pub(crate) fn recheck(&self) {
+        if self.viewer.is_some() {
+            self.lock().wake_all();
         }
     }
 

@@ -6,6 +6,7 @@
 mod subscriptions;
 mod interest;
 mod sweep;
+mod rights;
 mod marks;
 
 use std::collections::{BTreeSet, HashMap};

@@ -8,6 +8,7 @@ mod catalog;
 mod commit;
 mod unclaimed;
 mod lists;
+mod pages;
 mod resources;
 mod restart;
 
@@ -21,7 +22,7 @@ use crate::messages::{
 };
 use crate::metrics::Metrics;
 use crate::model::{
-    Change, Condition, Etag, ListHash, ListKind, ListOutcome, Owner, PublishError, Resource, SubscribeError,
+    Change, Condition, ListHash, ListKind, ListOutcome, Owner, PublishError, SubscribeError,
     SubscriptionRequest, SubscriptionRules,
 };
 use crate::outbox::Outbox;
@@ -140,23 +141,6 @@ impl Registry {
             }
             RegistryRequest::FinishStart(FinishStart(reply)) => self.finish_start(reply),
         }
-    }
-
-    /// A page of the resource list as far as its versions may be seen.
-    fn page(&self, after: Option<&str>, limit: usize) -> Vec<(Arc<Resource>, Etag)> {
-        // The index alone: a change that is not visible yet must not show in a page. So a page may have to
-        // look at more than `limit` resources to be full, and only a short one is the last.
-        let mut page = Vec::new();
-        for uri in self.catalog.listed_after(after) {
-            if page.len() == limit {
-                break;
-            }
-            match self.etag_index.get(uri.as_str()) {
-                Some(entry) if entry.resource.descriptor().listed => page.push((entry.resource, entry.etag)),
-                _ => {}
-            }
-        }
-        page
     }
 
     fn subscribe(
@@ -325,15 +309,9 @@ impl Registry {
                 let found = found.collect();
                 self.decided.push(EtagRequest::Resources { found, reply });
             }
-            Lookup::ResourcePage { after, limit, reply } => {
-                reply.answer(self.page(after.as_deref(), limit));
-            }
-            Lookup::Tools { after, limit, reply } => {
-                reply.answer(catalog.tools_after(after.as_deref(), limit));
-            }
-            Lookup::Prompts { after, limit, reply } => {
-                reply.answer(catalog.prompts_after(after.as_deref(), limit));
-            }
+            Lookup::ResourcePage(query, reply) => reply.answer(self.resources_page(&query)),
+            Lookup::Tools(query, reply) => reply.answer(self.tools_page(&query)),
+            Lookup::Prompts(query, reply) => reply.answer(self.prompts_page(&query)),
             Lookup::Templates(reply) => reply.answer(catalog.templates()),
             Lookup::Tool(name, reply) => reply.answer(catalog.tool(&name)),
             Lookup::Prompt(name, reply) => reply.answer(catalog.prompt(&name)),

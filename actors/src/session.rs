@@ -232,6 +232,12 @@ impl Session {
         self.outbox.record_activity();
     }
 
+    /// Looks at the rights of the subscriber at once, because its [`Viewer`](crate::rights::Viewer) changed:
+    /// its credential expired, was revoked or was replaced. Without a viewer nothing changes.
+    pub fn recheck(&self) {
+        self.outbox.recheck();
+    }
+
     /// The reason of the end; none while the session lives.
     pub fn ended(&self) -> Option<EndReason> {
         self.outbox.ended()

@@ -1,5 +1,4 @@
-//! Requests about lists: pages of resources, and the templates, tools and prompts. Listers run on the task
-//! of the caller.
+//! Requests about lists: the templates, tools and prompts. Listers run on the task of the caller.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,53 +8,30 @@ use super::Bus;
 use crate::messages::{ListMembers, Lookup, MembersChanged, PublishList};
 use crate::model::{
     Closed, Descriptor, Digest, Etag, ListChange, ListKind, ListOutcome, MemberList, Prompt, PublishError,
-    Resource, ResourceTemplate, Tool, run_callback,
+    ResourceTemplate, ResourceUri, Tool, run_callback,
 };
 
-/// One page of a list.
-#[derive(Debug, Clone)]
-pub struct Page<T> {
-    /// The items, ordered by name.
-    pub items: Vec<T>,
-    /// The `after` of the next page; none on the last page.
-    pub next: Option<String>,
-}
-
 impl Bus {
-    /// Returns at most `limit` resources after `after`, with their etags.
-    ///
-    /// # Errors
-    /// [`Closed`].
-    pub async fn resources(
-        &self,
-        after: Option<String>,
-        limit: usize,
-    ) -> Result<Page<(Arc<Resource>, Etag)>, Closed> {
-        let limit = limit.max(1);
-        let found = self
-            .ask(|reply| Lookup::ResourcePage {
-                after,
-                limit: limit + 1,
-                reply,
-            })
-            .await?;
-        Ok(page(found, limit, |(resource, _)| {
-            resource.uri().as_str().to_owned()
-        }))
-    }
-
     /// Runs the listers of all templates and returns their members with etags, in the order of the
     /// templates. A set that differs from the one before counts as one change of the resource list.
     ///
     /// # Errors
     /// [`PublishError::Lister`] if a lister fails; [`Closed`].
     pub async fn listed_members(&self) -> Result<Vec<(Descriptor, Etag)>, PublishError> {
+        self.list_all_members(|_| true).await
+    }
+
+    /// Runs the listers of all templates and returns the members that are shown.
+    pub(super) async fn list_all_members(
+        &self,
+        shows: impl Fn(&ResourceUri) -> bool,
+    ) -> Result<Vec<(Descriptor, Etag)>, PublishError> {
         let mut members = Vec::new();
         for template in self.templates().await? {
             let Some((descriptors, listed)) = self.list_members(&template).await? else {
                 continue;
             };
-            members.extend(descriptors);
+            members.extend(descriptors.into_iter().filter(|member| shows(&member.uri)));
             let name = template.uri_template().as_str().to_owned();
             self.change_list(ListChange::Listed(name, listed)).await?;
         }
@@ -74,38 +50,6 @@ impl Bus {
     /// [`Closed`].
     pub async fn templates(&self) -> Result<Vec<Arc<ResourceTemplate>>, Closed> {
         self.ask(Lookup::Templates).await
-    }
-
-    /// Returns at most `limit` tools after `after`.
-    ///
-    /// # Errors
-    /// [`Closed`].
-    pub async fn tools(&self, after: Option<String>, limit: usize) -> Result<Page<Arc<Tool>>, Closed> {
-        let limit = limit.max(1);
-        let found = self
-            .ask(|reply| Lookup::Tools {
-                after,
-                limit: limit + 1,
-                reply,
-            })
-            .await?;
-        Ok(page(found, limit, |tool| tool.name().to_owned()))
-    }
-
-    /// Returns at most `limit` prompts after `after`.
-    ///
-    /// # Errors
-    /// [`Closed`].
-    pub async fn prompts(&self, after: Option<String>, limit: usize) -> Result<Page<Arc<Prompt>>, Closed> {
-        let limit = limit.max(1);
-        let found = self
-            .ask(|reply| Lookup::Prompts {
-                after,
-                limit: limit + 1,
-                reply,
-            })
-            .await?;
-        Ok(page(found, limit, |prompt| prompt.name().to_owned()))
     }
 
     /// Returns the tool with this name.
@@ -349,12 +293,4 @@ fn lister_failed(template: &ResourceTemplate, message: String) -> PublishError {
         template: template.uri_template().as_str().to_owned(),
         message,
     }
-}
-
-/// Makes a page of `limit` items and possibly one more, which shows that there is a next page.
-fn page<T>(mut items: Vec<T>, limit: usize, key: impl Fn(&T) -> String) -> Page<T> {
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = if more { items.last().map(key) } else { None };
-    Page { items, next }
 }

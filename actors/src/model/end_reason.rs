@@ -17,6 +17,9 @@ pub enum EndReason {
     Expired,
     /// An operator ended it.
     Evicted,
+    /// Its credential expired or was revoked. Only its streams end for this reason; the subscriber goes on with
+    /// another credential until its idle time-out.
+    Unauthorized,
     /// The bus is shutting down; everything pending was handed out first.
     Shutdown,
     /// A core actor died.
@@ -25,13 +28,14 @@ pub enum EndReason {
 
 impl EndReason {
     /// All reasons, in the order of the variants.
-    pub const ALL: [EndReason; 8] = [
+    pub const ALL: [EndReason; 9] = [
         EndReason::Closed,
         EndReason::Idle,
         EndReason::Stalled,
         EndReason::WriteTimeout,
         EndReason::Expired,
         EndReason::Evicted,
+        EndReason::Unauthorized,
         EndReason::Shutdown,
         EndReason::Failed,
     ];
@@ -45,14 +49,18 @@ impl EndReason {
             EndReason::WriteTimeout => "write_timeout",
             EndReason::Expired => "expired",
             EndReason::Evicted => "evicted",
+            EndReason::Unauthorized => "unauthorized",
             EndReason::Shutdown => "shutdown",
             EndReason::Failed => "failed",
         }
     }
 
-    /// Returns true if the bus ended a live subscriber and continues to serve the others.
+    /// Returns true if the bus ended a live subscriber or its stream and continues to serve the others.
     pub fn is_eviction(self) -> bool {
-        matches!(self, EndReason::Stalled | EndReason::Expired | EndReason::Evicted)
+        matches!(
+            self,
+            EndReason::Stalled | EndReason::Expired | EndReason::Evicted | EndReason::Unauthorized
+        )
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::list::ListKind;
 use super::subscriber::SubscriberKind;
 use super::subscription_request::SubscriptionRules;
+use super::viewer::Viewer;
 
 /// The options of a session.
 #[derive(Debug, Clone)]
@@ -42,6 +43,9 @@ pub struct SessionOptions {
     /// Age at which it is ended (default: never). Each session ends up to a tenth earlier, at an age of its
     /// own, so that sessions opened together do not reconnect together.
     pub age_max: Option<Duration>,
+    /// The rights of the subscriber (default: none, it sees everything). They are judged when it subscribes,
+    /// when its lists are compared and when an entry is handed out.
+    pub viewer: Option<Arc<dyn Viewer>>,
 }
 
 impl SessionOptions {
@@ -60,6 +64,7 @@ impl SessionOptions {
             idle_timeout: None,
             stall_timeout: None,
             age_max: None,
+            viewer: None,
         }
     }
 

@@ -348,14 +348,14 @@ impl Catalog {
             .collect()
     }
 
-    /// At most `limit` tools after this name, in the order of their names.
-    pub(crate) fn tools_after(&self, after: Option<&str>, limit: usize) -> Vec<Arc<Tool>> {
-        self.tools.after(after).take(limit).cloned().collect()
+    /// The tools after this name, in the order of their names.
+    pub(crate) fn tools_after(&self, after: Option<&str>) -> impl Iterator<Item = &Arc<Tool>> {
+        self.tools.after(after)
     }
 
-    /// At most `limit` prompts after this name, in the order of their names.
-    pub(crate) fn prompts_after(&self, after: Option<&str>, limit: usize) -> Vec<Arc<Prompt>> {
-        self.prompts.after(after).take(limit).cloned().collect()
+    /// The prompts after this name, in the order of their names.
+    pub(crate) fn prompts_after(&self, after: Option<&str>) -> impl Iterator<Item = &Arc<Prompt>> {
+        self.prompts.after(after)
     }
 
     /// The tool with this name.

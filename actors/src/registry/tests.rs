@@ -7,8 +7,8 @@ use super::commit::RETRY_MIN as RETRY;
 use super::*;
 use crate::messages::{AnnounceList, BatchStored, DecidedChanges, Decision, IndexedResource, PublishMany};
 use crate::model::{
-    EtagCondition, EtagSet, Limits, ListChange, Outcome, Owner, ResourceUri, SessionOptions, StoreError,
-    SubscriberId, SubscriberKind, Tool,
+    Etag, EtagCondition, EtagSet, Limits, ListChange, Outcome, Owner, Resource, ResourceUri, SessionOptions,
+    StoreError, SubscriberId, SubscriberKind, Tool,
 };
 use crate::runtime::{Admission, BusState, InboxSender};
 use crate::versions::StoreHealth;

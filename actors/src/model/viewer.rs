@@ -1,0 +1,66 @@
+//! The rights of a subscriber, as far as the bus judges them: when it lists, when a subscription begins, and
+//! when a notice is handed out.
+//!
+//! The bus knows neither credentials nor policies. It asks these traits, and it asks again when their
+//! generation is another one.
+
+use std::sync::Arc;
+
+use super::uri::ResourceUri;
+
+/// The validity of the credential behind a subscriber.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It is valid.
+    Valid,
+    /// It expired or was revoked. The streams of the subscriber end, and its pending entries wait for a
+    /// stream with a valid one.
+    Ended,
+}
+
+/// The part of the lists that subscribers with equal rights see.
+///
+/// The answers of one id never change: other rights are another audience. They are asked for on the threads of
+/// the bus and must neither block nor call it.
+pub trait Audience: Send + Sync + 'static {
+    /// The id. Audiences of one id give the same answers.
+    fn id(&self) -> u64;
+    /// Returns true if lists show this resource.
+    fn shows_resource(&self, uri: &ResourceUri) -> bool;
+    /// Returns true if the list of templates shows the one with this text.
+    fn shows_template(&self, uri_template: &str) -> bool;
+    /// Returns true if the list of tools shows this one.
+    fn shows_tool(&self, name: &str) -> bool;
+    /// Returns true if the list of prompts shows this one.
+    fn shows_prompt(&self, name: &str) -> bool;
+}
+
+/// The rights of one subscriber.
+///
+/// The answers are asked for on the threads of the bus, also while an outbox is locked, so they must neither
+/// block nor call the bus. The answers have to change first and the generation after that;
+/// [`Session::recheck`](crate::Session::recheck) or [`Bus::rights_changed`](crate::Bus::rights_changed) then
+/// makes the bus look at once, and without them it looks when a stream takes its next entry.
+pub trait Viewer: Send + Sync + 'static {
+    /// The generation: another number after every change of an answer below, an expiry included.
+    fn generation(&self) -> u64;
+    /// Returns whether the credential is valid.
+    fn standing(&self) -> Standing;
+    /// Returns true if the subscriber may be told of changes of this resource. If not, the resource is to the
+    /// subscriber as if it did not exist.
+    fn may_be_told(&self, uri: &ResourceUri) -> bool;
+    /// Returns the audience that the subscriber belongs to.
+    fn audience(&self) -> Arc<dyn Audience>;
+}
+
+impl std::fmt::Debug for dyn Audience {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Audience({})", self.id())
+    }
+}
+
+impl std::fmt::Debug for dyn Viewer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Viewer({:?})", self.standing())
+    }
+}
