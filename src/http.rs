@@ -20,6 +20,7 @@ mod listener;
 mod problem;
 mod fetch_metadata;
 mod access;
+mod limits;
 #[cfg(feature = "service")]
 mod layers;
 #[cfg(feature = "service")]
@@ -32,6 +33,8 @@ pub mod ws;
 pub use access::{Access, PeerAddress, Principal};
 #[cfg(feature = "service")]
 pub(crate) use connection::ConnectionPermit;
+pub use limits::SharedLimits;
+pub(crate) use limits::{BodyFault, Counted, Exceeded, Place};
 #[cfg(feature = "service")]
 pub(crate) use listener::Listener;
 #[cfg(feature = "service")]

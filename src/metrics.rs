@@ -84,6 +84,8 @@ label_table! {
     /// key does.
     Limit {
         HttpBodyBytes = "http.body_bytes_max",
+        BodyTimeout = "http.body_timeout",
+        BodiesBytes = "http.bodies_bytes_max",
         Connections = "http.connections_max",
         HeaderTimeout = "http.header_timeout",
         WriteTimeout = "http.write_timeout",

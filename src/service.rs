@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 use crate::config::Config;
 use crate::etag_tools;
 use crate::http::api::{self, Api};
-use crate::http::{Access, HttpServer, Listener, events, ws};
+use crate::http::{Access, HttpServer, Listener, SharedLimits, events, ws};
 use crate::mcp::{Endpoint, McpOptions, serve_stdio};
 use crate::metrics::{self, Exporter};
 use crate::open_files;
@@ -158,7 +158,8 @@ impl Running {
             (Some(router), Some(listen)) => Some(bind_metrics(config, listen, bus, router).await?),
             _ => None,
         };
-        let mut routes = transports(config, bus, hub);
+        let shared = SharedLimits::new(&config.http, &config.session);
+        let mut routes = transports(config, bus, hub, &shared);
         if let Some(store) = store {
             routes = routes.merge(api::backup_router(backup_of(store), access(config)));
         }
@@ -168,7 +169,7 @@ impl Running {
         // Before the sources, whose first scan may take long: probes and early clients get an answer
         // meanwhile.
         let listener = match http {
-            true => Some(bind(config, bus, &ready, routes).await?),
+            true => Some(bind(config, bus, &ready, routes, shared).await?),
             false => None,
         };
         let workspace = match &config.workspace.dir {
@@ -321,10 +322,10 @@ fn access(config: &Config) -> Access {
 }
 
 /// Returns the routes of `/v1/events` and `/v1/ws`, as far as they are turned on.
-fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>) -> Router {
+fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>, shared: &SharedLimits) -> Router {
     let mut routes = Router::new();
     if let Some(hub) = hub {
-        routes = routes.merge(events::router(hub, access(config)));
+        routes = routes.merge(events::router(hub, access(config), shared.clone()));
     }
     if config.ws.connections_max > 0 {
         let router = ws::router(
@@ -332,6 +333,7 @@ fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>) -> Router {
             config.ws.clone(),
             config.http.write_timeout,
             access(config),
+            shared.clone(),
         );
         routes = routes.merge(router);
     }
@@ -401,6 +403,7 @@ async fn bind(
     bus: &Bus,
     ready: &Arc<AtomicBool>,
     routes: Router,
+    shared: SharedLimits,
 ) -> anyhow::Result<Listener> {
     let http = &config.http;
     let socket = TcpListener::bind(http.listen)
@@ -409,8 +412,10 @@ async fn bind(
     if !http.listen.ip().is_loopback() {
         warn!(listen = %http.listen, "listening beyond this machine; there is no authentication");
     }
-    let endpoint = Endpoint::with_access(bus.clone(), mcp_options(config), access(config));
-    let api = Api::new(bus.clone(), access(config), ready.clone()).batch_bytes_max(http.body_bytes_max);
+    let endpoint = Endpoint::with_limits(bus.clone(), mcp_options(config), access(config), shared.clone());
+    let api = Api::new(bus.clone(), access(config), ready.clone())
+        .batch_bytes_max(http.body_bytes_max)
+        .limits(shared);
     let routes = Routes::new(access(config), endpoint, api, routes);
     let server = HttpServer::new(bus, routes, http).with_joined_puts();
     Listener::start(socket, server).context("the listener could not be started")

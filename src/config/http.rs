@@ -27,6 +27,12 @@ table! { HttpConfig = "The listener: its address, the hosts and origins it admit
     /// Time a client has to send the headers of a request, also after the one before it on the same
     /// connection. At the limit: A slower connection is closed.
     header_timeout: Duration = Duration::from_secs(10), "Checked::<Time<SECOND, { 5 * MINUTE }>>";
+    /// Time a client has to send the whole body of a request.
+    /// At the limit: The request gets 408, and its connection is closed.
+    body_timeout: Duration = Duration::from_secs(30), "Checked::<Time<SECOND, HOUR>>";
+    /// Bytes of all request bodies that are received or answered at a time, over all connections.
+    /// At the limit: A request whose body would take more gets 503 and is not read further.
+    bodies_bytes_max: usize = 256 << 20, "Checked::<Bytes<MIB, { 1024 * GIB }>>";
     /// Interval of the comments on an idle stream, by which proxies keep it and dead peers are noticed.
     keep_alive: Duration = Limits::default().keep_alive, "Checked::<Time<SECOND, { 5 * MINUTE }>>";
     /// Time a connection may read nothing of the bytes that are written to it.

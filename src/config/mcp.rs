@@ -58,9 +58,9 @@ table! { SessionConfig = "Connected MCP clients, and the limits of each.";
     /// At the limit: It gets its pending notices and ends; the next request of a session gets 404 with the
     /// reason, a listen stream its result.
     age_max: Option<Duration> = None, "Checked::<OrNone<Time<0, { 30 * 24 * HOUR }>>>";
-    /// Sessions and listen streams of one IP address, or of one /64 of IPv6; 0 is no limit. Behind a proxy
-    /// all clients are one address.
-    /// At the limit: Further `initialize` and `subscriptions/listen` requests get an error with status 429.
+    /// Sessions, listen streams, streams of `/v1/events` and connections of `/v1/ws` of one IP address, or of
+    /// one /64 of IPv6, together; 0 is no limit. Behind a proxy all clients are one address.
+    /// At the limit: A request that opens a further one gets an error with status 429.
     per_peer_max: Option<usize> = None, "Checked::<OrNone<Count<0, 1_000_000>>>";
     /// Sends a new session one list change for every list that is not empty.
     announce_on_connect: bool = true;

@@ -41,6 +41,7 @@ pub use backup::{WriteBackup, backup_router};
 pub use metrics::{Render, metrics_router};
 
 use super::access::Access;
+use super::limits::SharedLimits;
 use super::problem::{Problem, ProblemKind};
 use crate::config::HttpConfig;
 use crate::metrics as recorded;
@@ -60,6 +61,7 @@ pub struct Api {
     ready: Arc<AtomicBool>,
     /// The largest batch in bytes.
     batch_bytes_max: usize,
+    limits: SharedLimits,
 }
 
 /// Returns the API as a router, to be merged with others: it has no fallback outside `/v1`. Until `ready` is
@@ -92,7 +94,15 @@ impl Api {
             access: Arc::new(access),
             ready,
             batch_bytes_max: HttpConfig::default().body_bytes_max,
+            limits: SharedLimits::default(),
         }
+    }
+
+    /// Shares `limits` with other endpoints. Unless set, the API has the default ones for itself.
+    #[must_use]
+    pub fn limits(mut self, limits: SharedLimits) -> Api {
+        self.limits = limits;
+        self
     }
 
     /// Takes batches of at most this many bytes (`http.body_bytes_max`, 4 MiB unless set); a larger one gets

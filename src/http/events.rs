@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::extract::{Request, State};
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -31,6 +31,7 @@ use crate::attach::{AttachError, AttachOptions, Attachment};
 use crate::config::EventsConfig;
 use crate::http::access::Access;
 use crate::http::layers::guarded;
+use crate::http::limits::{Counted, SharedLimits};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::stream_handover::{BodyStream, StreamHandover};
 use crate::{Bus, Position};
@@ -90,22 +91,23 @@ impl Hub {
 }
 
 /// Returns `GET /v1/events` as a router of its own, to be served alone or merged with others.
-pub fn router(hub: Hub, access: Access) -> Router {
+pub fn router(hub: Hub, access: Access, limits: SharedLimits) -> Router {
     let routes = Router::new()
         .route("/v1/events", get(open).options(preflight))
         .layer(from_fn(allow_origin))
-        .with_state(hub);
+        .with_state((hub, limits));
     guarded(routes, access)
 }
 
 async fn open(
-    State(hub): State<Hub>,
-    handover: Option<Extension<StreamHandover>>,
+    State((hub, limits)): State<(Hub, SharedLimits)>,
+    extensions: Extensions,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let EventsQuery { filter, resume } = EventsQuery::parse(&uri, &headers)?;
-    let stream = match EventStream::open(hub.state, filter, resume.as_deref()) {
+    let place = limits.session(&Counted::of(&extensions))?;
+    let stream = match EventStream::open(hub.state, filter, resume.as_deref(), place) {
         Ok(stream) => stream,
         Err(max) => {
             return Err(ProblemKind::Unavailable.because(format!(
@@ -114,8 +116,8 @@ async fn open(
         }
     };
     // Without a hand-over the router is mounted in another server, which writes the stream itself.
-    let body = match handover {
-        Some(Extension(handover)) => Body::new(handover.hand_over(Box::new(BodyStream(stream)))),
+    let body = match extensions.get::<StreamHandover>() {
+        Some(handover) => Body::new(handover.hand_over(Box::new(BodyStream(stream)))),
         None => Body::new(stream),
     };
     let mut response = body.into_response();

@@ -21,6 +21,10 @@ pub(crate) enum ProblemKind {
     BodyTooLarge,
     UnsupportedMediaType,
     UpgradeRequired,
+    /// The body did not come in time.
+    RequestTimeout,
+    /// The caller has reached a limit of its own.
+    TooManyRequests,
     Internal,
     ReaderFailed,
     Unavailable,
@@ -67,6 +71,8 @@ impl ProblemKind {
                 "upgrade-required",
                 "Another protocol is spoken here",
             ),
+            Self::RequestTimeout => (Status::REQUEST_TIMEOUT, "request-timeout", "The body is late"),
+            Self::TooManyRequests => (Status::TOO_MANY_REQUESTS, "too-many", "Too many requests"),
             Self::Internal => (Status::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
             Self::ReaderFailed => (
                 Status::BAD_GATEWAY,
@@ -95,6 +101,7 @@ impl ProblemKind {
             kind: self,
             detail: detail.into(),
             allow: None,
+            retry_after: 1,
         }
     }
 }
@@ -106,6 +113,8 @@ pub(crate) struct Problem {
     detail: String,
     /// The methods that are possible, as the `Allow` header names them.
     allow: Option<&'static str>,
+    /// The seconds after which the client may try again, where that may help.
+    retry_after: u32,
 }
 
 #[derive(Serialize)]
@@ -126,6 +135,13 @@ impl Problem {
         ));
         problem.allow = Some(allow);
         problem
+    }
+
+    /// Sets the seconds after which the client may try again, for a kind that says so.
+    #[must_use]
+    pub(super) fn retry_after(mut self, seconds: u32) -> Problem {
+        self.retry_after = seconds;
+        self
     }
 
     pub(super) fn kind(&self) -> ProblemKind {
@@ -166,8 +182,15 @@ impl Problem {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
         match self.kind {
-            ProblemKind::Unavailable | ProblemKind::StoreFull | ProblemKind::StoreFailed => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            ProblemKind::Unavailable
+            | ProblemKind::StoreFull
+            | ProblemKind::StoreFailed
+            | ProblemKind::TooManyRequests => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(self.retry_after));
+            }
+            // RFC 9110, section 15.5.9.
+            ProblemKind::RequestTimeout => {
+                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             // RFC 9110, section 15.5.22, requires the header Upgrade.
             ProblemKind::UpgradeRequired => {

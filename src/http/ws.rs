@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{Extension, State};
+use axum::http::Extensions;
 use axum::response::Response;
 use axum::routing::get;
 
@@ -24,6 +25,7 @@ use crate::config::WsConfig;
 use crate::http::ConnectionPermit;
 use crate::http::access::Access;
 use crate::http::layers::guarded;
+use crate::http::limits::{Counted, SharedLimits};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::metrics::WsMetrics;
 
@@ -39,6 +41,7 @@ const OVERSIZE_FACTOR: usize = 4;
 struct WsContext {
     bus: Bus,
     config: WsConfig,
+    limits: SharedLimits,
     /// The time for which a write may make no progress; then the connection is cut.
     write_timeout: Duration,
     open: AtomicUsize,
@@ -75,10 +78,17 @@ impl Drop for WsPermit {
 
 /// Returns `GET /v1/ws` as a router of its own, to be served alone or merged with others. The server must
 /// allow upgrades. A connection on which a write makes no progress for `write_timeout` is cut.
-pub fn router(bus: Bus, config: WsConfig, write_timeout: Duration, access: Access) -> Router {
+pub fn router(
+    bus: Bus,
+    config: WsConfig,
+    write_timeout: Duration,
+    access: Access,
+    limits: SharedLimits,
+) -> Router {
     let context = WsContext {
         bus,
         config,
+        limits,
         write_timeout,
         open: AtomicUsize::new(0),
         metrics: WsMetrics::new(),
@@ -91,7 +101,7 @@ pub fn router(bus: Bus, config: WsConfig, write_timeout: Duration, access: Acces
 
 async fn upgrade(
     State(context): State<Arc<WsContext>>,
-    permit: Option<Extension<ConnectionPermit>>,
+    extensions: Extensions,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
     let upgrade = match upgrade {
@@ -101,6 +111,8 @@ async fn upgrade(
             return Err(ProblemKind::UpgradeRequired.because(text));
         }
     };
+    let place = context.limits.session(&Counted::of(&extensions))?;
+    let permit = extensions.get::<ConnectionPermit>().cloned();
     // Beyond this the library stops reading, and the close frame may be lost.
     let message_bytes_max = context.config.message_bytes_max.saturating_mul(OVERSIZE_FACTOR);
     let upgrade = upgrade
@@ -109,7 +121,7 @@ async fn upgrade(
         .max_frame_size(message_bytes_max);
     Ok(upgrade.on_upgrade(async move |socket| {
         connection::serve(socket, &context).await;
-        // Until here the connection counts among those of its listener.
-        drop(permit);
+        // Until here the connection counts among those of its listener and of its client.
+        drop((permit, place));
     }))
 }

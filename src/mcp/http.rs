@@ -7,7 +7,6 @@
 mod headers;
 mod peek;
 mod plain;
-mod peers;
 mod outbox_stream;
 mod reply;
 mod sessions;

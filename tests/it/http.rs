@@ -5,6 +5,7 @@ mod descriptors;
 mod upgrade;
 mod api;
 mod events;
+mod limits;
 mod pipelined;
 mod ws;
 

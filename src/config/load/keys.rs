@@ -249,7 +249,7 @@ mod tests {
             );
             assert!(!allowed.is_empty(), "{path} has no range");
         }
-        assert_eq!(Key::of_sections().count(), 63);
+        assert_eq!(Key::of_sections().count(), 65);
     }
 
     #[test]

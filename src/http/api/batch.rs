@@ -63,10 +63,12 @@ impl Api {
         B: HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>,
     {
         check_head(head)?;
-        let bytes = receive_bytes(&head.headers, body, self.batch_bytes_max, Limit::HttpBodyBytes);
-        let bytes = bytes.await?;
+        let bytes_max = self.batch_bytes_max;
+        let received = receive_bytes(&self.limits, &head.headers, body, bytes_max, Limit::HttpBodyBytes);
+        // The body counts as in flight until it is answered.
+        let received = received.await?;
         let mut lines = Vec::new();
-        for (number, line) in self.split(&bytes)? {
+        for (number, line) in self.split(&received.bytes)? {
             if lines.len() % LINES_PER_TURN == LINES_PER_TURN - 1 {
                 tokio::task::yield_now().await;
             }

@@ -5,10 +5,10 @@ use std::error::Error;
 use ::http::{HeaderMap, header};
 use bytes::Bytes;
 use http_body::Body as HttpBody;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tidings_actors::{Body, Content, Descriptor, Resource, ResourceUri};
 
 use super::path::decode;
+use crate::http::limits::{BodyFault, BytesPlace, ReceivedBody, SharedLimits};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::metrics::{self, Limit};
 
@@ -33,46 +33,50 @@ const TEXTUAL_TYPES: [&str; 8] = [
     "application/toml",
 ];
 
-/// Receives the resource that a request describes. The headers are checked before the body is read.
+/// Receives the resource that a request describes, with its place among the bodies in flight. The headers are
+/// checked before the body is read.
 pub(super) async fn receive<B>(
+    limits: &SharedLimits,
     uri: ResourceUri,
     headers: &HeaderMap,
     body: B,
     bytes_max: usize,
-) -> Result<Resource, Problem>
+) -> Result<(Resource, BytesPlace), Problem>
 where
     B: HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>,
 {
     let media_type = MediaType::from_headers(headers)?;
     let descriptor = describe(uri, headers, &media_type)?;
-    let bytes = receive_bytes(headers, body, bytes_max, Limit::BodyBytes).await?;
+    let received = receive_bytes(limits, headers, body, bytes_max, Limit::BodyBytes).await?;
+    let (bytes, place) = received.into_parts();
     let body = media_type.body(bytes)?;
-    Ok(Resource::new(descriptor, Content::Held(body)))
+    Ok((Resource::new(descriptor, Content::Held(body)), place))
 }
 
 /// Receives a body of at most `bytes_max` bytes, which `limit` sets.
 pub(super) async fn receive_bytes<B>(
+    limits: &SharedLimits,
     headers: &HeaderMap,
     body: B,
     bytes_max: usize,
     limit: Limit,
-) -> Result<Bytes, Problem>
+) -> Result<ReceivedBody, Problem>
 where
     B: HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>,
 {
     check_coding(headers)?;
-    // Before the body is read: a client that announces too much is refused without a transfer.
-    if announced_len(headers) > bytes_max as u64 {
-        return Err(too_large(bytes_max, limit));
-    }
-    match Limited::new(body, bytes_max).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large(bytes_max, limit)),
-        Err(error) => {
-            let text = format!("the body could not be read: {error}; send it again");
-            Err(ProblemKind::BadRequest.because(text))
-        }
-    }
+    limits
+        .receive(headers, body, bytes_max)
+        .await
+        .map_err(|fault| match fault {
+            BodyFault::TooLarge => too_large(bytes_max, limit),
+            BodyFault::Late(text) => ProblemKind::RequestTimeout.because(text),
+            BodyFault::Full(text) => ProblemKind::Unavailable.because(text),
+            BodyFault::Unreadable(error) => {
+                let text = format!("the body could not be read: {error}; send it again");
+                ProblemKind::BadRequest.because(text)
+            }
+        })
 }
 
 fn check_coding(headers: &HeaderMap) -> Result<(), Problem> {
@@ -87,15 +91,6 @@ fn check_coding(headers: &HeaderMap) -> Result<(), Problem> {
         return Err(ProblemKind::BadRequest.because(text));
     }
     Ok(())
-}
-
-/// Returns the announced length of the body; 0 if none is announced.
-fn announced_len(headers: &HeaderMap) -> u64 {
-    let Some(value) = headers.get(header::CONTENT_LENGTH) else {
-        return 0;
-    };
-    // The HTTP library has refused lengths that are no numbers.
-    value.to_str().unwrap_or_default().parse().unwrap_or(0)
 }
 
 fn too_large(bytes_max: usize, limit: Limit) -> Problem {

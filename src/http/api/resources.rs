@@ -53,7 +53,10 @@ impl Api {
         };
         let uri = parse_uri(segment, head)?;
         let preconditions = Preconditions::parse(&head.headers)?;
-        let resource = receive(uri.clone(), &head.headers, body, self.bus.limits().body_bytes_max).await?;
+        let bytes_max = self.bus.limits().body_bytes_max;
+        let received = receive(&self.limits, uri.clone(), &head.headers, body, bytes_max);
+        // The body counts as in flight until it is answered, as the change may wait for admission.
+        let (resource, _place) = received.await?;
         let outcome = publish(&self.bus, make_change(resource), &preconditions).await?;
         Ok(created_or_no_content(&uri, &outcome))
     }

@@ -16,6 +16,7 @@ use super::frame;
 use super::history::{Event, Found};
 use super::shared::HubState;
 use crate::Filter;
+use crate::http::limits::Place;
 use crate::metrics::{self, Limit};
 
 /// Events that are read from the history at a time, while it is locked.
@@ -42,6 +43,8 @@ pub(super) struct EventStream {
     written_at: Instant,
     batch: Vec<Arc<Event>>,
     ended: bool,
+    /// The place among the streams of its client.
+    _place: Option<Place>,
 }
 
 /// The result of looking for the next frame.
@@ -63,6 +66,7 @@ impl EventStream {
         hub: Arc<HubState>,
         filter: Filter,
         resume: Option<&str>,
+        place: Option<Place>,
     ) -> Result<EventStream, usize> {
         let mut contents = hub.lock();
         if contents.open >= hub.streams_max {
@@ -89,6 +93,7 @@ impl EventStream {
             written_at: Instant::now(),
             batch: Vec::new(),
             ended: false,
+            _place: place,
         })
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ::http::request::Parts;
 use ::http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::value::RawValue;
@@ -18,16 +18,16 @@ use serde_json::value::RawValue;
 use super::fast_path::FastPath;
 use super::headers::{self, SESSION_ID};
 use super::outbox_stream::{OpenStream, StreamPermit};
-use super::peers::{PeerPermit, Peers};
 use super::reply::{self, EndpointBody, Refusal};
 use super::sessions::Sessions;
 use crate::Bus;
-use crate::http::{Access, Principal};
+use crate::config::HttpConfig;
+use crate::http::{Access, Counted, Place, SharedLimits};
 use crate::mcp::error;
 use crate::mcp::handler::Handler;
 use crate::mcp::options::McpOptions;
 use crate::mcp::session::{McpContext, McpSession};
-use crate::metrics::{self, Limit, McpMetrics};
+use crate::metrics::McpMetrics;
 
 /// The time between two sweeps of ended sessions out of the table.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub(super) struct EndpointState {
     pub(super) server: McpContext,
     pub(super) sessions: Arc<Sessions>,
     streams: Arc<AtomicUsize>,
-    peers: Peers,
+    pub(super) limits: SharedLimits,
 }
 
 impl Endpoint {
@@ -61,6 +61,12 @@ impl Endpoint {
 
     /// Makes an endpoint that answers the hosts and origins of `access`, too.
     pub fn with_access(bus: Bus, options: McpOptions, access: Access) -> Endpoint {
+        let limits = SharedLimits::new(&HttpConfig::default(), &options.session);
+        Endpoint::with_limits(bus, options, access, limits)
+    }
+
+    /// Makes an endpoint that shares `limits` with others. They replace the `per_peer_max` of `options`.
+    pub fn with_limits(bus: Bus, options: McpOptions, access: Access, limits: SharedLimits) -> Endpoint {
         let server = McpContext {
             bus,
             options: Arc::new(options),
@@ -85,7 +91,7 @@ impl Endpoint {
             server,
             sessions,
             streams: Arc::default(),
-            peers: Peers::default(),
+            limits,
         });
         sweep_sessions(&state);
         Endpoint { state }
@@ -103,13 +109,7 @@ impl Endpoint {
         }
         let (parts, body) = request.into_parts();
         let answered = match parts.method {
-            Method::POST => {
-                let limit = self.state.server.options.body_bytes_max;
-                match Limited::new(body, limit).collect().await {
-                    Ok(body) => self.state.post(parts, body.to_bytes()).await,
-                    Err(error) => Err(unreadable(&*error, limit)),
-                }
-            }
+            Method::POST => self.state.receive_post(parts, body).await,
             Method::GET => self.state.get(&parts),
             Method::DELETE => self.state.delete(&parts),
             _ => Ok(reply::method_not_allowed()),
@@ -136,15 +136,6 @@ where
         let endpoint = self.clone();
         Box::pin(async move { Ok(endpoint.handle(request).await) })
     }
-}
-
-/// Returns the refusal of a request whose body could not be read.
-fn unreadable(error: &(dyn std::error::Error + Send + Sync + 'static), limit: usize) -> Refusal {
-    if error.is::<LengthLimitError>() {
-        metrics::limit_reached(Limit::HttpBodyBytes);
-        return reply::too_large(limit).into();
-    }
-    reply::bad_request(None, &format!("the body could not be read: {error}")).into()
 }
 
 /// Configures rmcp's service: no sessions of its own, and no rule of hosts, since [`Access`] has one.
@@ -212,29 +203,17 @@ impl EndpointState {
         })
     }
 
-    /// Takes a permit among the sessions of the request's peer; none when sessions are not counted per peer.
+    /// Takes a place among the sessions and streams of the request's caller; none when they are not counted.
     ///
     /// # Errors
-    /// The refusal of a peer that has reached the limit.
-    pub(super) fn peer_permit(
+    /// The refusal of a caller that has as many as it may.
+    pub(super) fn place_for_session(
         &self,
         parts: &Parts,
         id: Option<&RawValue>,
-    ) -> Result<Option<PeerPermit>, Refusal> {
-        let Some(max) = self.server.options.session.per_peer_max else {
-            return Ok(None);
-        };
-        let Some(caller) = Principal::of(&parts.extensions) else {
-            return Ok(None);
-        };
-        let Some(address) = caller.counted() else {
-            return Ok(None);
-        };
-        let Some(permit) = self.peers.take(address, max) else {
-            metrics::limit_reached(Limit::SessionsOfPeer);
-            return Err(reply::too_many_sessions_of_peer(id, max).into());
-        };
-        Ok(Some(permit))
+    ) -> Result<Option<Place>, Refusal> {
+        let place = self.limits.session(&Counted::of(&parts.extensions));
+        place.map_err(|exceeded| reply::too_many_requests(id, exceeded).into())
     }
 
     /// Takes a permit among the open streams, with the parts that every stream has.

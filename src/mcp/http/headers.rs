@@ -3,6 +3,8 @@
 use ::http::header::{ACCEPT, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderName};
 
+use crate::mcp::revision::Revision;
+
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(super) const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
@@ -43,6 +45,26 @@ pub(super) fn repeated(headers: &HeaderMap) -> Option<&'static HeaderName> {
         // Two equal session ids are refused too: no client sends them, and an id is all that names a session.
         values.any(|value| Some(value) != first || **name == SESSION_ID)
     })
+}
+
+/// Returns true for a body of JSON, by the same rule as rmcp's.
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    let Some(media_type) = text(headers, &CONTENT_TYPE) else {
+        return false;
+    };
+    let essence = media_type.split(';').next().unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case(JSON)
+}
+
+/// Returns true for a POST that belongs to a session by its headers: it names one, and no revision without
+/// sessions. An unknown revision is rmcp's to refuse.
+pub(super) fn names_session(headers: &HeaderMap) -> bool {
+    let may_have_session = match text(headers, &PROTOCOL_VERSION).map(Revision::parse) {
+        Some(Some(revision)) => !revision.is_stateless(),
+        Some(None) => false,
+        None => true,
+    };
+    may_have_session && headers.contains_key(&SESSION_ID)
 }
 
 /// Returns true for a POST of JSON whose client accepts both kinds of answers, written the usual way.

@@ -69,9 +69,9 @@ impl EndpointState {
                 "subscriptions/listen needs params.notifications, an object of the notifications to send";
             return Err(reply::invalid_params(Some(id), text).into());
         };
-        // Both permits come before the subscriptions: a refused request must not reach the bus.
+        // Both places come before the subscriptions: a refused request must not reach the bus.
         let open = self.open_stream(Some(id))?;
-        let permit = self.peer_permit(&parts, Some(id))?;
+        let place = self.place_for_session(&parts, Some(id))?;
         // rmcp judges every other request, so that refusals of headers and fields come from one place.
         if !is_plain {
             self.check_listen(&parts, body).await?;
@@ -96,7 +96,7 @@ impl EndpointState {
         follow_connection(&reader, &parts);
         let owner = StreamOwner::Listen {
             _session: session,
-            _permit: permit,
+            _place: place,
             result: last,
         };
         // The id is kept as it was written: the stream is tagged with it in the JSON type that the client

@@ -14,7 +14,7 @@ use ::http::request::Parts;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use super::peers::PeerPermit;
+use crate::http::Place;
 use crate::http::stream_handover::{Appended, StreamSource};
 use crate::mcp::error;
 use crate::mcp::frames::{FrameFormat, KEEP_ALIVE};
@@ -60,7 +60,7 @@ pub(super) enum StreamOwner {
     /// A listen stream's own session, which ends with it.
     Listen {
         _session: Session,
-        _permit: Option<PeerPermit>,
+        _place: Option<Place>,
         /// The last message, which says that the end is graceful.
         result: Bytes,
     },

@@ -1,10 +1,12 @@
 //! POST: a message is answered by the fast path, by a stream, or by rmcp, after its session was found.
 
+use std::error::Error;
 use std::sync::{Arc, OnceLock};
 
 use ::http::request::Parts;
 use ::http::{HeaderValue, Request};
 use bytes::Bytes;
+use http_body::Body;
 use http_body_util::Full;
 use serde_json::value::RawValue;
 
@@ -18,7 +20,26 @@ use crate::mcp::session::{McpSession, SessionSlot};
 use crate::mcp::subscribe_result::CurrentEtag;
 
 impl EndpointState {
-    pub(super) async fn post(&self, parts: Parts, body: Bytes) -> Result<Answer, Refusal> {
+    /// Answers a POST, whose head is judged before a byte of its body is read.
+    pub(super) async fn receive_post<B>(&self, parts: Parts, body: B) -> Result<Answer, Refusal>
+    where
+        B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        if !headers::is_json(&parts.headers) {
+            // rmcp refuses this by the head alone, and so words every refusal of a media type.
+            return Ok(self.forward(parts, Bytes::new()).await);
+        }
+        if headers::names_session(&parts.headers) {
+            self.session(&parts.headers, None)?;
+        }
+        let max = self.server.options.body_bytes_max;
+        let received = self.limits.receive(&parts.headers, body, max).await;
+        let received = received.map_err(|fault| reply::unreceived(fault, max))?;
+        // The body counts as in flight until it is answered.
+        self.post(parts, received.bytes.clone()).await
+    }
+
+    async fn post(&self, parts: Parts, body: Bytes) -> Result<Answer, Refusal> {
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             return Box::pin(self.batch(parts, &body)).await;
         }
@@ -151,7 +172,7 @@ impl EndpointState {
     }
 
     async fn initialize(&self, mut parts: Parts, peek: &Peek<'_>, body: Bytes) -> Result<Answer, Refusal> {
-        let permit = self.peer_permit(&parts, peek.id())?;
+        let place = self.place_for_session(&parts, peek.id())?;
         // The handler is made anew for each request, so it leaves the session in a slot beside the request.
         let slot: SessionSlot = Arc::new(OnceLock::new());
         parts.extensions.insert(slot.clone());
@@ -160,7 +181,7 @@ impl EndpointState {
         let Some(session) = slot.get() else {
             return Ok(reply::unavailable_if_full(answer).await);
         };
-        match self.sessions.insert(session.clone(), permit) {
+        match self.sessions.insert(session.clone(), place) {
             Ok(key) => {
                 answer.headers_mut().insert(SESSION_ID, key);
                 Ok(answer)

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use super::headers;
 use super::outbox_stream::OutboxStream;
 use crate::http::stream_handover::StreamHandover;
+use crate::http::{BodyFault, Exceeded};
 use crate::mcp::revision::Revision;
+use crate::metrics::{self, Limit};
 
 /// The body of an answer.
 pub type EndpointBody = http_body_util::combinators::BoxBody<Bytes, Infallible>;
@@ -105,9 +107,24 @@ pub(super) fn internal_error(text: &str) -> Answer {
     )
 }
 
-pub(super) fn too_large(limit: usize) -> Answer {
-    let text = format!("the body is larger than {limit} bytes; send less or raise the limit");
-    invalid_request(None, StatusCode::PAYLOAD_TOO_LARGE, &text)
+/// Answers a request whose body was not received; `max` is the most bytes that it may have.
+pub(super) fn unreceived(fault: BodyFault, max: usize) -> Answer {
+    match fault {
+        BodyFault::TooLarge => {
+            metrics::limit_reached(Limit::HttpBodyBytes);
+            let text = format!("the body is larger than {max} bytes; send less or raise the limit");
+            invalid_request(None, StatusCode::PAYLOAD_TOO_LARGE, &text)
+        }
+        BodyFault::Late(text) => {
+            let answer = invalid_request(None, StatusCode::REQUEST_TIMEOUT, &text);
+            with_header(answer, header::CONNECTION, "close")
+        }
+        BodyFault::Full(text) => {
+            let cause = ErrorData::internal_error(text, None);
+            unavailable(error(None, StatusCode::SERVICE_UNAVAILABLE, &cause))
+        }
+        BodyFault::Unreadable(cause) => bad_request(None, &format!("the body could not be read: {cause}")),
+    }
 }
 
 /// Answers a request of a session that does not exist, with the reason of its end if that is known.
@@ -119,17 +136,13 @@ pub(super) fn session_not_found(id: Option<&RawValue>, reason: Option<&str>) -> 
     invalid_request(id, StatusCode::NOT_FOUND, &text)
 }
 
-pub(super) fn too_many_sessions_of_peer(id: Option<&RawValue>, max: usize) -> Answer {
-    let text = format!(
-        "too many sessions and listen streams from this address: the limit is {max} (session.per_peer_max); \
-         end one, or wait until idle ones have ended"
-    );
-    let refusal = error(
-        id,
-        StatusCode::TOO_MANY_REQUESTS,
-        &ErrorData::internal_error(text, None),
-    );
-    with_header(refusal, header::RETRY_AFTER, RETRY_AFTER)
+/// Answers a request of a caller that has reached a limit of its own.
+pub(super) fn too_many_requests(id: Option<&RawValue>, exceeded: Exceeded) -> Answer {
+    let cause = ErrorData::internal_error(exceeded.text, None);
+    let mut refusal = error(id, StatusCode::TOO_MANY_REQUESTS, &cause);
+    let seconds = HeaderValue::from(exceeded.retry_after);
+    refusal.headers_mut().insert(header::RETRY_AFTER, seconds);
+    refusal
 }
 
 /// Answers a refused listen request: 503 when the server is full or stopping, else 400.

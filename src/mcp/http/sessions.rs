@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ::http::HeaderValue;
 
-use super::peers::PeerPermit;
 use crate::EndReason;
+use crate::http::Place;
 use crate::mcp::session::McpSession;
 
 /// The number of ended sessions whose reason is remembered.
@@ -27,7 +27,7 @@ struct SessionTable {
 
 struct OpenSession {
     session: Arc<McpSession>,
-    _permit: Option<PeerPermit>,
+    _place: Option<Place>,
 }
 
 impl SessionTable {
@@ -49,15 +49,15 @@ impl Sessions {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a session with the permit of its peer. Returns its id: 128 bits from the system's generator, in
-    /// hexadecimal.
+    /// Adds a session with its place among those of its caller. Returns its id: 128 bits from the system's
+    /// generator, in hexadecimal.
     ///
     /// # Errors
     /// A system that gives no random bytes.
     pub(super) fn insert(
         &self,
         session: Arc<McpSession>,
-        permit: Option<PeerPermit>,
+        place: Option<Place>,
     ) -> Result<HeaderValue, Box<dyn std::error::Error>> {
         // The id is all that a request shows of its session, so it must not be guessable.
         let mut random = [0u8; 16];
@@ -66,7 +66,7 @@ impl Sessions {
         let value = HeaderValue::from_str(&key)?;
         let open = OpenSession {
             session,
-            _permit: permit,
+            _place: place,
         };
         self.write().open.insert(key, open);
         Ok(value)

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidings::config::EventsConfig;
-use tidings::http::Access;
 use tidings::http::events::{Hub, router};
+use tidings::http::{Access, SharedLimits};
 use tidings::{Bus, Resource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -162,7 +162,7 @@ impl Local {
         let hub = Hub::start(&bus, &config, Duration::from_secs(10)).await.unwrap();
         let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
-        let routes = router(hub.clone(), Access::default());
+        let routes = router(hub.clone(), Access::default(), SharedLimits::default());
         tokio::spawn(async move { axum::serve(socket, routes).await });
         Local { bus, hub, address }
     }

@@ -8,7 +8,7 @@ use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use socket2::SockRef;
 use tidings::config::WsConfig;
-use tidings::http::{Access, ws};
+use tidings::http::{Access, SharedLimits, ws};
 use tidings::{Bus, Resource};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -199,7 +199,14 @@ async fn known_resource_is_waited_for_or_told_removed() {
 /// Serves `/v1/ws` for a new life of a bus with this store.
 async fn serve(store: &MemoryStore) -> (Bus, SocketAddr) {
     let bus = Bus::builder().store(store.clone()).start().unwrap();
-    let routes = ws::router(bus.clone(), WsConfig::default(), DEADLINE, Access::default());
+    let limits = SharedLimits::default();
+    let routes = ws::router(
+        bus.clone(),
+        WsConfig::default(),
+        DEADLINE,
+        Access::default(),
+        limits,
+    );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, routes).await });
