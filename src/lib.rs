@@ -10,6 +10,7 @@ pub mod service;
 )]
 pub mod http;
 pub mod mcp;
+pub mod auth;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "check")]

@@ -13,6 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "auth",
             "bench",
             "check",
             "client",
@@ -30,6 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "service",
         &[
+            "auth",
             "config",
             "http",
             "mcp",
@@ -42,13 +44,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("check", &["client", "http_client", "wire"]),
     ("bench", &["open_files", "wire"]),
-    ("mcp", &["config", "http", "metrics", "wire"]),
-    ("http", &["config", "hosts", "metrics", "uri_encoding"]),
+    ("mcp", &["auth", "config", "http", "metrics", "wire"]),
+    ("http", &["auth", "config", "hosts", "metrics", "uri_encoding"]),
     ("source", &["config", "metrics", "units", "uri_encoding"]),
     (
         "sink",
         &["backoff", "config", "http_client", "metrics", "timestamp"],
     ),
+    ("auth", &["config", "metrics", "timestamp"]),
     ("client", &["backoff", "http_client", "wire"]),
     ("metrics", &[]),
     ("store", &[]),
