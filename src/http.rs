@@ -17,7 +17,7 @@ mod pipelined;
 mod server;
 #[cfg(feature = "service")]
 mod listener;
-pub(crate) mod problem;
+mod problem;
 mod fetch_metadata;
 mod access;
 mod limits;
@@ -30,8 +30,7 @@ pub mod events;
 #[cfg(feature = "service")]
 pub mod ws;
 
-pub use crate::auth::PeerAddress;
-pub use access::Access;
+pub use access::{Access, PeerAddress, Principal};
 #[cfg(feature = "service")]
 pub(crate) use connection::ConnectionPermit;
 pub use limits::SharedLimits;

@@ -3,5 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // First: a process that is started for a tool becomes the tool here.
+    tidings::source::workspace::enable_launcher();
     tidings::cli::main(std::env::args_os()).into()
 }

@@ -104,6 +104,7 @@ label_table! {
         CollectionBytes = "workspace.collection_bytes_max",
         CollectionItems = "workspace.collection_items_max",
         ToolTimeout = "tools.timeout",
+        ToolCpu = "tools.cpu_max",
         ToolOutput = "tools.output_bytes_max",
         ToolConcurrency = "tools.concurrency_max",
         RegisterTimeout = "register.timeout",

@@ -41,6 +41,18 @@ table! { ToolsConfig = "The tools of that folder: executables that clients call.
     /// Calls that run at a time.
     /// At the limit: Further calls wait, at most their timeout; then they get a tool error that says busy.
     concurrency_max: usize = 8, "Checked::<Count<1, 1024>>";
+    /// Address space of one process of a tool or of `register`; 0 leaves the limit of the service. Runtimes
+    /// such as Java's and Node's reserve far more than they use. At the limit: Its allocations fail.
+    address_space_max: Option<u64> = None, "Checked::<OrNone<Bytes<{ 16 * MIB }, { 1024 * GIB }>>>";
+    /// Processes and threads of the service's user, counted when a tool starts one; 0 leaves the limit of the
+    /// service. It does not bind root. At the limit: The tool can start no further ones.
+    processes_max: Option<u64> = None, "Checked::<OrNone<Count<1, 4_000_000>>>";
+    /// Processor time of one process, in whole seconds; 0 leaves the limit of the service.
+    /// At the limit: The process is killed, even one that left the process group of its call.
+    cpu_max: Option<Duration> = Some(Duration::from_secs(3600)), "Checked::<OrNone<Time<SECOND, { 24 * HOUR }>>>";
+    /// Open files of one process; 0 leaves the limit of the service.
+    /// At the limit: It can open no further ones.
+    open_files_max: Option<u64> = Some(1024), "Checked::<OrNone<Count<16, 1_000_000>>>";
 }
 
 table! { RegisterConfig = "The executable `register` of that folder, which prints further registrations.";

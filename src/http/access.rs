@@ -1,16 +1,15 @@
-//! The rule of hosts and origins, and the way to the caller of a request that passed it.
+//! The rule of hosts and origins, and the caller of a request that passed it.
 //!
 //! The rule defends a service on the user's own machine against web pages: a page whose name was rebound to a
 //! loopback address calls by that name (`Host`), and a page of another site says where it comes from
-//! (`Origin`), or its browser does (`Sec-Fetch-Site`). It does not authenticate, which is the [`Border`]'s part.
+//! (`Origin`), or its browser does (`Sec-Fetch-Site`). It does not authenticate.
 
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv6Addr};
 
-use ::http::{HeaderMap, HeaderName, Method, Request, Uri, header};
+use ::http::{Extensions, HeaderMap, HeaderName, Method, Request, Uri, header};
 
 use super::fetch_metadata::foreign_site;
 use super::problem::{Problem, ProblemKind};
-use crate::auth::{Border, Caller};
 use crate::hosts::{Host, WebOrigin};
 
 /// The length to which a refusal shortens the text that it repeats.
@@ -25,32 +24,61 @@ pub struct Access {
     /// Origins of web pages that may call, besides those of localhost, 127.0.0.1 and \[::1\]:
     /// `scheme://host`, with the port unless it is the scheme's own. A request from another one gets 403.
     pub allowed_origins: Vec<String>,
-    /// Identifies callers and judges their rights; none lets every caller do everything.
-    pub border: Option<Arc<Border>>,
+}
+
+/// The address that a request's connection comes from. The server that carries the connection puts it into
+/// the extensions of each request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PeerAddress(pub IpAddr);
+
+impl PeerAddress {
+    /// Returns the address under which a peer is counted. One machine has a whole /64 of IPv6, and IPv4
+    /// addresses may be written as IPv6 ones.
+    pub(crate) fn counted(self) -> IpAddr {
+        match self.0.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => {
+                let network = u128::from(address) >> 64 << 64;
+                IpAddr::V6(Ipv6Addr::from(network))
+            }
+        }
+    }
+}
+
+/// The caller of a request that [`Access`] let in. There is no authentication, so the address is all that is
+/// known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Principal {
+    address: Option<PeerAddress>,
+}
+
+impl Principal {
+    /// Returns the caller of a request that was let in.
+    pub(crate) fn of(extensions: &Extensions) -> Option<Principal> {
+        extensions.get().copied()
+    }
+
+    /// Returns the address under which limits per caller count; none when the server does not tell it.
+    pub(crate) fn counted(self) -> Option<IpAddr> {
+        Some(self.address?.counted())
+    }
 }
 
 impl Access {
-    /// Lets a request in: checks its host, the page behind it and its credentials, and puts its [`Caller`] into its
+    /// Lets a request in: checks its host and the page behind it, and puts its [`Principal`] into its
     /// extensions. A request that has one was let in before, perhaps by a wider rule, and passes.
     ///
     /// # Errors
-    /// The refusal: 403, or one of the border.
-    pub(crate) async fn admit<B>(&self, request: &mut Request<B>) -> Result<(), Problem> {
+    /// The refusal, 403.
+    pub(crate) fn admit<B>(&self, request: &mut Request<B>) -> Result<(), Problem> {
         // Extensions never come from the wire, so a client cannot forge this.
-        if Caller::of(request.extensions()).is_some() {
+        if Principal::of(request.extensions()).is_some() {
             return Ok(());
         }
         self.check_caller(request.uri(), request.headers())?;
         self.check_page(request.method(), request.headers())?;
-        let caller = match &self.border {
-            Some(border) => {
-                // Only the head crosses the wait, so that the body need not be shared between threads.
-                let admission = border.admit(request.headers().clone(), request.extensions().clone());
-                admission.await?
-            }
-            None => Caller::unlimited(request.extensions().get().copied()),
-        };
-        request.extensions_mut().insert(caller);
+        let address = request.extensions().get().copied();
+        request.extensions_mut().insert(Principal { address });
         Ok(())
     }
 
@@ -151,7 +179,6 @@ fn shorten(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::PeerAddress;
     use ::http::HeaderValue;
 
     fn admits(uri: &str, sent: &[(HeaderName, &str)]) -> bool {
@@ -161,7 +188,6 @@ mod tests {
                 "https://app.example.org".into(),
                 "https://dev.example.org:8443".into(),
             ],
-            border: None,
         };
         let mut headers = HeaderMap::new();
         for (name, value) in sent {
@@ -266,47 +292,45 @@ mod tests {
         assert!(!admits("/v1", &twice));
     }
 
-    #[tokio::test]
-    async fn only_listed_pages_may_write() {
+    #[test]
+    fn only_listed_pages_may_write() {
         let access = Access {
+            allowed_hosts: Vec::new(),
             allowed_origins: vec!["https://app.example.org".into()],
-            ..Access::default()
         };
-        for (origin, is_let_in) in [
-            (Some("https://app.example.org"), true),
-            (Some("http://localhost:3000"), false),
-            (None, false),
-        ] {
+        let admits = |origin: Option<&str>| {
             let mut request = Request::put("/v1").header("host", "localhost");
             request = request.header("sec-fetch-site", "cross-site");
             if let Some(origin) = origin {
                 request = request.header("origin", origin);
             }
-            let admitted = access.admit(&mut request.body(()).unwrap()).await;
-            assert_eq!(admitted.is_ok(), is_let_in, "{origin:?}");
-        }
+            access.admit(&mut request.body(()).unwrap()).is_ok()
+        };
+        assert!(admits(Some("https://app.example.org")));
+        assert!(!admits(Some("http://localhost:3000")));
+        assert!(!admits(None));
     }
 
-    #[tokio::test]
-    async fn admitted_request_names_its_caller() {
+    #[test]
+    fn admitted_request_names_its_caller() {
         let access = Access::default();
         let mut request = Request::get("/v1").header("host", "localhost").body(()).unwrap();
         request
             .extensions_mut()
             .insert(PeerAddress("192.0.2.1".parse().unwrap()));
-        assert!(Caller::of(request.extensions()).is_none());
-        access.admit(&mut request).await.unwrap();
-        let caller = Caller::of(request.extensions()).unwrap();
-        assert_eq!(caller.counted(), Some("192.0.2.1".parse().unwrap()));
+        assert_eq!(Principal::of(request.extensions()), None);
+        access.admit(&mut request).unwrap();
+        let principal = Principal::of(request.extensions()).unwrap();
+        assert_eq!(principal.counted(), Some("192.0.2.1".parse().unwrap()));
     }
 
-    #[tokio::test]
-    async fn refused_request_has_no_caller() {
+    #[test]
+    fn refused_request_has_no_caller() {
         let mut request = Request::get("/v1")
             .header("host", "evil.example")
             .body(())
             .unwrap();
-        Access::default().admit(&mut request).await.unwrap_err();
-        assert!(Caller::of(request.extensions()).is_none());
+        Access::default().admit(&mut request).unwrap_err();
+        assert_eq!(Principal::of(request.extensions()), None);
     }
 }

@@ -15,6 +15,7 @@ mod register_document;
 mod registrations;
 mod runner;
 mod process;
+mod launcher;
 // The forms in which definitions are written.
 mod tools;
 mod prompts;
@@ -32,11 +33,13 @@ mod media_type;
 #[cfg(unix)]
 mod tests;
 
+pub use launcher::enable_launcher;
 pub use skip::SkipReason;
 
 use super::watch::{DirtySet, PendingChanges};
 use crate::config::{RegisterConfig, ToolsConfig, WorkspaceConfig};
 use folder::Folder;
+use launcher::ProcessLimits;
 use register::Register;
 use registrations::Registrations;
 use runner::Runner;
@@ -182,7 +185,7 @@ impl Workspace {
             scanned_all: false,
             told_all: false,
         };
-        let mut register = Register::new(base.clone(), register);
+        let mut register = Register::new(base.clone(), register, ProcessLimits::of(tools));
         task.scan_all(false).await?;
         task.apply_register(register.run().await).await?;
         log_start(&base, &stats.borrow());

@@ -5,8 +5,6 @@ mod server;
 mod watching;
 mod strategies;
 mod returning;
-mod guarded;
-mod credentials;
 
 use std::time::Duration;
 

@@ -8,5 +8,6 @@ mod files;
 mod skipped;
 mod prompts;
 mod tools;
+mod launcher;
 mod register;
 mod collection;

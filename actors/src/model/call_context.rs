@@ -82,10 +82,10 @@ pub trait CallObserver: Send + Sync + 'static {
 /// handler cannot flood its client: each report is awaited until the connection has taken it, one at a time
 /// for all clones of the context, so a handler runs no faster than its client reads.
 ///
-/// When the client cancels the call, the future of the handler is dropped. A disconnect cancels too where the
-/// protocol's revision says so. Work that a handler moved to a task of its own goes on: it has to end with the
-/// handler, by a guard or a `JoinSet`. Both methods return at once after the client has disconnected, cancelled
-/// the call or received its answer.
+/// When the client cancels the call, the future of the handler is dropped. A disconnect cancels too where
+/// the protocol's revision says so. Work that a handler moved to a task of its own goes on: it has to end
+/// with the handler, by a guard or a `JoinSet`. Both methods return at once after the client has
+/// disconnected, cancelled the call or received its answer.
 ///
 /// ```
 /// use serde_json::{Map, Value};

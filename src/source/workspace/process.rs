@@ -1,8 +1,9 @@
 //! Running one process under limits, in a clean environment and a process group of its own.
 //!
-//! However the run ends (exit, time, output, or a dropped future), the whole group is killed. A process that
-//! leaves the group by itself (`setsid`) is out of reach.
+//! The launcher sets the limits. However the run ends (exit, time, output, or a dropped future), the whole
+//! group is killed. A process that leaves the group by itself (`setsid`) is out of reach.
 
+use super::launcher::{self, BUSY_PAUSE, BUSY_PAUSES_MAX, ProcessLimits};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::io::{self, ErrorKind};
@@ -17,9 +18,6 @@ const STDERR_TAIL: usize = 2 << 10;
 /// Time to read the rest of the pipes after the process and its group have ended. A process that left the
 /// group may hold them open for longer.
 const REST_TIMEOUT: Duration = Duration::from_millis(500);
-/// Pause before another attempt to start a program that is open for writing, and the number of pauses.
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
-const BUSY_PAUSES_MAX: u32 = 50;
 /// The `PATH` of programs if the service itself has none.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -36,6 +34,7 @@ pub(super) struct Launch {
     pub(super) timeout: Duration,
     /// Most bytes that it may print to standard output.
     pub(super) output_bytes_max: u64,
+    pub(super) limits: ProcessLimits,
 }
 
 /// The output of a process that ended by itself.
@@ -129,16 +128,20 @@ impl Launch {
             }
             status
         };
-        Ok(ProcessOutput {
-            status,
-            stdout,
-            stderr: String::from_utf8_lossy(&stderr).trim_end().to_owned(),
-        })
+        let stderr = String::from_utf8_lossy(&stderr).trim_end().to_owned();
+        match launcher::not_started(status.code(), &stderr) {
+            Some(error) => Err(ProcessError::NotStarted(error)),
+            None => Ok(ProcessOutput {
+                status,
+                stdout,
+                stderr,
+            }),
+        }
     }
 
     async fn start(&self) -> io::Result<Child> {
         let path = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
-        let mut command = Command::new(&self.program);
+        let mut command = Command::from(launcher::command(&self.program, &self.limits));
         command
             .args(&self.arguments)
             // The environment of the service may hold secrets.
@@ -208,6 +211,14 @@ async fn read_tail(pipe: Option<impl AsyncRead + Unpin>, tail: &mut Vec<u8>) -> 
 }
 
 impl ProcessOutput {
+    /// Returns true if it ended because it used more processor time than it may.
+    pub(super) fn is_out_of_cpu_time(&self) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+        // A shell reports the signal of its last command as an exit code.
+        let signal = Signal::SIGXCPU as i32;
+        self.status.signal() == Some(signal) || self.status.code() == Some(128 + signal)
+    }
+
     /// Describes the end of a process that did not succeed, with the last lines that it printed.
     pub(super) fn failure(&self) -> String {
         use std::os::unix::process::ExitStatusExt;

@@ -1,6 +1,7 @@
 //! `DIR/register`: the executable that prints further registrations, run again and again.
 
 use super::executable::{self, NotRunnable};
+use super::launcher::ProcessLimits;
 use super::process::{Launch, ProcessError};
 use super::register_document::RegisterDocument;
 use crate::config::RegisterConfig;
@@ -30,16 +31,18 @@ pub(super) enum RegisterOutcome {
 pub(super) struct Register {
     dir: PathBuf,
     config: RegisterConfig,
+    limits: ProcessLimits,
     /// The last document, so that the same one is not read again.
     last: Option<(Value, Arc<RegisterDocument>)>,
 }
 
 impl Register {
     /// Returns the executable of the folder `dir`.
-    pub(super) fn new(dir: PathBuf, config: &RegisterConfig) -> Register {
+    pub(super) fn new(dir: PathBuf, config: &RegisterConfig, limits: ProcessLimits) -> Register {
         Register {
             dir,
             config: config.clone(),
+            limits,
             last: None,
         }
     }
@@ -79,6 +82,7 @@ impl Register {
             input: Vec::new(),
             timeout: self.config.timeout,
             output_bytes_max: OUTPUT_BYTES_MAX,
+            limits: self.limits,
         };
         let printed = match launch.run().await {
             Ok(output) if output.status.success() => self.read(&output.stdout),

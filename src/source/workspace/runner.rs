@@ -1,6 +1,7 @@
 //! Calls of the tools: checks the arguments, runs the executable, and reads its answer.
 
 use super::executable;
+use super::launcher::ProcessLimits;
 use super::process::{Launch, ProcessError, ProcessOutput};
 use super::tools::ToolSpec;
 use crate::config::ToolsConfig;
@@ -85,8 +86,15 @@ impl Runner {
             input,
             timeout,
             output_bytes_max: self.config.output_bytes_max,
+            limits: ProcessLimits::of(&self.config),
         };
         let answered = match self.run(spec.clone(), launch).await {
+            Ok(Ok(output)) if output.is_out_of_cpu_time() => {
+                metrics::limit_reached(Limit::ToolCpu);
+                Err(format!(
+                    "{name} used up its processor time and was stopped (tools.cpu_max)"
+                ))
+            }
             Ok(Ok(output)) => answer(spec, &output),
             Ok(Err(error)) => Err(self.explain(spec, timeout, &error)),
             Err(reason) => Err(reason),

@@ -245,8 +245,10 @@ impl Process {
         let file = folder.path().join("tidings.toml");
         let speaks = arguments.contains(&"--stdio");
         let log = fs::File::create(folder.path().join("log")).expect("a file");
-        let mut child = Command::new(binary())
+        // With a file that is handed down to it, and which it must not hand down to its tools.
+        let mut child = Command::new("/bin/sh")
             .env_clear()
+            .args(["-c", "exec \"$0\" \"$@\" 7</dev/null", binary()])
             .arg("serve")
             .arg(folder.path())
             .arg("--config")

@@ -17,29 +17,24 @@ fn page() -> String {
 fn section_row(key: &Key) -> String {
     let (meaning, at_limit) = key.words();
     let at_limit = if at_limit.is_empty() { "–" } else { &at_limit };
-    let default = default_cell(key);
+    let default = literal(&key.schema["default"]);
     let allowed = key.allowed();
-    let row = format!(
-        "| `{}` | {meaning} | {default} | {allowed} | {at_limit} |\n",
+    format!(
+        "| `{}` | {meaning} | `{default}` | {allowed} | {at_limit} |\n",
         key.path
-    );
-    row + &key.keys.iter().map(section_row).collect::<String>()
-}
-
-fn default_cell(key: &Key) -> String {
-    match &key.schema["default"] {
-        _ if is_required(&key.schema) => "required".to_owned(),
-        Value::Null => "–".to_owned(),
-        Value::Array(_) if key.is_list() => "–".to_owned(),
-        value => format!("`{}`", literal(value)),
-    }
+    )
 }
 
 /// The keys of a table of a list, then those of the tables within.
 fn list_rows(table: &Key) -> String {
     let mut rows = String::new();
     for key in &table.keys {
-        let default = default_cell(key);
+        let default = match &key.schema["default"] {
+            _ if is_required(&key.schema) => "required".to_owned(),
+            Value::Null => "–".to_owned(),
+            Value::Array(_) if key.is_list() => "–".to_owned(),
+            value => format!("`{}`", literal(value)),
+        };
         let (meaning, _) = key.words();
         rows += &format!("| `{}` | {meaning} | {default} | {} |\n", key.path, key.allowed());
     }
@@ -141,7 +136,10 @@ fn examples_of_the_page_load() {
 }
 
 /// Bounds at which nothing is to be counted, or that are counted under another name.
-const NOT_COUNTED: [(&str, &str); 9] = [
+const NOT_COUNTED: [(&str, &str); 12] = [
+    ("tools.address_space_max", "the system refuses the tool"),
+    ("tools.processes_max", "the system refuses the tool"),
+    ("tools.open_files_max", "the system refuses the tool"),
     (
         "events.history_max",
         "tidings_events_gaps_total, where it matters",
