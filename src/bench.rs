@@ -7,6 +7,7 @@
 
 mod settings;
 mod target;
+mod presented;
 mod notice;
 mod control;
 mod load;
@@ -20,6 +21,7 @@ mod report;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+pub use crate::credentials::{Credentials, CredentialsError};
 pub use load::schedule::Pace;
 pub use report::compare::compare;
 pub use report::html::html;
@@ -42,6 +44,7 @@ use load::publisher::{Publisher, Way};
 use load::session::Book;
 use load::stats::Kind;
 use notice::version;
+use presented::Presented;
 use report::Run;
 use search::Search;
 
@@ -63,6 +66,9 @@ pub enum BenchError {
     /// No server answers at the address.
     #[error("{0}")]
     Unreachable(String),
+    /// The server does not let this client in, or not with these credentials.
+    #[error("{0}")]
+    Denied(String),
     /// The server refused a request, or not all sessions could be opened.
     #[error("{0}")]
     Failed(String),
@@ -127,7 +133,9 @@ fn measure(settings: &Settings, outside: &mut Observer<'_>) -> Result<Run, Bench
         Some(server) => settings.url.replace("{port}", &server.port.to_string()),
         None => settings.url.clone(),
     };
-    let target = target::resolve(&url, settings.allow_remote)?;
+    let presented = Presented::start(&settings.credentials)?;
+    let mut target = target::resolve(&url, settings.allow_remote)?;
+    target.headers = presented.lines();
     let mut control = Control::new(&target);
     let mut prepared = Prepared::new(settings, &mut control)?;
     if let Some(server) = &server {

@@ -22,7 +22,7 @@ mod modern;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::{Era, Target};
+use crate::client::{CredentialsError, Era, Target};
 use answer::TransportError;
 use connection::{Aborted, Connection};
 use run::CheckRun;
@@ -43,6 +43,17 @@ pub enum CheckError {
         /// The error of the connection.
         reason: String,
     },
+    /// The server does not let this client in, or not with these credentials.
+    #[error("{target} does not let this client in: {reason}")]
+    Denied {
+        /// The server.
+        target: String,
+        /// Its challenge, with the scope that it asks for.
+        reason: String,
+    },
+    /// The credentials cannot be used.
+    #[error(transparent)]
+    Credentials(CredentialsError),
     /// The server speaks no revision of the protocol that was tried.
     #[error("{target} is no MCP server that can be checked: {reason}")]
     NoServer {
@@ -94,7 +105,10 @@ struct Eras<'a> {
 impl Eras<'_> {
     /// Checks one era, if the server speaks it.
     async fn check(&mut self, is_modern: bool) -> Result<(), CheckError> {
-        let opened = timeout_at(self.deadline, Connection::open(self.target, is_modern));
+        let opened = timeout_at(
+            self.deadline,
+            Connection::open(self.target, &self.options.credentials, is_modern),
+        );
         let connection = match opened.await {
             Ok(Ok(connection)) => connection,
             // A server that was reached before has refused this era rather than gone.
@@ -102,6 +116,13 @@ impl Eras<'_> {
                 let target = self.target.to_string();
                 return Err(CheckError::Unreachable { target, reason });
             }
+            Ok(Err(TransportError::Denied(challenge))) if self.revisions.is_empty() => {
+                return Err(CheckError::Denied {
+                    target: self.target.to_string(),
+                    reason: challenge.to_string(),
+                });
+            }
+            Ok(Err(TransportError::Credentials(error))) => return Err(CheckError::Credentials(error)),
             Ok(Err(error)) => {
                 self.refusals.push(error.to_string());
                 return Ok(());

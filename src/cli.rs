@@ -11,6 +11,7 @@ mod check;
 mod bench;
 mod store;
 mod demo;
+mod credentials;
 mod exit;
 mod signal;
 
@@ -164,6 +165,7 @@ mod tests {
             "tidings store check --data d",
             "tidings store backup --data d file",
             "tidings store backup --url http://127.0.0.1:1",
+            "tidings store backup --url http://127.0.0.1:1 --header a:b --token-file f",
             "tidings store restore --data d",
             "tidings store compact --data d",
             "tidings demo push",
@@ -214,6 +216,7 @@ mod tests {
             Exit::Usage,
             Exit::Warnings,
             Exit::Unavailable,
+            Exit::Denied,
             Exit::Config,
         ] {
             let line = format!("{:>3}  ", exit as u8);

@@ -28,6 +28,7 @@ use std::time::Duration;
 use crate::Digest;
 
 pub use crate::backoff::Backoff;
+pub use crate::credentials::{Credentials, CredentialsError};
 pub use error::{ConnectError, WatchError};
 pub use options::WatchOptions;
 pub use strategy::WatchStrategy;

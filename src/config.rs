@@ -10,10 +10,14 @@ mod mcp;
 mod workspace;
 mod collections;
 mod sinks;
+mod auth;
 mod bounded;
 #[cfg(feature = "service")]
 mod load;
 
+pub use auth::{
+    Anonymous, AuditConfig, AuthConfig, AuthTokenConfig, CertificateConfig, IssuerConfig, RuleConfig,
+};
 pub use bus::{BusConfig, ShutdownConfig, StoreConfig};
 pub use collections::{CollectionConfig, FilterConfig, ViewConfig};
 pub use http::{EventsConfig, HttpConfig, WsConfig};
@@ -47,6 +51,8 @@ pub struct Config {
     pub ws: WsConfig,
     pub log: LogConfig,
     pub metrics: MetricsConfig,
+    pub auth: AuthConfig,
+    pub audit: AuditConfig,
     pub shutdown: ShutdownConfig,
     /// JSON files whose items are served.
     pub collection: Vec<CollectionConfig>,

@@ -138,6 +138,11 @@ pub(crate) fn is_scheme(text: &str) -> bool {
     starts_well && has_only_allowed && text.len() <= 64
 }
 
+/// Returns true for an address of a service: one of a webhook, without query and fragment.
+pub(crate) fn is_service_url(text: &str) -> bool {
+    is_webhook_url(text) && !text.contains(['?', '#'])
+}
+
 /// Returns true for an address that a webhook may call, as far as its text shows.
 pub(crate) fn is_webhook_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else {

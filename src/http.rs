@@ -17,7 +17,7 @@ mod pipelined;
 mod server;
 #[cfg(feature = "service")]
 mod listener;
-mod problem;
+pub(crate) mod problem;
 mod fetch_metadata;
 mod access;
 mod limits;
@@ -30,7 +30,8 @@ pub mod events;
 #[cfg(feature = "service")]
 pub mod ws;
 
-pub use access::{Access, PeerAddress, Principal};
+pub use crate::auth::PeerAddress;
+pub use access::Access;
 #[cfg(feature = "service")]
 pub(crate) use connection::ConnectionPermit;
 pub use limits::SharedLimits;

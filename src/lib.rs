@@ -10,6 +10,7 @@ pub mod service;
 )]
 pub mod http;
 pub mod mcp;
+pub mod auth;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "check")]
@@ -38,6 +39,12 @@ mod hosts;
 mod units;
 #[doc(hidden)]
 pub mod wire;
+#[cfg(any(feature = "client", feature = "bench"))]
+#[cfg_attr(
+    not(feature = "client"),
+    allow(dead_code, reason = "the clients use the rest of it")
+)]
+mod credentials;
 #[cfg(feature = "client")]
 mod http_client;
 #[cfg(feature = "client")]

@@ -318,6 +318,7 @@ fn access(config: &Config) -> Access {
     Access {
         allowed_hosts: config.http.allowed_hosts.clone(),
         allowed_origins: config.http.allowed_origins.clone(),
+        border: None,
     }
 }
 

@@ -5,6 +5,8 @@
 
 pub mod protocol;
 #[cfg(any(feature = "check", feature = "bench"))]
+pub mod header_lines;
+#[cfg(any(feature = "check", feature = "bench"))]
 pub mod http1;
 #[cfg(any(feature = "check", feature = "bench"))]
 pub mod connection;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::bench::{BenchError, CLIENT_NAME};
+use crate::credentials::Challenge;
 use crate::wire::connection::{BlockingConnection, HttpAnswer};
 use crate::wire::dialect::{Dialect, Revision};
 use crate::wire::http1::HttpTarget;
@@ -41,9 +42,17 @@ impl<'s> Control<'s> {
     /// second time on a new one.
     pub(crate) fn ask(&mut self, request: &[u8]) -> Result<HttpAnswer, BenchError> {
         let was_kept = self.connection.is_some();
-        match self.ask_once(request) {
-            Err(BenchError::Failed(_)) if was_kept => self.ask_once(request),
-            other => other,
+        let answer = match self.ask_once(request) {
+            Err(BenchError::Failed(_)) if was_kept => self.ask_once(request)?,
+            other => other?,
+        };
+        match Challenge::of(answer.head.status, answer.head.header("www-authenticate")) {
+            None => Ok(answer),
+            Some(challenge) => {
+                let address = self.target.address;
+                let reason = format!("{address} does not let this client in: {challenge}");
+                Err(BenchError::Denied(reason))
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::ResourceUri;
 use crate::bench::BenchError;
 use crate::bench::load::schedule::Pace;
+use crate::credentials::Credentials;
 use crate::wire::protocol::Revision;
 
 /// The most sessions of all kinds together.
@@ -110,6 +111,8 @@ pub struct Settings {
     pub pid: Option<u32>,
     /// The command that starts the server; `{port}` is replaced.
     pub serve_command: Option<String>,
+    /// The credentials that every client presents; certificates are refused, since the load has no TLS.
+    pub credentials: Credentials,
 }
 
 impl Default for Settings {
@@ -139,6 +142,7 @@ impl Default for Settings {
             settle: Duration::from_secs(5),
             pid: None,
             serve_command: None,
+            credentials: Credentials::default(),
         }
     }
 }

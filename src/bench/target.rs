@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use http::Uri;
 
 use crate::bench::BenchError;
+use crate::wire::header_lines::HeaderLines;
 use crate::wire::http1::HttpTarget;
 
 /// Sessions of one source address: fewer than the kernel has ports for it.
@@ -14,7 +15,9 @@ const SESSIONS_PER_SOURCE: usize = 20_000;
 
 /// Resolves the address. Refuses one of another machine unless `allow_remote`.
 pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, BenchError> {
-    let wrong = |reason: &str| BenchError::Arguments(format!("cannot load {url:?}: {reason}"));
+    // Before an @ there may be a password.
+    let shown = if url.contains('@') { "…" } else { url };
+    let wrong = |reason: &str| BenchError::Arguments(format!("cannot load {shown:?}: {reason}"));
     let parsed: Uri = url
         .parse()
         .map_err(|_| wrong("it is no address such as http://127.0.0.1:8808/mcp"))?;
@@ -22,6 +25,11 @@ pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, Bench
         return Err(wrong("use an http address: the load test speaks no TLS"));
     }
     let authority = parsed.authority().ok_or_else(|| wrong("it names no host"))?;
+    if authority.as_str().contains('@') {
+        return Err(wrong(
+            "an address with a user name or a password is not accepted: present them by --header",
+        ));
+    }
     let host = authority.host();
     let port = authority.port_u16().unwrap_or(80);
     let resolved = (host.trim_matches(['[', ']']), port).to_socket_addrs();
@@ -50,6 +58,7 @@ pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, Bench
         address: *address,
         authority: authority.as_str().to_owned(),
         path: path.to_owned(),
+        headers: HeaderLines::default(),
     })
 }
 
@@ -88,11 +97,18 @@ mod tests {
         let error = resolve("http://192.0.2.1:80/mcp", false).unwrap_err();
         assert!(error.to_string().contains("--allow-remote"), "{error}");
         assert!(resolve("http://192.0.2.1:80/mcp", true).is_ok());
-        for url in ["", "127.0.0.1:1", "https://127.0.0.1/mcp", "ftp://127.0.0.1/"] {
-            assert!(
-                matches!(resolve(url, true), Err(BenchError::Arguments(_))),
-                "{url}"
-            );
+        for url in [
+            "",
+            "127.0.0.1:1",
+            "https://127.0.0.1/mcp",
+            "ftp://127.0.0.1/",
+            "http://user:s3cr3t@127.0.0.1/",
+            "http://user:s3cr3t @",
+        ] {
+            let Err(BenchError::Arguments(reason)) = resolve(url, true) else {
+                panic!("{url}");
+            };
+            assert!(!reason.contains("s3cr3t"), "{reason}");
         }
     }
 

@@ -5,6 +5,9 @@ use std::fmt;
 use serde_json::Value;
 use tokio::time::Duration;
 
+use crate::client::CredentialsError;
+use crate::credentials::Challenge;
+
 /// The limit on a line, an event, or the body of an answer.
 ///
 /// It keeps a server that never ends its message from filling the memory of the check.
@@ -22,6 +25,12 @@ pub(super) enum TransportError {
     /// The server refused to open a stream, with this HTTP status.
     #[error("HTTP status {0}")]
     Refused(u16),
+    /// The server refused the client.
+    #[error("{0}")]
+    Denied(Challenge),
+    /// The credentials cannot be used.
+    #[error(transparent)]
+    Credentials(CredentialsError),
     /// The answer was malformed, or the connection broke off.
     #[error("{0}")]
     Broken(String),

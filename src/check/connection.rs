@@ -13,7 +13,7 @@ use super::answer::{Answer, TransportError};
 use super::transcript::Transcript;
 use super::transport::Transport;
 use crate::Digest;
-use crate::client::Target;
+use crate::client::{Credentials, Target};
 use crate::wire::dialect::{Dialect, Revision};
 use crate::wire::jsonrpc;
 
@@ -87,7 +87,11 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects to the server and negotiates a revision: 2026-07-28 by `server/discover`, an older one by
     /// `initialize`.
-    pub(super) async fn open(target: &Target, is_modern: bool) -> Result<Connection, TransportError> {
+    pub(super) async fn open(
+        target: &Target,
+        credentials: &Credentials,
+        is_modern: bool,
+    ) -> Result<Connection, TransportError> {
         let revision = match is_modern {
             true => Revision::R2026_07_28,
             false => NEWEST_WITH_SESSIONS,
@@ -95,7 +99,13 @@ impl Connection {
         let dialect = Dialect::new(revision, CLIENT_NAME);
         let transcript = Arc::new(Transcript::default());
         let mut connection = Connection {
-            transport: Transport::open(target, dialect.clone(), transcript.clone(), ANSWER_MAX)?,
+            transport: Transport::open(
+                target,
+                credentials,
+                dialect.clone(),
+                transcript.clone(),
+                ANSWER_MAX,
+            )?,
             transcript,
             capabilities: Value::Null,
             dialect,

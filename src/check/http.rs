@@ -14,7 +14,8 @@ use tracing::debug;
 
 use super::answer::{Answer, MESSAGE_BYTES_MAX, TransportError};
 use super::transcript::{MessageOrigin, Transcript};
-use crate::http_client;
+use crate::client::Credentials;
+use crate::http_client::{self, SendError};
 use crate::wire::dialect::{ACCEPT_BOTH, Dialect, Revision, SESSION_HEADER};
 use crate::wire::jsonrpc::reply;
 use crate::wire::sse::EventReader;
@@ -36,6 +37,7 @@ pub(super) struct HttpTransport {
 #[derive(Debug)]
 struct HttpClient {
     client: reqwest::Client,
+    credentials: Credentials,
     url: String,
     transcript: Arc<Transcript>,
     answer_max: Duration,
@@ -46,18 +48,21 @@ impl HttpTransport {
     /// Makes a transport; it connects with its first request.
     pub(super) fn new(
         url: &str,
+        credentials: &Credentials,
         dialect: Dialect,
         transcript: Arc<Transcript>,
         answer_max: Duration,
     ) -> Result<HttpTransport, TransportError> {
-        let client = http_client::builder(url)
+        let client = http_client::builder_with(url, credentials)
+            .map_err(TransportError::Credentials)?
             .connect_timeout(answer_max)
-            // A redirect would turn a POST into a GET.
+            // A redirect would turn a POST into a GET, and could lead the credentials elsewhere.
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| TransportError::Broken(describe(&error)))?;
         let shared = HttpClient {
             client,
+            credentials: credentials.clone(),
             url: url.to_owned(),
             transcript,
             answer_max,
@@ -173,8 +178,11 @@ impl HttpClient {
 
     /// Sends a request and waits for the head of its response.
     async fn response(&self, request: RequestBuilder) -> Result<Response, TransportError> {
-        match timeout(self.answer_max, request.send()).await {
-            Ok(sent) => sent.map_err(|error| transport_error(&error)),
+        let sent = http_client::send(request, &self.credentials);
+        match timeout(self.answer_max, sent).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(SendError::Http(error))) => Err(transport_error(&error)),
+            Ok(Err(SendError::Credentials(error))) => Err(TransportError::Credentials(error)),
             Err(_) => Err(TransportError::Timeout(self.answer_max)),
         }
     }
@@ -192,6 +200,13 @@ impl HttpClient {
 
     async fn request(&self, message: &Value) -> Result<Answer, TransportError> {
         let response = self.response(self.post(message)).await?;
+        let opens = matches!(message["method"].as_str(), Some("initialize" | "server/discover"));
+        // Later, a 403 is an answer like others: it is about one request.
+        if let Some(challenge) = http_client::challenge(&response)
+            && (opens || challenge.status == 401)
+        {
+            return Err(TransportError::Denied(challenge));
+        }
         let status = Some(response.status().as_u16());
         if message["method"] == "initialize" {
             // A server without sessions gives no id, and no later request has one.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::client::Era;
+use crate::client::{Credentials, Era};
 
 /// The options of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Options {
     pub timeout: Duration,
     /// The revisions to check; by default all that the server speaks.
     pub era: Era,
+    /// The credentials that are presented to a server over HTTP; none by default.
+    pub credentials: Credentials,
 }
 
 impl Default for Options {
@@ -36,6 +38,7 @@ impl Default for Options {
             idle: None,
             timeout: Duration::from_secs(60),
             era: Era::Auto,
+            credentials: Credentials::default(),
         }
     }
 }

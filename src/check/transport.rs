@@ -9,7 +9,7 @@ use super::answer::{Answer, TransportError};
 use super::http::HttpTransport;
 use super::stdio::{ProcessEnd, StdioTransport};
 use super::transcript::Transcript;
-use crate::client::Target;
+use crate::client::{Credentials, Target};
 use crate::wire::dialect::{Dialect, Revision};
 
 /// Carries messages to the server; those that answer no request go to the transcript.
@@ -22,13 +22,14 @@ impl Transport {
     /// Opens a transport whose requests are written in this dialect.
     pub(super) fn open(
         target: &Target,
+        credentials: &Credentials,
         dialect: Dialect,
         transcript: Arc<Transcript>,
         answer_max: Duration,
     ) -> Result<Transport, TransportError> {
         match target {
             Target::Http(url) => {
-                let http = HttpTransport::new(url, dialect, transcript, answer_max)?;
+                let http = HttpTransport::new(url, credentials, dialect, transcript, answer_max)?;
                 Ok(Transport::Http(http))
             }
             Target::Command(command) => {

@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::credentials::{CredentialsArgs, denied};
 use super::{CliError, Exit, block_on, signal, usage};
 use crate::bench::{
-    self, BenchError, Era, Goal, Observer, Pace, Progress, Publish, Report, Settings, Trial, Uris,
+    self, BenchError, Credentials, Era, Goal, Observer, Pace, Progress, Publish, Report, Settings, Trial,
+    Uris,
 };
 use crate::wire::protocol::Revision;
 use bar::Bar;
@@ -31,6 +33,8 @@ pub(super) struct Bench {
     publishing: Publishing,
     #[command(flatten)]
     result: Outcome,
+    #[command(flatten)]
+    credentials: CredentialsArgs,
 }
 
 /// The clients and their subscriptions.
@@ -199,7 +203,10 @@ impl Bench {
         if let Some(files) = &self.result.compare {
             return compare(files);
         }
-        let settings = self.settings();
+        let settings = Settings {
+            credentials: self.credentials.read("bench")?,
+            ..self.settings()
+        };
         // Before the bar is drawn, so that an error stands alone.
         settings.validate().map_err(|error| failure("bench", error))?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -263,6 +270,7 @@ impl Bench {
             settle: publishing.settle,
             pid: load.pid,
             serve_command: load.serve_command.clone(),
+            credentials: Credentials::default(),
         }
     }
 
@@ -369,6 +377,7 @@ fn failure(command: &str, error: BenchError) -> CliError {
     match error {
         BenchError::Arguments(reason) => usage(command, &reason),
         BenchError::Unreachable(reason) => CliError::Unavailable(reason),
+        BenchError::Denied(reason) => denied(reason),
         BenchError::Failed(reason) => CliError::Failed(reason),
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::credentials::{CredentialsArgs, denied};
 use super::watch::EraName;
 use super::{CliError, Exit, block_on, signal, usage};
 use crate::ResourceUri;
@@ -48,6 +49,8 @@ pub(super) struct Check {
     /// Print the report as one JSON document
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    credentials: CredentialsArgs,
 }
 
 /// The limit on each duration: one hour.
@@ -93,7 +96,9 @@ impl Check {
         if let Some(uri) = &self.uri {
             ResourceUri::new(uri).map_err(|error| usage("check", &error.to_string()))?;
         }
+        let credentials = self.credentials.for_target("check", &target)?;
         let options = Options {
+            credentials,
             touch: self.touch.clone(),
             uri: self.uri.clone(),
             quiet_time: self.quiet_time,
@@ -130,7 +135,8 @@ impl From<CheckError> for CliError {
     fn from(error: CheckError) -> CliError {
         match error {
             CheckError::Unreachable { .. } => CliError::Unavailable(error.to_string()),
-            CheckError::NoServer { .. } => CliError::failed(error),
+            CheckError::Denied { .. } => denied(error),
+            CheckError::NoServer { .. } | CheckError::Credentials(_) => CliError::failed(error),
         }
     }
 }

@@ -19,6 +19,7 @@ Exit codes:
    2  wrong usage of the command line
    3  a check found warnings and no errors
   69  the service or server cannot be reached
+  77  the service or server refuses the credentials, or asks for some
   78  the configuration is wrong";
 
 /// The exit code of the program.
@@ -35,6 +36,8 @@ pub enum Exit {
     Warnings = 3,
     /// The service or server cannot be reached (`EX_UNAVAILABLE` of sysexits).
     Unavailable = 69,
+    /// The service or server refuses the credentials, or asks for some (`EX_NOPERM` of sysexits).
+    Denied = 77,
     /// The configuration is wrong (`EX_CONFIG` of sysexits).
     Config = 78,
 }
@@ -61,6 +64,9 @@ pub enum CliError {
     /// The service or server cannot be reached.
     #[error("{0}")]
     Unavailable(String),
+    /// The service or server refuses the credentials, or asks for some.
+    #[error("{0}")]
+    Denied(String),
     /// It failed while running.
     #[error("{0}")]
     Failed(String),
@@ -81,6 +87,7 @@ impl CliError {
             CliError::Usage(_) => Exit::Usage,
             CliError::Config(_) | CliError::Telemetry(_) => Exit::Config,
             CliError::Unavailable(_) => Exit::Unavailable,
+            CliError::Denied(_) => Exit::Denied,
             CliError::Failed(_) => Exit::Failure,
             CliError::Unread => Exit::Ok,
         }
@@ -149,6 +156,7 @@ mod tests {
     fn errors_have_their_exit_codes() {
         assert_eq!(config_error().exit(), Exit::Config);
         assert_eq!(CliError::Unavailable(String::new()).exit(), Exit::Unavailable);
+        assert_eq!(CliError::Denied(String::new()).exit(), Exit::Denied);
         assert_eq!(CliError::failed("x").exit(), Exit::Failure);
         assert_eq!(
             CliError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe)).exit(),

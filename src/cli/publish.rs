@@ -9,12 +9,15 @@ use std::time::Duration;
 use clap::Args;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reqwest::header::{CONTENT_TYPE, ETAG, HeaderMap, IF_MATCH};
-use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde::Deserialize;
 
+use super::credentials::{CredentialsArgs, ServiceUrl, denial};
 use super::{CliError, block_on, usage};
+use crate::ResourceUri;
+use crate::client::Credentials;
+use crate::http_client::{self, SendError};
 use crate::uri_encoding::EXCEPT_UNRESERVED;
-use crate::{ResourceUri, http_client};
 
 /// The default address of a service.
 const URL_DEFAULT: &str = "http://127.0.0.1:8808";
@@ -34,8 +37,8 @@ pub(super) struct Publish {
     /// File with its body; "-" or nothing is standard input
     file: Option<PathBuf>,
     /// Address of the service
-    #[arg(long, env = "TIDINGS_URL", default_value = URL_DEFAULT)]
-    url: Url,
+    #[arg(long, env = "TIDINGS_URL", default_value = URL_DEFAULT, hide_env_values = true)]
+    url: ServiceUrl,
     /// Media type of the body; guessed from the file's name or content unless given
     #[arg(long, value_name = "TYPE")]
     media_type: Option<String>,
@@ -57,14 +60,19 @@ pub(super) struct Publish {
         conflicts_with_all = ["uri", "file", "media_type", "title", "create", "if_match"]
     )]
     batch: Option<PathBuf>,
+    #[command(flatten)]
+    credentials: CredentialsArgs,
+}
+
+/// The service, and the credentials for it.
+struct Service {
+    client: Client,
+    credentials: Credentials,
 }
 
 impl Publish {
     pub(super) fn run(&self) -> Result<(), CliError> {
-        if let Err(reason) = http_client::accept(self.url.scheme()) {
-            let message = format!("cannot speak {} to {}; {reason}", self.url.scheme(), self.url);
-            return Err(usage("publish", &message));
-        }
+        self.url.accept("publish")?;
         match (&self.batch, &self.uri) {
             (Some(file), _) => block_on(self.send_batches(file)),
             (None, Some(uri)) => {
@@ -99,23 +107,31 @@ impl Publish {
 
     /// Sends `body` and returns the line to print.
     async fn send(&self, uri: &ResourceUri, body: Vec<u8>) -> Result<String, CliError> {
-        let request = self.request(&self.client()?, uri, body);
-        let answer = request.send().await.map_err(|error| self.no_answer(&error))?;
+        let service = self.service()?;
+        let request = self.request(&service.client, uri, body);
+        let sent = http_client::send(request, &service.credentials).await;
+        let answer = sent.map_err(|error| self.not_sent(error))?;
         let status = answer.status();
         if status.is_success() {
             return Ok(describe_outcome(uri.as_str(), status, answer.headers()));
+        }
+        if let Some(challenge) = http_client::challenge(&answer) {
+            return Err(denial(&self.url, &challenge));
         }
         // A body that breaks off says no more than the status does.
         let text = answer.text().await.unwrap_or_default();
         Err(CliError::Failed(describe_problem(status, &text)))
     }
 
-    fn client(&self) -> Result<Client, CliError> {
-        let client = http_client::builder(self.url.as_str())
+    fn service(&self) -> Result<Service, CliError> {
+        let credentials = self.credentials.read("publish")?;
+        let client = http_client::builder_with(self.url.as_str(), &credentials)
+            .map_err(CliError::failed)?
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT)
-            .build();
-        client.map_err(CliError::failed)
+            .build()
+            .map_err(CliError::failed)?;
+        Ok(Service { client, credentials })
     }
 
     fn request(&self, client: &Client, uri: &ResourceUri, body: Vec<u8>) -> RequestBuilder {
@@ -143,6 +159,13 @@ impl Publish {
         let base = self.url.as_str().trim_end_matches('/');
         let segment = utf8_percent_encode(uri.as_str(), EXCEPT_UNRESERVED);
         format!("{base}/v1/resources/{segment}")
+    }
+
+    fn not_sent(&self, error: SendError) -> CliError {
+        match error {
+            SendError::Http(error) => self.no_answer(&error),
+            SendError::Credentials(error) => CliError::failed(error),
+        }
     }
 
     fn no_answer(&self, error: &reqwest::Error) -> CliError {

@@ -5,10 +5,12 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use reqwest::{Client, Response, Url};
+use reqwest::{Client, Response};
 
+use super::credentials::{CredentialsArgs, ServiceUrl, denial};
 use super::{CliError, block_on, exit, usage};
-use crate::http_client;
+use crate::client::Credentials;
+use crate::http_client::{self, SendError};
 use crate::store;
 
 /// The name of standard input and output in the place of a file.
@@ -54,7 +56,9 @@ pub(super) struct Backup {
     data: Option<PathBuf>,
     /// Address of a running service, which goes on meanwhile
     #[arg(long)]
-    url: Option<Url>,
+    url: Option<ServiceUrl>,
+    #[command(flatten)]
+    credentials: CredentialsArgs,
 }
 
 /// The arguments of `tidings store restore`.
@@ -122,11 +126,9 @@ impl Backup {
     fn write(&self, out: &mut dyn Write) -> Result<(), CliError> {
         match (&self.url, &self.data) {
             (Some(url), _) => {
-                if let Err(reason) = http_client::accept(url.scheme()) {
-                    let message = format!("cannot speak {} to {url}; {reason}", url.scheme());
-                    return Err(usage("store", &message));
-                }
-                block_on(download(url, out))
+                url.accept("store")?;
+                let credentials = self.credentials.read("store")?;
+                block_on(download(url, &credentials, out))
             }
             (None, Some(dir)) => match store::backup(dir, out) {
                 Ok(_counts) => Ok(()),
@@ -139,11 +141,10 @@ impl Backup {
 }
 
 /// Copies the backup of a running service to `out`.
-async fn download(url: &Url, out: &mut dyn Write) -> Result<(), CliError> {
-    let client = http_client::builder(url.as_str())
-        .build()
-        .map_err(CliError::failed)?;
-    let mut answer = request(&client, url).await?;
+async fn download(url: &ServiceUrl, credentials: &Credentials, out: &mut dyn Write) -> Result<(), CliError> {
+    let client = http_client::builder_with(url.as_str(), credentials).map_err(CliError::failed)?;
+    let client = client.build().map_err(CliError::failed)?;
+    let mut answer = request(&client, url, credentials).await?;
     let mut last = LastLine::default();
     loop {
         match answer.chunk().await {
@@ -165,16 +166,22 @@ async fn download(url: &Url, out: &mut dyn Write) -> Result<(), CliError> {
     }
 }
 
-async fn request(client: &Client, url: &Url) -> Result<Response, CliError> {
+async fn request(client: &Client, url: &ServiceUrl, credentials: &Credentials) -> Result<Response, CliError> {
     // The service may be mounted below a path of its own.
     let address = format!("{}/v1/store/backup", url.as_str().trim_end_matches('/'));
-    let answer = match client.get(address).send().await {
+    let answer = match http_client::send(client.get(address), credentials).await {
         Ok(answer) => answer,
-        Err(error) => return Err(CliError::Unavailable(format!("cannot reach {url}: {error}"))),
+        Err(SendError::Credentials(error)) => return Err(CliError::failed(error)),
+        Err(SendError::Http(error)) => {
+            return Err(CliError::Unavailable(format!("cannot reach {url}: {error}")));
+        }
     };
     let status = answer.status();
     if status.is_success() {
         return Ok(answer);
+    }
+    if let Some(challenge) = http_client::challenge(&answer) {
+        return Err(denial(url, &challenge));
     }
     // A body that breaks off says no more than the status does.
     let text = answer.text().await.unwrap_or_default();

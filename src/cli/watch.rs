@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::credentials::{CredentialsArgs, denied};
 use super::{CliError, block_on, signal, usage};
 use crate::client::{
     ConnectError, Era, ResourceChanged, Target, WatchError, WatchEvent, WatchOptions, WatchStrategy, Watcher,
@@ -53,6 +54,8 @@ pub(super) struct Watch {
     /// Log filter: a level, or directives such as info,tidings=debug
     #[arg(long, env = "TIDINGS_LOG", default_value = LOG_DEFAULT, value_name = "LEVEL", hide_env_values = true)]
     log: String,
+    #[command(flatten)]
+    credentials: CredentialsArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -98,11 +101,12 @@ impl From<StrategyName> for WatchStrategy {
 impl Watch {
     pub(super) fn run(&self) -> Result<(), CliError> {
         let (target, uris) = self.target_and_uris()?;
+        let options = self.options(&target)?;
         telemetry::install(&LogConfig {
             level: self.log.clone(),
             format: LogFormat::Text,
         })?;
-        block_on(self.watch(target, uris))
+        block_on(self.watch(target, uris, options))
     }
 
     /// Reads the server and the resources from the two forms of the command line.
@@ -126,14 +130,14 @@ impl Watch {
     }
 
     /// Watches until an interrupt.
-    async fn watch(&self, target: Target, uris: Vec<String>) -> Result<(), CliError> {
+    async fn watch(&self, target: Target, uris: Vec<String>, options: WatchOptions) -> Result<(), CliError> {
         let interrupted = signal::interrupted();
         tokio::pin!(interrupted);
         let name = target.to_string();
         let mut watcher = tokio::select! {
             biased;
             () = &mut interrupted => return Ok(()),
-            connected = Watcher::connect_with(target, self.era.into(), self.options()) => connected?,
+            connected = Watcher::connect_with(target, self.era.into(), options) => connected?,
         };
         let mut exec = Exec::new(self.exec.clone());
         // Biased: an interrupt ends the watch even if events never pause.
@@ -147,11 +151,12 @@ impl Watch {
         watched
     }
 
-    fn options(&self) -> WatchOptions {
-        WatchOptions {
+    fn options(&self, target: &Target) -> Result<WatchOptions, CliError> {
+        Ok(WatchOptions {
             strategy: self.strategy.map(Into::into),
+            credentials: self.credentials.for_target("watch", target)?,
             ..WatchOptions::default()
-        }
+        })
     }
 
     /// Subscribes, prints the current versions, and then prints every event.
@@ -281,6 +286,7 @@ impl From<ConnectError> for CliError {
     fn from(error: ConnectError) -> CliError {
         match error {
             ConnectError::Unreachable { .. } => CliError::Unavailable(error.to_string()),
+            ConnectError::Denied { .. } => denied(error),
             other => CliError::failed(other),
         }
     }

@@ -4,6 +4,8 @@ use std::error::Error;
 
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
+use crate::credentials::{Challenge, CredentialsError};
+
 /// The error of a connection attempt.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -32,6 +34,17 @@ pub enum ConnectError {
         /// The error of the handshake.
         reason: String,
     },
+    /// The server does not let this client in, or not with these credentials.
+    #[error("{target} does not let this client in: {reason}")]
+    Denied {
+        /// The server.
+        target: String,
+        /// Its challenge, with the scope that it asks for.
+        reason: String,
+    },
+    /// The credentials cannot be used.
+    #[error(transparent)]
+    Credentials(CredentialsError),
     /// The server does not offer the one strategy that was asked for.
     #[error(
         "{target} cannot be watched that way: it offers no {missing}; leave the choice of the strategy to the watcher"
@@ -88,6 +101,41 @@ pub(super) fn is_unreachable(error: &(dyn Error + 'static)) -> bool {
         }
     }
     false
+}
+
+/// Returns the refusal of the client that caused `error`, if one did.
+pub(super) fn refusal(error: &(dyn Error + 'static)) -> Option<Challenge> {
+    causes(error).find_map(|error| match error.downcast_ref()? {
+        StreamableHttpError::<reqwest::Error>::AuthRequired(refused) => {
+            Challenge::of(401, Some(&refused.www_authenticate_header))
+        }
+        StreamableHttpError::InsufficientScope(refused) => {
+            Challenge::of(403, Some(&refused.www_authenticate_header))
+        }
+        // Without a header rmcp keeps the status in its texts alone.
+        StreamableHttpError::UnexpectedServerResponse(text) => match text.strip_prefix("HTTP ")?.get(..3)? {
+            "401" => Challenge::of(401, None),
+            "403" => Challenge::of(403, None),
+            _ => None,
+        },
+        StreamableHttpError::Client(error) => Challenge::of(error.status()?.as_u16(), None),
+        _ => None,
+    })
+}
+
+/// Returns the error of the credentials that caused `error`, if one did.
+pub(super) fn credentials_error(error: &(dyn Error + 'static)) -> Option<CredentialsError> {
+    causes(error).find_map(|error| match error.downcast_ref()? {
+        StreamableHttpError::<reqwest::Error>::Io(error) => {
+            error.get_ref()?.downcast_ref::<CredentialsError>().cloned()
+        }
+        _ => None,
+    })
+}
+
+/// Carries an error of the credentials through rmcp, which has no kind for it.
+pub(super) fn carried(error: CredentialsError) -> StreamableHttpError<reqwest::Error> {
+    StreamableHttpError::Io(std::io::Error::other(error))
 }
 
 /// Iterates over `error` and its sources, the outermost first.

@@ -17,7 +17,7 @@ use rmcp::transport::{IntoTransport, StreamableHttpClientTransport, TokioChildPr
 use rmcp::{ClientCacheConfig, ClientLifecycleMode, ClientServiceExt, RoleClient};
 use tokio::sync::watch;
 
-use super::error::{ConnectError, is_unreachable, reason};
+use super::error::{ConnectError, credentials_error, is_unreachable, reason, refusal};
 use super::inbox::Inbox;
 use super::known_etags::{EtagTransport, ListenEtags};
 use super::link::{ANSWER_TIMEOUT, Link, LinkSignals, no_answer};
@@ -25,6 +25,7 @@ use super::strategy::WatchStrategy;
 use super::stream_monitor::{MonitoredClient, StreamState};
 use super::target::{Era, Target};
 use super::version::etag_of;
+use crate::credentials::Credentials;
 
 /// The time to wait for the GET stream of an older revision before the first subscription. Such a stream may
 /// stay silent until its first event, so its absence by then is no error.
@@ -35,13 +36,14 @@ pub(super) async fn open(
     target: &Target,
     era: Era,
     only: Option<WatchStrategy>,
+    credentials: &Credentials,
 ) -> Result<Link, ConnectError> {
     let era = match (era, only) {
         (Era::Auto, Some(WatchStrategy::Listen)) => Era::Modern,
         (Era::Auto, Some(WatchStrategy::Subscribe)) => Era::Legacy,
         (era, _) => era,
     };
-    let mut link = connect_in_era(target, era).await?;
+    let mut link = connect_in_era(target, era, credentials).await?;
     if let Err(error) = link.find_tools().await {
         tracing::debug!(error, "the server does not list its tools");
     }
@@ -57,20 +59,23 @@ pub(super) async fn open(
     }
 }
 
-async fn connect_in_era(target: &Target, era: Era) -> Result<Link, ConnectError> {
+async fn connect_in_era(target: &Target, era: Era, credentials: &Credentials) -> Result<Link, ConnectError> {
     let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
     match era {
-        Era::Legacy => connect(target, ClientLifecycleMode::Initialize).await,
-        Era::Modern => connect(target, ClientLifecycleMode::Discover { preferred_versions }).await,
+        Era::Legacy => connect(target, ClientLifecycleMode::Initialize, credentials).await,
+        Era::Modern => {
+            let discover = ClientLifecycleMode::Discover { preferred_versions };
+            connect(target, discover, credentials).await
+        }
         Era::Auto => {
             let auto = ClientLifecycleMode::Auto {
                 preferred_versions,
                 legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
             };
-            match connect(target, auto).await {
+            match connect(target, auto, credentials).await {
                 // Some older servers answer an unknown first request by hanging up, or without JSON-RPC.
                 Err(first @ ConnectError::Handshake { .. }) => {
-                    let again = connect(target, ClientLifecycleMode::Initialize).await;
+                    let again = connect(target, ClientLifecycleMode::Initialize, credentials).await;
                     again.map_err(|_| first)
                 }
                 other => other,
@@ -79,17 +84,28 @@ async fn connect_in_era(target: &Target, era: Era) -> Result<Link, ConnectError>
     }
 }
 
-async fn connect(target: &Target, mode: ClientLifecycleMode) -> Result<Link, ConnectError> {
+async fn connect(
+    target: &Target,
+    mode: ClientLifecycleMode,
+    credentials: &Credentials,
+) -> Result<Link, ConnectError> {
     match target {
-        Target::Http(url) => connect_http(target, url, mode).await,
+        Target::Http(url) => connect_http(target, url, mode, credentials).await,
         Target::Command(command) => connect_program(target, command, mode).await,
     }
 }
 
-async fn connect_http(target: &Target, url: &str, mode: ClientLifecycleMode) -> Result<Link, ConnectError> {
+async fn connect_http(
+    target: &Target,
+    url: &str,
+    mode: ClientLifecycleMode,
+    credentials: &Credentials,
+) -> Result<Link, ConnectError> {
+    // The variant can be made without this check.
+    Target::http(url)?;
     let inbox = Arc::new(Inbox::new());
-    let client =
-        MonitoredClient::new(url, inbox.clone()).map_err(|error| handshake_error(target, reason(&error)))?;
+    let client = MonitoredClient::new(url, inbox.clone(), credentials)
+        .map_err(|error| transport_error(target, &error))?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url).reinit_on_expired_session(false);
     // A stream that ends is opened again once a second; the first failure ends the session.
     config.retry_config = Arc::new(FixedInterval::default());
@@ -191,14 +207,29 @@ fn handshake_error(target: &Target, reason: String) -> ConnectError {
 }
 
 fn initialize_error(target: &Target, error: &ClientInitializeError) -> ConnectError {
-    let cause = cause(error);
-    if is_unreachable(cause) {
-        return ConnectError::Unreachable {
-            target: target.to_string(),
-            reason: reason(cause),
+    transport_error(target, cause(error))
+}
+
+/// Tells a server that is not there from one that refuses the client, and from one that speaks otherwise.
+fn transport_error(target: &Target, error: &(dyn std::error::Error + 'static)) -> ConnectError {
+    let shown = target.to_string();
+    if let Some(error) = credentials_error(error) {
+        return ConnectError::Credentials(error);
+    }
+    if let Some(refusal) = refusal(error) {
+        return ConnectError::Denied {
+            target: shown,
+            reason: refusal.to_string(),
         };
     }
-    handshake_error(target, reason(cause))
+    let reason = reason(error);
+    match is_unreachable(error) {
+        true => ConnectError::Unreachable {
+            target: shown,
+            reason,
+        },
+        false => handshake_error(target, reason),
+    }
 }
 
 /// Returns the cause of a failed handshake, which rmcp does not return from `source()`.

@@ -20,7 +20,7 @@ use rmcp::service::{
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::error::reason;
+use super::error::{reason, refusal};
 use super::inbox::Inbox;
 use super::known_etags::{HeldEtags, ListenEtags, current_etag};
 use super::strategy::WatchStrategy;
@@ -57,7 +57,12 @@ impl From<ServiceError> for LinkError {
     fn from(error: ServiceError) -> LinkError {
         match error {
             ServiceError::McpError(error) => LinkError::Refused(error.message.into_owned()),
-            ServiceError::TransportSend(error) => LinkError::Lost(Lost(reason(error.error.as_ref()))),
+            ServiceError::TransportSend(error) => match refusal(error.error.as_ref()) {
+                // The client is known and may do other things; a 401 ends the whole connection.
+                Some(refusal) if refusal.status == 403 => LinkError::Refused(refusal.to_string()),
+                Some(refusal) => LinkError::Lost(Lost(refusal.to_string())),
+                None => LinkError::Lost(Lost(reason(error.error.as_ref()))),
+            },
             other => LinkError::Lost(Lost(reason(&other))),
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::strategy::WatchStrategy;
 use crate::backoff::Backoff;
+use crate::credentials::Credentials;
 
 /// The shortest interval that can be configured, so that no server is asked in a tight loop.
 const WAIT_MIN: Duration = Duration::from_millis(10);
@@ -42,6 +43,9 @@ pub struct WatchOptions {
     /// Time that the notification of a detected change may take before the server counts as silent (default 2
     /// s).
     pub verify_grace: Duration,
+    /// The credentials that are presented to a server over HTTP (default: none). A program that is a server
+    /// gets none: its credentials are in its environment.
+    pub credentials: Credentials,
 }
 
 impl WatchOptions {
@@ -78,6 +82,7 @@ impl Default for WatchOptions {
             verify_first: Duration::from_secs(10),
             verify_every: Duration::from_secs(60),
             verify_grace: Duration::from_secs(2),
+            credentials: Credentials::default(),
         }
     }
 }

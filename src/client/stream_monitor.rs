@@ -1,8 +1,9 @@
-//! rmcp's HTTP client with a monitor on the GET stream, on which older revisions send notifications.
+//! rmcp's HTTP client with credentials, and with a monitor on the GET stream, on which older revisions send
+//! notifications.
 //!
-//! Every call passes unchanged. The monitor reports to the inbox two events that rmcp keeps to itself: the
-//! stream was opened again, so notifications may have been missed, or it cannot be opened any more, so the
-//! session is lost.
+//! Every call gets the headers of the credentials, and is made again once they are renewed. The monitor
+//! reports to the inbox two events that rmcp keeps to itself: the stream was opened again, so notifications
+//! may have been missed, or it cannot be opened any more, so the session is lost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,8 +17,9 @@ use rmcp::transport::streamable_http_client::{
 };
 use tokio::sync::watch;
 
-use super::error::reason;
+use super::error::{carried, reason, refusal};
 use super::inbox::Inbox;
+use crate::credentials::{Credentials, RENEWALS_MAX};
 use crate::http_client;
 
 type Headers = HashMap<HeaderName, HeaderValue>;
@@ -43,21 +45,24 @@ pub(super) enum StreamState {
 #[derive(Clone)]
 pub(super) struct MonitoredClient {
     client: reqwest::Client,
+    credentials: Credentials,
     inbox: Arc<Inbox>,
     stream: watch::Sender<StreamState>,
 }
 
 impl MonitoredClient {
-    pub(super) fn new(url: &str, inbox: Arc<Inbox>) -> Result<MonitoredClient, reqwest::Error> {
-        let client = http_client::builder(url)
+    pub(super) fn new(url: &str, inbox: Arc<Inbox>, credentials: &Credentials) -> Outcome<MonitoredClient> {
+        let client = http_client::builder_with(url, credentials)
+            .map_err(carried)?
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_keepalive(KEEPALIVE)
-            // A redirect would turn a POST into a GET.
+            // A redirect would turn a POST into a GET, and could lead the credentials elsewhere.
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
         let (stream, _) = watch::channel(StreamState::Pending);
         Ok(MonitoredClient {
             client,
+            credentials: credentials.clone(),
             inbox,
             stream,
         })
@@ -94,6 +99,32 @@ impl MonitoredClient {
     }
 }
 
+impl MonitoredClient {
+    /// Makes a call with the headers of the credentials, and again with new ones while the server refuses it
+    /// and there are some.
+    async fn authorized<T, F, A>(&self, headers: Headers, call: F) -> Outcome<T>
+    where
+        F: Fn(Headers) -> A,
+        A: Future<Output = Outcome<T>>,
+    {
+        let mut renewals = 0;
+        loop {
+            let sent = self.credentials.headers().await.map_err(carried)?;
+            let mut all = headers.clone();
+            all.extend(sent.iter().cloned());
+            let outcome = call(all).await;
+            let Err(error) = &outcome else { return outcome };
+            let Some(refusal) = refusal(error) else {
+                return outcome;
+            };
+            if renewals == RENEWALS_MAX || !self.credentials.renew(&sent, &refusal).await.map_err(carried)? {
+                return outcome;
+            }
+            renewals += 1;
+        }
+    }
+}
+
 impl StreamableHttpClient for MonitoredClient {
     type Error = reqwest::Error;
 
@@ -105,9 +136,16 @@ impl StreamableHttpClient for MonitoredClient {
         auth_header: Option<String>,
         custom_headers: Headers,
     ) -> Outcome<StreamableHttpPostResponse> {
-        self.client
-            .post_message(uri, message, session_id, auth_header, custom_headers)
-            .await
+        self.authorized(custom_headers, |headers| {
+            self.client.post_message(
+                uri.clone(),
+                message.clone(),
+                session_id.clone(),
+                auth_header.clone(),
+                headers,
+            )
+        })
+        .await
     }
 
     // Overridden, as is the one below, because the default drops the limit of the event size.
@@ -120,9 +158,17 @@ impl StreamableHttpClient for MonitoredClient {
         custom_headers: Headers,
         max: usize,
     ) -> Outcome<StreamableHttpPostResponse> {
-        self.client
-            .post_message_with_max_sse_event_size(uri, message, session_id, auth_header, custom_headers, max)
-            .await
+        self.authorized(custom_headers, |headers| {
+            self.client.post_message_with_max_sse_event_size(
+                uri.clone(),
+                message.clone(),
+                session_id.clone(),
+                auth_header.clone(),
+                headers,
+                max,
+            )
+        })
+        .await
     }
 
     async fn delete_session(
@@ -132,9 +178,11 @@ impl StreamableHttpClient for MonitoredClient {
         auth_header: Option<String>,
         custom_headers: Headers,
     ) -> Outcome<()> {
-        self.client
-            .delete_session(uri, session_id, auth_header, custom_headers)
-            .await
+        self.authorized(custom_headers, |headers| {
+            self.client
+                .delete_session(uri.clone(), session_id.clone(), auth_header.clone(), headers)
+        })
+        .await
     }
 
     async fn get_stream(
@@ -146,8 +194,15 @@ impl StreamableHttpClient for MonitoredClient {
         custom_headers: Headers,
     ) -> Outcome<BoxedSseResponse> {
         let outcome = self
-            .client
-            .get_stream(uri, session_id, last_event_id, auth_header, custom_headers)
+            .authorized(custom_headers, |headers| {
+                self.client.get_stream(
+                    uri.clone(),
+                    session_id.clone(),
+                    last_event_id.clone(),
+                    auth_header.clone(),
+                    headers,
+                )
+            })
             .await;
         self.opened(&outcome);
         outcome
@@ -162,16 +217,17 @@ impl StreamableHttpClient for MonitoredClient {
         custom_headers: Headers,
         max: usize,
     ) -> Outcome<BoxedSseResponse> {
-        let client = &self.client;
-        let outcome = client
-            .get_stream_with_max_sse_event_size(
-                uri,
-                session_id,
-                last_event_id,
-                auth_header,
-                custom_headers,
-                max,
-            )
+        let outcome = self
+            .authorized(custom_headers, |headers| {
+                self.client.get_stream_with_max_sse_event_size(
+                    uri.clone(),
+                    session_id.clone(),
+                    last_event_id.clone(),
+                    auth_header.clone(),
+                    headers,
+                    max,
+                )
+            })
             .await;
         self.opened(&outcome);
         outcome

@@ -7,7 +7,7 @@ use super::error::ConnectError;
 use crate::http_client;
 
 /// The address of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Target {
     /// A server at this URL, over streamable HTTP.
     Http(String),
@@ -20,7 +20,7 @@ impl Target {
     ///
     /// # Errors
     /// [`ConnectError::Target`] if `url` is not an http or https address, or is https in a build without the
-    /// feature `tls`.
+    /// feature `tls`, or has a user name or a password.
     pub fn http(url: &str) -> Result<Target, ConnectError> {
         let Ok(parsed) = reqwest::Url::parse(url) else {
             return Err(invalid(
@@ -28,7 +28,7 @@ impl Target {
                 "expected an address such as http://127.0.0.1:8808/mcp",
             ));
         };
-        match http_client::accept(parsed.scheme()) {
+        match http_client::accept_url(&parsed) {
             Ok(()) => Ok(Target::Http(parsed.into())),
             Err(reason) => Err(invalid(url, reason)),
         }
@@ -48,7 +48,7 @@ impl Target {
 
 fn invalid(target: &str, reason: &str) -> ConnectError {
     ConnectError::Target {
-        target: target.to_owned(),
+        target: http_client::shown(target).into_owned(),
         reason: reason.to_owned(),
     }
 }
@@ -56,12 +56,21 @@ fn invalid(target: &str, reason: &str) -> ConnectError {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Http(url) => f.write_str(url),
+            Target::Http(url) => f.write_str(&http_client::shown(url)),
             // Only the program: arguments may contain secrets, and this text is logged.
             Target::Command(command) => match command.first() {
                 Some(program) => f.write_str(&program.to_string_lossy()),
                 None => Ok(()),
             },
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Http(url) => f.debug_tuple("Http").field(&http_client::shown(url)).finish(),
+            Target::Command(command) => f.debug_tuple("Command").field(command).finish(),
         }
     }
 }
@@ -100,6 +109,18 @@ mod tests {
             );
         }
         assert!(Target::command(Vec::new()).is_err());
+    }
+
+    #[test]
+    fn user_info_is_refused_and_hidden() {
+        let error = Target::http("http://user:s3cr3t@h/mcp").unwrap_err().to_string();
+        assert!(
+            error.contains("\"http://***@h/mcp\": an address with a user name"),
+            "{error}"
+        );
+        let target = Target::Http("http://user:s3cr3t@h/mcp".to_owned());
+        assert_eq!(target.to_string(), "http://***@h/mcp");
+        assert!(!format!("{target:?}").contains("s3cr3t"));
     }
 
     #[test]

@@ -58,8 +58,8 @@ impl Watcher {
     /// Connects like [`connect`](Self::connect), with other options than the defaults.
     ///
     /// # Errors
-    /// As `connect`, and [`ConnectError::StrategyUnavailable`] if the server does not offer
-    /// [`WatchOptions::strategy`].
+    /// As `connect`, [`ConnectError::StrategyUnavailable`] if the server does not offer
+    /// [`WatchOptions::strategy`], and [`ConnectError::Denied`] if it refuses [`WatchOptions::credentials`].
     pub async fn connect_with(
         target: Target,
         era: Era,
@@ -67,7 +67,7 @@ impl Watcher {
     ) -> Result<Watcher, ConnectError> {
         let options = options.bounded();
         // Here rather than in the task, so that the caller gets the error of the first connection.
-        let link = handshake::open(&target, era, options.strategy).await?;
+        let link = handshake::open(&target, era, options.strategy, &options.credentials).await?;
         let (commands, received) = mpsc::channel(COMMANDS);
         let events = Arc::new(LatestQueue::new());
         let task = WatchTask::new(target, era, options, received, events.clone());

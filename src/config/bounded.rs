@@ -249,6 +249,19 @@ texts! {
         |text| keep(text, is_field_path(text));
     Url = "an address such as \"https://hooks.example/tidings\", without user and password",
         "https://hooks.example/tidings", |text| keep(text, hosts::is_webhook_url(text));
+    HttpUrl = "an address that begins with https:// or http://, without user, query and fragment",
+        "https://bus.example/mcp", |text| keep(text, hosts::is_service_url(text));
+    Scope = "a scope: printable ASCII without blanks, quotes and backslashes, 128 at most", "notes:read",
+        |text| keep(text, is_scope(text));
+    Role = "a role: printable ASCII without blanks, quotes and backslashes, 128 at most", "editor",
+        |text| keep(text, is_scope(text));
+    Algorithm = "one of ES256, ES384, RS256, RS384, RS512, PS256, PS384, PS512, EdDSA", "ES256",
+        |text| keep(text, ALGORITHMS.contains(&text));
+    RightName = "one of list, read, subscribe, publish, call, admin, metrics", "read",
+        |text| keep(text, RIGHTS.contains(&text));
+    ObjectPattern = "a URI, the beginning of URIs such as \"note://*\", a template such as \"note://{name}\", \
+        \"tool:NAME\", \"prompt:NAME\", or the beginning of such names", "note://*",
+        |text| keep(text, is_object_pattern(text));
     Variable = "the name of an environment variable that does not begin with TIDINGS_", "WEBHOOK_SECRET",
         |text| keep(text, is_foreign_variable(text));
 }
@@ -283,6 +296,30 @@ fn is_foreign_variable(text: &str) -> bool {
     // Names with the prefix of Tidings are left to keys, of which there may be more one day.
     let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     starts && has_only(text, b"_") && text.len() <= 128 && !text.starts_with("TIDINGS_")
+}
+
+/// The signature algorithms of tokens: all of them are asymmetric.
+const ALGORITHMS: &[&str] = &[
+    "ES256", "ES384", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "EdDSA",
+];
+
+const RIGHTS: &[&str] = &["list", "read", "subscribe", "publish", "call", "admin", "metrics"];
+
+/// Returns true for the characters of a scope (RFC 6749, section 3.3), which a challenge repeats in quotes.
+fn is_scope(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
+    !text.is_empty() && text.len() <= 128 && text.bytes().all(is_allowed)
+}
+
+fn is_object_pattern(text: &str) -> bool {
+    let Some(name) = text
+        .strip_prefix("tool:")
+        .or_else(|| text.strip_prefix("prompt:"))
+    else {
+        return text.parse::<UriPattern>().is_ok();
+    };
+    let stem = name.strip_suffix('*').unwrap_or(name);
+    !name.is_empty() && !stem.contains('*')
 }
 
 fn has_only(text: &str, others: &[u8]) -> bool {

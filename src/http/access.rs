@@ -1,15 +1,16 @@
-//! The rule of hosts and origins, and the caller of a request that passed it.
+//! The rule of hosts and origins, and the way to the caller of a request that passed it.
 //!
 //! The rule defends a service on the user's own machine against web pages: a page whose name was rebound to a
 //! loopback address calls by that name (`Host`), and a page of another site says where it comes from
-//! (`Origin`), or its browser does (`Sec-Fetch-Site`). It does not authenticate.
+//! (`Origin`), or its browser does (`Sec-Fetch-Site`). It does not authenticate, which is the [`Border`]'s part.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
-use ::http::{Extensions, HeaderMap, HeaderName, Method, Request, Uri, header};
+use ::http::{HeaderMap, HeaderName, Method, Request, Uri, header};
 
 use super::fetch_metadata::foreign_site;
 use super::problem::{Problem, ProblemKind};
+use crate::auth::{Border, Caller};
 use crate::hosts::{Host, WebOrigin};
 
 /// The length to which a refusal shortens the text that it repeats.
@@ -24,61 +25,32 @@ pub struct Access {
     /// Origins of web pages that may call, besides those of localhost, 127.0.0.1 and \[::1\]:
     /// `scheme://host`, with the port unless it is the scheme's own. A request from another one gets 403.
     pub allowed_origins: Vec<String>,
-}
-
-/// The address that a request's connection comes from. The server that carries the connection puts it into
-/// the extensions of each request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PeerAddress(pub IpAddr);
-
-impl PeerAddress {
-    /// Returns the address under which a peer is counted. One machine has a whole /64 of IPv6, and IPv4
-    /// addresses may be written as IPv6 ones.
-    pub(crate) fn counted(self) -> IpAddr {
-        match self.0.to_canonical() {
-            IpAddr::V4(address) => IpAddr::V4(address),
-            IpAddr::V6(address) => {
-                let network = u128::from(address) >> 64 << 64;
-                IpAddr::V6(Ipv6Addr::from(network))
-            }
-        }
-    }
-}
-
-/// The caller of a request that [`Access`] let in. There is no authentication, so the address is all that is
-/// known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Principal {
-    address: Option<PeerAddress>,
-}
-
-impl Principal {
-    /// Returns the caller of a request that was let in.
-    pub(crate) fn of(extensions: &Extensions) -> Option<Principal> {
-        extensions.get().copied()
-    }
-
-    /// Returns the address under which limits per caller count; none when the server does not tell it.
-    pub(crate) fn counted(self) -> Option<IpAddr> {
-        Some(self.address?.counted())
-    }
+    /// Identifies callers and judges their rights; none lets every caller do everything.
+    pub border: Option<Arc<Border>>,
 }
 
 impl Access {
-    /// Lets a request in: checks its host and the page behind it, and puts its [`Principal`] into its
+    /// Lets a request in: checks its host, the page behind it and its credentials, and puts its [`Caller`] into its
     /// extensions. A request that has one was let in before, perhaps by a wider rule, and passes.
     ///
     /// # Errors
-    /// The refusal, 403.
-    pub(crate) fn admit<B>(&self, request: &mut Request<B>) -> Result<(), Problem> {
+    /// The refusal: 403, or one of the border.
+    pub(crate) async fn admit<B>(&self, request: &mut Request<B>) -> Result<(), Problem> {
         // Extensions never come from the wire, so a client cannot forge this.
-        if Principal::of(request.extensions()).is_some() {
+        if Caller::of(request.extensions()).is_some() {
             return Ok(());
         }
         self.check_caller(request.uri(), request.headers())?;
         self.check_page(request.method(), request.headers())?;
-        let address = request.extensions().get().copied();
-        request.extensions_mut().insert(Principal { address });
+        let caller = match &self.border {
+            Some(border) => {
+                // Only the head crosses the wait, so that the body need not be shared between threads.
+                let admission = border.admit(request.headers().clone(), request.extensions().clone());
+                admission.await?
+            }
+            None => Caller::unlimited(request.extensions().get().copied()),
+        };
+        request.extensions_mut().insert(caller);
         Ok(())
     }
 
@@ -179,6 +151,7 @@ fn shorten(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::PeerAddress;
     use ::http::HeaderValue;
 
     fn admits(uri: &str, sent: &[(HeaderName, &str)]) -> bool {
@@ -188,6 +161,7 @@ mod tests {
                 "https://app.example.org".into(),
                 "https://dev.example.org:8443".into(),
             ],
+            border: None,
         };
         let mut headers = HeaderMap::new();
         for (name, value) in sent {
@@ -292,45 +266,47 @@ mod tests {
         assert!(!admits("/v1", &twice));
     }
 
-    #[test]
-    fn only_listed_pages_may_write() {
+    #[tokio::test]
+    async fn only_listed_pages_may_write() {
         let access = Access {
-            allowed_hosts: Vec::new(),
             allowed_origins: vec!["https://app.example.org".into()],
+            ..Access::default()
         };
-        let admits = |origin: Option<&str>| {
+        for (origin, is_let_in) in [
+            (Some("https://app.example.org"), true),
+            (Some("http://localhost:3000"), false),
+            (None, false),
+        ] {
             let mut request = Request::put("/v1").header("host", "localhost");
             request = request.header("sec-fetch-site", "cross-site");
             if let Some(origin) = origin {
                 request = request.header("origin", origin);
             }
-            access.admit(&mut request.body(()).unwrap()).is_ok()
-        };
-        assert!(admits(Some("https://app.example.org")));
-        assert!(!admits(Some("http://localhost:3000")));
-        assert!(!admits(None));
+            let admitted = access.admit(&mut request.body(()).unwrap()).await;
+            assert_eq!(admitted.is_ok(), is_let_in, "{origin:?}");
+        }
     }
 
-    #[test]
-    fn admitted_request_names_its_caller() {
+    #[tokio::test]
+    async fn admitted_request_names_its_caller() {
         let access = Access::default();
         let mut request = Request::get("/v1").header("host", "localhost").body(()).unwrap();
         request
             .extensions_mut()
             .insert(PeerAddress("192.0.2.1".parse().unwrap()));
-        assert_eq!(Principal::of(request.extensions()), None);
-        access.admit(&mut request).unwrap();
-        let principal = Principal::of(request.extensions()).unwrap();
-        assert_eq!(principal.counted(), Some("192.0.2.1".parse().unwrap()));
+        assert!(Caller::of(request.extensions()).is_none());
+        access.admit(&mut request).await.unwrap();
+        let caller = Caller::of(request.extensions()).unwrap();
+        assert_eq!(caller.counted(), Some("192.0.2.1".parse().unwrap()));
     }
 
-    #[test]
-    fn refused_request_has_no_caller() {
+    #[tokio::test]
+    async fn refused_request_has_no_caller() {
         let mut request = Request::get("/v1")
             .header("host", "evil.example")
             .body(())
             .unwrap();
-        Access::default().admit(&mut request).unwrap_err();
-        assert_eq!(Principal::of(request.extensions()), None);
+        Access::default().admit(&mut request).await.unwrap_err();
+        assert!(Caller::of(request.extensions()).is_none());
     }
 }

@@ -22,13 +22,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_local;
 use tracing::debug;
 
-use super::access::PeerAddress;
 use super::pipelined::{Prefixed, serve_runs};
 use super::server::{RequestService, ServerContext};
 use super::stream_handover::{Stream, StreamHandover};
 use super::stream_writer::StreamWriter;
 use super::write_deadline::{WriteDeadline, is_write_timeout};
 use crate::WriteProgress;
+use crate::auth::PeerAddress;
 use crate::metrics::{self, HttpMetrics, Limit, OpenConnection, Path};
 
 /// The right to one of the connections that the server allows; given back when the last clone is dropped. A

@@ -24,7 +24,7 @@ pub(super) fn guarded(routes: Router, access: Access) -> Router {
 
 /// Lets the request pass, or answers 403.
 async fn admit(State(access): State<Arc<Access>>, mut request: Request, next: Next) -> Response {
-    match access.admit(&mut request) {
+    match access.admit(&mut request).await {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }

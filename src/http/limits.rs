@@ -15,8 +15,8 @@ pub(crate) use bodies::{BodyFault, BytesPlace, ReceivedBody};
 pub(crate) use shares::Place;
 use shares::Shares;
 
-use super::access::Principal;
 use super::problem::{Problem, ProblemKind};
+use crate::auth::Caller;
 use crate::config::{HttpConfig, SessionConfig};
 use crate::metrics::{self, Limit};
 
@@ -49,7 +49,7 @@ pub(crate) enum Counted {
 impl Counted {
     /// Returns the name of the caller of a request.
     pub(crate) fn of(extensions: &Extensions) -> Counted {
-        match Principal::of(extensions).and_then(Principal::counted) {
+        match Caller::of(extensions).and_then(Caller::counted) {
             Some(address) => Counted::Address(address),
             None => Counted::Unknown,
         }

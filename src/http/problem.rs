@@ -1,9 +1,11 @@
 //! Errors as problem details (RFC 9457), and the mapping from the errors of the bus.
 
-use ::http::{HeaderValue, Method, Response, StatusCode, header};
+use ::http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use bytes::Bytes;
 use serde::Serialize;
 use tidings_actors::{Closed, PublishError, ReadError};
+
+use crate::auth::BorderRefusal;
 
 /// Longest path that an answer repeats; no URI that the bus accepts needs a longer one.
 const INSTANCE_LEN_MAX: usize = 8192;
@@ -12,6 +14,7 @@ const INSTANCE_LEN_MAX: usize = 8192;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProblemKind {
     BadRequest,
+    Unauthorized,
     Forbidden,
     NotFound,
     MethodNotAllowed,
@@ -42,6 +45,7 @@ impl ProblemKind {
         use StatusCode as Status;
         match self {
             Self::BadRequest => (Status::BAD_REQUEST, "bad-request", "Bad request"),
+            Self::Unauthorized => (Status::UNAUTHORIZED, "unauthorized", "Credentials are needed"),
             Self::Forbidden => (Status::FORBIDDEN, "forbidden", "Forbidden"),
             Self::NotFound => (Status::NOT_FOUND, "not-found", "Not found"),
             Self::MethodNotAllowed => (
@@ -102,6 +106,7 @@ impl ProblemKind {
             detail: detail.into(),
             allow: None,
             retry_after: 1,
+            headers: Vec::new(),
         }
     }
 }
@@ -115,6 +120,8 @@ pub(crate) struct Problem {
     allow: Option<&'static str>,
     /// The seconds after which the client may try again, where that may help.
     retry_after: u32,
+    /// Headers of the answer that depend on more than the kind.
+    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 #[derive(Serialize)]
@@ -203,6 +210,7 @@ impl Problem {
             }
             _ => {}
         }
+        headers.extend(self.headers.iter().cloned());
         response
     }
 }
@@ -217,6 +225,26 @@ fn bus_problem(kind: ProblemKind, error: &str) -> Problem {
         _ => "",
     };
     kind.because(format!("{error}{remedy}"))
+}
+
+impl From<BorderRefusal> for Problem {
+    fn from(refusal: BorderRefusal) -> Problem {
+        let kind = match refusal.status {
+            StatusCode::BAD_REQUEST => ProblemKind::BadRequest,
+            StatusCode::UNAUTHORIZED => ProblemKind::Unauthorized,
+            StatusCode::TOO_MANY_REQUESTS => ProblemKind::TooManyRequests,
+            StatusCode::SERVICE_UNAVAILABLE => ProblemKind::Unavailable,
+            _ => ProblemKind::Forbidden,
+        };
+        let mut problem = kind.because(refusal.detail);
+        if let Some(challenge) = refusal.challenge {
+            problem.headers.push((header::WWW_AUTHENTICATE, challenge));
+        }
+        if let Some(seconds) = refusal.retry_after {
+            problem.retry_after = seconds;
+        }
+        problem
+    }
 }
 
 impl From<PublishError> for Problem {

@@ -16,6 +16,7 @@ use tower_service::Service;
 
 use crate::http::Access;
 use crate::http::api::{self, Api};
+use crate::http::problem::Problem;
 use crate::mcp::{Endpoint, EndpointBody};
 use crate::metrics;
 
@@ -58,6 +59,25 @@ impl Routes {
     }
 }
 
+/// The part of the service that answers a path.
+enum Route {
+    Mcp(Endpoint),
+    Api(Api),
+    Other,
+}
+
+impl Routes {
+    fn route(&self, path: &str) -> Route {
+        // The API's busiest paths pass the router by, which costs more than their answers.
+        let is_api = api::is_open(path) || path.starts_with("/v1/resources");
+        match (&self.endpoint, &self.api) {
+            (Some(endpoint), _) if path == MCP_PATH => Route::Mcp(endpoint.clone()),
+            (_, Some(api)) if is_api => Route::Api(api.clone()),
+            _ => Route::Other,
+        }
+    }
+}
+
 impl Service<Request<Incoming>> for Routes {
     type Response = Response<AnswerBody>;
     type Error = Infallible;
@@ -70,35 +90,36 @@ impl Service<Request<Incoming>> for Routes {
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
         let path = request.uri().path();
         let is_open = api::is_open(path);
-        // The API's busiest paths pass the router by, which costs more than their answers.
-        let is_api = is_open || path.starts_with("/v1/resources");
-        let is_mcp = path == MCP_PATH;
-        if !is_open && let Err(problem) = self.access.admit(&mut request) {
-            // A POST to MCP is a question more often than a change, so it counts as no failed source.
-            if !is_mcp && !request.method().is_safe() {
-                metrics::source_failed(metrics::Source::Http);
+        let route = self.route(path);
+        let access = self.access.clone();
+        let mut others = self.others.clone();
+        Box::pin(async move {
+            if !is_open && let Err(problem) = access.admit(&mut request).await {
+                return Ok(refusal(&request, &problem));
             }
-            let refusal = problem.respond(request.uri().path());
-            let refusal = refusal.map(|body| Either::Right(Either::Left(Full::new(body))));
-            return Box::pin(std::future::ready(Ok(refusal)));
-        }
-        match (&self.endpoint, &self.api) {
-            (Some(endpoint), _) if is_mcp => {
-                let endpoint = endpoint.clone();
-                Box::pin(async move { Ok(endpoint.handle(request).await.map(Either::Left)) })
-            }
-            (_, Some(api)) if is_api => {
-                let api = api.clone();
-                Box::pin(async move {
+            match route {
+                Route::Mcp(endpoint) => Ok(endpoint.handle(request).await.map(Either::Left)),
+                Route::Api(api) => {
                     let response = api.handle(request).await;
                     Ok(response.map(|body| Either::Right(Either::Left(body))))
-                })
+                }
+                Route::Other => {
+                    // The body is boxed only for axum; the services above take the library's own type.
+                    let answered = others.call(request.map(Body::new)).await?;
+                    Ok(answered.map(|body| Either::Right(Either::Right(body))))
+                }
             }
-            _ => {
-                // The body is boxed only for axum; the services above take the library's own type.
-                let answered = self.others.call(request.map(Body::new));
-                Box::pin(async move { Ok(answered.await?.map(|body| Either::Right(Either::Right(body)))) })
-            }
-        }
+        })
     }
+}
+
+/// Answers a request that was not let in.
+fn refusal(request: &Request<Incoming>, problem: &Problem) -> Response<AnswerBody> {
+    let path = request.uri().path();
+    // A POST to MCP is a question more often than a change, so it counts as no failed source.
+    if path != MCP_PATH && !request.method().is_safe() {
+        metrics::source_failed(metrics::Source::Http);
+    }
+    let refusal = problem.respond(path);
+    refusal.map(|body| Either::Right(Either::Left(Full::new(body))))
 }

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use httparse::{EMPTY_HEADER, ParserConfig, Status};
 
+use super::header_lines::HeaderLines;
+
 /// A head, or a line of the framing, beyond this many bytes is no HTTP.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// A head with more headers than this is refused.
@@ -18,6 +20,8 @@ pub struct HttpTarget {
     pub authority: String,
     /// The path of the endpoint, such as `/mcp`.
     pub path: String,
+    /// Headers of every request.
+    pub headers: HeaderLines,
 }
 
 impl HttpTarget {
@@ -27,17 +31,20 @@ impl HttpTarget {
             address,
             authority: address.to_string(),
             path: "/mcp".to_owned(),
+            headers: HeaderLines::default(),
         }
     }
 
     /// Begins a request to the endpoint.
     pub fn request(&self, method: &str) -> RequestBuilder {
-        RequestBuilder::new(method, &self.path, &self.authority)
+        self.request_to(method, &self.path)
     }
 
     /// Begins a request to another path of the same server.
     pub fn request_to(&self, method: &str, path: &str) -> RequestBuilder {
-        RequestBuilder::new(method, path, &self.authority)
+        let mut request = RequestBuilder::new(method, path, &self.authority);
+        self.headers.write_to(&mut request.bytes);
+        request
     }
 
     /// Writes a resource through the HTTP API of the service.
@@ -440,6 +447,22 @@ mod tests {
             String::from_utf8(target.request("GET").finish()).unwrap(),
             "GET /mcp HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn headers_of_target_are_in_every_request() {
+        let target = HttpTarget::mcp("127.0.0.1:9".parse().unwrap());
+        let clone = target.clone();
+        target.headers.set([("authorization", &b"Bearer x"[..])]);
+        let put = String::from_utf8(clone.put_resource("x:", "")).unwrap();
+        assert!(
+            put.contains("\r\nHost: 127.0.0.1:9\r\nauthorization: Bearer x\r\nContent"),
+            "{put}"
+        );
+        target.headers.set([]);
+        let get = String::from_utf8(clone.request("GET").finish()).unwrap();
+        assert_eq!(get, "GET /mcp HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n");
+        assert!(!format!("{target:?}").contains("Bearer"));
     }
 
     #[test]

@@ -5,6 +5,8 @@ mod server;
 mod watching;
 mod strategies;
 mod returning;
+mod guarded;
+mod credentials;
 
 use std::time::Duration;
 

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
-use reqwest::Client;
 use reqwest::header::CONTENT_TYPE;
 use serde::Deserialize;
 
-use super::{CliError, Publish, describe_problem};
+use super::{CliError, Publish, Service, denial, describe_problem};
+use crate::http_client;
 
 /// The lines of one request: as many as a service takes that is not configured otherwise (`http.batch_max`).
 const LINES_MAX: usize = 1_000;
@@ -73,7 +73,7 @@ impl Publish {
             true => Box::new(std::io::stdin().lock()),
             false => Box::new(BufReader::new(File::open(file).map_err(unreadable)?)),
         };
-        let client = self.client()?;
+        let service = self.service()?;
         let mut batches = Batches {
             input,
             left: Vec::new(),
@@ -81,7 +81,7 @@ impl Publish {
         let mut tally = Tally::default();
         // Reading blocks this thread, which has nothing else to do meanwhile.
         while let Some((body, lines)) = batches.next().map_err(unreadable)? {
-            let answers = self.send_batch(&client, body).await?;
+            let answers = self.send_batch(&service, body).await?;
             tally.count(&answers, lines)?;
             std::io::stdout().write_all(&answers)?;
         }
@@ -93,13 +93,18 @@ impl Publish {
         }
     }
 
-    async fn send_batch(&self, client: &Client, body: Vec<u8>) -> Result<Vec<u8>, CliError> {
+    async fn send_batch(&self, service: &Service, body: Vec<u8>) -> Result<Vec<u8>, CliError> {
         let base = self.url.as_str().trim_end_matches('/');
-        let request = client
+        let request = service
+            .client
             .post(format!("{base}/v1/resources"))
             .header(CONTENT_TYPE, "application/x-ndjson")
             .body(body);
-        let answer = request.send().await.map_err(|error| self.no_answer(&error))?;
+        let sent = http_client::send(request, &service.credentials).await;
+        let answer = sent.map_err(|error| self.not_sent(error))?;
+        if let Some(challenge) = http_client::challenge(&answer) {
+            return Err(denial(&self.url, &challenge));
+        }
         let status = answer.status();
         let text = answer.bytes().await.map_err(|error| self.no_answer(&error))?;
         match status.is_success() {

@@ -56,7 +56,13 @@ impl WatchTask {
     }
 
     async fn connect(&mut self) -> Result<Link, Lost> {
-        let opened = handshake::open(&self.target, self.era, self.options.strategy).await;
+        let opened = handshake::open(
+            &self.target,
+            self.era,
+            self.options.strategy,
+            &self.options.credentials,
+        )
+        .await;
         let mut link = opened.map_err(|error| Lost(error.to_string()))?;
         // The schedule belongs to the old connection; the server may offer other strategies now.
         self.ping_at = Instant::now() + PING_EVERY;

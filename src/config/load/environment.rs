@@ -12,7 +12,7 @@ use serde_json::Value;
 const PREFIX: &str = "TIDINGS_";
 
 /// The variables outside the pattern, with their meaning; the first sets a key.
-pub(super) const ALIASES: [(&str, &str); 2] = [
+pub(super) const ALIASES: [(&str, &str); 3] = [
     (
         "TIDINGS_LOG",
         "Short for `TIDINGS_LOG__LEVEL`, which wins where both are set.",
@@ -20,6 +20,10 @@ pub(super) const ALIASES: [(&str, &str); 2] = [
     (
         "TIDINGS_URL",
         "Address of the service for the client subcommands; `tidings serve` ignores it.",
+    ),
+    (
+        "TIDINGS_TOKEN",
+        "Bearer token that the client subcommands present; `tidings serve` ignores it.",
     ),
 ];
 

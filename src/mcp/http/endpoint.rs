@@ -104,7 +104,7 @@ impl Endpoint {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        if let Err(refusal) = self.state.admit(&mut request) {
+        if let Err(refusal) = self.state.admit(&mut request).await {
             return *refusal;
         }
         let (parts, body) = request.into_parts();
@@ -172,8 +172,8 @@ impl EndpointState {
     ///
     /// # Errors
     /// The refusal of a request whose host or origin is not let in, or that repeats a header.
-    pub(super) fn admit<B>(&self, request: &mut Request<B>) -> Result<(), Refusal> {
-        if let Err(problem) = self.access.admit(request) {
+    pub(super) async fn admit<B>(&self, request: &mut Request<B>) -> Result<(), Refusal> {
+        if let Err(problem) = self.access.admit(request).await {
             let refusal = problem.respond(request.uri().path());
             return Err(refusal.map(|body| Full::new(body).boxed()).into());
         }

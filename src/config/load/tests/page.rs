@@ -17,24 +17,29 @@ fn page() -> String {
 fn section_row(key: &Key) -> String {
     let (meaning, at_limit) = key.words();
     let at_limit = if at_limit.is_empty() { "–" } else { &at_limit };
-    let default = literal(&key.schema["default"]);
+    let default = default_cell(key);
     let allowed = key.allowed();
-    format!(
-        "| `{}` | {meaning} | `{default}` | {allowed} | {at_limit} |\n",
+    let row = format!(
+        "| `{}` | {meaning} | {default} | {allowed} | {at_limit} |\n",
         key.path
-    )
+    );
+    row + &key.keys.iter().map(section_row).collect::<String>()
+}
+
+fn default_cell(key: &Key) -> String {
+    match &key.schema["default"] {
+        _ if is_required(&key.schema) => "required".to_owned(),
+        Value::Null => "–".to_owned(),
+        Value::Array(_) if key.is_list() => "–".to_owned(),
+        value => format!("`{}`", literal(value)),
+    }
 }
 
 /// The keys of a table of a list, then those of the tables within.
 fn list_rows(table: &Key) -> String {
     let mut rows = String::new();
     for key in &table.keys {
-        let default = match &key.schema["default"] {
-            _ if is_required(&key.schema) => "required".to_owned(),
-            Value::Null => "–".to_owned(),
-            Value::Array(_) if key.is_list() => "–".to_owned(),
-            value => format!("`{}`", literal(value)),
-        };
+        let default = default_cell(key);
         let (meaning, _) = key.words();
         rows += &format!("| `{}` | {meaning} | {default} | {} |\n", key.path, key.allowed());
     }

@@ -130,7 +130,7 @@ impl PollBench {
     async fn slow(&self, request: &RawRequest) -> SeenAnswer {
         let state = &self.endpoint.state;
         let mut head = request.head();
-        if let Err(refusal) = state.admit(&mut head) {
+        if let Err(refusal) = state.admit(&mut head).await {
             return seen(*refusal).await;
         }
         let (parts, ()) = head.into_parts();

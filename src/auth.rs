@@ -1,0 +1,25 @@
+//! The border: the identity of a caller, and the rights that it has.
+//!
+//! A request becomes a [`Caller`] once, before its body is read. [`Authenticate`] turns its credentials into a
+//! [`Principal`], [`Authorize`] judges each right that it uses, and a [`Border`] holds both. Without a border
+//! every caller may do everything.
+
+#![allow(dead_code, reason = "the endpoints begin to judge rights")]
+
+mod authenticate;
+mod authorize;
+mod border;
+mod caller;
+mod principal;
+mod right;
+#[cfg(feature = "service")]
+mod policy;
+
+pub use authenticate::{Authenticate, Credentials, Unauthenticated};
+pub use authorize::{Authorize, Verdict};
+pub use border::{AuditEntry, Border, BorderRefusal, Challenge, RecordAudit};
+pub use caller::{Caller, Denied, PeerAddress};
+#[cfg(feature = "service")]
+pub use policy::{InvalidRule, Policy};
+pub use principal::{Principal, PrincipalBuilder};
+pub use right::{Object, Right};

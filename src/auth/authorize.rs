@@ -1,0 +1,30 @@
+//! The port for authorization.
+
+use super::principal::Principal;
+use super::right::{Object, Right};
+
+/// A judgement of one right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The rule with this name gives the right.
+    Allowed(String),
+    /// A rule would give the right to a token that has this scope, too, and the principal could obtain one.
+    NeedsScope(String),
+    /// No rule gives the right.
+    Denied,
+}
+
+/// Judges rights. An implementation that cannot judge answers [`Verdict::Denied`].
+pub trait Authorize: Send + Sync + 'static {
+    /// Judges one right of a principal.
+    fn judge(&self, principal: &Principal, right: Right, object: Object<'_>) -> Verdict;
+
+    /// A number that grows whenever a verdict may be another one.
+    fn generation(&self) -> u64 {
+        0
+    }
+
+    /// A number that principals have in common if all their verdicts are equal. Lists are hashed once for
+    /// each, so the fewer there are the less a change of a list costs.
+    fn audience(&self, principal: &Principal) -> u64;
+}

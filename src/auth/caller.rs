@@ -1,0 +1,132 @@
+//! The caller of a request that was let in.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use http::Extensions;
+
+use super::authorize::Verdict;
+use super::border::Border;
+use super::principal::Principal;
+use super::right::{Object, Right};
+
+/// The address that a request's connection comes from. The server that carries the connection puts it into
+/// the extensions of each request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PeerAddress(pub IpAddr);
+
+impl PeerAddress {
+    /// Returns the address under which a peer is counted. One machine has a whole /64 of IPv6, and IPv4
+    /// addresses may be written as IPv6 ones.
+    pub(crate) fn counted(self) -> IpAddr {
+        match self.0.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => {
+                let network = u128::from(address) >> 64 << 64;
+                IpAddr::V6(Ipv6Addr::from(network))
+            }
+        }
+    }
+}
+
+/// The refusal of a right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Denied {
+    /// The caller has no right to the object, which to it is as if it did not exist.
+    Absent,
+    /// A token with this scope, too, would have the right.
+    NeedsScope(String),
+}
+
+/// The caller of a request that was let in. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    principal: Principal,
+    address: Option<PeerAddress>,
+    border: Option<Arc<Border>>,
+    /// The number of the request in the audit.
+    request: u64,
+}
+
+impl Caller {
+    /// Returns the caller of a request that was let in.
+    pub(crate) fn of(extensions: &Extensions) -> Option<&Caller> {
+        extensions.get()
+    }
+
+    /// Makes the caller of a service without a border, which may do everything.
+    pub(crate) fn unlimited(address: Option<PeerAddress>) -> Caller {
+        Caller {
+            principal: Principal::local(),
+            address,
+            border: None,
+            request: 0,
+        }
+    }
+
+    /// Makes the caller of a request that passed `border`.
+    pub(super) fn passed(
+        border: Arc<Border>,
+        principal: Principal,
+        address: Option<PeerAddress>,
+        request: u64,
+    ) -> Caller {
+        Caller {
+            principal,
+            address,
+            border: Some(border),
+            request,
+        }
+    }
+
+    /// Its identity.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// The border that it passed; none if the service has none.
+    pub(crate) fn border(&self) -> Option<&Arc<Border>> {
+        self.border.as_ref()
+    }
+
+    /// The number of its request, for the audit; 0 without a border.
+    pub(crate) fn request(&self) -> u64 {
+        self.request
+    }
+
+    /// The address of its connection; none when the server does not tell it.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        Some(self.address?.0)
+    }
+
+    /// Returns the address under which limits per caller count; none when the server does not tell it.
+    pub(crate) fn counted(&self) -> Option<IpAddr> {
+        Some(self.address?.counted())
+    }
+
+    /// Judges a right that the request uses, and tells the audit.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub(crate) fn may(&self, right: Right, object: Object<'_>) -> Result<(), Denied> {
+        let Some(border) = &self.border else {
+            return Ok(());
+        };
+        let verdict = border.judge(&self.principal, right, object);
+        border.audit(self, right, object, &verdict);
+        match verdict {
+            Verdict::Allowed(_) => Ok(()),
+            Verdict::NeedsScope(scope) => Err(Denied::NeedsScope(scope)),
+            Verdict::Denied => Err(Denied::Absent),
+        }
+    }
+
+    /// Judges a right of something that the caller did not name, such as an item of a list. The audit is not
+    /// told: to leave an item out refuses no request.
+    pub(crate) fn sees(&self, right: Right, object: Object<'_>) -> bool {
+        let Some(border) = &self.border else {
+            return true;
+        };
+        matches!(border.judge(&self.principal, right, object), Verdict::Allowed(_))
+    }
+}

@@ -1,0 +1,264 @@
+//! The arguments of every subcommand that speaks to a server: its address, and the credentials for it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::Args;
+use reqwest::Url;
+
+use super::{CliError, usage};
+use crate::client::{Credentials, CredentialsError, Target};
+use crate::credentials::Challenge;
+use crate::http_client;
+
+/// The variable with a token, for callers that have no file.
+const TOKEN_VARIABLE: &str = "TIDINGS_TOKEN";
+
+/// The remedy for a server that refuses the client.
+const REMEDY: &str = "name a file with a token that it accepts by --token-file, or set TIDINGS_TOKEN, or add another header by --header";
+
+/// A text of the command line that no message repeats.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Hidden(String);
+
+impl From<String> for Hidden {
+    fn from(text: String) -> Hidden {
+        Hidden(text)
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The credentials for a server over HTTP.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Credentials")]
+pub(super) struct CredentialsArgs {
+    /// Header of every request, such as 'X-Key: abc'; may be given several times
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<Hidden>,
+    /// File with a bearer token, read again when it changes or the token is refused; TIDINGS_TOKEN in the
+    /// environment is the token itself
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// PEM file with the certificate, and the chain below its authority, that is presented over https
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    client_certificate: Option<PathBuf>,
+    /// PEM file with the private key of the certificate
+    #[arg(long, value_name = "FILE", requires = "client_certificate")]
+    client_key: Option<PathBuf>,
+    /// PEM file with the authorities that may certify the server, in place of the system's
+    #[arg(long, value_name = "FILE")]
+    ca_certificate: Option<PathBuf>,
+}
+
+impl CredentialsArgs {
+    /// Returns the credentials for `target`. A program gets none.
+    pub(super) fn for_target(&self, subcommand: &str, target: &Target) -> Result<Credentials, CliError> {
+        match target {
+            Target::Http(_) => self.read(subcommand),
+            Target::Command(_) if *self == CredentialsArgs::default() => Ok(Credentials::default()),
+            Target::Command(_) => {
+                let message = "credentials are for a server at an address: a program takes its own from its \
+                               environment";
+                Err(usage(subcommand, message))
+            }
+        }
+    }
+
+    /// Returns the credentials of the arguments and of the environment.
+    pub(super) fn read(&self, subcommand: &str) -> Result<Credentials, CliError> {
+        let token = match std::env::var(TOKEN_VARIABLE) {
+            Ok(token) => Some(token),
+            Err(std::env::VarError::NotPresent) => None,
+            Err(std::env::VarError::NotUnicode(_)) => {
+                return Err(usage(subcommand, &format!("{TOKEN_VARIABLE} is not text")));
+            }
+        };
+        let read = self.with_environment(token.as_deref());
+        read.map_err(|error| usage(subcommand, &error.to_string()))
+    }
+
+    /// Returns the credentials; `token` counts if the arguments say nothing about who the client is.
+    fn with_environment(&self, token: Option<&str>) -> Result<Credentials, CredentialsError> {
+        let mut credentials = Credentials::default();
+        for Hidden(header) in &self.headers {
+            let (name, value) = header.split_once(':').unwrap_or_default();
+            credentials = credentials.with_header(name.trim(), value)?;
+        }
+        if let (Some(certificate), Some(key)) = (&self.client_certificate, &self.client_key) {
+            credentials = credentials.with_certificate(certificate, key);
+        }
+        if let Some(path) = &self.ca_certificate {
+            credentials = credentials.with_authorities(path);
+        }
+        if let Some(path) = &self.token_file {
+            if credentials.has_authorization() {
+                let reason = "--header names an Authorization, too: leave it or --token-file out";
+                return Err(CredentialsError::Invalid(reason.to_owned()));
+            }
+            return Ok(credentials.with_token_file(path));
+        }
+        match token {
+            Some(token) if !credentials.has_authorization() && !token.is_empty() => {
+                let with_token = credentials.with_token(token);
+                with_token.map_err(|error| CredentialsError::Invalid(format!("{TOKEN_VARIABLE}: {error}")))
+            }
+            _ => Ok(credentials),
+        }
+    }
+}
+
+/// The address of a service, as it was given. Messages show it without a user name and a password.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct ServiceUrl(String);
+
+impl From<String> for ServiceUrl {
+    fn from(text: String) -> ServiceUrl {
+        match Url::parse(&text) {
+            Ok(url) => ServiceUrl(url.into()),
+            // Checked by `accept`, since clap repeats a value that it cannot parse.
+            Err(_) => ServiceUrl(text),
+        }
+    }
+}
+
+impl ServiceUrl {
+    /// Checks that a service can be reached by it.
+    pub(super) fn accept(&self, subcommand: &str) -> Result<(), CliError> {
+        let accepted = match Url::parse(&self.0) {
+            Ok(url) => http_client::accept_url(&url),
+            Err(_) => Err("expected an address such as http://127.0.0.1:8808"),
+        };
+        accepted.map_err(|reason| usage(subcommand, &format!("cannot reach \"{self}\": {reason}")))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ServiceUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&http_client::shown(&self.0))
+    }
+}
+
+impl fmt::Debug for ServiceUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Returns the error of a command that `server` does not let in.
+pub(super) fn denial(server: impl fmt::Display, challenge: &Challenge) -> CliError {
+    denied(format!("{server} does not let this client in: {challenge}"))
+}
+
+/// Returns the error of a command that a server does not let in, for this reason.
+pub(super) fn denied(reason: impl fmt::Display) -> CliError {
+    CliError::Denied(format!("{reason}; {REMEDY}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Exit};
+    use clap::Parser;
+
+    const SECRET: &str = "s3cr3t";
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        credentials: CredentialsArgs,
+    }
+
+    fn parse(arguments: &[&str]) -> CredentialsArgs {
+        let line = ["x"].iter().chain(arguments);
+        Only::try_parse_from(line).unwrap().credentials
+    }
+
+    /// Returns the headers of a request, each as one line.
+    async fn headers(arguments: &[&str], token: Option<&str>) -> Result<Vec<String>, CredentialsError> {
+        let credentials = parse(arguments).with_environment(token)?;
+        let mut lines = Vec::new();
+        for (name, value) in credentials.headers().await? {
+            lines.push(format!("{name}: {}", value.to_str().unwrap()));
+        }
+        Ok(lines)
+    }
+
+    #[tokio::test]
+    async fn explicit_credentials_win_over_the_variable() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        std::fs::write(&file, "of-file\n").unwrap();
+        let file = file.to_str().unwrap();
+        for (arguments, token, expected) in [
+            (&[][..], None, &[][..]),
+            (&[], Some(""), &[]),
+            (&[], Some("of-variable"), &["authorization: Bearer of-variable"]),
+            (
+                &["--token-file", file],
+                Some("of-variable"),
+                &["authorization: Bearer of-file"],
+            ),
+            (
+                &["--header", "Authorization: Basic x", "--header", "X-Key:y:z"],
+                Some("of-variable"),
+                &["authorization: Basic x", "x-key: y:z"],
+            ),
+        ] {
+            assert_eq!(
+                headers(arguments, token).await.unwrap(),
+                expected,
+                "{arguments:?}"
+            );
+        }
+        let twice = headers(&["--header", "Authorization: x", "--token-file", file], None).await;
+        assert!(twice.unwrap_err().to_string().contains("--token-file"));
+    }
+
+    #[tokio::test]
+    async fn misuse_does_not_repeat_the_secret() {
+        for (arguments, token) in [
+            (&["--header", SECRET][..], None),
+            (&["--header", "X Y: s3cr3t"], None),
+            (&["--header", "X: s3cr3t\u{7}"], None),
+            (&[], Some("two s3cr3t")),
+        ] {
+            let error = headers(arguments, token).await.unwrap_err().to_string();
+            assert!(!error.contains(SECRET), "{error}");
+        }
+        assert!(!format!("{:?}", parse(&["--header", SECRET])).contains(SECRET));
+    }
+
+    #[test]
+    fn address_with_user_info_is_refused_unseen() {
+        for address in ["http://user:s3cr3t@h:1", "http://user:s3cr3t@h:x", "s3cr3t@h"] {
+            let line = ["tidings", "publish", "demo://a", "--url", address];
+            let Ok(Cli {
+                command: crate::cli::Command::Publish(publish),
+            }) = Cli::try_parse_from(line)
+            else {
+                panic!("{address}");
+            };
+            assert!(!format!("{publish:?}").contains(SECRET));
+            let error = publish.run().unwrap_err();
+            assert_eq!(error.exit(), Exit::Usage);
+            assert!(!error.to_string().contains(SECRET), "{error}");
+        }
+    }
+
+    #[test]
+    fn program_takes_no_credentials() {
+        let program = Target::command(vec!["server".into()]).unwrap();
+        let with_header = parse(&["--header", "a: b"]).for_target("watch", &program);
+        assert_eq!(with_header.unwrap_err().exit(), Exit::Usage);
+        assert!(parse(&[]).for_target("watch", &program).is_ok());
+    }
+}
