@@ -10,6 +10,7 @@ mod authenticate;
 mod authorize;
 mod border;
 mod caller;
+mod grant;
 mod principal;
 mod right;
 #[cfg(feature = "service")]
@@ -19,6 +20,7 @@ pub use authenticate::{Authenticate, Credentials, Unauthenticated};
 pub use authorize::{Authorize, Verdict};
 pub use border::{AuditEntry, Border, BorderRefusal, Challenge, RecordAudit};
 pub use caller::{Caller, Denied, PeerAddress};
+pub(crate) use grant::Grant;
 #[cfg(feature = "service")]
 pub use policy::{InvalidRule, Policy};
 pub use principal::{Principal, PrincipalBuilder};

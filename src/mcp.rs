@@ -13,6 +13,7 @@ mod convert;
 mod error;
 mod tool_report;
 mod lists;
+mod rights;
 mod running_calls;
 mod tools;
 mod known;

@@ -1,5 +1,9 @@
 //! The port for authorization.
 
+use std::sync::Arc;
+
+use tidings_actors::rights::Audience;
+
 use super::principal::Principal;
 use super::right::{Object, Right};
 
@@ -24,7 +28,7 @@ pub trait Authorize: Send + Sync + 'static {
         0
     }
 
-    /// A number that principals have in common if all their verdicts are equal. Lists are hashed once for
-    /// each, so the fewer there are the less a change of a list costs.
-    fn audience(&self, principal: &Principal) -> u64;
+    /// Returns the part of the lists that a principal sees now. The answers of one never change; principals
+    /// with equal rights should have one of the same id, since lists are hashed once for each.
+    fn audience(&self, principal: &Principal) -> Arc<dyn Audience>;
 }

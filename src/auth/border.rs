@@ -8,6 +8,8 @@ use std::time::SystemTime;
 
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 
+use tidings_actors::rights::Audience;
+
 use super::authenticate::{Authenticate, Credentials, Unauthenticated};
 use super::authorize::{Authorize, Verdict};
 use super::caller::{Caller, PeerAddress};
@@ -186,13 +188,19 @@ impl Border {
         self.authenticate.is_current(principal)
     }
 
-    /// Returns the number that principals with the same rights have in common.
-    pub(crate) fn audience(&self, principal: &Principal) -> u64 {
+    /// Returns the part of the lists that a principal sees.
+    pub(crate) fn audience(&self, principal: &Principal) -> Arc<dyn Audience> {
         self.authorize.audience(principal)
     }
 
     /// Returns the refusal of a request that needs a token with one more scope.
-    pub(crate) fn insufficient_scope(&self, scope: &str) -> BorderRefusal {
+    pub(crate) fn insufficient_scope(
+        &self,
+        caller: &Caller,
+        used: (Right, Object<'_>),
+        scope: &str,
+    ) -> BorderRefusal {
+        self.audit(caller, used.0, used.1, &Verdict::NeedsScope(scope.to_owned()));
         BorderRefusal {
             status: StatusCode::FORBIDDEN,
             detail: format!("this needs a token with the scope {scope:?}; get one that has it"),

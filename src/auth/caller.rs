@@ -4,9 +4,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use http::Extensions;
+use tidings_actors::rights::{Audience, Viewer};
 
 use super::authorize::Verdict;
 use super::border::Border;
+use super::grant::Grant;
 use super::principal::Principal;
 use super::right::{Object, Right};
 
@@ -119,6 +121,25 @@ impl Caller {
             Verdict::NeedsScope(scope) => Err(Denied::NeedsScope(scope)),
             Verdict::Denied => Err(Denied::Absent),
         }
+    }
+
+    /// Returns the scope that a token of the caller lacks for a right that it could have otherwise.
+    pub(crate) fn lacks_scope(&self, right: Right, object: Object<'_>) -> Option<String> {
+        match self.border.as_ref()?.judge(&self.principal, right, object) {
+            Verdict::NeedsScope(scope) => Some(scope),
+            Verdict::Allowed(_) | Verdict::Denied => None,
+        }
+    }
+
+    /// Returns the part of the lists that the caller sees; none if it sees everything.
+    pub(crate) fn audience(&self) -> Option<Arc<dyn Audience>> {
+        Some(self.border.as_ref()?.audience(&self.principal))
+    }
+
+    /// Returns the rights of the caller for a session or a call; none if it has all.
+    pub(crate) fn viewer(&self) -> Option<Arc<dyn Viewer>> {
+        let grant: Arc<dyn Viewer> = Grant::of(self)?;
+        Some(grant)
     }
 
     /// Judges a right of something that the caller did not name, such as an item of a list. The audit is not

@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use tidings_actors::rights::Audience;
 use tidings_actors::{ResourceUri, UriPattern};
 
 use super::authorize::{Authorize, Verdict};
@@ -218,16 +219,55 @@ impl Authorize for Policy {
         self.0.generation.load(Ordering::Acquire)
     }
 
-    /// The hash of the rules that apply, so that principals with the same rights are one audience whatever
-    /// their roles are called, before and after a change of other rules.
-    fn audience(&self, principal: &Principal) -> u64 {
+    /// Made of the rules that apply, so that principals with the same rights are one audience whatever their
+    /// roles are called, before and after a change of other rules.
+    fn audience(&self, principal: &Principal) -> Arc<dyn Audience> {
+        let mut rules = self.rules().to_vec();
+        rules.retain(|rule| {
+            rule.may.contains(&Right::List) && rule.applies_to(principal) && rule.has_scope(principal)
+        });
         let mut hasher = DefaultHasher::new();
-        for rule in self.rules().iter() {
-            if rule.applies_to(principal) && rule.has_scope(principal) {
-                (&rule.may, &rule.patterns).hash(&mut hasher);
-            }
+        for rule in &rules {
+            rule.patterns.hash(&mut hasher);
         }
-        hasher.finish()
+        Arc::new(RuleAudience {
+            id: hasher.finish(),
+            rules,
+        })
+    }
+}
+
+/// The part of the lists that some rules show.
+struct RuleAudience {
+    id: u64,
+    rules: Vec<Rule>,
+}
+
+impl RuleAudience {
+    fn shows(&self, object: Object<'_>) -> bool {
+        self.rules.iter().any(|rule| rule.gives(Right::List, object))
+    }
+}
+
+impl Audience for RuleAudience {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn shows_resource(&self, uri: &ResourceUri) -> bool {
+        self.shows(Object::Resource(uri.as_str()))
+    }
+
+    fn shows_template(&self, uri_template: &str) -> bool {
+        self.shows(Object::Template(uri_template))
+    }
+
+    fn shows_tool(&self, name: &str) -> bool {
+        self.shows(Object::Tool(name))
+    }
+
+    fn shows_prompt(&self, name: &str) -> bool {
+        self.shows(Object::Prompt(name))
     }
 }
 
@@ -350,7 +390,7 @@ mod tests {
             rule(&["b"], &["list"], &["tool:*"], ""),
         ])
         .unwrap();
-        let audience = |roles: &[&str]| policy.audience(&principal(roles));
+        let audience = |roles: &[&str]| policy.audience(&principal(roles)).id();
         assert_eq!(audience(&["a"]), audience(&["a", "c"]));
         assert_ne!(audience(&["a"]), audience(&["b"]));
         assert_eq!(audience(&["c"]), audience(&[]));

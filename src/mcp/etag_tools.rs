@@ -15,10 +15,11 @@ use serde_json::{Map, Value, json};
 use crate::callback::{CallTool, WithContext};
 use crate::config::McpConfig;
 use crate::metrics::{self, Limit};
+use crate::rights::{Audience, Standing, Viewer};
 use crate::{
     Body, BoxFuture, Bus, CallContext, CallbackError, Closed, Drained, Etag, OpenError, PublishError,
-    ResourceUri, Session, SessionOptions, SubscribeError, SubscriberKind, SubscriptionRequest, Tool,
-    ToolOutput, WeakBus,
+    ReadError, ResourceUri, Session, SessionOptions, SubscribeError, SubscriberKind, SubscriptionRequest,
+    Tool, ToolOutput, WeakBus,
 };
 
 /// Registers the etag tools at `bus`, bounded by `items_max` and `wait_max` of `limits`.
@@ -133,22 +134,37 @@ pub fn with_client_etag(
         .input_schema(schema)
 }
 
+/// A call of one of the tools.
+struct Asked {
+    limits: Arc<McpConfig>,
+    arguments: Value,
+    /// The call, with the rights of its caller.
+    context: CallContext,
+}
+
 /// Makes a tool whose handler receives the bus.
 fn tool<F, R>(name: &str, bus: &Bus, limits: &Arc<McpConfig>, answer: F) -> Tool
 where
-    F: Fn(Bus, Arc<McpConfig>, Value) -> R + Copy + Send + Sync + 'static,
+    F: Fn(Bus, Asked) -> R + Copy + Send + Sync + 'static,
     R: Future<Output = Result<Value, CallbackError>> + Send + 'static,
 {
     let bus = bus.downgrade();
     let limits = limits.clone();
-    Tool::new(name, move |arguments: Map<String, Value>| {
-        let bus = bus.clone();
-        let limits = limits.clone();
-        async move {
-            let answer = answer(bus.upgrade()?, limits, Value::Object(arguments)).await?;
-            Ok(ToolOutput::structured(answer))
-        }
-    })
+    Tool::with_context(
+        name,
+        move |arguments: Map<String, Value>, context: CallContext| {
+            let bus = bus.clone();
+            let asked = Asked {
+                limits: limits.clone(),
+                arguments: Value::Object(arguments),
+                context,
+            };
+            async move {
+                let answer = answer(bus.upgrade()?, asked).await?;
+                Ok(ToolOutput::structured(answer))
+            }
+        },
+    )
 }
 
 fn uri_schema() -> Value {
@@ -204,7 +220,11 @@ impl HeldResources {
     }
 
     /// Returns the verdict of each item.
-    async fn verdicts(&self, bus: &Bus) -> Result<Vec<ItemVerdict<'_>>, CallbackError> {
+    async fn verdicts(
+        &self,
+        bus: &Bus,
+        context: &CallContext,
+    ) -> Result<Vec<ItemVerdict<'_>>, CallbackError> {
         let mut parsed = Vec::with_capacity(self.items.len());
         let mut valid = Vec::with_capacity(self.items.len());
         for item in &self.items {
@@ -218,12 +238,12 @@ impl HeldResources {
             let held = item.client_etag.as_deref();
             let error = match &parsed[index] {
                 Ok(uri) => match etags.next().flatten() {
-                    Some(etag) => {
+                    Some(etag) if context.may_read(uri) => {
                         let verdict = EtagVerdict::new(&item.uri, held, etag);
                         verdicts.push(ItemVerdict::Found(verdict));
                         continue;
                     }
-                    None => SubscribeError::NotFound(uri.clone()).to_string(),
+                    _ => SubscribeError::NotFound(uri.clone()).to_string(),
                 },
                 Err(invalid) => invalid.to_string(),
             };
@@ -290,16 +310,18 @@ impl CallTool for GetResourceEtag {
     fn call(
         &self,
         arguments: Map<String, Value>,
-        _: CallContext,
+        context: CallContext,
     ) -> BoxFuture<Result<ToolOutput, CallbackError>> {
         let poll = self.clone();
         Box::pin(async move {
             let item: HeldResource = parse(Value::Object(arguments))?;
-            if let Some(verdict) = poll.at_once(&item.uri, item.client_etag.as_deref()) {
+            let uri = ResourceUri::new(&item.uri)?;
+            if context.may_read(&uri)
+                && let Some(verdict) = poll.at_once(&item.uri, item.client_etag.as_deref())
+            {
                 return Ok(ToolOutput::structured(json!(verdict)));
             }
-            let uri = ResourceUri::new(&item.uri)?;
-            let etag = etag_of(&poll.bus.upgrade()?, uri).await?;
+            let etag = etag_of(&poll.bus.upgrade()?, uri, &context).await?;
             let verdict = EtagVerdict::new(&item.uri, item.client_etag.as_deref(), etag);
             Ok(ToolOutput::structured(json!(verdict)))
         })
@@ -327,24 +349,25 @@ impl EtagVerdict<'_> {
     }
 }
 
-async fn get_resource_etags(
-    bus: Bus,
-    limits: Arc<McpConfig>,
-    arguments: Value,
-) -> Result<Value, CallbackError> {
-    let held = HeldResources::parse(arguments, &limits)?;
-    Ok(json!({ "items": held.verdicts(&bus).await? }))
+async fn get_resource_etags(bus: Bus, asked: Asked) -> Result<Value, CallbackError> {
+    let held = HeldResources::parse(asked.arguments, &asked.limits)?;
+    Ok(json!({ "items": held.verdicts(&bus, &asked.context).await? }))
 }
 
-async fn read_resource(bus: Bus, _: Arc<McpConfig>, arguments: Value) -> Result<Value, CallbackError> {
-    let item: HeldResource = parse(arguments)?;
+async fn read_resource(bus: Bus, asked: Asked) -> Result<Value, CallbackError> {
+    let item: HeldResource = parse(asked.arguments)?;
     let uri = ResourceUri::new(&item.uri)?;
     // A client without an etag gets the body in any case, so it is spared the look-up.
     if item.client_etag.is_some() {
-        let etag = etag_of(&bus, uri.clone()).await?;
+        let etag = etag_of(&bus, uri.clone(), &asked.context).await?;
         if !etag.is_stale(item.client_etag.as_deref()) {
             return Ok(not_modified(&uri, etag));
         }
+    }
+    if !asked.context.may_read(&uri) {
+        // After the look-up of something that is not there, as for any unknown URI.
+        etag_of(&bus, uri.clone(), &asked.context).await?;
+        return Err(ReadError::NotFound(uri).into());
     }
     let snapshot = bus.read(&uri).await?;
     let mut answer = json!({
@@ -361,17 +384,16 @@ async fn read_resource(bus: Bus, _: Arc<McpConfig>, arguments: Value) -> Result<
     Ok(answer)
 }
 
-async fn wait_for_resource_change(
-    bus: Bus,
-    limits: Arc<McpConfig>,
-    arguments: Value,
-) -> Result<Value, CallbackError> {
-    let held = HeldResources::parse(arguments, &limits)?;
-    let deadline = tokio::time::Instant::now() + wait_time(&held, &limits);
+async fn wait_for_resource_change(bus: Bus, asked: Asked) -> Result<Value, CallbackError> {
+    let held = HeldResources::parse(asked.arguments, &asked.limits)?;
+    let deadline = tokio::time::Instant::now() + wait_time(&held, &asked.limits);
 
     let mut options = SessionOptions::new(SubscriberKind::Local, "wait_for_resource_change");
     // A version may be polled without the right to subscribe, so it may be waited for too.
     options.trusted = true;
+    if let Some(viewer) = asked.context.viewer() {
+        options.viewer = Some(Arc::new(Reads(viewer.clone())));
+    }
     let opened = bus.open(options).await;
     let session = opened.map_err(|error: OpenError| error.to_string())?;
     let mut reader = session.reader();
@@ -379,7 +401,7 @@ async fn wait_for_resource_change(
     held.subscribe(&session).await?;
     let mut entries = Vec::new();
     loop {
-        let verdicts = held.verdicts(&bus).await?;
+        let verdicts = held.verdicts(&bus, &asked.context).await?;
         if verdicts.iter().any(ItemVerdict::is_stale) {
             return Ok(json!({ "items": verdicts, "timed_out": false }));
         }
@@ -389,6 +411,28 @@ async fn wait_for_resource_change(
             Ok(Drained::Ended(_)) => return Err(Closed.into()),
             Ok(Drained::Entries(_) | Drained::KeepAlive) => {}
         }
+    }
+}
+
+/// The rights of a caller that waits for versions, which it may do wherever it may read.
+#[derive(Debug)]
+struct Reads(Arc<dyn Viewer>);
+
+impl Viewer for Reads {
+    fn generation(&self) -> u64 {
+        self.0.generation()
+    }
+
+    fn standing(&self) -> Standing {
+        self.0.standing()
+    }
+
+    fn may_be_told(&self, uri: &ResourceUri) -> bool {
+        self.0.may_read(uri)
+    }
+
+    fn audience(&self) -> Arc<dyn Audience> {
+        self.0.audience()
     }
 }
 
@@ -404,10 +448,10 @@ fn wait_time(held: &HeldResources, limits: &McpConfig) -> Duration {
 }
 
 /// Returns the etag of a resource, which must exist.
-async fn etag_of(bus: &Bus, uri: ResourceUri) -> Result<Etag, CallbackError> {
+async fn etag_of(bus: &Bus, uri: ResourceUri, context: &CallContext) -> Result<Etag, CallbackError> {
     match bus.etags(vec![uri.clone()]).await?.pop().flatten() {
-        Some(etag) => Ok(etag),
-        None => Err(SubscribeError::NotFound(uri).to_string().into()),
+        Some(etag) if context.may_read(&uri) => Ok(etag),
+        _ => Err(SubscribeError::NotFound(uri).to_string().into()),
     }
 }
 

@@ -17,14 +17,15 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 
 use super::listen::{ListenCheck, ListenPump};
-use super::lists::{self, ResultHints};
+use super::lists::{self, ListRequest, ResultHints};
 use super::revision::Revision;
 use super::running_calls::{CallCancellation, RunningCall};
 use super::session::{McpContext, McpSession, SessionLifetime, SessionSlot};
 use super::subscribe_result::CurrentEtag;
 use super::tool_report::Reporter;
-use super::{convert, error, known, tools};
-use crate::{ResourceUri, SubscriptionRequest};
+use super::{convert, error, known, rights, tools};
+use crate::auth::{Caller, Object, Right};
+use crate::{ResourceUri, SubscribeError, SubscriptionRequest};
 
 /// The method by which a session chooses its log messages.
 const SET_LEVEL: &str = "logging/setLevel";
@@ -51,13 +52,24 @@ impl Handler {
         session.ok_or_else(|| ErrorData::invalid_request("there is no session; send initialize first", None))
     }
 
-    /// Opens the client's session and leaves it in `slot`.
-    async fn open_into(&self, slot: &SessionSlot, revision: Revision) -> Result<(), ErrorData> {
+    /// Returns the caller of a request: the one that its transport let in.
+    fn caller(&self, context: &Context) -> Caller {
+        let caller = extension::<Caller>(context);
+        caller.unwrap_or_else(|| self.server.caller.clone())
+    }
+
+    /// Opens the session of `caller` and leaves it in `slot`.
+    async fn open_into(
+        &self,
+        slot: &SessionSlot,
+        revision: Revision,
+        caller: &Caller,
+    ) -> Result<(), ErrorData> {
         let lifetime = match self.own_session {
             Some(_) => SessionLifetime::Connection,
             None => SessionLifetime::Limited,
         };
-        let session = self.server.open_session(revision, lifetime).await?;
+        let session = self.server.open_session(revision, lifetime, caller).await?;
         slot.set(session)
             .map_err(|_| ErrorData::invalid_request("the connection is initialized already", None))
     }
@@ -65,7 +77,7 @@ impl Handler {
     /// Opens the session of a connection that has only one.
     pub(crate) async fn open_own(&self, revision: Revision) -> Result<(), ErrorData> {
         match &self.own_session {
-            Some(slot) => self.open_into(slot, revision).await,
+            Some(slot) => self.open_into(slot, revision, &self.server.caller).await,
             None => Err(ErrorData::invalid_request(
                 "the connection is initialized already",
                 None,
@@ -87,6 +99,14 @@ impl Handler {
         let cancellation = extension::<CallCancellation>(context)?;
         let session = self.session(context).ok()?;
         Some(RunningCall::begin(session, context.id.clone(), cancellation))
+    }
+
+    fn list(&self, request: Option<PaginatedRequestParams>, context: &Context) -> ListRequest {
+        ListRequest {
+            page: request,
+            hints: self.hints(context),
+            audience: self.caller(context).audience(),
+        }
     }
 
     fn hints(&self, context: &Context) -> ResultHints {
@@ -147,7 +167,8 @@ impl ServerHandler for Handler {
                 None,
             ));
         };
-        self.open_into(&slot, revision).await?;
+        let caller = self.caller(&context);
+        self.open_into(&slot, revision, &caller).await?;
         Ok(info)
     }
 
@@ -161,7 +182,8 @@ impl ServerHandler for Handler {
         request: Option<PaginatedRequestParams>,
         context: Context,
     ) -> Result<ListResourcesResult, ErrorData> {
-        lists::list_resources(&self.server, request, self.hints(&context)).await
+        let list = self.list(request, &context);
+        lists::list_resources(&self.server, list).await
     }
 
     async fn list_resource_templates(
@@ -169,7 +191,8 @@ impl ServerHandler for Handler {
         request: Option<PaginatedRequestParams>,
         context: Context,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        lists::list_templates(&self.server, request, self.hints(&context)).await
+        let list = self.list(request, &context);
+        lists::list_templates(&self.server, list).await
     }
 
     async fn read_resource(
@@ -177,7 +200,8 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let read = self.server.bus.read(request.uri.as_str()).await;
+        let caller = self.caller(&context);
+        let read = rights::read(&self.server.bus, &caller, &request.uri).await;
         let snapshot = read.map_err(|failure| error::read(&failure))?;
         let hints = self.hints(&context);
         let mut meta = convert::etag_meta(snapshot.etag);
@@ -194,7 +218,8 @@ impl ServerHandler for Handler {
         request: Option<PaginatedRequestParams>,
         context: Context,
     ) -> Result<ListToolsResult, ErrorData> {
-        lists::list_tools(&self.server, request, self.hints(&context)).await
+        let list = self.list(request, &context);
+        lists::list_tools(&self.server, list).await
     }
 
     async fn call_tool(
@@ -205,8 +230,9 @@ impl ServerHandler for Handler {
         let hints = self.hints(&context);
         let session = self.session(&context).ok();
         let running = self.running_call(&context);
+        let caller = self.caller(&context);
         let reporter = Reporter::new(context, session, running);
-        let mut result = tools::call_tool(&self.server, request, &reporter).await?;
+        let mut result = tools::call_tool(&self.server, request, &reporter, &caller).await?;
         result.meta = hints.meta;
         Ok(result.into())
     }
@@ -216,7 +242,8 @@ impl ServerHandler for Handler {
         request: Option<PaginatedRequestParams>,
         context: Context,
     ) -> Result<ListPromptsResult, ErrorData> {
-        lists::list_prompts(&self.server, request, self.hints(&context)).await
+        let list = self.list(request, &context);
+        lists::list_prompts(&self.server, list).await
     }
 
     async fn get_prompt(
@@ -224,7 +251,8 @@ impl ServerHandler for Handler {
         request: GetPromptRequestParams,
         context: Context,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let mut result = tools::get_prompt(&self.server, request).await?;
+        let caller = self.caller(&context);
+        let mut result = tools::get_prompt(&self.server, request, &caller).await?;
         result.meta = self.hints(&context).meta;
         Ok(result.into())
     }
@@ -270,6 +298,10 @@ impl ServerHandler for Handler {
     async fn subscribe(&self, request: SubscribeRequestParams, context: Context) -> Result<(), ErrorData> {
         let session = self.session(&context)?;
         let uri = resource_uri(&request.uri)?;
+        let object = Object::Resource(uri.as_str());
+        if self.caller(&context).may(Right::Subscribe, object).is_err() {
+            return Err(error::subscribe(&SubscribeError::NotFound(uri)));
+        }
         // rmcp has taken the metadata out of the parameters.
         let known = known::known_etag(&context.meta)?;
         let wants_current = known.is_some();

@@ -19,7 +19,9 @@ use super::frames::notification;
 use super::known::KnownEtags;
 use super::revision::Revision;
 use super::session::{McpContext, SessionLifetime, session_options};
+use crate::auth::{Caller, Grant, Object, Right};
 use crate::metrics::{self, Limit, McpMetrics};
+use crate::rights::Viewer;
 use crate::{
     Drained, EndReason, Etag, ListKind, ResourceUri, Session, SubscriberKind, SubscriptionRequest,
     WriteProgress,
@@ -40,7 +42,7 @@ pub(crate) struct ListenRequest {
 #[derive(Debug)]
 pub(crate) struct AcceptedListen {
     /// The stream's session at the bus, which is subscribed already.
-    pub(crate) session: Session,
+    pub(crate) session: Arc<Session>,
     /// The accepted part of the request, for the acknowledgement.
     pub(crate) filter: SubscriptionFilter,
     /// The subscribed resources with the etags at which the subscriptions began.
@@ -58,6 +60,7 @@ impl AcceptedListen {
         server: &McpContext,
         request: ListenRequest,
         lifetime: SessionLifetime,
+        caller: &Caller,
     ) -> Result<AcceptedListen, ErrorData> {
         let requested = request.filter;
         let known = KnownEtags::parse(request.etags)?;
@@ -81,8 +84,15 @@ impl AcceptedListen {
             options.stall_timeout = server.options.session.stall_timeout;
             options.age_max = server.options.session.age_max;
         }
+        let grant = Grant::of(caller);
+        options.viewer = grant.clone().map(|grant| grant as Arc<dyn Viewer>);
         let opened = server.bus.open(options).await;
-        let session = opened.map_err(|refusal| error::open(&refusal))?;
+        let session = Arc::new(opened.map_err(|refusal| error::open(&refusal))?);
+        if let Some(grant) = &grant {
+            grant.end_streams_at_expiry(&session);
+        }
+        let mut requested = requested;
+        requested.retain(|uri| caller.may(Right::Subscribe, Object::Resource(uri)).is_ok());
         let subscribed = subscribe(&session, &requested, &known).await?;
         // The subscriptions stand, so list changes may come too from here on.
         session.ready().await.map_err(error::stopping)?;
@@ -162,7 +172,7 @@ fn accepted_filter(lists: &[ListKind], subscribed: &[(ResourceUri, Etag)]) -> Su
 #[derive(Debug)]
 pub(crate) struct ListenPump {
     /// The stream's session at the bus.
-    pub(crate) session: Session,
+    pub(crate) session: Arc<Session>,
     /// No part of the request was accepted.
     is_empty: bool,
     metrics: McpMetrics,

@@ -1,5 +1,7 @@
 //! The pages of the four lists: resources (with the members of templates), templates, tools and prompts.
 
+use std::sync::Arc;
+
 use rmcp::ErrorData;
 use rmcp::model::{
     CacheScope, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
@@ -11,6 +13,7 @@ use super::cursor::PageCursor;
 use super::revision::SERVER_INFO_META_KEY;
 use super::session::McpContext;
 use super::{convert, error};
+use crate::rights::{Audience, ListQuery};
 use crate::{Descriptor, Etag, config};
 
 /// The fields that results of 2026-07-28 carry beside their content; all empty on older revisions.
@@ -43,6 +46,14 @@ impl ResultHints {
     }
 }
 
+/// A request for a page of a list.
+pub(crate) struct ListRequest {
+    pub(crate) page: Option<PaginatedRequestParams>,
+    pub(crate) hints: ResultHints,
+    /// The part of the list that the caller sees; none if it sees everything.
+    pub(crate) audience: Option<Arc<dyn Audience>>,
+}
+
 /// Makes a list result of its page and its hints. A macro, because rmcp's four result types share fields but
 /// no trait.
 macro_rules! list_result {
@@ -61,23 +72,23 @@ macro_rules! list_result {
 /// Answers `resources/list`.
 pub(crate) async fn list_resources(
     server: &McpContext,
-    request: Option<PaginatedRequestParams>,
-    hints: ResultHints,
+    request: ListRequest,
 ) -> Result<ListResourcesResult, ErrorData> {
-    let (items, next) = resource_page(server, requested_cursor(request)?).await?;
+    let cursor = requested_cursor(request.page)?;
+    let (items, next) = resource_page(server, cursor, request.audience.as_ref()).await?;
     let items = as_resources(&items);
-    Ok(list_result!(ListResourcesResult, items, next, hints))
+    Ok(list_result!(ListResourcesResult, items, next, request.hints))
 }
 
 /// Answers `resources/templates/list`.
 pub(crate) async fn list_templates(
     server: &McpContext,
-    request: Option<PaginatedRequestParams>,
-    hints: ResultHints,
+    request: ListRequest,
 ) -> Result<ListResourceTemplatesResult, ErrorData> {
-    let after = requested_name(request)?;
+    let after = requested_name(request.page)?;
     // The bus has no pages of templates: there are few, and it hands them out sorted.
-    let mut templates = server.bus.templates().await.map_err(error::stopping)?;
+    let shown = server.bus.templates_shown(request.audience.as_ref()).await;
+    let mut templates = shown.map_err(error::stopping)?;
     if let Some(after) = after {
         templates.retain(|template| template.uri_template().as_str() > after.as_str());
     }
@@ -92,42 +103,45 @@ pub(crate) async fn list_templates(
         .iter()
         .map(|template| convert::template(template))
         .collect();
-    Ok(list_result!(ListResourceTemplatesResult, items, next, hints))
+    Ok(list_result!(
+        ListResourceTemplatesResult,
+        items,
+        next,
+        request.hints
+    ))
 }
 
 /// Answers `tools/list`.
 pub(crate) async fn list_tools(
     server: &McpContext,
-    request: Option<PaginatedRequestParams>,
-    hints: ResultHints,
+    request: ListRequest,
 ) -> Result<ListToolsResult, ErrorData> {
-    let after = requested_name(request)?;
-    let page = server.bus.tools(after, server.options.mcp.page_size).await;
+    let query = item_query(server, request.page, request.audience)?;
+    let page = server.bus.tools_page(query).await;
     let page = page.map_err(error::stopping)?;
     let items = convert::tools(&page.items);
     Ok(list_result!(
         ListToolsResult,
         items,
         page.next.map(PageCursor::Item),
-        hints
+        request.hints
     ))
 }
 
 /// Answers `prompts/list`.
 pub(crate) async fn list_prompts(
     server: &McpContext,
-    request: Option<PaginatedRequestParams>,
-    hints: ResultHints,
+    request: ListRequest,
 ) -> Result<ListPromptsResult, ErrorData> {
-    let after = requested_name(request)?;
-    let page = server.bus.prompts(after, server.options.mcp.page_size).await;
+    let query = item_query(server, request.page, request.audience)?;
+    let page = server.bus.prompts_page(query).await;
     let page = page.map_err(error::stopping)?;
     let items = convert::prompts(&page.items);
     Ok(list_result!(
         ListPromptsResult,
         items,
         page.next.map(PageCursor::Item),
-        hints
+        request.hints
     ))
 }
 
@@ -136,7 +150,7 @@ pub(crate) async fn all_resources(server: &McpContext) -> Result<Vec<Resource>, 
     let mut items = Vec::new();
     let mut cursor = None;
     loop {
-        let (page, next) = resource_page(server, cursor).await?;
+        let (page, next) = resource_page(server, cursor, None).await?;
         items.extend(as_resources(&page));
         if next.is_none() {
             return Ok(items);
@@ -154,18 +168,22 @@ fn as_resources(page: &[(Descriptor, Etag)]) -> Vec<Resource> {
 type ResourcePage = (Vec<(Descriptor, Etag)>, Option<PageCursor>);
 
 /// Returns one page of resources: the registered ones, then the members that templates list.
-async fn resource_page(server: &McpContext, cursor: Option<PageCursor>) -> Result<ResourcePage, ErrorData> {
-    let size = server.options.mcp.page_size;
-    let after_item = match cursor {
-        Some(PageCursor::Member(after)) => return member_page(server, Vec::new(), after).await,
+async fn resource_page(
+    server: &McpContext,
+    cursor: Option<PageCursor>,
+    audience: Option<&Arc<dyn Audience>>,
+) -> Result<ResourcePage, ErrorData> {
+    let after = match cursor {
+        Some(PageCursor::Member(after)) => return member_page(server, Vec::new(), after, audience).await,
         Some(PageCursor::Item(uri)) => Some(uri),
         None => None,
     };
-    let page = server
-        .bus
-        .resources(after_item, size)
-        .await
-        .map_err(error::stopping)?;
+    let query = ListQuery {
+        after,
+        limit: server.options.mcp.page_size,
+        audience: audience.cloned(),
+    };
+    let page = server.bus.resources_page(query).await.map_err(error::stopping)?;
     let items = page
         .items
         .into_iter()
@@ -174,7 +192,7 @@ async fn resource_page(server: &McpContext, cursor: Option<PageCursor>) -> Resul
     match page.next {
         Some(next) => Ok((items, Some(PageCursor::Item(next)))),
         // The last page of registered resources is filled up with members.
-        None => member_page(server, items, None).await,
+        None => member_page(server, items, None, audience).await,
     }
 }
 
@@ -183,8 +201,9 @@ async fn member_page(
     server: &McpContext,
     mut items: Vec<(Descriptor, Etag)>,
     after: Option<String>,
+    audience: Option<&Arc<dyn Audience>>,
 ) -> Result<ResourcePage, ErrorData> {
-    let listed = server.bus.listed_members().await;
+    let listed = server.bus.members_shown(audience).await;
     let mut members = listed.map_err(|failure| error::list(&failure))?;
     // Publishers list members in any order, but a cursor needs one that stays from page to page.
     members.sort_by(|(a, _), (b, _)| a.uri.cmp(&b.uri));
@@ -215,6 +234,19 @@ fn requested_cursor(request: Option<PaginatedRequestParams>) -> Result<Option<Pa
         Some(cursor) => Ok(Some(cursor)),
         None => Err(invalid_cursor()),
     }
+}
+
+/// Returns the question for a page of tools or prompts.
+fn item_query(
+    server: &McpContext,
+    request: Option<PaginatedRequestParams>,
+    audience: Option<Arc<dyn Audience>>,
+) -> Result<ListQuery, ErrorData> {
+    Ok(ListQuery {
+        after: requested_name(request)?,
+        limit: server.options.mcp.page_size,
+        audience,
+    })
 }
 
 /// Returns the name after which a page of templates, tools or prompts begins.

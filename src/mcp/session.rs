@@ -12,7 +12,9 @@ use super::frames::notification;
 use super::options::McpOptions;
 use super::revision::Revision;
 use super::running_calls::RunningCalls;
+use crate::auth::{Caller, Grant};
 use crate::metrics::McpMetrics;
+use crate::rights::Viewer;
 use crate::{
     Bus, Drained, ListKind, LogLevel, OutboxReader, Session, SessionOptions, SubscriberKind, WriteProgress,
 };
@@ -27,6 +29,8 @@ pub(crate) struct McpContext {
     pub(crate) metrics: McpMetrics,
     /// The write progress of a connection whose bytes rmcp writes (stdio).
     pub(crate) write_progress: Option<Arc<WriteProgress>>,
+    /// The caller of requests that carry none of their own: on stdio the process that started this one.
+    pub(crate) caller: Caller,
 }
 
 /// Returns a session's options with the labels that operators see.
@@ -55,6 +59,7 @@ impl McpContext {
         &self,
         revision: Revision,
         lifetime: SessionLifetime,
+        caller: &Caller,
     ) -> Result<Arc<McpSession>, ErrorData> {
         let mut options = session_options(SubscriberKind::Session, revision, self.transport);
         if revision.rules().sends_list_changes {
@@ -68,10 +73,16 @@ impl McpContext {
             options.stall_timeout = self.options.session.stall_timeout;
             options.age_max = self.options.session.age_max;
         }
+        let grant = Grant::of(caller);
+        options.viewer = grant.clone().map(|grant| grant as Arc<dyn Viewer>);
         let opened = self.bus.open(options).await;
-        let session = opened.map_err(|refusal| error::open(&refusal))?;
+        let session = Arc::new(opened.map_err(|refusal| error::open(&refusal))?);
+        if let Some(grant) = &grant {
+            grant.end_streams_at_expiry(&session);
+        }
         Ok(Arc::new(McpSession {
             session,
+            grant,
             revision,
             log_threshold: LogThreshold::default(),
             calls: RunningCalls::default(),
@@ -94,7 +105,9 @@ pub(crate) enum SessionLifetime {
 #[derive(Debug)]
 pub(crate) struct McpSession {
     /// The session at the bus.
-    pub(crate) session: Session,
+    pub(crate) session: Arc<Session>,
+    /// The rights of the principal that it belongs to; none if the service has no border.
+    pub(crate) grant: Option<Arc<Grant>>,
     /// The negotiated revision.
     pub(crate) revision: Revision,
     /// The log messages that the client wants.
@@ -144,6 +157,21 @@ impl LogThreshold {
 }
 
 impl McpSession {
+    /// Returns true if the session belongs to the principal of `caller`. A new credential of it carries the
+    /// session on.
+    pub(crate) fn admits(&self, caller: Option<&Caller>) -> bool {
+        let Some(grant) = &self.grant else {
+            return true;
+        };
+        let Some(caller) = caller.filter(|caller| grant.belongs_to(caller)) else {
+            return false;
+        };
+        if grant.renew(caller) {
+            grant.end_streams_at_expiry(&self.session);
+        }
+        true
+    }
+
     /// Starts the pump that sends the session's notifications to `peer` until either of them ends.
     pub(crate) async fn start_pump(&self, peer: Peer<RoleServer>, progress: Option<&Arc<WriteProgress>>) {
         // The reader comes first: it must exist when `ready` marks the first list changes.

@@ -24,6 +24,7 @@ use super::revision::ETAG_META_KEY;
 use super::session::{McpContext, McpSession, PumpStage, SessionLifetime};
 use super::subscribe_result::ConnectionHandler;
 use crate::Bus;
+use crate::auth::Caller;
 use crate::http::WriteDeadline;
 use crate::metrics::McpMetrics;
 
@@ -52,6 +53,7 @@ where
             transport: "stdio",
             metrics: McpMetrics::new("stdio"),
             write_progress: Some(output.progress().clone()),
+            caller: Caller::unlimited(None),
         },
         own_session: Some(Arc::new(OnceLock::new())),
     };
@@ -297,7 +299,8 @@ async fn narrow(
     {
         let filter = std::mem::take(&mut listen.params.notifications);
         let requested = ListenRequest { filter, etags };
-        let accepted = AcceptedListen::open(&server, requested, SessionLifetime::Connection).await;
+        let accepted =
+            AcceptedListen::open(&server, requested, SessionLifetime::Connection, &server.caller).await;
         let mut accepted =
             accepted.map_err(|refusal| ServerJsonRpcMessage::error(refusal, Some(request.id.clone())))?;
         listen.params.notifications.clone_from(&accepted.filter);

@@ -6,6 +6,7 @@ use rmcp::model::{CallToolRequestParams, CallToolResult, GetPromptRequestParams,
 use super::session::McpContext;
 use super::tool_report::Reporter;
 use super::{convert, error};
+use crate::auth::{Caller, Object, Right};
 
 /// Calls the tool that `request` names and returns its answer, once the messages that the tool sent while it
 /// ran are on their way. A cancelled call drops the future of its handler.
@@ -13,16 +14,19 @@ pub(crate) async fn call_tool(
     server: &McpContext,
     request: CallToolRequestParams,
     reporter: &Reporter,
+    caller: &Caller,
 ) -> Result<CallToolResult, ErrorData> {
     let tool = server.bus.tool(&request.name).await.map_err(error::stopping)?;
-    let Some(tool) = tool else {
+    let may_call = caller.may(Right::Call, Object::Tool(&request.name)).is_ok();
+    let Some(tool) = tool.filter(|_| may_call) else {
         server.metrics.called_unknown_tool();
         return Err(error::invalid_params(format!("Unknown tool: {}", request.name)));
     };
     let call = server.metrics.call_begins();
     let arguments = request.arguments.unwrap_or_default();
+    let context = reporter.call_context().with_viewer(caller.viewer());
     let answer = tokio::select! {
-        answer = tool.call(arguments, reporter.call_context()) => Some(answer),
+        answer = tool.call(arguments, context) => Some(answer),
         () = reporter.cancelled() => None,
     };
     // The tool may have handed its context to a task of its own; no message may follow the answer.
@@ -40,9 +44,13 @@ pub(crate) async fn call_tool(
 pub(crate) async fn get_prompt(
     server: &McpContext,
     request: GetPromptRequestParams,
+    caller: &Caller,
 ) -> Result<GetPromptResult, ErrorData> {
     let prompt = server.bus.prompt(&request.name).await.map_err(error::stopping)?;
-    let Some(prompt) = prompt else {
+    // A rule may give either of the two rights: a prompt is content, and getting it runs code.
+    let object = Object::Prompt(&request.name);
+    let may_get = caller.sees(Right::Call, object) || caller.may(Right::Read, object).is_ok();
+    let Some(prompt) = prompt.filter(|_| may_get) else {
         return Err(error::invalid_params(format!("Unknown prompt: {}", request.name)));
     };
     let arguments = request.arguments.unwrap_or_default();

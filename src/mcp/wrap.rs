@@ -26,6 +26,7 @@ use super::etag_tools;
 use super::handler::Handler;
 use super::options::McpOptions;
 use super::session::McpContext;
+use crate::auth::Caller;
 use crate::metrics::McpMetrics;
 use crate::{Bus, Closed, Etag, ListKind, PublishError, ResourceUri};
 
@@ -117,6 +118,7 @@ impl Wrap {
                 transport: "wrapped",
                 metrics: self.state.metrics.clone(),
                 write_progress: None,
+                caller: Caller::unlimited(None),
             },
             own_session: Some(Arc::new(OnceLock::new())),
         };

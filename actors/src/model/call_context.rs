@@ -9,6 +9,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::callback::BoxFuture;
+use super::uri::ResourceUri;
+use super::viewer::Viewer;
 
 /// The severity of a log message, from syslog (RFC 5424). The order of the variants is the order of severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,6 +104,7 @@ pub trait CallObserver: Send + Sync + 'static {
 #[derive(Clone, Default)]
 pub struct CallContext {
     observer: Option<Arc<dyn CallObserver>>,
+    viewer: Option<Arc<dyn Viewer>>,
 }
 
 impl CallContext {
@@ -110,6 +113,27 @@ impl CallContext {
     pub fn new(observer: Arc<dyn CallObserver>) -> CallContext {
         CallContext {
             observer: Some(observer),
+            viewer: None,
+        }
+    }
+
+    /// Sets the rights of the caller, which a tool that reads resources for it has to heed.
+    #[must_use]
+    pub fn with_viewer(mut self, viewer: Option<Arc<dyn Viewer>>) -> CallContext {
+        self.viewer = viewer;
+        self
+    }
+
+    /// The rights of the caller; none if it may see everything.
+    pub fn viewer(&self) -> Option<&Arc<dyn Viewer>> {
+        self.viewer.as_ref()
+    }
+
+    /// Returns true if the caller may read this resource and its etag.
+    pub fn may_read(&self, uri: &ResourceUri) -> bool {
+        match &self.viewer {
+            Some(viewer) => viewer.may_read(uri),
+            None => true,
         }
     }
 

@@ -49,6 +49,11 @@ pub trait Viewer: Send + Sync + 'static {
     /// Returns true if the subscriber may be told of changes of this resource. If not, the resource is to the
     /// subscriber as if it did not exist.
     fn may_be_told(&self, uri: &ResourceUri) -> bool;
+    /// Returns true if the tools that it calls may read this resource and its etag for it. By default that is
+    /// the right to be told.
+    fn may_read(&self, uri: &ResourceUri) -> bool {
+        self.may_be_told(uri)
+    }
     /// Returns the audience that the subscriber belongs to.
     fn audience(&self) -> Arc<dyn Audience>;
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ::http::request::Parts;
-use ::http::{HeaderMap, Method, Request, Response};
+use ::http::{Method, Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
@@ -21,6 +21,7 @@ use super::outbox_stream::{OpenStream, StreamPermit};
 use super::reply::{self, EndpointBody, Refusal};
 use super::sessions::Sessions;
 use crate::Bus;
+use crate::auth::Caller;
 use crate::config::HttpConfig;
 use crate::http::{Access, Counted, Place, SharedLimits};
 use crate::mcp::error;
@@ -73,6 +74,7 @@ impl Endpoint {
             transport: "http",
             metrics: McpMetrics::new("http"),
             write_progress: None,
+            caller: Caller::unlimited(None),
         };
         let handler = Handler {
             server: server.clone(),
@@ -187,17 +189,14 @@ impl EndpointState {
     ///
     /// # Errors
     /// The refusal of a request whose session is missing or has ended.
-    pub(super) fn session(
-        &self,
-        headers: &HeaderMap,
-        id: Option<&RawValue>,
-    ) -> Result<Arc<McpSession>, Refusal> {
-        let Some(key) = headers::text(headers, &SESSION_ID) else {
+    pub(super) fn session(&self, parts: &Parts, id: Option<&RawValue>) -> Result<Arc<McpSession>, Refusal> {
+        let Some(key) = headers::text(&parts.headers, &SESSION_ID) else {
             let text =
                 "the Mcp-Session-Id header is missing; send initialize first, then repeat its session id";
             return Err(reply::bad_request(id, text).into());
         };
-        self.sessions.get(key).map_err(|ended| {
+        let found = self.sessions.get(key, Caller::of(&parts.extensions));
+        found.map_err(|ended| {
             let reason = ended.map(|reason| error::end_reason(reason, &self.server.options));
             reply::session_not_found(id, reason.as_deref()).into()
         })

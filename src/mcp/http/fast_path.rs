@@ -11,6 +11,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use ::http::request::Parts;
 use ::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -21,6 +22,7 @@ use super::plain::{PlainMeta, is_plain_id};
 use super::reply::{self, Answer};
 use super::sessions::Sessions;
 use crate::Bus;
+use crate::auth::{Caller, Object, Right};
 use crate::mcp::etag_tools::{EtagVerdict, GetResourceEtag};
 use crate::mcp::revision::{Revision, SERVER_INFO_META_KEY};
 use crate::mcp::session::{McpContext, McpSession};
@@ -58,7 +60,9 @@ impl FastPath {
     }
 
     /// Answers a plain poll. Returns none for every other request, and then has had no effect.
-    pub(super) async fn answer(&self, headers: &HeaderMap, body: &[u8]) -> Option<Answer> {
+    pub(super) async fn answer(&self, parts: &Parts, body: &[u8]) -> Option<Answer> {
+        let headers = &parts.headers;
+        let caller = Caller::of(&parts.extensions);
         if !is_plain_post(headers) || names_other_method(headers) {
             return None;
         }
@@ -70,10 +74,17 @@ impl FastPath {
         let session = match &poll.params.meta {
             Some(meta) if meta.is_plain() && meta.etags.is_none() && names_poll(headers) => None,
             Some(_) => return None,
-            None => Some(self.session(headers)?),
+            None => Some(self.session(headers, caller)?),
         };
         let handler = self.tool_handler().await?;
         let PollArguments { uri, client_etag } = poll.params.arguments;
+        // What the caller may not see is refused where all refusals come from.
+        if let Some(caller) = caller
+            && !(caller.sees(Right::Call, Object::Tool(GetResourceEtag::NAME))
+                && caller.sees(Right::Read, Object::Resource(uri)))
+        {
+            return None;
+        }
         let verdict = handler.at_once(uri, client_etag)?;
         let answer = self.encode(poll.id, &verdict, session.is_none())?;
         // From here on nothing can fail: the session and the counters are touched only for an answer.
@@ -85,8 +96,8 @@ impl FastPath {
     }
 
     /// Returns the session that the headers name, if they name its revision too or none.
-    fn session(&self, headers: &HeaderMap) -> Option<Arc<McpSession>> {
-        let session = self.sessions.get(sole(headers, &SESSION_ID)?).ok()?;
+    fn session(&self, headers: &HeaderMap, caller: Option<&Caller>) -> Option<Arc<McpSession>> {
+        let session = self.sessions.get(sole(headers, &SESSION_ID)?, caller).ok()?;
         let fits = !headers.contains_key(PROTOCOL_VERSION)
             || sole(headers, &PROTOCOL_VERSION)? == session.revision.as_str();
         fits.then_some(session)

@@ -25,7 +25,7 @@ impl EndpointState {
         if !accepts.contains(EVENT_STREAM) && !accepts.contains("*/*") {
             return Err(reply::not_acceptable().into());
         }
-        let session = self.session(&parts.headers, None)?;
+        let session = self.session(parts, None)?;
         if session.session.readers() >= STREAMS_PER_SESSION_MAX {
             metrics::limit_reached(Limit::StreamsOfSession);
             return Err(reply::too_many_streams_of_session(STREAMS_PER_SESSION_MAX).into());
@@ -48,7 +48,7 @@ impl EndpointState {
     /// Ends a session.
     pub(super) fn delete(&self, parts: &Parts) -> Result<Answer, Refusal> {
         check_version(&parts.headers)?;
-        let session = self.session(&parts.headers, None)?;
+        let session = self.session(parts, None)?;
         session.session.end();
         session.calls.cancel_all();
         // Removed at once, so that the next request learns the reason without waiting for a sweep.

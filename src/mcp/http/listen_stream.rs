@@ -19,6 +19,7 @@ use super::headers::{EVENT_STREAM, MCP_METHOD, PROTOCOL_VERSION, is_plain_post, 
 use super::outbox_stream::{OutboxStream, StreamOwner, follow_connection};
 use super::plain::{PlainMeta, is_plain_id};
 use super::reply::{self, Answer, Refusal};
+use crate::auth::Caller;
 use crate::mcp::frames::FrameFormat;
 use crate::mcp::listen::{AcceptedListen, ListenCheck, ListenRequest};
 use crate::mcp::revision::{ETAG_META_KEY, Revision};
@@ -76,7 +77,9 @@ impl EndpointState {
         if !is_plain {
             self.check_listen(&parts, body).await?;
         }
-        let accepted = AcceptedListen::open(&self.server, requested, SessionLifetime::Limited).await;
+        let unlimited = &self.server.caller;
+        let caller = Caller::of(&parts.extensions).unwrap_or(unlimited);
+        let accepted = AcceptedListen::open(&self.server, requested, SessionLifetime::Limited, caller).await;
         let accepted = accepted.map_err(|refusal| reply::refused_stream(id, &refusal))?;
         let is_empty = accepted.is_empty();
         let AcceptedListen {

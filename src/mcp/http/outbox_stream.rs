@@ -59,7 +59,7 @@ pub(super) enum StreamOwner {
     Session(Arc<McpSession>),
     /// A listen stream's own session, which ends with it.
     Listen {
-        _session: Session,
+        _session: Arc<Session>,
         _place: Option<Place>,
         /// The last message, which says that the end is graceful.
         result: Bytes,

@@ -37,6 +37,23 @@ struct PeekCancelled {
     request_id: RequestId,
 }
 
+#[derive(Deserialize)]
+struct PeekObject {
+    #[serde(default)]
+    uri: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+}
+
+/// The right that a request uses over the one object that it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UsedRight {
+    Read,
+    Subscribe,
+    Call,
+    Prompt,
+}
+
 impl<'a> Peek<'a> {
     pub(super) fn of(body: &'a [u8]) -> serde_json::Result<Peek<'a>> {
         serde_json::from_slice(body)
@@ -67,6 +84,20 @@ impl<'a> Peek<'a> {
     /// Returns the id of a `resources/subscribe` request; none for every other message.
     pub(super) fn subscribe_id(&self) -> Option<&'a RawValue> {
         self.id.filter(|_| self.method() == Some("resources/subscribe"))
+    }
+
+    /// Returns the right that a request uses over one object, and the URI or name of that. A request with
+    /// other parameters is refused where it is read.
+    pub(super) fn used_right(&self) -> Option<(UsedRight, String)> {
+        let right = match self.method()? {
+            "resources/read" => UsedRight::Read,
+            "resources/subscribe" => UsedRight::Subscribe,
+            "tools/call" => UsedRight::Call,
+            "prompts/get" => UsedRight::Prompt,
+            _ => return None,
+        };
+        let object: PeekObject = serde_json::from_str(self.params?.get()).ok()?;
+        Some((right, object.uri.or(object.name)?))
     }
 
     /// Returns true for a request that calls a tool.

@@ -7,14 +7,16 @@ use ::http::request::Parts;
 use ::http::{HeaderValue, Request};
 use bytes::Bytes;
 use http_body::Body;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use serde_json::value::RawValue;
 
 use super::batch;
 use super::endpoint::EndpointState;
 use super::headers::{self, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
-use super::peek::Peek;
+use super::peek::{Peek, UsedRight};
 use super::reply::{self, Answer, Refusal, answer_or_refusal};
+use crate::auth::{Caller, Object, Right};
+use crate::http::problem::Problem;
 use crate::mcp::running_calls::CallCancellation;
 use crate::mcp::session::{McpSession, SessionSlot};
 use crate::mcp::subscribe_result::CurrentEtag;
@@ -30,7 +32,7 @@ impl EndpointState {
             return Ok(self.forward(parts, Bytes::new()).await);
         }
         if headers::names_session(&parts.headers) {
-            self.session(&parts.headers, None)?;
+            self.session(&parts, None)?;
         }
         let max = self.server.options.body_bytes_max;
         let received = self.limits.receive(&parts.headers, body, max).await;
@@ -43,7 +45,7 @@ impl EndpointState {
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             return Box::pin(self.batch(parts, &body)).await;
         }
-        if let Some(answer) = self.fast_path.answer(&parts.headers, &body).await {
+        if let Some(answer) = self.fast_path.answer(&parts, &body).await {
             return Ok(answer);
         }
         // Boxed: rmcp's part is kilobytes of state, which every request would carry along however it is
@@ -53,7 +55,7 @@ impl EndpointState {
 
     /// Answers a POST of several messages: an array of the answers to its requests, or 202 when it has none.
     pub(super) async fn batch(&self, parts: Parts, body: &Bytes) -> Result<Answer, Refusal> {
-        let session = self.session(&parts.headers, None)?;
+        let session = self.session(&parts, None)?;
         if !session.revision.rules().allows_batches {
             let text = format!(
                 "revision {} has no batches; send one message per request",
@@ -80,6 +82,7 @@ impl EndpointState {
     /// Answers a POST of one message.
     pub(super) async fn message(&self, mut parts: Parts, body: Bytes) -> Result<Answer, Refusal> {
         let peek = Peek::of(&body).map_err(|error| reply::parse_error(&error))?;
+        check_scope(&parts, &peek)?;
         if peek.is_initialize() {
             return self.initialize(parts, &peek, body.clone()).await;
         }
@@ -97,7 +100,7 @@ impl EndpointState {
             }
             return Ok(self.forward(parts, body.clone()).await);
         }
-        let session = self.session(&parts.headers, peek.id())?;
+        let session = self.session(&parts, peek.id())?;
         // Noted before the message is handled: an idle session must not end while its request is on the way.
         session.session.active();
         Ok(self.session_message(session, parts, &peek, body.clone()).await)
@@ -191,5 +194,33 @@ impl EndpointState {
                 Err(reply::internal_error(&text).into())
             }
         }
+    }
+}
+
+/// Refuses a request for which a token with one more scope would do. Every other lack of a right is judged
+/// where the request is answered, as if its object did not exist.
+fn check_scope(parts: &Parts, peek: &Peek<'_>) -> Result<(), Refusal> {
+    let Some(caller) = Caller::of(&parts.extensions) else {
+        return Ok(());
+    };
+    let Some(border) = caller.border() else {
+        return Ok(());
+    };
+    let Some((right, name)) = peek.used_right() else {
+        return Ok(());
+    };
+    let object = match right {
+        UsedRight::Read => (Right::Read, Object::Resource(&name)),
+        UsedRight::Subscribe => (Right::Subscribe, Object::Resource(&name)),
+        UsedRight::Call => (Right::Call, Object::Tool(&name)),
+        UsedRight::Prompt => (Right::Read, Object::Prompt(&name)),
+    };
+    match caller.lacks_scope(object.0, object.1) {
+        Some(scope) => {
+            let problem = Problem::from(border.insufficient_scope(caller, object, &scope));
+            let refusal = problem.respond(parts.uri.path());
+            Err(refusal.map(|body| Full::new(body).boxed()).into())
+        }
+        None => Ok(()),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ::http::HeaderValue;
 
 use crate::EndReason;
+use crate::auth::Caller;
 use crate::http::Place;
 use crate::mcp::session::McpSession;
 
@@ -72,13 +73,21 @@ impl Sessions {
         Ok(value)
     }
 
-    /// Returns the session of this id.
+    /// Returns the session of this id, if it belongs to the caller. One of another principal is as unknown as
+    /// one that never was.
     ///
     /// # Errors
     /// The reason why it ended, if it is still remembered.
-    pub(super) fn get(&self, key: &str) -> Result<Arc<McpSession>, Option<EndReason>> {
+    pub(super) fn get(
+        &self,
+        key: &str,
+        caller: Option<&Caller>,
+    ) -> Result<Arc<McpSession>, Option<EndReason>> {
         let table = self.read();
         if let Some(open) = table.open.get(key) {
+            if !open.session.admits(caller) {
+                return Err(None);
+            }
             // An ended session may stand here until the next sweep.
             return match open.session.session.ended() {
                 Some(reason) => Err(Some(reason)),

@@ -96,7 +96,8 @@ impl<H: ServerHandler> Wrapped<H> {
         let server = &self.bus_handler.server;
         // Locked so that no list changes between the beginning of the stream and the look at earlier changes.
         let unchanging = self.wrap.state.listed.lock().await;
-        let accepted = AcceptedListen::open(server, request, SessionLifetime::Connection).await?;
+        let accepted =
+            AcceptedListen::open(server, request, SessionLifetime::Connection, &server.caller).await?;
         let changes = self.wrap.list_changes();
         drop(unchanging);
         let mut missed = Vec::new();
