@@ -18,6 +18,8 @@ mod running_calls;
 mod tools;
 mod known;
 mod listen;
+mod peek;
+mod params;
 mod handler;
 mod subscribe_result;
 pub mod etag_tools;

@@ -23,12 +23,9 @@ use super::running_calls::{CallCancellation, RunningCall};
 use super::session::{McpContext, McpSession, SessionLifetime, SessionSlot};
 use super::subscribe_result::CurrentEtag;
 use super::tool_report::Reporter;
-use super::{convert, error, known, rights, tools};
+use super::{convert, error, known, params, rights, tools};
 use crate::auth::{Caller, Object, Right};
 use crate::{ResourceUri, SubscribeError, SubscriptionRequest};
-
-/// The method by which a session chooses its log messages.
-const SET_LEVEL: &str = "logging/setLevel";
 
 type Context = RequestContext<RoleServer>;
 
@@ -280,14 +277,9 @@ impl ServerHandler for Handler {
         request: CustomRequest,
         context: Context,
     ) -> Result<CustomResult, ErrorData> {
-        if request.method == SET_LEVEL && !revision(&context).is_stateless() {
-            // rmcp treats a request whose parameters it cannot read as one of an unknown method.
-            let names = "debug, info, notice, warning, error, critical, alert, emergency";
-            return Err(error::invalid_params(format!(
-                "{SET_LEVEL} needs params.level, one of {names}"
-            )));
-        }
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None))
+        // rmcp treats a request whose parameters it cannot read as one of an unknown method.
+        let unread = params::unread(&request.method, revision(&context).is_stateless());
+        Err(unread.unwrap_or_else(|| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None)))
     }
 
     async fn complete(&self, _: CompleteRequestParams, _: Context) -> Result<CompleteResult, ErrorData> {

@@ -5,7 +5,6 @@
 //! as much.
 
 mod headers;
-mod peek;
 mod plain;
 mod outbox_stream;
 mod reply;

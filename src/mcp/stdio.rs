@@ -1,26 +1,29 @@
-//! MCP over stdin and stdout, or any pair of byte streams. rmcp reads and writes every message; the transport
-//! here narrows listen requests on their way in and holds the end of the input back until the client has been
-//! sent everything that is pending for it.
+//! MCP over stdin and stdout, or any pair of byte streams. rmcp answers and writes every message; the
+//! transport here refuses messages that rmcp would misread, narrows listen requests on their way in, and
+//! holds the end of the input back until the client has been sent everything that is pending for it.
+
+mod lines;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, GetMeta, RequestId,
-    ServerJsonRpcMessage, ServerNotification,
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, GetMeta, ProtocolVersion,
+    RequestId, ServerJsonRpcMessage, ServerNotification,
 };
 use rmcp::service::{RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{RoleServer, ServiceExt};
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, Empty};
 use tokio::time::Instant;
 
+use self::lines::{Line, Lines};
 use super::handler::Handler;
 use super::listen::{AcceptedListen, ListenPump, ListenRequest};
 use super::options::McpOptions;
-use super::revision::ETAG_META_KEY;
+use super::revision::{ETAG_META_KEY, Revision};
 use super::session::{McpContext, McpSession, PumpStage, SessionLifetime};
 use super::subscribe_result::ConnectionHandler;
 use crate::Bus;
@@ -33,7 +36,8 @@ use crate::metrics::McpMetrics;
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves one client on `input` and `output` until the input ends or the bus stops; the service's stdin and
-/// stdout, or any other pair. Lines longer than [`McpOptions::body_bytes_max`] are dropped and reported.
+/// stdout, or any other pair. Lines longer than [`McpOptions::body_bytes_max`] are dropped, answered with an
+/// error and counted.
 ///
 /// # Errors
 /// A connection that broke before it was initialised.
@@ -59,10 +63,13 @@ where
     };
     let streams = OpenStreams::default();
     let transport = NarrowingTransport {
-        inner: AsyncRwTransport::new(input, output).with_max_line_length(line_max),
+        lines: Lines::new(input, line_max),
+        output: AsyncRwTransport::new(tokio::io::empty(), output),
         handler: handler.clone(),
         narrowing: None,
+        refusing: None,
         streams: streams.clone(),
+        started: false,
         initialized: false,
         end_of_input: None,
     };
@@ -98,6 +105,8 @@ where
 type NarrowedListen = (ClientJsonRpcMessage, Option<OpenStream>);
 
 type Narrowing = std::pin::Pin<Box<dyn Future<Output = Result<NarrowedListen, ServerJsonRpcMessage>> + Send>>;
+
+type Refusing<E> = std::pin::Pin<Box<dyn Future<Output = Result<(), E>> + Send>>;
 
 /// A listen stream of a connection.
 struct OpenStream {
@@ -159,29 +168,40 @@ impl OpenStreams {
     }
 }
 
-/// A transport whose listen requests arrive narrowed to the part that the bus honours.
-struct NarrowingTransport<T> {
-    inner: T,
+/// A transport whose listen requests arrive narrowed to the part that the bus honours, and whose wrong
+/// requests do not arrive.
+struct NarrowingTransport<R, W: AsyncWrite> {
+    lines: Lines<R>,
+    /// Only written to.
+    output: AsyncRwTransport<RoleServer, Empty, W>,
     handler: Handler,
     /// A listen request on its way in; kept here because rmcp may drop the future of `receive` and call
     /// again.
     narrowing: Option<Narrowing>,
+    /// The refusal of a request that rmcp does not see, on its way out; kept here for the same reason.
+    refusing: Option<Refusing<std::io::Error>>,
     streams: OpenStreams,
+    /// rmcp has the request that decides the kind of the connection.
+    started: bool,
     /// The client has said that it accepts notifications.
     initialized: bool,
     /// Once the input has ended: the deadline for the pending messages of the client.
     end_of_input: Option<Instant>,
 }
 
-impl<T: Transport<RoleServer>> Transport<RoleServer> for NarrowingTransport<T> {
-    type Error = T::Error;
+impl<R, W> Transport<RoleServer> for NarrowingTransport<R, W>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    type Error = std::io::Error;
 
     fn send(
         &mut self,
         mut item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         self.add_current(&mut item);
-        self.inner.send(item)
+        self.output.send(item)
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
@@ -194,32 +214,63 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for NarrowingTransport<T> {
                         self.streams.add(stream);
                         return Some(message);
                     }
-                    // rmcp never sees a refused request, so the answer is sent from here.
-                    Err(refusal) => self.inner.send(refusal).await.ok()?,
+                    Err(refusal) => self.refuse(refusal),
                 }
+            }
+            if let Some(refusing) = &mut self.refusing {
+                let sent = refusing.await;
+                self.refusing = None;
+                sent.ok()?;
             }
             if let Some(deadline) = self.end_of_input {
                 self.finish(deadline).await;
                 return None;
             }
-            let Some(message) = self.inner.receive().await else {
-                self.end_of_input = Some(Instant::now() + END_TIMEOUT);
-                continue;
-            };
-            self.initialized |= is_initialized(&message);
-            if !is_listen(&message) {
-                return Some(message);
+            match self.lines.next().await {
+                None => self.end_of_input = Some(Instant::now() + END_TIMEOUT),
+                Some(Line::Refused(refusal)) => self.refuse(*refusal),
+                Some(Line::Message(message)) => {
+                    if let Some(message) = self.admit(*message) {
+                        return Some(message);
+                    }
+                }
             }
-            self.narrowing = Some(Box::pin(narrow(self.handler.server.clone(), message)));
         }
     }
 
     fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
-        self.inner.close()
+        self.output.close()
     }
 }
 
-impl<T> NarrowingTransport<T> {
+impl<R, W> NarrowingTransport<R, W>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    /// Sends a refusal before the next line is read.
+    fn refuse(&mut self, refusal: ServerJsonRpcMessage) {
+        self.refusing = Some(Box::pin(self.output.send(refusal)));
+    }
+
+    /// Returns a message that rmcp may see now. A listen request comes later, when it is narrowed.
+    fn admit(&mut self, message: ClientJsonRpcMessage) -> Option<ClientJsonRpcMessage> {
+        if !self.started {
+            let ClientJsonRpcMessage::Request(request) = &message else {
+                // rmcp would end the connection, though nothing asks for an answer.
+                tracing::debug!("a message on stdin came before the first request");
+                return None;
+            };
+            self.started = starts(&request.request);
+        }
+        self.initialized |= is_initialized(&message);
+        if !is_listen(&message) {
+            return Some(message);
+        }
+        self.narrowing = Some(Box::pin(narrow(self.handler.server.clone(), message)));
+        None
+    }
+
     /// Adds the current etags to an acknowledgement, which rmcp makes without them.
     fn add_current(&self, message: &mut ServerJsonRpcMessage) {
         if let ServerJsonRpcMessage::Notification(notification) = message
@@ -258,6 +309,24 @@ async fn end_session(session: &McpSession, deadline: Instant) {
     };
     if tokio::time::timeout_at(deadline, sent).await != Ok(true) {
         tracing::debug!("the client reads too slowly to be sent everything before the end");
+    }
+}
+
+/// Returns true for the request after which rmcp no longer waits for the first one of a connection.
+fn starts(request: &ClientRequest) -> bool {
+    match request {
+        ClientRequest::InitializeRequest(_) => true,
+        ClientRequest::PingRequest(_) | ClientRequest::DiscoverRequest(_) => false,
+        _ => {
+            let meta = request.get_meta();
+            let is_complete = meta
+                .missing_required_keys(&ProtocolVersion::V_2026_07_28)
+                .is_empty();
+            match meta.protocol_version() {
+                Some(version) => is_complete && Revision::parse(version.as_str()).is_some(),
+                None => false,
+            }
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use http_body_util::BodyExt;
 use serde_json::value::RawValue;
 
 use super::headers;
-use super::peek::Peek;
 use super::reply::{self, Answer, Refusal};
+use crate::mcp::peek::Peek;
 use crate::metrics::{self, Limit};
 
 /// Splits a batch into its messages.

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::{Arc, OnceLock};
 
 use ::http::request::Parts;
-use ::http::{HeaderValue, Request};
+use ::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
@@ -13,10 +13,12 @@ use serde_json::value::RawValue;
 use super::batch;
 use super::endpoint::EndpointState;
 use super::headers::{self, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
-use super::peek::{Peek, UsedRight};
 use super::reply::{self, Answer, Refusal, answer_or_refusal};
 use crate::auth::{Caller, Object, Right};
 use crate::http::problem::Problem;
+use crate::mcp::params;
+use crate::mcp::peek::{Peek, UsedRight};
+use crate::mcp::revision::Revision;
 use crate::mcp::running_calls::CallCancellation;
 use crate::mcp::session::{McpSession, SessionSlot};
 use crate::mcp::subscribe_result::CurrentEtag;
@@ -29,7 +31,8 @@ impl EndpointState {
     {
         if !headers::is_json(&parts.headers) {
             // rmcp refuses this by the head alone, and so words every refusal of a media type.
-            return Ok(self.forward(parts, Bytes::new()).await);
+            let refusal = self.forward(parts, Bytes::new()).await;
+            return Ok(reply::with_message(refusal, None, &[]).await);
         }
         if headers::names_session(&parts.headers) {
             self.session(&parts, None)?;
@@ -80,15 +83,26 @@ impl EndpointState {
     }
 
     /// Answers a POST of one message.
-    pub(super) async fn message(&self, mut parts: Parts, body: Bytes) -> Result<Answer, Refusal> {
+    pub(super) async fn message(&self, parts: Parts, body: Bytes) -> Result<Answer, Refusal> {
         let peek = Peek::of(&body).map_err(|error| reply::parse_error(&error))?;
         check_scope(&parts, &peek)?;
+        let answer = self.route(parts, &peek, &body).await?;
+        Ok(reply::with_message(answer, peek.id(), &body).await)
+    }
+
+    async fn route(&self, mut parts: Parts, peek: &Peek<'_>, body: &Bytes) -> Result<Answer, Refusal> {
         if peek.is_initialize() {
-            return self.initialize(parts, &peek, body.clone()).await;
+            check_params(peek, false)?;
+            return self.initialize(parts, peek, body.clone()).await;
         }
-        if peek.is_stateless(headers::text(&parts.headers, &PROTOCOL_VERSION)) {
+        let version = headers::text(&parts.headers, &PROTOCOL_VERSION);
+        if peek.is_stateless(version) {
+            // An unknown version is refused first, by rmcp.
+            if !matches!(version.map(Revision::parse), Some(None)) {
+                check_params(peek, true)?;
+            }
             if let Some(id) = peek.listen_id() {
-                return self.listen(parts, id, peek.params(), &body).await;
+                return self.listen(parts, id, peek.params(), body).await;
             }
             if let Some(method) = peek.notification()
                 && !parts.headers.contains_key(MCP_METHOD)
@@ -103,7 +117,7 @@ impl EndpointState {
         let session = self.session(&parts, peek.id())?;
         // Noted before the message is handled: an idle session must not end while its request is on the way.
         session.session.active();
-        Ok(self.session_message(session, parts, &peek, body.clone()).await)
+        self.session_message(session, parts, peek, body.clone()).await
     }
 
     /// Answers a message of a session.
@@ -113,8 +127,8 @@ impl EndpointState {
         mut parts: Parts,
         peek: &Peek<'_>,
         body: Bytes,
-    ) -> Answer {
-        match peek.notification() {
+    ) -> Result<Answer, Refusal> {
+        Ok(match peek.notification() {
             Some("notifications/initialized") => {
                 if session.session.ready().await.is_err() {
                     // The notification has no answer that could say so; the client's next request gets a 404.
@@ -131,6 +145,7 @@ impl EndpointState {
             // The server sends no requests in a session, so a response answers none of them.
             None if peek.is_response() => reply::accepted(),
             None => {
+                check_params(peek, false)?;
                 // The oldest revisions have no such header, and rmcp would take its absence for 2025-03-26.
                 let version = HeaderValue::from_static(session.revision.as_str());
                 parts.headers.entry(PROTOCOL_VERSION).or_insert(version);
@@ -141,7 +156,7 @@ impl EndpointState {
                     None => self.forward(parts, body).await,
                 }
             }
-        }
+        })
     }
 
     /// Answers `resources/subscribe`, with the current etag if the client said which one it holds.
@@ -223,4 +238,22 @@ fn check_scope(parts: &Parts, peek: &Peek<'_>) -> Result<(), Refusal> {
         }
         None => Ok(()),
     }
+}
+
+/// Checks the parameters of a message, if it is a request.
+///
+/// # Errors
+/// The refusal, -32602: within HTTP 200 in a session, as every error of a request that was understood there,
+/// and with HTTP 400 in the revision whose requests stand alone.
+fn check_params(peek: &Peek<'_>, stateless: bool) -> Result<(), Refusal> {
+    let Some((id, method)) = peek.request() else {
+        return Ok(());
+    };
+    params::check(method, peek.params(), stateless).map_err(|refusal| {
+        let status = match stateless {
+            true => StatusCode::BAD_REQUEST,
+            false => StatusCode::OK,
+        };
+        reply::error(Some(id), status, &refusal).into()
+    })
 }

@@ -7,7 +7,7 @@ use ::http::{HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use rmcp::ErrorData;
-use rmcp::model::ErrorCode;
+use rmcp::model::{ErrorCode, RequestId};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -33,6 +33,9 @@ pub(super) fn answer_or_refusal(answered: Result<Answer, Refusal>) -> Answer {
         Err(refusal) => *refusal,
     }
 }
+
+/// The beginning of rmcp's refusal of a message that it cannot read.
+const UNREAD: &str = "fail to deserialize request body";
 
 /// The seconds after which a client may try again when the server is full.
 const RETRY_AFTER: &str = "5";
@@ -90,13 +93,45 @@ pub(super) fn invalid_params(id: Option<&RawValue>, text: &str) -> Answer {
     )
 }
 
+/// Answers a body that is no JSON (-32700), or JSON that is no message (-32600).
 pub(super) fn parse_error(cause: &serde_json::Error) -> Answer {
-    let text = format!("Parse error: the body is no JSON-RPC message: {cause}");
-    error(
-        None,
-        StatusCode::BAD_REQUEST,
-        &ErrorData::new(ErrorCode::PARSE_ERROR, text, None),
-    )
+    unreadable(None, cause)
+}
+
+fn unreadable(id: Option<&RawValue>, cause: &serde_json::Error) -> Answer {
+    if cause.is_data() {
+        let text = format!("Invalid request: the body is no JSON-RPC message: {cause}");
+        return bad_request(id, &text);
+    }
+    let text = format!("Parse error: the body is no JSON: {cause}");
+    let parse_error = ErrorData::new(ErrorCode::PARSE_ERROR, text, None);
+    error(id, StatusCode::BAD_REQUEST, &parse_error)
+}
+
+/// Puts a JSON-RPC error in place of a refusal of rmcp's that is bare text. A message that rmcp could not
+/// read gets 400 in place of 415, which is for other media types than JSON.
+pub(super) async fn with_message(answer: Answer, id: Option<&RawValue>, body: &[u8]) -> Answer {
+    let is_bare = !answer.headers().contains_key(header::CONTENT_TYPE);
+    if !answer.status().is_client_error() || !is_bare {
+        return answer;
+    }
+    let status = answer.status();
+    let Ok(text) = answer.into_body().collect().await;
+    let text = String::from_utf8_lossy(&text.to_bytes()).into_owned();
+    // JSON-RPC 2.0, section 5: null where the id is none.
+    let id = id.filter(|id| serde_json::from_str::<RequestId>(id.get()).is_ok());
+    if status != StatusCode::UNSUPPORTED_MEDIA_TYPE || !text.starts_with(UNREAD) {
+        return invalid_request(id, status, &text);
+    }
+    // rmcp reads the whole, so it also refuses numbers and depths that the first look passes over.
+    match serde_json::from_slice::<Value>(body) {
+        Err(cause) => unreadable(id, &cause),
+        Ok(_) => {
+            let text = "Invalid request: the body is no JSON-RPC message; it needs jsonrpc \"2.0\" and a method or a \
+                        result, and a request needs a string or an integer as id";
+            bad_request(id, text)
+        }
+    }
 }
 
 pub(super) fn internal_error(text: &str) -> Answer {

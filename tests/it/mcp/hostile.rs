@@ -1,5 +1,8 @@
 //! Messages that no client should send: they are refused quickly, and the service continues.
 
+mod wrong_params;
+mod table;
+
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};

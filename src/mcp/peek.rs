@@ -1,43 +1,57 @@
-//! A first look at a POST body: enough to route the message. rmcp parses and validates the whole again.
+//! A first look at a message: enough to route it. rmcp parses and validates the whole again.
 
 use std::borrow::Cow;
 
 use rmcp::model::RequestId;
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny};
 use serde_json::value::RawValue;
 
-use crate::mcp::revision::Revision;
+use super::revision::Revision;
 
 /// The fields of a message that decide its route.
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 pub(super) struct Peek<'a> {
     #[serde(borrow, default)]
     method: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "as_written")]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     params: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "is_there")]
+    result: bool,
+    #[serde(default, deserialize_with = "is_there")]
+    error: bool,
 }
 
-#[derive(Deserialize, Default)]
+/// Reads an id; null is a wrong one, and none is left out.
+fn as_written<'de: 'a, 'a, D: Deserializer<'de>>(id: D) -> Result<Option<&'a RawValue>, D::Error> {
+    Deserialize::deserialize(id).map(Some)
+}
+
+/// Reads a value of any kind; null is one too.
+fn is_there<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(value).map(|_| true)
+}
+
+#[derive(serde::Deserialize, Default)]
 struct PeekParams<'a> {
     #[serde(borrow, default, rename = "_meta")]
     meta: Option<PeekMeta<'a>>,
 }
 
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct PeekMeta<'a> {
     #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
     version: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PeekCancelled {
     request_id: RequestId,
 }
 
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct PeekObject {
     #[serde(default)]
     uri: Option<String>,
@@ -55,8 +69,17 @@ pub(super) enum UsedRight {
 }
 
 impl<'a> Peek<'a> {
-    pub(super) fn of(body: &'a [u8]) -> serde_json::Result<Peek<'a>> {
-        serde_json::from_slice(body)
+    /// Looks at a message.
+    ///
+    /// # Errors
+    /// One of the category [`Data`](serde_json::error::Category::Data) for JSON that is no message.
+    pub(super) fn of(message: &'a [u8]) -> serde_json::Result<Peek<'a>> {
+        let peek = serde_json::from_slice(message)?;
+        // The derived reader takes an array for an object without names.
+        if message.trim_ascii_start().starts_with(b"[") {
+            return Err(serde_json::Error::custom("a message is an object"));
+        }
+        Ok(peek)
     }
 
     pub(super) fn id(&self) -> Option<&'a RawValue> {
@@ -97,7 +120,11 @@ impl<'a> Peek<'a> {
             _ => return None,
         };
         let object: PeekObject = serde_json::from_str(self.params?.get()).ok()?;
-        Some((right, object.uri.or(object.name)?))
+        let named = match right {
+            UsedRight::Read | UsedRight::Subscribe => object.uri,
+            UsedRight::Call | UsedRight::Prompt => object.name,
+        };
+        Some((right, named?))
     }
 
     /// Returns true for a request that calls a tool.
@@ -114,6 +141,11 @@ impl<'a> Peek<'a> {
         Some(params.request_id)
     }
 
+    /// Returns the id and the method of a request; none for every other message.
+    pub(super) fn request(&self) -> Option<(&'a RawValue, &str)> {
+        Some((self.id?, self.method()?))
+    }
+
     /// Returns the method of a notification; none for every other message.
     pub(super) fn notification(&self) -> Option<&str> {
         self.method().filter(|_| self.id.is_none())
@@ -121,7 +153,7 @@ impl<'a> Peek<'a> {
 
     /// Returns true when the message answers a request.
     pub(super) fn is_response(&self) -> bool {
-        self.method.is_none()
+        self.method.is_none() && self.result != self.error
     }
 
     /// Returns true when the message belongs to no session: it or its header names a version without
@@ -191,6 +223,12 @@ mod tests {
             peek(br#"{"id":"a\u0062","method":"m"}"#).id().map(RawValue::get),
             Some(r#""a\u0062""#)
         );
-        assert!(Peek::of(b"{").is_err());
+        assert!(!peek(b"{}").is_response());
+        assert!(!peek(br#"{"id":1,"result":{},"error":{}}"#).is_response());
+        assert!(peek(br#"{"id":1,"result":null}"#).is_response());
+        assert!(Peek::of(b"{").is_err_and(|error| error.is_eof()));
+        for wrong in [&b"[]"[..], b"7", br#"{"method":7}"#, br#"{"id":1,"id":2}"#] {
+            assert!(Peek::of(wrong).is_err_and(|error| error.is_data()));
+        }
     }
 }
