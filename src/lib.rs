@@ -37,6 +37,8 @@ mod timestamp;
 mod uri_encoding;
 mod hosts;
 mod units;
+#[allow(dead_code, reason = "the limits of callers begin to use it")]
+mod rate_limiter;
 #[doc(hidden)]
 pub mod wire;
 #[cfg(any(feature = "client", feature = "bench"))]

@@ -30,7 +30,7 @@ use crate::messages::RegistryRequest;
 use crate::metrics::Metrics;
 use crate::model::{Closed, Limits, Lineage, Owner};
 use crate::runtime::{Admission, Permit, Reply, Tracer, mailbox};
-use crate::session::EndedSubscribers;
+use crate::session::{EndedSubscribers, UnreadySessions};
 use crate::sink::Attachments;
 use crate::versions::{EtagIndex, StoreHealth};
 use system::Actors;
@@ -49,6 +49,7 @@ struct Inner {
     tracer: Arc<Tracer>,
     attachments: Arc<Attachments>,
     ended_subscribers: Arc<EndedSubscribers>,
+    unready: Arc<UnreadySessions>,
     etag_index: Arc<EtagIndex>,
     lineage: Lineage,
     health: Arc<StoreHealth>,

@@ -5,6 +5,7 @@
 //! so that its requests share one order with all changes.
 
 mod ended;
+mod unready;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +26,7 @@ use crate::outbox::{Outbox, OutboxReader};
 use crate::runtime::{Admission, BusState, InboxSender, Reply, current_shard, mailbox};
 use crate::sink::HeldSession;
 pub(crate) use ended::EndedSubscribers;
+pub(crate) use unready::UnreadySessions;
 
 /// The most pending resources of a session that watches all of them.
 const WATCHED_MAX: usize = 100_000;
@@ -43,6 +45,7 @@ pub(crate) struct SessionActor {
     /// The reason of an end that the session's handle did not ask for.
     pub(crate) life: watch::Receiver<BusState>,
     pub(crate) ended_subscribers: Arc<EndedSubscribers>,
+    pub(crate) unready: Arc<UnreadySessions>,
 }
 
 impl SessionActor {
@@ -74,6 +77,7 @@ impl Drop for SessionActor {
         self.metrics.count_end(reason);
         self.outbox.labels().sessions.decrement(1.0);
         self.ended_subscribers.remember(&self.outbox, reason);
+        self.unready.remove(self.outbox.id());
         let place = self.place.take();
         self.route(SubscriberRequest::Detach(place));
     }
@@ -103,6 +107,7 @@ impl Handler<ClientReady> for SessionActor {
     type Result = ();
 
     fn handle(&mut self, ClientReady(reply): ClientReady, _: &mut Context<Self>) {
+        self.unready.remove(self.outbox.id());
         self.route(SubscriberRequest::WatchLists {
             kinds: self.options.lists.clone(),
             announce: self.options.announce,

@@ -26,6 +26,9 @@ use std::path::{Path, PathBuf};
 /// Most characters of a refused value that a message repeats.
 const SHOWN_MAX: usize = 60;
 
+/// `session.per_peer_max` of a listener that other machines can reach, unless it is set.
+const PER_PEER_MAX: usize = 1_000;
+
 /// Values that the caller, usually a command line, sets over file and environment; `None` leaves a key alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
@@ -159,8 +162,13 @@ impl<'a> Draft<'a> {
     fn finish(mut self) -> Result<Config, ConfigError> {
         let document = self.parse();
         let tree = self.table(&ROOT, &Place::Together, &document);
+        let limits_peers = tree["session"].get("per_peer_max").is_some();
         match Config::deserialize(tree) {
             Ok(mut config) => {
+                // No one of many machines may take every session.
+                if !limits_peers && !config.http.listen.ip().to_canonical().is_loopback() {
+                    config.session.per_peer_max = Some(PER_PEER_MAX);
+                }
                 // Without a folder to serve, files of collections are found from that of the file.
                 if config.workspace.dir.is_none() {
                     for collection in &mut config.collection {

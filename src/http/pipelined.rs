@@ -18,6 +18,7 @@ use hyper::server::conn::http1;
 use percent_encoding::percent_decode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::connection::ConnectionService;
@@ -96,6 +97,7 @@ where
 {
     let mut ahead = Vec::new();
     let mut is_pipelining = false;
+    let mut deadline = Instant::now() + header_timeout;
     loop {
         let (run, rest) = split_run(&ahead);
         let end = match run.last() {
@@ -112,6 +114,7 @@ where
                 return Ok(None);
             }
             ahead.drain(..end);
+            deadline = Instant::now() + header_timeout;
             continue;
         }
         let reads_on = ahead.is_empty() || (is_pipelining && rest == Start::Part && ahead.len() < AHEAD_MAX);
@@ -120,7 +123,7 @@ where
         }
         ahead.reserve(READ_BYTES);
         let read = tokio::select! {
-            read = tokio::time::timeout(header_timeout, stream.read_buf(&mut ahead)) => read,
+            read = tokio::time::timeout_at(deadline, stream.read_buf(&mut ahead)) => read,
             _ = closing.wait_for(|closing| *closing) => return Ok(None),
         };
         match read {
@@ -128,6 +131,8 @@ where
             Ok(read) => {
                 read?;
             }
+            // A request that comes in small parts: the library has a time for its head and one for its body.
+            Err(_elapsed) if !ahead.is_empty() => return Ok(Some(ahead)),
             Err(_elapsed) => {
                 metrics::limit_reached(Limit::HeaderTimeout);
                 return Ok(None);

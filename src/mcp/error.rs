@@ -94,6 +94,10 @@ pub(crate) fn end_reason(reason: EndReason, options: &McpOptions) -> String {
             limit_text(options.session.age_max)
         ),
         EndReason::Evicted => "an operator ended it".to_owned(),
+        EndReason::NotReady => {
+            "the server was full and its client had not sent notifications/initialized (session.max)"
+                .to_owned()
+        }
         EndReason::Unauthorized => "its credential expired or was revoked".to_owned(),
         EndReason::Shutdown => "the server is stopping".to_owned(),
         _ => "it failed inside the server".to_owned(),

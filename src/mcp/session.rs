@@ -69,6 +69,7 @@ impl McpContext {
         options.subscriptions_max = self.options.session.subscriptions_max;
         options.pending_subscriptions = self.options.session.pending_subscriptions;
         if lifetime == SessionLifetime::Limited {
+            options.awaits_ready = true;
             options.idle_timeout = Some(self.options.session.idle_timeout);
             options.stall_timeout = self.options.session.stall_timeout;
             options.age_max = self.options.session.age_max;

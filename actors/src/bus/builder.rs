@@ -127,6 +127,7 @@ impl Builder {
             tracer,
             attachments,
             ended_subscribers: Arc::default(),
+            unready: Arc::default(),
             etag_index,
             lineage,
             health,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use actix::Actor;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Bus;
 use crate::messages::{EndSession, ListSubscribers, Lookup, QuerySubscriber, SubscriberQuery};
@@ -18,28 +19,21 @@ use crate::session::{Session, SessionActor};
 
 impl Bus {
     /// Opens a session. On the thread of a shard it belongs to that shard, otherwise to the shards in turn.
-    /// Waits while the limit of requests in flight is reached.
+    /// Waits while the limit of requests in flight is reached. When the bus is full, the oldest session that
+    /// [awaits its client](SessionOptions::awaits_ready) is ended to make room.
     ///
     /// # Errors
     /// [`OpenError::TooMany`] at the limit; [`Closed`].
     pub async fn open(&self, mut options: SessionOptions) -> Result<Session, OpenError> {
+        let place = self.take_place().await?;
         let inner = &self.inner;
-        let place = inner.places.clone().try_acquire_owned();
-        let place = place.map_err(|_full| {
-            inner.metrics.count_limit(Limit::Sessions);
-            OpenError::TooMany(inner.limits.sessions_max)
-        })?;
+        let awaits_ready = options.awaits_ready;
         let (attach, attached) = inner.admission.enter().await?.reply();
         options.subscriptions_max = options.subscriptions_max.min(inner.limits.subscriptions_max);
         options.pending_subscriptions = options
             .pending_subscriptions
             .min(inner.limits.pending_subscriptions);
-        let shards = inner.actors.shards.len();
-        let shard = match current_shard() {
-            // A shard of this bus: another bus of the process may have more of them.
-            Some(shard) if shard < shards => shard,
-            _ => inner.next_shard.fetch_add(1, Ordering::Relaxed) % shards,
-        };
+        let shard = self.shard_of_next();
         let id = SubscriberId(inner.next_id.fetch_add(1, Ordering::Relaxed));
         let timeouts = SessionTimeouts::new(id, options.idle_timeout, options.stall_timeout, options.age_max);
         let outbox = Outbox::new(id, shard, &options, inner.metrics.clone(), inner.tracer.clone());
@@ -56,6 +50,7 @@ impl Bus {
             place: Some(place),
             life: inner.actors.life.subscribe(),
             ended_subscribers: inner.ended_subscribers.clone(),
+            unready: inner.unready.clone(),
         };
         let mailbox = inner.limits.in_flight_max + 8;
         let actor = SessionActor::start_in_arbiter(&inner.actors.shards[shard].arbiter, move |ctx| {
@@ -70,6 +65,9 @@ impl Bus {
                 mailbox::send(&actor, EndSession(reason), &counted);
             }
         }));
+        if awaits_ready {
+            inner.unready.add(&outbox);
+        }
         let session = Session {
             outbox,
             actor,
@@ -81,6 +79,32 @@ impl Bus {
         // Until the actor runs its mailbox holds 16 messages, so no request may be sent to it before.
         attached.await.map_err(|_dropped| Closed)?;
         Ok(session)
+    }
+
+    /// Returns the shard of a session that is opened on this thread.
+    fn shard_of_next(&self) -> usize {
+        let shards = self.inner.actors.shards.len();
+        match current_shard() {
+            // A shard of this bus: another bus of the process may have more of them.
+            Some(shard) if shard < shards => shard,
+            _ => self.inner.next_shard.fetch_add(1, Ordering::Relaxed) % shards,
+        }
+    }
+
+    /// Takes a place among the sessions that the bus allows.
+    async fn take_place(&self) -> Result<OwnedSemaphorePermit, OpenError> {
+        let inner = &self.inner;
+        if let Ok(place) = inner.places.clone().try_acquire_owned() {
+            return Ok(place);
+        }
+        inner.metrics.count_limit(Limit::Sessions);
+        if !inner.unready.end_oldest() {
+            return Err(OpenError::TooMany(inner.limits.sessions_max));
+        }
+        // Those who wait get the places of those that they ended: the semaphore serves them in order, and
+        // before anybody who does not wait.
+        let place = inner.places.clone().acquire_owned().await;
+        place.map_err(|_closed| OpenError::Closed(Closed))
     }
 
     /// Returns all sessions and streams, the slowest first. The number is not bounded; see

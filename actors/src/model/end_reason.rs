@@ -17,6 +17,8 @@ pub enum EndReason {
     Expired,
     /// An operator ended it.
     Evicted,
+    /// The bus was full, and its client was not ready yet.
+    NotReady,
     /// Its credential expired or was revoked. Only its streams end for this reason; the subscriber goes on with
     /// another credential until its idle time-out.
     Unauthorized,
@@ -28,13 +30,14 @@ pub enum EndReason {
 
 impl EndReason {
     /// All reasons, in the order of the variants.
-    pub const ALL: [EndReason; 9] = [
+    pub const ALL: [EndReason; 10] = [
         EndReason::Closed,
         EndReason::Idle,
         EndReason::Stalled,
         EndReason::WriteTimeout,
         EndReason::Expired,
         EndReason::Evicted,
+        EndReason::NotReady,
         EndReason::Unauthorized,
         EndReason::Shutdown,
         EndReason::Failed,
@@ -49,6 +52,7 @@ impl EndReason {
             EndReason::WriteTimeout => "write_timeout",
             EndReason::Expired => "expired",
             EndReason::Evicted => "evicted",
+            EndReason::NotReady => "not_ready",
             EndReason::Unauthorized => "unauthorized",
             EndReason::Shutdown => "shutdown",
             EndReason::Failed => "failed",
@@ -59,7 +63,11 @@ impl EndReason {
     pub fn is_eviction(self) -> bool {
         matches!(
             self,
-            EndReason::Stalled | EndReason::Expired | EndReason::Evicted | EndReason::Unauthorized
+            EndReason::Stalled
+                | EndReason::Expired
+                | EndReason::Evicted
+                | EndReason::NotReady
+                | EndReason::Unauthorized
         )
     }
 }

@@ -34,6 +34,9 @@ pub struct SessionOptions {
     pub pending_subscriptions: usize,
     /// Allows subscriptions to resources that are not subscribable for clients (default: no).
     pub trusted: bool,
+    /// Ends it for another one when the bus is full, unless it is [`ready`](crate::Session::ready) (default:
+    /// no). For sessions that anybody can open.
+    pub awaits_ready: bool,
     /// Time without a reader and without [activity](crate::Session::active) after which it is ended (default:
     /// never).
     pub idle_timeout: Option<Duration>,
@@ -61,6 +64,7 @@ impl SessionOptions {
             subscriptions_max: usize::MAX,
             pending_subscriptions: usize::MAX,
             trusted: false,
+            awaits_ready: false,
             idle_timeout: None,
             stall_timeout: None,
             age_max: None,

@@ -72,6 +72,7 @@ impl Fixture {
             place: Some(self.places.clone().try_acquire_owned().unwrap()),
             life: self.life.subscribe(),
             ended_subscribers: self.ended.clone(),
+            unready: Arc::default(),
         }
     }
 

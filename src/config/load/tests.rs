@@ -232,6 +232,16 @@ fn choices_become_variants() {
 }
 
 #[test]
+fn callers_of_a_reachable_listener_are_limited() {
+    let reachable = "[http]\nlisten = '0.0.0.0:80'\nallowed_hosts = ['a.example']\n";
+    let of = |text: &str| from_text(text).unwrap().session.per_peer_max;
+    assert_eq!(of(""), None);
+    assert_eq!(of(reachable), Some(1_000));
+    assert_eq!(of(&format!("{reachable}[session]\nper_peer_max = 0")), None);
+    assert_eq!(of(&format!("{reachable}[session]\nper_peer_max = 7")), Some(7));
+}
+
+#[test]
 fn zero_stands_for_none() {
     let text = "[session]\nstall_timeout = '0s'\nage_max = '1h'\nper_peer_max = 0\n[mcp]\ninstructions = ''";
     let config = from_text(text).unwrap();

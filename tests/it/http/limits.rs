@@ -219,3 +219,51 @@ async fn bodies_in_flight_have_a_common_limit() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn flood_of_sessions_keeps_nobody_out() {
+    let server = Server::with("[session]\nmax = 3\n").await;
+    let victim = Client::open(server.address, "2025-11-25").await;
+    let mut flood = Vec::new();
+    for _ in 0..20 {
+        flood.push(Client::initialize(server.address, "2025-11-25").await);
+    }
+    let late = Client::open(server.address, "2025-06-18").await;
+    for client in [&victim, &late] {
+        assert_eq!(client.request("ping", json!({})).await.status, 200);
+    }
+    let gone = flood[0].request("ping", json!({})).await;
+    assert_eq!(gone.status, 404);
+    assert!(
+        gone.text().contains("notifications/initialized"),
+        "{}",
+        gone.text()
+    );
+}
+
+#[tokio::test]
+async fn pipelined_request_that_drips_has_an_end() {
+    let server = Server::with("[http]\nheader_timeout = '1s'\nbody_timeout = '1s'\n").await;
+    let mut connection = RawConnection::open(server.address).await;
+    let whole = head("PUT /v1/resources/demo%3A%2F%2Fa", "content-length: 1\r\n") + "x";
+    let part = head("PUT /v1/resources/demo%3A%2F%2Fb", "content-length: 1000\r\n");
+    connection.send(&(whole + &part)).await;
+    assert_eq!(connection.status().await, 201);
+    let (mut reading, mut writing) = connection.stream.split();
+    let dripping = async {
+        while tokio::io::AsyncWriteExt::write_all(&mut writing, b"x")
+            .await
+            .is_ok()
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let mut first = [0; 12];
+    let reading = tokio::io::AsyncReadExt::read_exact(&mut reading, &mut first);
+    tokio::select! {
+        () = dripping => {}
+        read = within("an answer", reading) => { read.unwrap(); }
+    }
+    assert_eq!(&first, b"HTTP/1.1 408");
+}

@@ -46,13 +46,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("check", &["client", "credentials", "http_client", "wire"]),
     ("bench", &["credentials", "open_files", "wire"]),
     ("mcp", &["auth", "config", "http", "metrics", "wire"]),
-    ("http", &["auth", "config", "hosts", "metrics", "uri_encoding"]),
+    (
+        "http",
+        &["auth", "config", "hosts", "metrics", "rate_limiter", "uri_encoding"],
+    ),
     ("source", &["config", "metrics", "units", "uri_encoding"]),
     (
         "sink",
         &["backoff", "config", "http_client", "metrics", "timestamp"],
     ),
-    ("auth", &["config", "metrics", "timestamp"]),
+    ("auth", &["config", "metrics", "rate_limiter", "timestamp"]),
     ("client", &["backoff", "credentials", "http_client", "wire"]),
     ("metrics", &[]),
     ("store", &[]),
@@ -67,6 +70,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("uri_encoding", &[]),
     ("hosts", &[]),
     ("units", &[]),
+    ("rate_limiter", &[]),
 ];
 
 /// The folders that may name a heavy crate, so that it can be exchanged.
