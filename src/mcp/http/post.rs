@@ -29,19 +29,29 @@ impl EndpointState {
     where
         B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
     {
-        if !headers::is_json(&parts.headers) {
-            // rmcp refuses this by the head alone, and so words every refusal of a media type.
-            let refusal = self.forward(parts, Bytes::new()).await;
-            return Ok(reply::with_message(refusal, None, &[]).await);
-        }
-        if headers::names_session(&parts.headers) {
-            self.session(&parts, None)?;
-        }
+        self.judge_head(&parts).await?;
         let max = self.server.options.body_bytes_max;
         let received = self.limits.receive(&parts.headers, body, max).await;
         let received = received.map_err(|fault| reply::unreceived(fault, max))?;
         // The body counts as in flight until it is answered.
         self.post(parts, received.bytes.clone()).await
+    }
+
+    /// Judges what the head alone shows.
+    ///
+    /// # Errors
+    /// The refusal of a body that is no JSON, or of a session that has ended or never was. It has no id, as
+    /// that is in the body.
+    pub(super) async fn judge_head(&self, parts: &Parts) -> Result<(), Refusal> {
+        if !headers::is_json(&parts.headers) {
+            // rmcp refuses this by the head alone, and so words every refusal of a media type.
+            let refusal = self.forward(parts.clone(), Bytes::new()).await;
+            return Err(reply::with_message(refusal, None, &[]).await.into());
+        }
+        if headers::names_session(&parts.headers) {
+            self.session(parts, None)?;
+        }
+        Ok(())
     }
 
     async fn post(&self, parts: Parts, body: Bytes) -> Result<Answer, Refusal> {

@@ -48,7 +48,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mcp", &["auth", "config", "http", "metrics", "wire"]),
     (
         "http",
-        &["auth", "config", "hosts", "metrics", "rate_limiter", "uri_encoding"],
+        &[
+            "auth",
+            "config",
+            "hosts",
+            "metrics",
+            "rate_limiter",
+            "uri_encoding",
+        ],
     ),
     ("source", &["config", "metrics", "units", "uri_encoding"]),
     (

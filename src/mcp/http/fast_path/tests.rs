@@ -134,6 +134,9 @@ impl PollBench {
             return seen(*refusal).await;
         }
         let (parts, ()) = head.into_parts();
+        if let Err(refusal) = state.judge_head(&parts).await {
+            return seen(*refusal).await;
+        }
         let body = Bytes::from(request.body.clone());
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             return seen(reply::answer_or_refusal(state.batch(parts, &body).await)).await;
