@@ -83,14 +83,7 @@ impl Builder {
             clock,
             own_clock,
         } = self;
-        let mut checkpoint = Checkpoint::default();
-        if let Some(store) = &mut store {
-            checkpoint = store.load()?;
-        }
-        let lineage = next_life(&checkpoint);
-        if let Some(store) = &mut store {
-            begin_life(store.as_mut(), lineage.epoch, &checkpoint)?;
-        }
+        let (checkpoint, lineage) = load(&mut store)?;
         let stamp = time_stamp(&checkpoint, store.is_some(), &clock, own_clock);
         let limits = Arc::new(limits.at_least_minimum());
         let metrics = Metrics::register(limits.shard_count());
@@ -137,6 +130,19 @@ impl Builder {
             owner: Owner::default(),
         })
     }
+}
+
+/// Loads what the store has kept, and begins a life in it.
+fn load(store: &mut Option<Box<dyn Store>>) -> Result<(Checkpoint, Lineage), StoreError> {
+    let mut checkpoint = Checkpoint::default();
+    if let Some(store) = store {
+        checkpoint = store.load()?;
+    }
+    let lineage = next_life(&checkpoint);
+    if let Some(store) = store {
+        begin_life(store.as_mut(), lineage.epoch, &checkpoint)?;
+    }
+    Ok((checkpoint, lineage))
 }
 
 /// Begins a life in the store, before any position of it is given to a client.

@@ -101,8 +101,8 @@ impl Bus {
         if !inner.unready.end_oldest() {
             return Err(OpenError::TooMany(inner.limits.sessions_max));
         }
-        // Those who wait get the places of those that they ended: the semaphore serves them in order, and
-        // before anybody who does not wait.
+        // This gets the place of the session that it ended: the semaphore serves waiting requests in order,
+        // and before those that only try.
         let place = inner.places.clone().acquire_owned().await;
         place.map_err(|_closed| OpenError::Closed(Closed))
     }

@@ -35,7 +35,7 @@ pub struct SessionOptions {
     /// Allows subscriptions to resources that are not subscribable for clients (default: no).
     pub trusted: bool,
     /// Ends it for another one when the bus is full, unless it is [`ready`](crate::Session::ready) (default:
-    /// no). For sessions that anybody can open.
+    /// no). Meant for sessions of clients that are not known.
     pub awaits_ready: bool,
     /// Time without a reader and without [activity](crate::Session::active) after which it is ended (default:
     /// never).
