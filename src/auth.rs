@@ -11,6 +11,7 @@ mod authorize;
 mod border;
 mod caller;
 mod grant;
+mod peer_certificate;
 mod principal;
 mod right;
 #[cfg(feature = "service")]
@@ -21,6 +22,9 @@ pub use authorize::{Authorize, Verdict};
 pub use border::{AuditEntry, Border, BorderRefusal, Challenge, RecordAudit};
 pub use caller::{Caller, Denied, PeerAddress};
 pub(crate) use grant::Grant;
+pub use peer_certificate::PeerCertificate;
+#[cfg(feature = "tls")]
+pub(crate) use peer_certificate::{Trust, expiry_of};
 #[cfg(feature = "service")]
 pub use policy::{InvalidRule, Policy};
 pub use principal::{Principal, PrincipalBuilder};

@@ -7,6 +7,13 @@
 
 pub(crate) mod stream_handover;
 pub(crate) mod write_deadline;
+#[cfg(all(feature = "service", feature = "tls"))]
+mod tls;
+#[cfg(all(feature = "service", not(feature = "tls")))]
+#[path = "http/tls_absent.rs"]
+mod tls;
+#[cfg(feature = "service")]
+mod transport;
 #[cfg(feature = "service")]
 mod stream_writer;
 #[cfg(feature = "service")]
@@ -30,7 +37,7 @@ pub mod events;
 #[cfg(feature = "service")]
 pub mod ws;
 
-pub use crate::auth::PeerAddress;
+pub use crate::auth::{PeerAddress, PeerCertificate};
 pub use access::Access;
 #[cfg(feature = "service")]
 pub(crate) use connection::ConnectionPermit;
@@ -40,4 +47,6 @@ pub(crate) use limits::{BodyFault, Counted, Exceeded, Place};
 pub(crate) use listener::Listener;
 #[cfg(feature = "service")]
 pub use server::{HttpServer, RequestService};
+#[cfg(feature = "service")]
+pub use tls::{Tls, TlsError};
 pub use write_deadline::WriteDeadline;

@@ -18,7 +18,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 #[cfg(feature = "service")]
 pub(crate) use exporter::Exporter;
 #[cfg(feature = "service")]
-pub(crate) use transport::{EventsMetrics, WsMetrics};
+pub(crate) use transport::{EventsMetrics, TlsMetrics, WsMetrics};
 
 use crate::OutboxEntry;
 
@@ -47,6 +47,11 @@ metric_table! {
         "Failures of sources, counted once per episode.";
     describe_counter LIMITS = "tidings_limit_reached_total",
         "Times that a limit was reached, by the configuration key that sets it.";
+    describe_counter TLS_HANDSHAKES = "tidings_tls_handshakes_total", "TLS handshakes, by outcome.";
+    describe_counter TLS_RELOADS = "tidings_tls_reloads_total",
+        "Times that the files of TLS were read again, by outcome.";
+    describe_gauge TLS_EXPIRY = "tidings_tls_certificate_expiry_seconds",
+        "End of the validity of the listener's certificate, since 1970-01-01 UTC; 0 without TLS.";
     describe_gauge BUILD = "tidings_build_info", "1, with the version as label.";
     describe_gauge EVENTS_STREAMS = "tidings_events_streams", "Open streams of /v1/events.";
     describe_counter EVENTS_WRITTEN = "tidings_events_written_total", "Events written to streams of /v1/events.";
@@ -88,6 +93,7 @@ label_table! {
         BodiesBytes = "http.bodies_bytes_max",
         Connections = "http.connections_max",
         HeaderTimeout = "http.header_timeout",
+        Handshakes = "TLS handshakes under way",
         WriteTimeout = "http.write_timeout",
         Streams = "session.streams_max",
         StreamsOfSession = "streams of one session",
@@ -124,6 +130,18 @@ label_table! {
         Tools = "tools",
         Collection = "collection",
         Http = "http",
+    }
+}
+
+label_table! {
+    /// The way in which a TLS handshake failed.
+    HandshakeFailure {
+        NotTls = "not_tls",
+        Late = "late",
+        Displaced = "displaced",
+        Certificate = "certificate",
+        Refused = "refused",
+        Gone = "gone",
     }
 }
 

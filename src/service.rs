@@ -2,25 +2,24 @@
 //! in reverse order. This is the only module that knows HTTP, MCP, sources and sinks at once.
 
 mod routes;
+mod listening;
 mod reload;
 mod signals;
 
 use std::io::Write;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use axum::Router;
-use tokio::net::TcpListener;
 use tracing::{debug, info, warn};
 
 use crate::config::Config;
 use crate::etag_tools;
-use crate::http::api::{self, Api};
-use crate::http::{Access, HttpServer, Listener, SharedLimits, events, ws};
-use crate::mcp::{Endpoint, McpOptions, serve_stdio};
+use crate::http::api;
+use crate::http::{Access, Listener, SharedLimits, events, ws};
+use crate::mcp::{McpOptions, serve_stdio};
 use crate::metrics::{self, Exporter};
 use crate::open_files;
 use crate::sink::Sinks;
@@ -29,8 +28,9 @@ use crate::source::workspace::Workspace;
 use crate::store::{RedbStore, StoreReader};
 use crate::{Bus, Limits};
 
+use listening::{Listening, bind, bind_metrics};
 pub use reload::Reload;
-use routes::{MCP_PATH, Routes};
+use routes::MCP_PATH;
 use signals::{Signals, hangup};
 
 /// Time for the client on stdout to read its last answers when the service stops.
@@ -77,11 +77,13 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     if http {
         make_room_for(config.http.connections_max);
     }
+    // Before anything else starts, so that a wrong path leaves nothing behind.
+    let listening = Listening::prepare(&config, http)?;
     let (bus, store) = start_bus(&config)?;
     // Before anything is registered, so that every registration reaches the sinks.
     let sinks = Sinks::attach(&bus, &config).await?;
-    let sinks = tokio::spawn(reload::keep(sinks, config.clone(), hangup));
-    let running = Running::start(&config, &bus, store, exporter, http).await?;
+    let sinks = tokio::spawn(reload::keep(sinks, listening.tls.clone(), config.clone(), hangup));
+    let running = Running::start(&config, &bus, store, exporter, listening).await?;
     running.announce(stdio);
     let served = serve_stdio_if(stdio, &config, &bus);
     tokio::pin!(served);
@@ -130,6 +132,7 @@ struct Running {
     /// The answer of `/readyz`.
     ready: Arc<AtomicBool>,
     listener: Option<Listener>,
+    scheme: &'static str,
     /// The listener of `metrics.listen`, if it is set.
     metrics_listener: Option<Listener>,
     workspace: Option<Workspace>,
@@ -144,10 +147,10 @@ impl Running {
         bus: &Bus,
         store: Option<StoreReader>,
         exporter: Option<Exporter>,
-        http: bool,
+        listening: Listening,
     ) -> anyhow::Result<Running> {
         // Before anything is published, so that the history of `/v1/events` is complete.
-        let hub = match http {
+        let hub = match listening.http {
             true => start_events(config, bus).await?,
             false => None,
         };
@@ -155,11 +158,12 @@ impl Running {
         let ready = Arc::new(AtomicBool::new(false));
         let metrics = exporter.map(|exporter| metrics_router(config, bus, exporter));
         let metrics_listener = match (&metrics, config.metrics.listen) {
-            (Some(router), Some(listen)) => Some(bind_metrics(config, listen, bus, router).await?),
+            (Some(router), Some(listen)) => {
+                Some(bind_metrics(config, listen, bus, router, &listening).await?)
+            }
             _ => None,
         };
-        let shared = SharedLimits::new(&config.http, &config.session);
-        let mut routes = transports(config, bus, hub, &shared);
+        let mut routes = transports(config, bus, hub, &listening.limits);
         if let Some(store) = store {
             routes = routes.merge(api::backup_router(backup_of(store), access(config)));
         }
@@ -168,8 +172,8 @@ impl Running {
         }
         // Before the sources, whose first scan may take long: probes and early clients get an answer
         // meanwhile.
-        let listener = match http {
-            true => Some(bind(config, bus, &ready, routes, shared).await?),
+        let listener = match listening.http {
+            true => Some(bind(config, bus, &ready, routes, &listening).await?),
             false => None,
         };
         let workspace = match &config.workspace.dir {
@@ -185,6 +189,7 @@ impl Running {
         Ok(Running {
             ready,
             listener,
+            scheme: listening.scheme(),
             metrics_listener,
             workspace,
             collections,
@@ -196,7 +201,11 @@ impl Running {
         let Some(listener) = &self.listener else {
             return;
         };
-        let line = format!("tidings listening on http://{}{MCP_PATH}\n", listener.address());
+        let scheme = self.scheme;
+        let line = format!(
+            "tidings listening on {scheme}://{}{MCP_PATH}\n",
+            listener.address()
+        );
         let written = match stdio {
             true => write_line(std::io::stderr().lock(), &line),
             false => write_line(std::io::stdout().lock(), &line),
@@ -379,45 +388,4 @@ fn make_room_for(connections: usize) {
              raise it (ulimit -n, LimitNOFILE=), or lower http.connections_max"
         );
     }
-}
-
-/// Binds the listener of `metrics.listen`, which serves `/metrics` alone.
-async fn bind_metrics(
-    config: &Config,
-    listen: SocketAddr,
-    bus: &Bus,
-    router: &Router,
-) -> anyhow::Result<Listener> {
-    let socket = TcpListener::bind(listen)
-        .await
-        .with_context(|| format!("cannot listen on {listen} (metrics.listen)"))?;
-    let server = HttpServer::new(bus, Routes::only(access(config), router.clone()), &config.http);
-    let listener = Listener::start(socket, server);
-    let listener = listener.context("the listener of metrics could not be started")?;
-    info!("metrics on http://{}/metrics", listener.address());
-    Ok(listener)
-}
-
-/// Binds the listener of `http.listen`, which serves MCP, the HTTP API and `routes`.
-async fn bind(
-    config: &Config,
-    bus: &Bus,
-    ready: &Arc<AtomicBool>,
-    routes: Router,
-    shared: SharedLimits,
-) -> anyhow::Result<Listener> {
-    let http = &config.http;
-    let socket = TcpListener::bind(http.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", http.listen))?;
-    if !http.listen.ip().is_loopback() {
-        warn!(listen = %http.listen, "listening beyond this machine; there is no authentication");
-    }
-    let endpoint = Endpoint::with_limits(bus.clone(), mcp_options(config), access(config), shared.clone());
-    let api = Api::new(bus.clone(), access(config), ready.clone())
-        .batch_bytes_max(http.body_bytes_max)
-        .limits(shared);
-    let routes = Routes::new(access(config), endpoint, api, routes);
-    let server = HttpServer::new(bus, routes, http).with_joined_puts();
-    Listener::start(socket, server).context("the listener could not be started")
 }

@@ -2,6 +2,7 @@
 
 use super::bounded::*;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 use tidings_actors::Limits;
 
@@ -42,6 +43,27 @@ table! { HttpConfig = "The listener: its address, the hosts and origins it admit
     /// Unsent bytes the kernel may hold per stream (`TCP_NOTSENT_LOWAT`); more means staler notices for slow
     /// readers. At the limit: Notices wait in the outbox, where repeats of one URI become one.
     not_sent_low_water: usize = 16 << 10, "Checked::<Bytes<KIB, { 4 * MIB }>>";
+}
+
+table! { TlsConfig = "TLS on the listeners. Files are read again when they change; new connections then get the new ones.";
+    /// PEM file with the certificate of the listeners, followed by those of the authorities between it and a
+    /// known one; empty turns TLS off. A relative path starts at the folder of the configuration file.
+    #[schemars(extend("x-path" = "read"))]
+    certificate: Option<PathBuf> = None, "Checked::<OrNone<File>>";
+    /// PEM file with the private key of that certificate. A relative path starts at the folder of the
+    /// configuration file.
+    #[schemars(extend("x-path" = "read"))]
+    key: Option<PathBuf> = None, "Checked::<OrNone<File>>";
+    /// PEM file with the authorities whose certificates clients may present; empty asks for none. One of
+    /// another authority fails the handshake, and a client without one connects. A relative path starts at
+    /// the folder of the configuration file.
+    #[schemars(extend("x-path" = "read"))]
+    client_ca: Option<PathBuf> = None, "Checked::<OrNone<File>>";
+    /// PEM file with a revocation list of each authority of `tls.client_ca` and of those below; empty checks
+    /// none. A revoked certificate fails the handshake, and so does one without a current list. A relative
+    /// path starts at the folder of the configuration file.
+    #[schemars(extend("x-path" = "read"))]
+    client_crl: Option<PathBuf> = None, "Checked::<OrNone<File>>";
 }
 
 table! { EventsConfig = "The streams of `GET /v1/events` and the history they read from.";

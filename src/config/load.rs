@@ -12,7 +12,7 @@ mod tests;
 
 pub use error::{ConfigError, Mistake, Place};
 
-use super::Config;
+use super::{Config, TlsConfig};
 use crate::units::time;
 use keys::ROOT;
 use schemars::generate::SchemaSettings;
@@ -214,6 +214,7 @@ impl<'a> Draft<'a> {
                 self.note_disagreement(&[key, "http.allowed_hosts"], &text);
             }
         }
+        self.check_tls(&config.tls);
         let workspace = &config.workspace;
         if workspace.debounce > workspace.debounce_max {
             let [least, most] = [workspace.debounce, workspace.debounce_max].map(time::text);
@@ -231,6 +232,26 @@ impl<'a> Draft<'a> {
                 "collection.name and workspace.scheme are both \"{scheme}\": choose another for one of them"
             );
             self.note_disagreement(&["workspace.scheme"], &text);
+        }
+    }
+
+    /// Checks that no part of TLS is set without the part that it needs.
+    fn check_tls(&mut self, tls: &TlsConfig) {
+        for (key, value, needed, by) in [
+            ("tls.certificate", &tls.certificate, "tls.key", &tls.key),
+            ("tls.key", &tls.key, "tls.certificate", &tls.certificate),
+            (
+                "tls.client_ca",
+                &tls.client_ca,
+                "tls.certificate",
+                &tls.certificate,
+            ),
+            ("tls.client_crl", &tls.client_crl, "tls.client_ca", &tls.client_ca),
+        ] {
+            if value.is_some() && by.is_none() {
+                let text = format!("{key} is set, but {needed} is not: set {needed} too, or remove {key}");
+                self.note_disagreement(&[key, needed], &text);
+            }
         }
     }
 

@@ -28,7 +28,7 @@ use super::stream_handover::{Stream, StreamHandover};
 use super::stream_writer::StreamWriter;
 use super::write_deadline::{WriteDeadline, is_write_timeout};
 use crate::WriteProgress;
-use crate::auth::PeerAddress;
+use crate::auth::{PeerAddress, PeerCertificate};
 use crate::metrics::{self, HttpMetrics, Limit, OpenConnection, Path};
 
 /// The right to one of the connections that the server allows; given back when the last clone is dropped. A
@@ -46,10 +46,26 @@ impl ConnectionPermit {
     }
 }
 
+/// The client of a connection, as its requests tell it.
+#[derive(Clone)]
+pub(super) struct Peer {
+    address: PeerAddress,
+    certificate: Option<PeerCertificate>,
+}
+
+impl Peer {
+    pub(super) fn new(address: SocketAddr, certificate: Option<PeerCertificate>) -> Peer {
+        Peer {
+            address: PeerAddress(address.ip()),
+            certificate,
+        }
+    }
+}
+
 /// Carries one connection on the thread of its shard: its requests, and then at most one stream or WebSocket.
 pub(super) async fn serve_connection<S, T>(
     stream: T,
-    peer: SocketAddr,
+    peer: Peer,
     context: ServerContext<S>,
     permit: ConnectionPermit,
 ) where
@@ -59,8 +75,7 @@ pub(super) async fn serve_connection<S, T>(
     let mut closing = context.closing.clone();
     let mut stream = WriteDeadline::new(Prefixed::new(stream), Some(context.config.write_timeout));
     let progress = stream.progress().clone();
-    let peer = PeerAddress(peer.ip());
-    if context.joins_puts && !joined_puts_end(&mut stream, peer, &context, &permit).await {
+    if context.joins_puts && !joined_puts_end(&mut stream, &peer, &context, &permit).await {
         return;
     }
     let handover = StreamHandover::default();
@@ -106,7 +121,7 @@ pub(super) async fn serve_connection<S, T>(
 /// Serves the pipelined `PUT`s at the beginning of a connection. Returns true if it has more for the library.
 async fn joined_puts_end<S, T>(
     stream: &mut WriteDeadline<Prefixed<T>>,
-    peer: PeerAddress,
+    peer: &Peer,
     context: &ServerContext<S>,
     permit: &ConnectionPermit,
 ) -> bool
@@ -118,7 +133,7 @@ where
     let service = || ConnectionService {
         service: RefCell::new(context.service.clone()),
         metrics: context.metrics.clone(),
-        peer,
+        peer: peer.clone(),
         progress: progress.clone(),
         handover: StreamHandover::default(),
         permit: permit.clone(),
@@ -144,7 +159,7 @@ pub(super) struct ConnectionService<S> {
     /// Called with `&mut`, but only until it returns its future, so never twice at once.
     service: RefCell<S>,
     metrics: HttpMetrics,
-    peer: PeerAddress,
+    peer: Peer,
     progress: Arc<WriteProgress>,
     handover: StreamHandover,
     permit: ConnectionPermit,
@@ -160,7 +175,10 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Connectio
         let is_chunked = request.version() == Version::HTTP_11;
         let extensions = request.extensions_mut();
         extensions.insert(self.progress.clone());
-        extensions.insert(self.peer);
+        extensions.insert(self.peer.address);
+        if let Some(certificate) = &self.peer.certificate {
+            extensions.insert(certificate.clone());
+        }
         if is_chunked {
             extensions.insert(self.handover.clone());
         }

@@ -17,7 +17,9 @@ use tokio::sync::{Semaphore, watch};
 use tower_service::Service;
 use tracing::{debug, warn};
 
-use super::connection::{ConnectionPermit, serve_connection};
+use super::connection::{ConnectionPermit, Peer, serve_connection};
+use super::tls::Tls;
+use super::transport::Transport;
 use crate::config::HttpConfig;
 use crate::metrics::{self, HttpMetrics, Limit};
 use crate::{Bus, Shard};
@@ -69,6 +71,8 @@ pub(super) struct ServerContext<S> {
     pub(super) closing: watch::Receiver<bool>,
     /// Serves pipelined `PUT`s of resources together.
     pub(super) joins_puts: bool,
+    /// Shakes hands before the first request, if it is there.
+    tls: Option<Tls>,
 }
 
 impl<S: RequestService> HttpServer<S> {
@@ -86,6 +90,7 @@ impl<S: RequestService> HttpServer<S> {
                 config: Arc::new(config.clone()),
                 closing: watching,
                 joins_puts: false,
+                tls: None,
             },
             closing,
         }
@@ -97,6 +102,13 @@ impl<S: RequestService> HttpServer<S> {
     #[must_use]
     pub fn with_joined_puts(mut self) -> HttpServer<S> {
         self.context.joins_puts = true;
+        self
+    }
+
+    /// Speaks TLS on every connection, if `tls` is there. A client has `header_timeout` for its handshake.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<Tls>) -> HttpServer<S> {
+        self.context.tls = tls;
         self
     }
 
@@ -129,7 +141,7 @@ impl<S: RequestService> HttpServer<S> {
         let shard = &self.shards[self.accepted.fetch_add(1, Ordering::Relaxed) % self.shards.len()];
         shard.spawn(move || async move {
             match open() {
-                Ok(stream) => serve_connection(stream, peer, context, permit).await,
+                Ok(stream) => carry(stream, peer, context, permit).await,
                 Err(error) => debug!(%peer, %error, "a connection could not be moved to its thread"),
             }
         });
@@ -153,6 +165,26 @@ impl<S: RequestService> HttpServer<S> {
             debug!("the last handle of an HTTP server was dropped");
         }
     }
+}
+
+/// Carries a connection: its handshake if the server speaks TLS, and then its requests.
+async fn carry<S, T>(stream: T, address: SocketAddr, context: ServerContext<S>, permit: ConnectionPermit)
+where
+    S: RequestService,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &context.tls {
+        let time = context.config.header_timeout;
+        // A failure was counted and logged.
+        if let Ok((stream, certificate)) = tls.accept(stream, address, time).await {
+            let peer = Peer::new(address, certificate);
+            serve_connection(Transport::Tls(Box::new(stream)), peer, context, permit).await;
+        }
+        return;
+    }
+    let peer = Peer::new(address, None);
+    serve_connection(Transport::Plain(stream), peer, context, permit).await;
 }
 
 impl<S> HttpServer<S> {

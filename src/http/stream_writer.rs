@@ -65,7 +65,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> StreamWriter<T> {
             if self.last {
                 return match blocked {
                     true => Poll::Pending,
-                    false => Poll::Ready(Ok(())),
+                    // TLS says farewell, by which the client knows that nothing was cut off.
+                    false => Pin::new(&mut self.socket).poll_shutdown(cx),
                 };
             }
             // The source is polled while the connection is blocked, too: it gives nothing then, but wakes

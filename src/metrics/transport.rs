@@ -1,10 +1,12 @@
-//! The metrics of the transports beside MCP: `/v1/events` and `/v1/ws`.
+//! The metrics of the transports beside MCP, `/v1/events` and `/v1/ws`, and of TLS below all of them.
+
+use std::time::Duration;
 
 use metrics::{Counter, Gauge, counter, gauge};
 
 use super::{
-    EVENTS_GAPS, EVENTS_LOST, EVENTS_RESUMED, EVENTS_STREAMS, EVENTS_WRITTEN, WS_CLOSED, WS_CONNECTIONS,
-    WS_REQUESTS, WS_WRITTEN, describe,
+    EVENTS_GAPS, EVENTS_LOST, EVENTS_RESUMED, EVENTS_STREAMS, EVENTS_WRITTEN, HandshakeFailure, TLS_EXPIRY,
+    TLS_HANDSHAKES, TLS_RELOADS, WS_CLOSED, WS_CONNECTIONS, WS_REQUESTS, WS_WRITTEN, describe,
 };
 
 /// The close codes that the service sends on a WebSocket.
@@ -18,6 +20,62 @@ pub(super) fn register() {
         count_closed(code, 0);
     }
     ws.connections.set(0.0);
+    TlsMetrics::new();
+}
+
+/// The metrics of TLS.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsMetrics {
+    accepted: Counter,
+    replaced: Counter,
+    kept: Counter,
+    expiry: Gauge,
+}
+
+impl TlsMetrics {
+    pub(crate) fn new() -> TlsMetrics {
+        // An embedder may use TLS without calling `metrics::register`.
+        describe();
+        for failure in HandshakeFailure::ALL {
+            count_failed(*failure, 0);
+        }
+        TlsMetrics {
+            accepted: counter!(TLS_HANDSHAKES, "outcome" => "accepted"),
+            replaced: counter!(TLS_RELOADS, "outcome" => "replaced"),
+            kept: counter!(TLS_RELOADS, "outcome" => "kept"),
+            expiry: gauge!(TLS_EXPIRY),
+        }
+    }
+
+    /// Counts a handshake that succeeded.
+    pub(crate) fn accepted(&self) {
+        self.accepted.increment(1);
+    }
+
+    /// Counts a handshake that failed.
+    pub(crate) fn failed(&self, failure: HandshakeFailure) {
+        count_failed(failure, 1);
+    }
+
+    /// Counts that certificates were replaced.
+    pub(crate) fn replaced(&self) {
+        self.replaced.increment(1);
+    }
+
+    /// Counts that files could not be used, so that the present certificates stayed.
+    pub(crate) fn kept(&self) {
+        self.kept.increment(1);
+    }
+
+    /// Notes the end of the validity of the present certificate, as time since 1970.
+    pub(crate) fn expires(&self, at: Duration) {
+        self.expiry.set(at.as_secs_f64());
+    }
+}
+
+fn count_failed(failure: HandshakeFailure, times: u64) {
+    // Looked up at each call: failures are rare, so a handle for each would only take memory.
+    counter!(TLS_HANDSHAKES, "outcome" => failure.label()).increment(times);
 }
 
 /// The metrics of the streams of `GET /v1/events`.

@@ -1,7 +1,7 @@
 //! Reads the configuration again on SIGHUP, while the service runs.
 //!
-//! Only the sinks change then. Other keys that differ are named in the log, as they take effect at the next
-//! start; a file with mistakes changes nothing.
+//! Only the sinks change then, and the files of TLS are read again. Other keys that differ are named in the
+//! log, as they take effect at the next start; a file with mistakes changes nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,6 +13,7 @@ use tokio::signal::unix::Signal;
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError};
+use crate::http::Tls;
 use crate::sink::Sinks;
 
 /// The lists of the configuration that are read again.
@@ -38,13 +39,22 @@ impl fmt::Debug for Reload {
     }
 }
 
-/// Holds the sinks, and replaces them on each signal by those of the configuration as it is then.
-pub(super) async fn keep(mut sinks: Sinks, mut config: Config, hangup: Option<(Signal, Reload)>) {
+/// Holds the sinks, and replaces them on each signal by those of the configuration as it is then. Has the
+/// files of TLS read again first.
+pub(super) async fn keep(
+    mut sinks: Sinks,
+    tls: Option<Tls>,
+    mut config: Config,
+    hangup: Option<(Signal, Reload)>,
+) {
     let Some((mut hangup, reload)) = hangup else {
         // Returning would drop the sinks, which detaches them.
         return std::future::pending().await;
     };
     while hangup.recv().await.is_some() {
+        if let Some(tls) = &tls {
+            tls.reload().await;
+        }
         // On a thread of its own: the file may be on a disk that does not answer.
         let load = reload.0.clone();
         match tokio::task::spawn_blocking(move || load()).await {

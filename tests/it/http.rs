@@ -7,18 +7,19 @@ mod api;
 mod events;
 mod limits;
 mod pipelined;
+mod tls;
 mod ws;
 
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::mcp::http::within;
 
 /// A connection whose bytes a test chooses one by one.
-struct RawConnection {
-    stream: TcpStream,
+struct RawConnection<S = TcpStream> {
+    stream: S,
 }
 
 impl RawConnection {
@@ -28,9 +29,12 @@ impl RawConnection {
         stream.set_nodelay(true).unwrap();
         RawConnection { stream }
     }
+}
 
+impl<S: AsyncRead + AsyncWrite + Unpin> RawConnection<S> {
     async fn send(&mut self, bytes: &str) {
         self.stream.write_all(bytes.as_bytes()).await.unwrap();
+        self.stream.flush().await.unwrap();
     }
 
     /// Reads the head of an answer, and nothing beyond it.

@@ -9,7 +9,7 @@
 )]
 
 pub(crate) mod http;
-mod events;
+pub(crate) mod events;
 pub(crate) mod client;
 mod local;
 pub(crate) mod server;

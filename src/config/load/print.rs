@@ -110,6 +110,7 @@ mod tests {
             "workspace.dir" | "store.dir" | "audit.file" => {
                 return "[^\0]{0,20}".prop_map(Value::from).boxed();
             }
+            path if path.starts_with("tls.") => return "/[a-z]{1,9}".prop_map(Value::from).boxed(),
             _ => {}
         }
         let bounds = (schema["minimum"].as_u64(), schema["maximum"].as_u64());

@@ -207,6 +207,20 @@ fn loopback_listener_needs_no_host_names() {
 }
 
 #[test]
+fn part_of_tls_alone_is_refused() {
+    assert_eq!(
+        refusal("tls.certificate = 'a.pem'"),
+        "tls.certificate is set, but tls.key is not: set tls.key too, or remove tls.certificate"
+    );
+    assert_eq!(
+        refusal("tls.client_crl = 'a.pem'"),
+        "tls.client_crl is set, but tls.client_ca is not: set tls.client_ca too, or remove tls.client_crl"
+    );
+    assert!(refusal("tls.client_ca = 'a.pem'").contains("tls.certificate is not"));
+    assert!(from_text("[tls]\ncertificate = 'a'\nkey = 'b'").is_ok());
+}
+
+#[test]
 fn debounce_max_below_debounce_is_refused() {
     assert_eq!(
         refusal("workspace.debounce = '5s'"),

@@ -30,7 +30,10 @@ impl Server {
         let mut process = Process::spawn(config, &["--listen", "127.0.0.1:0"], Stdio::null());
         let line = within("the line that names the address", process.out.next_line()).await;
         let line = line.expect("stdout is text").expect("the service started");
-        let url = line.trim_start_matches("tidings listening on http://");
+        let url = line
+            .trim_start_matches("tidings listening on http")
+            .trim_start_matches('s');
+        let url = url.trim_start_matches("://");
         let address = url.trim_end_matches("/mcp").parse();
         let address = address.unwrap_or_else(|error| panic!("{error}: {line}"));
         Server { address, process }
@@ -196,7 +199,10 @@ impl StdioClient {
             }
         })
         .await;
-        let url = line.trim_start_matches("tidings listening on http://");
+        let url = line
+            .trim_start_matches("tidings listening on http")
+            .trim_start_matches('s');
+        let url = url.trim_start_matches("://");
         url.trim_end_matches("/mcp").parse().expect("an address")
     }
 

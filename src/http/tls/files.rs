@@ -1,0 +1,207 @@
+//! The PEM files of TLS: the certificate and its key, the authorities of clients and their revocation lists.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+
+use super::TlsError;
+use crate::auth::expiry_of;
+use crate::config::TlsConfig;
+
+/// The largest file. Revocation lists of large authorities have some megabytes.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The protocol that is offered, besides which no other is spoken.
+const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// The files that the configuration names.
+#[derive(Debug, Clone)]
+pub(super) struct TlsFiles {
+    certificate: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+    client_crl: Option<PathBuf>,
+}
+
+/// Facts that differ whenever a file was written or replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Signature(Vec<Option<[i64; 7]>>);
+
+/// All that new connections need, of one reading of the files.
+pub(super) struct Loaded {
+    pub(super) server: Arc<ServerConfig>,
+    /// Verifies the certificates of clients, if they may present any.
+    pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// The end of the validity of the listener's certificate.
+    pub(super) expires: Option<SystemTime>,
+}
+
+impl TlsFiles {
+    /// Returns the files of `config`; none if TLS is off.
+    pub(super) fn of(config: &TlsConfig) -> Option<TlsFiles> {
+        Some(TlsFiles {
+            certificate: config.certificate.clone()?,
+            key: config.key.clone()?,
+            client_ca: config.client_ca.clone(),
+            client_crl: config.client_crl.clone(),
+        })
+    }
+
+    /// Returns the present signature of the files.
+    pub(super) fn signature(&self) -> Signature {
+        let paths = [
+            Some(&self.certificate),
+            Some(&self.key),
+            self.client_ca.as_ref(),
+            self.client_crl.as_ref(),
+        ];
+        let facts = paths.into_iter().flatten().map(|path| {
+            let facts = fs::metadata(path).ok()?;
+            // The time of the change of the file itself cannot be set, unlike that of its content.
+            Some([
+                i64::from_ne_bytes(facts.dev().to_ne_bytes()),
+                i64::from_ne_bytes(facts.ino().to_ne_bytes()),
+                i64::from_ne_bytes(facts.len().to_ne_bytes()),
+                facts.mtime(),
+                facts.mtime_nsec(),
+                facts.ctime(),
+                facts.ctime_nsec(),
+            ])
+        });
+        Signature(facts.collect())
+    }
+
+    /// Reads the files. `tickets` resumes sessions of clients that cannot present a certificate.
+    pub(super) fn load(&self, tickets: &Arc<dyn ProducesTickets>) -> Result<Loaded, TlsError> {
+        let provider = Arc::new(ring::default_provider());
+        let chain = certificates("tls.certificate", &self.certificate)?;
+        let key = read("tls.key", &self.key)?;
+        let key =
+            PrivateKeyDer::from_pem_slice(&key).map_err(|error| pem_error("tls.key", &self.key, &error))?;
+        let verifier = match &self.client_ca {
+            Some(path) => Some(self.verifier(path, &provider)?),
+            None => None,
+        };
+        let expires = expiry_of(&chain[0]);
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsError(format!("TLS cannot be set up: {error}")))?;
+        let builder = match &verifier {
+            Some(verifier) => builder.with_client_cert_verifier(verifier.clone()),
+            None => builder.with_no_client_auth(),
+        };
+        let mut server = builder.with_single_cert(chain, key).map_err(|error| {
+            TlsError(format!(
+                "the certificate in {} and the key in {} do not make a pair: {error}; \
+                 give the key that the certificate was made for (tls.certificate, tls.key)",
+                self.certificate.display(),
+                self.key.display()
+            ))
+        })?;
+        server.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        // Sessions of the library's cache would take memory for each client, with its certificates.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        if verifier.is_none() {
+            // A resumed session keeps the certificate of the first one without another look at the
+            // revocation lists, so only clients without certificates get tickets.
+            server.ticketer = tickets.clone();
+            server.send_tls13_tickets = 1;
+        }
+        Ok(Loaded {
+            server: Arc::new(server),
+            verifier,
+            expires,
+        })
+    }
+
+    /// Makes the verifier of clients' certificates.
+    fn verifier(
+        &self,
+        authorities: &Path,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+        let key = "tls.client_ca";
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(key, authorities)? {
+            let added = roots.add(certificate);
+            added.map_err(|error| {
+                let path = authorities.display();
+                TlsError(format!(
+                    "{path} has a certificate that cannot be trusted: {error} ({key})"
+                ))
+            })?;
+        }
+        let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let mut source = authorities;
+        if let Some(path) = &self.client_crl {
+            // An expired list says nothing of the certificates that were revoked since.
+            builder = builder.with_crls(lists(path)?).enforce_revocation_expiration();
+            source = path;
+        }
+        // Whether a client needs one is decided for each request, by its rights.
+        let verifier = builder.allow_unauthenticated().build();
+        verifier.map_err(|error| TlsError(format!("{} cannot be used: {error}", source.display())))
+    }
+}
+
+/// Reads a file of certificates, of which there is at least one.
+fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bytes = read(key, path)?;
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    some_of(key, path, parsed)
+}
+
+/// Reads the file of revocation lists, of which there is at least one.
+fn lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let key = "tls.client_crl";
+    let bytes = read(key, path)?;
+    let parsed: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
+    some_of(key, path, parsed)
+}
+
+fn some_of<T>(key: &str, path: &Path, parsed: Result<Vec<T>, pem::Error>) -> Result<Vec<T>, TlsError> {
+    match parsed {
+        Ok(items) if !items.is_empty() => Ok(items),
+        Ok(_) => Err(pem_error(key, path, &pem::Error::NoItemsFound)),
+        Err(error) => Err(pem_error(key, path, &error)),
+    }
+}
+
+/// Reads a file. Its content stands in no error: one of the files is a secret.
+fn read(key: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(length) if length as u64 <= FILE_BYTES_MAX => Ok(bytes),
+        Ok(_) => {
+            let error = io::Error::other(format!("it has more than {FILE_BYTES_MAX} bytes"));
+            Err(read_error(key, path, &error))
+        }
+        Err(error) => Err(read_error(key, path, &error)),
+    }
+}
+
+fn read_error(key: &str, path: &Path, error: &io::Error) -> TlsError {
+    TlsError(format!("cannot read {} ({key}): {error}", path.display()))
+}
+
+fn pem_error(key: &str, path: &Path, error: &pem::Error) -> TlsError {
+    let path = path.display();
+    let text = match error {
+        pem::Error::NoItemsFound => "it holds no such PEM section",
+        pem::Error::Base64Decode(_) => "its base64 is broken",
+        _ => "its PEM sections are broken",
+    };
+    TlsError(format!("cannot use {path} ({key}): {text}"))
+}

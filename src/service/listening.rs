@@ -1,0 +1,96 @@
+//! The listeners of the service: their addresses, and TLS before them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context as _;
+use axum::Router;
+use tokio::net::TcpListener;
+use tracing::{info, warn};
+
+use super::routes::Routes;
+use super::{access, mcp_options};
+use crate::Bus;
+use crate::config::Config;
+use crate::http::api::Api;
+use crate::http::{HttpServer, Listener, SharedLimits, Tls};
+use crate::mcp::Endpoint;
+
+/// The way in which the service listens.
+pub(super) struct Listening {
+    /// Listens on `http.listen`.
+    pub(super) http: bool,
+    /// Stands before every listener.
+    pub(super) tls: Option<Tls>,
+    /// The limits that all transports share.
+    pub(super) limits: SharedLimits,
+}
+
+impl Listening {
+    /// Reads the files of TLS, if it is on, and follows their changes.
+    pub(super) fn prepare(config: &Config, http: bool) -> anyhow::Result<Listening> {
+        let tls = Tls::load(&config.tls).context("TLS cannot be set up")?;
+        if let Some(tls) = &tls {
+            tls.follow_files();
+        }
+        let limits = SharedLimits::new(&config.http, &config.session);
+        Ok(Listening { http, tls, limits })
+    }
+
+    /// Returns the scheme of the listeners' addresses.
+    pub(super) fn scheme(&self) -> &'static str {
+        match self.tls {
+            Some(_) => "https",
+            None => "http",
+        }
+    }
+}
+
+/// Binds the listener of `metrics.listen`, which serves `/metrics` alone.
+pub(super) async fn bind_metrics(
+    config: &Config,
+    listen: SocketAddr,
+    bus: &Bus,
+    router: &Router,
+    listening: &Listening,
+) -> anyhow::Result<Listener> {
+    let socket = TcpListener::bind(listen)
+        .await
+        .with_context(|| format!("cannot listen on {listen} (metrics.listen)"))?;
+    let server = HttpServer::new(bus, Routes::only(access(config), router.clone()), &config.http);
+    let listener = Listener::start(socket, server.with_tls(listening.tls.clone()));
+    let listener = listener.context("the listener of metrics could not be started")?;
+    info!(
+        "metrics on {}://{}/metrics",
+        listening.scheme(),
+        listener.address()
+    );
+    Ok(listener)
+}
+
+/// Binds the listener of `http.listen`, which serves MCP, the HTTP API and `routes`.
+pub(super) async fn bind(
+    config: &Config,
+    bus: &Bus,
+    ready: &Arc<AtomicBool>,
+    routes: Router,
+    listening: &Listening,
+) -> anyhow::Result<Listener> {
+    let http = &config.http;
+    let socket = TcpListener::bind(http.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", http.listen))?;
+    if !http.listen.ip().is_loopback() {
+        warn!(listen = %http.listen, "listening beyond this machine; there is no authentication");
+    }
+    let limits = listening.limits.clone();
+    let endpoint = Endpoint::with_limits(bus.clone(), mcp_options(config), access(config), limits.clone());
+    let api = Api::new(bus.clone(), access(config), ready.clone())
+        .batch_bytes_max(http.body_bytes_max)
+        .limits(limits);
+    let routes = Routes::new(access(config), endpoint, api, routes);
+    let server = HttpServer::new(bus, routes, http).with_joined_puts();
+    let server = server.with_tls(listening.tls.clone());
+    Listener::start(socket, server).context("the listener could not be started")
+}
