@@ -25,6 +25,9 @@ const HANDSHAKE: u8 = 22;
 /// The bytes that a client of plain HTTP may send on, so that it reads the answer.
 const IGNORED_MAX: usize = 64 << 10;
 
+/// The time that such a client has for that.
+const LINGER: Duration = Duration::from_millis(500);
+
 /// The answer to plain HTTP. Its length is that of the text.
 const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\n\
     content-length: 66\r\n\r\nthis port speaks TLS: call it by an address that begins with https";
@@ -164,11 +167,20 @@ fn outcome_of(error: &io::Error) -> HandshakeFailure {
     }
 }
 
-/// Answers a client of plain HTTP, and reads on until it closes, since bytes that were not read would take
-/// the answer from it.
+/// Answers a client of plain HTTP, and reads on for a moment, since bytes that were not read would take the
+/// answer from it.
 async fn answer_plain<T: AsyncRead + AsyncWrite + Unpin>(io: &mut T) -> io::Result<()> {
     io.write_all(PLAIN_ANSWER).await?;
     io.shutdown().await?;
+    match tokio::time::timeout(LINGER, ignore(io)).await {
+        Ok(ignored) => ignored,
+        // It had time to read the answer.
+        Err(_elapsed) => Ok(()),
+    }
+}
+
+/// Reads and drops bytes up to the end or a limit.
+async fn ignore<T: AsyncRead + Unpin>(io: &mut T) -> io::Result<()> {
     let mut ignored = 0;
     let mut scratch = [0; 512];
     while ignored <= IGNORED_MAX {

@@ -143,7 +143,7 @@ async fn every_transport_is_served_over_tls() {
     assert_eq!(listening.updated().await, A);
     let notice = within("a notice", socket.next()).await.unwrap().unwrap();
     assert!(notice.to_text().unwrap().contains(A), "{notice}");
-    let mut event = [0; 256];
+    let mut event = [0; 96];
     within("an event", events.stream.read_exact(&mut event))
         .await
         .unwrap();
