@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use futures_util::{SinkExt, StreamExt};
+use rcgen::SanType;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -236,4 +237,45 @@ async fn broken_pair_keeps_the_old_certificate() {
     secure.hang_up();
     secure.until_metric(&Secure::reloads("replaced"), 1).await;
     assert!(secure.presents(&next).await);
+}
+
+#[tokio::test]
+async fn client_certificate_is_verified_and_revocable() {
+    let clients = Authority::new();
+    let named = |name: &str| vec![SanType::URI(name.try_into().unwrap())];
+    let good = clients.issue(&named("spiffe://bus/good"), 7);
+    let revoked = clients.issue(&named("spiffe://bus/revoked"), 8);
+    let foreign = Authority::new().issue(&named("spiffe://bus/good"), 7);
+    let config = "client_ca = 'FOLDER/clients.pem'\nclient_crl = 'FOLDER/revoked.pem'\n";
+    let secure = Secure::with(config, |folder, _| {
+        fs::write(folder.join("clients.pem"), clients.pem()).unwrap();
+        fs::write(folder.join("revoked.pem"), clients.revoke(&[8], 2999)).unwrap();
+    })
+    .await;
+    let call = async |own: Option<&Pair>| status_of(&secure.authority.client(own), secure.address).await;
+    assert_eq!(call(None).await.unwrap(), 200);
+    assert_eq!(call(Some(&good)).await.unwrap(), 200);
+    call(Some(&revoked)).await.unwrap_err();
+    call(Some(&foreign)).await.unwrap_err();
+    secure.until_metric(&Secure::handshakes("certificate"), 2).await;
+
+    // The next list revokes the other one, and a list that has expired lets no certificate in.
+    fs::write(
+        secure.folder.path().join("revoked.pem"),
+        clients.revoke(&[7], 2999),
+    )
+    .unwrap();
+    secure.hang_up();
+    secure.until_metric(&Secure::reloads("replaced"), 1).await;
+    call(Some(&good)).await.unwrap_err();
+    assert_eq!(call(Some(&revoked)).await.unwrap(), 200);
+    fs::write(
+        secure.folder.path().join("revoked.pem"),
+        clients.revoke(&[], 2021),
+    )
+    .unwrap();
+    secure.hang_up();
+    secure.until_metric(&Secure::reloads("replaced"), 2).await;
+    call(Some(&revoked)).await.unwrap_err();
+    assert_eq!(call(None).await.unwrap(), 200);
 }
