@@ -15,6 +15,7 @@ mod error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use redb::{Builder, Database, Durability, WriteTransaction};
 use tidings_actors::{Batch, Checkpoint, Store, StoreError};
@@ -34,6 +35,13 @@ pub const STORE_FILE: &str = "tidings.redb";
 
 /// The memory that the database may use for pages.
 const CACHE_BYTES: usize = 16 << 20;
+
+/// The time for which a start waits for a file that another process uses. A process that was killed has its
+/// files until the system has taken it down.
+const IN_USE_WAIT: Duration = Duration::from_secs(2);
+
+/// The pause between two tries to open such a file.
+const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 
 /// An append of unknown outcome.
 #[derive(Debug)]
@@ -70,7 +78,8 @@ pub struct RedbStore {
 }
 
 impl RedbStore {
-    /// Opens the store in the folder `dir`, creates both if necessary, and checks the whole file.
+    /// Opens the store in the folder `dir`, creates both if necessary, and checks the whole file. Waits up to
+    /// 2 seconds for a file that another process uses, which may be one that was just killed.
     ///
     /// It keeps at most `removed_max` removed URIs; pass the [`Limits::removed_max`](tidings_actors::Limits)
     /// of the bus. The oldest beyond that are folded into the floor, above which every later registration
@@ -81,17 +90,22 @@ impl RedbStore {
     /// was not written by this program, was written by a newer version, or cannot be read or written.
     pub fn open(dir: &Path, removed_max: usize) -> Result<RedbStore, StoreError> {
         let file = dir.join(STORE_FILE);
-        RedbStore::try_open(dir, &file, removed_max).map_err(|fault| fault.of(&file))
+        RedbStore::try_open(dir, &file, removed_max, std::thread::sleep).map_err(|fault| fault.of(&file))
     }
 
-    fn try_open(dir: &Path, file: &Path, removed_max: usize) -> Result<RedbStore, Fault> {
+    fn try_open(
+        dir: &Path,
+        file: &Path,
+        removed_max: usize,
+        pause: impl FnMut(Duration),
+    ) -> Result<RedbStore, Fault> {
         std::fs::create_dir_all(dir)?;
         let bodies = BodyFiles::open(dir)?;
         let is_new = begins_history(file, bodies.folder())?;
         if is_new {
             create_database(file)?;
         }
-        let database = open_database(file, false)?;
+        let database = open_when_free(file, pause)?;
         set_format(&database)?;
         // Before the first record, which would not survive a crash without the names of its files.
         sync_folder(dir)?;
@@ -314,6 +328,24 @@ fn create_database(file: &Path) -> Result<(), Fault> {
         Ok(()) | Err(_) => std::fs::remove_file(&unfinished)?,
     }
     Ok(())
+}
+
+/// Opens the file like [`open_database`], and tries again while another process uses it, up to
+/// [`IN_USE_WAIT`].
+fn open_when_free(file: &Path, mut pause: impl FnMut(Duration)) -> Result<Database, Fault> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match open_database(file, false) {
+            Err(Fault::InUse) if waited < IN_USE_WAIT => {
+                if waited.is_zero() {
+                    info!(file = %file.display(), "waits for another process that uses the store");
+                }
+                pause(IN_USE_PAUSE);
+                waited += IN_USE_PAUSE;
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Opens the file and checks all of it.

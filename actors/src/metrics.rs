@@ -258,6 +258,14 @@ impl Metrics {
         labels.clone()
     }
 
+    /// Counts a change that was made, or one that altered nothing.
+    pub(crate) fn count_change(&self, changed: bool) {
+        match changed {
+            true => self.changes.add(1),
+            false => self.unchanged.add(1),
+        }
+    }
+
     /// Counts a refused change, and the limit that refused it, if any.
     pub(crate) fn count_refusal(&self, error: &PublishError) {
         self.refused.add(1);

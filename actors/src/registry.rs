@@ -121,9 +121,15 @@ impl Registry {
     }
 
     fn decide(&mut self, request: RegistryRequest) {
-        let Some(request) = self.admit(request) else {
-            return;
-        };
+        // A request is large, and handing it to and fro would copy it each time.
+        if self.commit.is_none() {
+            self.decide_admitted(request);
+        } else if let Some(request) = self.admit(request) {
+            self.decide_admitted(request);
+        }
+    }
+
+    fn decide_admitted(&mut self, request: RegistryRequest) {
         match request {
             RegistryRequest::Publish(publish) => self.publish(publish),
             RegistryRequest::PublishMany(publish) => self.publish_many(publish),

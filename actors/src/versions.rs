@@ -249,10 +249,7 @@ impl EtagActor {
             created: decision.created,
             notified: 0,
         };
-        if changed {
-            self.shards.metrics.changes.add(1);
-        } else {
-            self.shards.metrics.unchanged.add(1);
+        if !changed {
             self.tracer.trace_unchanged(&decision.uri, etag);
         }
         let placed = PlacedChange {
@@ -293,7 +290,6 @@ impl EtagActor {
         for uri in uris {
             self.save_line(&uri);
             let etag = self.ledger.remove(&uri, now);
-            self.shards.metrics.changes.add(1);
             let placed = PlacedChange {
                 uri: &uri,
                 subscribable: true,

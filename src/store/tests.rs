@@ -447,15 +447,43 @@ fn former_format_is_upgraded() {
     assert_eq!(loaded_lines(checkpoint)[1..], lines(&[&back]));
 }
 
+/// Opens the store of `dir`; `pause` stands for the pauses in which the start waits for the file.
+fn open_pausing(dir: &Path, pause: impl FnMut(Duration)) -> Result<RedbStore, StoreError> {
+    let file = dir.join(STORE_FILE);
+    RedbStore::try_open(dir, &file, REMOVED_MAX, pause).map_err(|fault| fault.of(&file))
+}
+
 #[test]
-fn file_in_use_is_reported() {
+fn file_in_use_is_reported_after_two_seconds() {
     let folder = tempfile::tempdir().unwrap();
     let _store = open(folder.path());
-    let text = load_error(folder.path());
+    let mut waited = Duration::ZERO;
+    let text = match open_pausing(folder.path(), |pause| waited += pause) {
+        Ok(_) => panic!("two stores have one file"),
+        Err(error) => error.to_string(),
+    };
     assert!(
         text.contains(STORE_FILE) && text.contains("in use by another process"),
         "{text}"
     );
+    assert_eq!(waited, Duration::from_secs(2));
+}
+
+/// A process that was killed has its files for some milliseconds more.
+#[test]
+fn file_that_becomes_free_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut holder = Some(open(folder.path()));
+    let mut waited = Duration::ZERO;
+    let opened = open_pausing(folder.path(), |pause| {
+        waited += pause;
+        if waited >= Duration::from_millis(300) {
+            holder = None;
+        }
+    });
+    let loaded = opened.and_then(|mut store| store.load());
+    assert!(loaded.is_ok(), "{loaded:?}");
+    assert_eq!(waited, Duration::from_millis(300));
 }
 
 #[test]

@@ -34,10 +34,15 @@ impl Descriptor {
     /// Describes `uri` as subscribable and listed, named after its last segment.
     pub fn new(uri: ResourceUri) -> Descriptor {
         let text = uri.as_str();
-        let name = match text.trim_end_matches('/').rsplit(['/', ':']).next() {
-            Some(last) if !last.is_empty() => last.to_owned(),
+        let path = text.trim_end_matches('/');
+        let start = match path.bytes().rposition(|byte| matches!(byte, b'/' | b':')) {
+            Some(separator) => separator + 1,
+            None => 0,
+        };
+        let name = match &path[start..] {
             // A URI such as `demo://` or `x:` has no last segment.
-            _ => text.to_owned(),
+            "" => text.to_owned(),
+            last => last.to_owned(),
         };
         Descriptor {
             uri,
@@ -311,12 +316,14 @@ impl Resource {
     /// Returns the same digest; `item` is the digest of the list item.
     pub(crate) fn digest_with(&self, item: Digest) -> Option<Digest> {
         match &self.content {
-            Content::Held(body) => Some(Digest::of(&[
-                &body.digest(self.descriptor.media_type.as_deref()).0.to_le_bytes(),
-                &item.0.to_le_bytes(),
-                // An item shows neither of these.
-                &[self.descriptor.subscribable.into(), self.descriptor.listed.into()],
-            ])),
+            Content::Held(body) => {
+                let Descriptor {
+                    subscribable, listed, ..
+                } = self.descriptor;
+                let body = body.digest(self.descriptor.media_type.as_deref());
+                // An item shows neither of the flags.
+                Some(body.combine(item, [subscribable, listed]))
+            }
             Content::Lazy(_) => None,
         }
     }

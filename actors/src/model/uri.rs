@@ -56,13 +56,14 @@ fn check(text: &str) -> Result<(), &'static str> {
     if text.len() > URI_LEN_MAX {
         return Err("longer than 2048 bytes; shorten it");
     }
-    let Some((scheme, _)) = text.split_once(':') else {
+    let Some(colon) = text.bytes().position(|byte| byte == b':') else {
         return Err("it has no scheme; write scheme:rest, for example demo://name");
     };
     // RFC 3986, section 3.1.
-    let starts_well = scheme.starts_with(|first: char| first.is_ascii_alphabetic());
-    let mut bytes = scheme.bytes();
-    if !starts_well || !bytes.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)) {
+    let scheme = &text.as_bytes()[..colon];
+    let starts_well = matches!(scheme, [first, ..] if first.is_ascii_alphabetic());
+    let mut bytes = scheme.iter();
+    if !starts_well || !bytes.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)) {
         return Err("its scheme is not a letter followed by letters, digits, '+', '-' or '.'");
     }
     // Nearly all URIs are printable ASCII, for which the check of bytes is much cheaper than that of

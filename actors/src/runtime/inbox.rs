@@ -140,8 +140,14 @@ impl<T> InboxSender<T> {
 
     /// Pushes a request and wakes the actor after the other ready tasks of this thread had their turn, so
     /// that one wake-up serves all that they push.
-    pub(crate) async fn push_batched(&self, request: T) {
-        match self.enqueue(request) {
+    pub(crate) fn push_batched(&self, request: T) -> impl Future<Output = ()> {
+        // Not in the future, into which the request would be moved once more.
+        let wake = self.enqueue(request);
+        self.wake_batched(wake)
+    }
+
+    async fn wake_batched(&self, wake: Wake) {
+        match wake {
             Wake::Left => {}
             Wake::Now => self.wake(),
             Wake::Later => {

@@ -246,17 +246,18 @@ impl Ledger {
 
     fn stamp_above(&mut self, uri: &ResourceUri, registration: Registration<'_>, above: u64) -> StampResult {
         let Registration { digest, owner, now } = registration;
-        let mut stamped = Line {
-            etag: self.stamp.etag(self.floor.max(above) + 1, now),
-            digest,
-            state: LineState::Live,
-            offset: self.position.offset + 1,
-            owner: Some(owner.clone()),
-            unclaimed_since: None,
-        };
+        let offset = self.position.offset + 1;
         let Some(line) = self.lines.get_mut(uri) else {
-            let etag = stamped.etag;
-            self.lines.insert(uri.clone(), stamped);
+            let etag = self.stamp.etag(self.floor.max(above) + 1, now);
+            let line = Line {
+                etag,
+                digest,
+                state: LineState::Live,
+                offset,
+                owner: Some(owner.clone()),
+                unclaimed_since: None,
+            };
+            self.lines.insert(uri.clone(), line);
             return StampResult {
                 etag,
                 changed: true,
@@ -264,15 +265,18 @@ impl Ledger {
             };
         };
         let claimed = line.unclaimed_since.is_some() || line.owner.as_ref() != Some(owner);
+        if claimed {
+            line.owner = Some(owner.clone());
+            line.unclaimed_since = None;
+        }
         // Without a digest the contents cannot be compared, so a lazy body always counts as another one.
         let changed = !line.is_live() || digest.is_none() || line.digest != digest;
         if changed {
             self.removed_len -= usize::from(!line.is_live());
-            stamped.etag.version = line.etag.version.max(above) + 1;
-            *line = stamped;
-        } else if claimed {
-            line.owner = stamped.owner;
-            line.unclaimed_since = None;
+            line.etag = self.stamp.etag(line.etag.version.max(above) + 1, now);
+            line.digest = digest;
+            line.state = LineState::Live;
+            line.offset = offset;
         }
         StampResult {
             etag: line.etag,

@@ -110,6 +110,13 @@ impl Release {
 
 impl ReleasedChange {
     fn run(self, shards: &mut Shards, etag_index: &EtagIndex) {
+        // Not before, since a change that the store cannot keep counts as refused.
+        match &self.finish {
+            Finish::Change(_, outcome) => shards.metrics.count_change(outcome.changed),
+            // The removal of a resource that no owner claimed. Changes of lists are counted apart.
+            _ if self.effect.stamped.is_some() => shards.metrics.count_change(true),
+            _ => {}
+        }
         match (self.effect.show(etag_index), self.list) {
             (stamped, Some(list)) => shards.notify_list(stamped, list, self.finish),
             (Some(stamped), None) => shards.notify(stamped, self.finish),
@@ -131,6 +138,9 @@ impl ReleasedChanges {
 
     fn run(self, shards: &mut Shards, etag_index: &EtagIndex) {
         let metrics = shards.metrics.clone();
+        for outcome in self.results.iter().flatten() {
+            metrics.count_change(outcome.changed);
+        }
         let completion = Arc::new(ManyCompletion::new(self.results, self.reply, metrics));
         for (place, effect) in self.effects {
             if let Some(stamped) = effect.show(etag_index) {

@@ -435,7 +435,7 @@ fn store_failure_takes_versions_and_offsets_back() {
         for answer in [first, second, third] {
             assert_eq!(answer.await.unwrap(), Err(refused.clone()));
         }
-        assert_eq!(fixture.metrics.refused(), 3);
+        assert_eq!((fixture.metrics.refused(), fixture.metrics.changes.get()), (3, 1));
         assert_eq!(*fixture.life.borrow(), BusState::Running);
         // The store is told what is true before it takes a change again.
         fixture.send(vec![EtagRequest::TryStore]).await;
@@ -567,5 +567,7 @@ fn store_failure_refuses_each_change_of_batch() {
             answer.await.unwrap(),
             [refused, Err(PublishError::NotFound(uri()))]
         );
+        // The Registry counted the other refusal.
+        assert_eq!((fixture.metrics.refused(), fixture.metrics.changes.get()), (1, 0));
     });
 }
