@@ -139,7 +139,8 @@ impl<T> InboxSender<T> {
     }
 
     /// Pushes a request and wakes the actor after the other ready tasks of this thread had their turn, so
-    /// that one wake-up serves all that they push.
+    /// that one wake-up serves all that they push. The request is pushed when this returns; the future wakes
+    /// the actor, so await it at once.
     pub(crate) fn push_batched(&self, request: T) -> impl Future<Output = ()> {
         // Not in the future, into which the request would be moved once more.
         let wake = self.enqueue(request);
