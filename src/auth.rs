@@ -13,6 +13,7 @@ mod caller;
 mod grant;
 mod peer_certificate;
 mod principal;
+mod read;
 mod right;
 #[cfg(feature = "service")]
 mod policy;

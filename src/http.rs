@@ -27,6 +27,8 @@ mod listener;
 pub(crate) mod problem;
 mod fetch_metadata;
 mod access;
+#[cfg(feature = "service")]
+mod rights;
 mod limits;
 #[cfg(feature = "service")]
 mod layers;

@@ -13,7 +13,6 @@ mod convert;
 mod error;
 mod tool_report;
 mod lists;
-mod rights;
 mod running_calls;
 mod tools;
 mod known;

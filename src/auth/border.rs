@@ -194,13 +194,7 @@ impl Border {
     }
 
     /// Returns the refusal of a request that needs a token with one more scope.
-    pub(crate) fn insufficient_scope(
-        &self,
-        caller: &Caller,
-        used: (Right, Object<'_>),
-        scope: &str,
-    ) -> BorderRefusal {
-        self.audit(caller, used.0, used.1, &Verdict::NeedsScope(scope.to_owned()));
+    pub(crate) fn insufficient_scope(&self, scope: &str) -> BorderRefusal {
         BorderRefusal {
             status: StatusCode::FORBIDDEN,
             detail: format!("this needs a token with the scope {scope:?}; get one that has it"),

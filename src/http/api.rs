@@ -43,6 +43,8 @@ pub use metrics::{Render, metrics_router};
 use super::access::Access;
 use super::limits::SharedLimits;
 use super::problem::{Problem, ProblemKind};
+use super::rights::require;
+use crate::auth::{Object, Right};
 use crate::config::HttpConfig;
 use crate::metrics as recorded;
 
@@ -153,7 +155,10 @@ impl Api {
             return match rest.split_once('/') {
                 None if !rest.is_empty() => self.resource(rest, head, body).await,
                 Some((segment, "touch")) => self.touch(segment, head).await,
-                Some((segment, "subscribers")) => self.subscribers(segment, head).await,
+                Some((segment, "subscribers")) => {
+                    require(&head.extensions, Right::Admin, Object::Service)?;
+                    self.subscribers(segment, head).await
+                }
                 _ => Err(unknown_path(path)),
             };
         }
@@ -161,13 +166,19 @@ impl Api {
             && !id.is_empty()
             && !id.contains('/')
         {
+            require(&head.extensions, Right::Admin, Object::Service)?;
             return self.session(id, head).await;
         }
         match path {
             "/v1/resources" if head.method == Method::POST => self.publish_batch(head, body).await,
             "/v1/resources" => self.list_resources(head).await,
-            "/v1/sessions" => self.list_sessions(head).await,
-            "/v1/subscribers" => self.list_sinks(head),
+            "/v1/sessions" | "/v1/subscribers" => {
+                require(&head.extensions, Right::Admin, Object::Service)?;
+                match path {
+                    "/v1/sessions" => self.list_sessions(head).await,
+                    _ => self.list_sinks(head),
+                }
+            }
             "/healthz" => self.health(head),
             "/readyz" => self.readiness(head),
             _ if path == "/v1" || path.starts_with("/v1/") => Err(unknown_path(path)),

@@ -9,6 +9,7 @@ mod history;
 mod query;
 mod recorder;
 mod shared;
+mod sight;
 mod stream;
 
 use std::sync::Arc;
@@ -25,7 +26,8 @@ use axum::routing::get;
 use query::EventsQuery;
 use recorder::Recorder;
 use shared::HubState;
-use stream::EventStream;
+use sight::Sight;
+use stream::{EventClient, EventStream};
 
 use crate::attach::{AttachError, AttachOptions, Attachment};
 use crate::config::EventsConfig;
@@ -33,8 +35,9 @@ use crate::http::access::Access;
 use crate::http::layers::guarded;
 use crate::http::limits::{Counted, SharedLimits};
 use crate::http::problem::{Problem, ProblemKind};
+use crate::http::rights::caller;
 use crate::http::stream_handover::{BodyStream, StreamHandover};
-use crate::{Bus, Position};
+use crate::{Bus, Position, WeakBus};
 
 /// The hub's name among the attached subscribers.
 const NAME: &str = "v1-events";
@@ -47,6 +50,7 @@ const KEEP_ALIVE_TICKS: u32 = 8;
 #[derive(Debug, Clone)]
 pub struct Hub {
     state: Arc<HubState>,
+    bus: WeakBus,
     /// Detached with the last handle.
     _attachment: Arc<Attachment>,
 }
@@ -80,6 +84,7 @@ impl Hub {
         state.start_keep_alive(bus, keep_alive / KEEP_ALIVE_TICKS);
         Ok(Hub {
             state,
+            bus: bus.downgrade(),
             _attachment: Arc::new(attachment),
         })
     }
@@ -107,7 +112,13 @@ async fn open(
 ) -> Result<Response, Problem> {
     let EventsQuery { filter, resume } = EventsQuery::parse(&uri, &headers)?;
     let place = limits.session(&Counted::of(&extensions))?;
-    let stream = match EventStream::open(hub.state, filter, resume.as_deref(), place) {
+    let sight = Sight::open(&hub.bus, caller(&extensions)?).await?;
+    let client = EventClient {
+        filter,
+        sight,
+        _place: place,
+    };
+    let stream = match EventStream::open(hub.state, client, resume.as_deref()) {
         Ok(stream) => stream,
         Err(max) => {
             return Err(ProblemKind::Unavailable.because(format!(

@@ -27,6 +27,7 @@ use crate::http::access::Access;
 use crate::http::layers::guarded;
 use crate::http::limits::{Counted, SharedLimits};
 use crate::http::problem::{Problem, ProblemKind};
+use crate::http::rights::caller;
 use crate::metrics::WsMetrics;
 
 /// The bytes that are read from a socket at a time. Requests are small.
@@ -111,6 +112,7 @@ async fn upgrade(
             return Err(ProblemKind::UpgradeRequired.because(text));
         }
     };
+    let caller = caller(&extensions)?.clone();
     let place = context.limits.session(&Counted::of(&extensions))?;
     let permit = extensions.get::<ConnectionPermit>().cloned();
     // Beyond this the library stops reading, and the close frame may be lost.
@@ -120,7 +122,7 @@ async fn upgrade(
         .max_message_size(message_bytes_max)
         .max_frame_size(message_bytes_max);
     Ok(upgrade.on_upgrade(async move |socket| {
-        connection::serve(socket, &context).await;
+        connection::serve(socket, &context, &caller).await;
         // Until here the connection counts among those of its listener and of its client.
         drop((permit, place));
     }))

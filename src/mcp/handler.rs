@@ -23,7 +23,7 @@ use super::running_calls::{CallCancellation, RunningCall};
 use super::session::{McpContext, McpSession, SessionLifetime, SessionSlot};
 use super::subscribe_result::CurrentEtag;
 use super::tool_report::Reporter;
-use super::{convert, error, known, params, rights, tools};
+use super::{convert, error, known, params, tools};
 use crate::auth::{Caller, Object, Right};
 use crate::{ResourceUri, SubscribeError, SubscriptionRequest};
 
@@ -198,7 +198,7 @@ impl ServerHandler for Handler {
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let caller = self.caller(&context);
-        let read = rights::read(&self.server.bus, &caller, &request.uri).await;
+        let read = caller.read(&self.server.bus, &request.uri).await;
         let snapshot = read.map_err(|failure| error::read(&failure))?;
         let hints = self.hints(&context);
         let mut meta = convert::etag_meta(snapshot.etag);

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::header;
+use axum::http::{Extensions, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc};
 use tracing::{info, warn};
 
+use crate::auth::{Object, Right};
 use crate::http::access::Access;
 use crate::http::layers::guarded;
 use crate::http::problem::{Problem, ProblemKind};
+use crate::http::rights::require;
 
 /// The bytes of a chunk.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -28,7 +30,10 @@ pub type WriteBackup = Arc<dyn Fn(&mut dyn Write) -> Result<(), String> + Send +
 /// Returns a router of `/v1/store/backup` alone, to be merged with others. One backup is made at a time.
 pub fn backup_router(write: WriteBackup, access: Access) -> Router {
     let free = Arc::new(Semaphore::new(1));
-    let route = get(async move || answer(&write, &free));
+    let route = get(async move |extensions: Extensions| {
+        require(&extensions, Right::Admin, Object::Service)?;
+        answer(&write, &free)
+    });
     guarded(Router::new().route("/v1/store/backup", route), access)
 }
 

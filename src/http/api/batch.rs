@@ -8,7 +8,7 @@ mod line;
 use std::error::Error;
 
 use ::http::request::Parts;
-use ::http::{HeaderValue, Response, StatusCode, header};
+use ::http::{Extensions, HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
 use http_body::Body as HttpBody;
 use http_body_util::Full;
@@ -19,7 +19,9 @@ use super::body::receive_bytes;
 use super::conditions::Preconditions;
 use super::resources::{current, refusal};
 use super::{Api, ApiResponse};
+use crate::auth::{Object, Right};
 use crate::http::problem::{Problem, ProblemKind};
+use crate::http::rights::require;
 use crate::metrics::{self, Limit};
 use line::{BatchLine, RefusedLine};
 
@@ -72,7 +74,8 @@ impl Api {
             if lines.len() % LINES_PER_TURN == LINES_PER_TURN - 1 {
                 tokio::task::yield_now().await;
             }
-            lines.push(line::parse(number, line));
+            let line = line::parse(number, line);
+            lines.push(line.and_then(|line| permitted(line, number, &head.extensions)));
         }
         self.find_members(&mut lines).await?;
         let mut changes = Vec::with_capacity(lines.len());
@@ -186,6 +189,20 @@ impl Api {
                 answer_problem(answer, Some(sent.uri.as_str()), &problem);
             }
         }
+    }
+}
+
+/// Refuses a line whose resource the caller may not publish.
+fn permitted(line: BatchLine, number: usize, extensions: &Extensions) -> Result<BatchLine, RefusedLine> {
+    let uri = line.change.uri().as_str();
+    match require(extensions, Right::Publish, Object::Resource(uri)) {
+        Ok(()) => Ok(line),
+        Err(problem) => Err(RefusedLine {
+            uri: Some(uri.to_owned()),
+            problem: problem
+                .kind()
+                .because(format!("line {number}: {}", problem.detail())),
+        }),
     }
 }
 

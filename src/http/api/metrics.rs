@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::header;
+use axum::http::{Extensions, header};
 use axum::routing::get;
 
+use crate::auth::{Object, Right};
 use crate::http::access::Access;
 use crate::http::layers::guarded;
+use crate::http::problem::Problem;
+use crate::http::rights::require;
 
 /// The content type that Prometheus asks for.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -18,12 +21,13 @@ pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 /// Returns a router of `/metrics` alone, to be merged with others or served on a listener of its own. It has
 /// the rule of hosts, too, since the numbers would tell a web page about the use of this machine.
 pub fn metrics_router(render: Render, access: Access) -> Router {
-    let route = get(async move || {
+    let route = get(async move |extensions: Extensions| {
+        require(&extensions, Right::Metrics, Object::Service)?;
         let headers = [
             (header::CONTENT_TYPE, CONTENT_TYPE),
             (header::CACHE_CONTROL, "no-store"),
         ];
-        (headers, render())
+        Ok::<_, Problem>((headers, render()))
     });
     guarded(Router::new().route("/metrics", route), access)
 }

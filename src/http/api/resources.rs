@@ -12,6 +12,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Body as HttpBody;
 use http_body_util::Full;
 use serde::{Deserialize, Serialize};
+use tidings_actors::rights::ListQuery;
 use tidings_actors::{
     Body, Bus, Change, Condition, Etag, Outcome, PublishError, ReadError, Resource, ResourceUri, Snapshot,
 };
@@ -20,7 +21,9 @@ use super::body::receive;
 use super::conditions::{Evaluation, Preconditions};
 use super::path::{parse_uri, path_of};
 use super::{Api, ApiResponse, empty, given, json, query, require_get};
+use crate::auth::{Denied, Object, Right};
 use crate::http::problem::{Problem, ProblemKind};
+use crate::http::rights::{caller, refusal as rights_refusal, require};
 
 /// The items of a page for which the query sets no limit.
 pub(super) const PAGE_LEN: usize = 100;
@@ -52,6 +55,7 @@ impl Api {
             _ => return Err(Problem::wrong_method(&head.method, METHODS)),
         };
         let uri = parse_uri(segment, head)?;
+        require(&head.extensions, Right::Publish, Object::Resource(uri.as_str()))?;
         let preconditions = Preconditions::parse(&head.headers)?;
         let bytes_max = self.bus.limits().body_bytes_max;
         let received = receive(&self.limits, uri.clone(), &head.headers, body, bytes_max);
@@ -64,14 +68,22 @@ impl Api {
     /// Answers with a resource's body, or with 304 when the client has it.
     async fn read(&self, uri: ResourceUri, head: &Parts) -> Result<ApiResponse, Problem> {
         let preconditions = Preconditions::parse(&head.headers)?;
+        let caller = caller(&head.extensions)?;
+        let object = Object::Resource(uri.as_str());
+        if let Some(scope) = caller.lacks_scope(Right::Read, object) {
+            return Err(rights_refusal(caller, Denied::NeedsScope(scope), || {
+                ReadError::NotFound(uri.clone()).into()
+            }));
+        }
         // A client that polls must not run the reader of a lazy resource while nothing changed.
         if !preconditions.is_empty()
+            && caller.sees(Right::Read, object)
             && let Some(etag) = self.etag(&uri).await?
             && preconditions.list(etag)
         {
             return Ok(not_modified(etag));
         }
-        let snapshot = self.bus.read(&uri).await?;
+        let snapshot = caller.read(&self.bus, uri.as_str()).await?;
         let etag = snapshot.etag;
         match preconditions.evaluate(Some(etag)) {
             Evaluation::Hold => Ok(whole(snapshot)),
@@ -89,6 +101,7 @@ impl Api {
 
     /// Removes a resource (204); the etag in the answer is its last.
     async fn remove(&self, uri: ResourceUri, head: &Parts) -> Result<ApiResponse, Problem> {
+        require(&head.extensions, Right::Publish, Object::Resource(uri.as_str()))?;
         let preconditions = Preconditions::parse(&head.headers)?;
         let outcome = publish(&self.bus, Change::Remove(uri), &preconditions).await?;
         Ok(changed(StatusCode::NO_CONTENT, &outcome))
@@ -100,6 +113,7 @@ impl Api {
             return Err(Problem::wrong_method(&head.method, "POST"));
         }
         let uri = parse_uri(segment, head)?;
+        require(&head.extensions, Right::Publish, Object::Resource(uri.as_str()))?;
         let preconditions = Preconditions::parse(&head.headers)?;
         let outcome = publish(&self.bus, Change::Touch(uri), &preconditions).await?;
         Ok(changed(StatusCode::NO_CONTENT, &outcome))
@@ -112,13 +126,21 @@ impl Api {
             return Err(Problem::wrong_method(&head.method, "GET,HEAD,POST"));
         }
         let PageQuery { after, limit } = query(head, "after and limit")?;
-        let limit = page_len(limit)?;
-        let page = self.bus.resources(given(after), limit).await?;
+        let caller = caller(&head.extensions)?;
+        let page_query = ListQuery {
+            after: given(after),
+            limit: page_len(limit)?,
+            audience: caller.audience(),
+        };
+        let page = self.bus.resources_page(page_query).await?;
         // The items borrow from the page, so the JSON is made without copies of their texts.
         let items = page
             .items
             .iter()
-            .map(|(resource, etag)| item(resource, *etag))
+            .map(|(resource, etag)| {
+                let object = Object::Resource(resource.uri().as_str());
+                item(resource, caller.sees(Right::Read, object).then_some(*etag))
+            })
             .collect();
         Ok(json(&ResourceItems {
             items,
@@ -287,7 +309,9 @@ struct ResourceItem<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     media_type: Option<&'a str>,
     subscribable: bool,
-    etag: String,
+    /// Left out for a caller that may not read the resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    etag: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -312,7 +336,7 @@ pub(super) fn page_len(limit: Option<String>) -> Result<usize, Problem> {
     }
 }
 
-fn item(resource: &Resource, etag: Etag) -> ResourceItem<'_> {
+fn item(resource: &Resource, etag: Option<Etag>) -> ResourceItem<'_> {
     let descriptor = resource.descriptor();
     ResourceItem {
         uri: descriptor.uri.as_str(),
@@ -321,6 +345,6 @@ fn item(resource: &Resource, etag: Etag) -> ResourceItem<'_> {
         description: descriptor.description.as_deref(),
         media_type: descriptor.media_type.as_deref(),
         subscribable: descriptor.subscribable,
-        etag: etag.to_string(),
+        etag: etag.map(|etag| etag.to_string()),
     }
 }

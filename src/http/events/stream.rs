@@ -13,11 +13,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Body, Frame};
 
 use super::frame;
-use super::history::{Event, Found};
+use super::history::{Event, Found, Subject};
 use super::shared::HubState;
-use crate::Filter;
+use super::sight::Sight;
 use crate::http::limits::Place;
 use crate::metrics::{self, Limit};
+use crate::{EndReason, Filter, NoticeKind};
 
 /// Events that are read from the history at a time, while it is locked.
 const BATCH: usize = 256;
@@ -32,7 +33,7 @@ const BATCHES_PER_POLL: usize = 16;
 pub(super) struct EventStream {
     hub: Arc<HubState>,
     number: u64,
-    filter: Filter,
+    client: EventClient,
     /// The first event, until it is written.
     first: Option<Bytes>,
     epoch: u64,
@@ -43,8 +44,28 @@ pub(super) struct EventStream {
     written_at: Instant,
     batch: Vec<Arc<Event>>,
     ended: bool,
-    /// The place among the streams of its client.
-    _place: Option<Place>,
+}
+
+/// The client of a stream, and the events that it gets.
+pub(super) struct EventClient {
+    pub(super) filter: Filter,
+    /// Its rights; none if it sees everything.
+    pub(super) sight: Option<Sight>,
+    /// The place among the streams of its caller.
+    pub(super) _place: Option<Place>,
+}
+
+impl EventClient {
+    /// Returns true if the client has a right to the event.
+    fn sees(&self, event: &Event) -> bool {
+        let Some(sight) = &self.sight else { return true };
+        match &event.subject {
+            Subject::Resource(_, uri) => sight.sees(uri),
+            // Its own changes of lists come from its session at the bus.
+            Subject::List(_) => false,
+            Subject::Gap => true,
+        }
+    }
 }
 
 /// The result of looking for the next frame.
@@ -64,9 +85,8 @@ impl EventStream {
     /// The number of streams allowed, when as many are open.
     pub(super) fn open(
         hub: Arc<HubState>,
-        filter: Filter,
+        client: EventClient,
         resume: Option<&str>,
-        place: Option<Place>,
     ) -> Result<EventStream, usize> {
         let mut contents = hub.lock();
         if contents.open >= hub.streams_max {
@@ -86,20 +106,22 @@ impl EventStream {
             first: Some(frame::resumed(&resumed, hub.retry)),
             hub,
             number,
-            filter,
+            client,
             epoch: resumed.from.epoch,
             cursor: resumed.from.offset,
             written: resumed.from.offset,
             written_at: Instant::now(),
             batch: Vec::new(),
             ended: false,
-            _place: place,
         })
     }
 
     /// Returns the next frame, or registers `cx` to be woken.
-    fn next(&mut self, cx: &Context<'_>) -> Next {
+    fn next(&mut self, cx: &mut Context<'_>) -> Next {
         let mut frames = Frames::default();
+        if let Some(ended) = self.look_at_rights(cx, &mut frames) {
+            return ended;
+        }
         for _ in 0..BATCHES_PER_POLL {
             let mut contents = self.hub.lock();
             match contents.history.read(self.cursor, BATCH, &mut self.batch) {
@@ -143,11 +165,29 @@ impl EventStream {
                 break;
             }
             self.cursor = event.offset;
-            if event.passes(&self.filter) {
+            if event.passes(&self.client.filter) && self.client.sees(&event) {
                 self.written = event.offset;
                 frames.push(&event.frame);
             }
         }
+    }
+
+    /// Collects the lists that changed for the client's audience. Returns the end if its credential has ended.
+    fn look_at_rights(&mut self, cx: &mut Context<'_>, frames: &mut Frames) -> Option<Next> {
+        let sight = self.client.sight.as_mut()?;
+        let (lists, end) = sight.poll(cx);
+        for kind in lists {
+            if self.client.filter.wants_kind(NoticeKind::List(kind)) {
+                let at = crate::Position {
+                    epoch: self.epoch,
+                    offset: self.cursor,
+                };
+                frames.push(&frame::list(kind, at));
+            }
+        }
+        // At a shutdown the hub tells the end, after its last events.
+        let end = end.filter(|reason| *reason != EndReason::Shutdown)?;
+        Some(Next::Ended(end.name()))
     }
 
     /// Returns a keep-alive if the stream was silent for long enough.

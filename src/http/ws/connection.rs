@@ -17,11 +17,13 @@ use tracing::debug;
 use super::close::Close;
 use super::message::{self, Ack, ClientMessage};
 use super::{WsContext, WsPermit};
+use crate::auth::{Caller, Grant, Object, Right};
 use crate::http::write_deadline::is_write_timeout;
 use crate::metrics::{self, Limit};
+use crate::rights::Viewer;
 use crate::{
     Closed, Drained, EndReason, ListKind, OpenError, OutboxEntry, OutboxReader, ResourceUri, Session,
-    SessionOptions, SubscriberKind, SubscriptionRequest,
+    SessionOptions, SubscribeError, SubscriberKind, SubscriptionRequest,
 };
 
 /// The time in which a client must answer a close frame.
@@ -31,11 +33,11 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 type End = Option<Close>;
 
 /// Serves a connection to its end.
-pub(super) async fn serve(mut socket: WebSocket, context: &Arc<WsContext>) {
+pub(super) async fn serve(mut socket: WebSocket, context: &Arc<WsContext>, caller: &Caller) {
     let end = match WsPermit::take(context) {
-        Some(_permit) => match open_session(context).await {
+        Some(_permit) => match open_session(context, caller).await {
             Ok(session) => {
-                let mut connection = WsConnection::new(&mut socket, session, context);
+                let mut connection = WsConnection::new(&mut socket, session, context, caller);
                 connection.run().await
             }
             Err(close) => Some(close),
@@ -53,13 +55,21 @@ pub(super) async fn serve(mut socket: WebSocket, context: &Arc<WsContext>) {
     }
 }
 
-async fn open_session(context: &WsContext) -> Result<Session, Close> {
+async fn open_session(context: &WsContext, caller: &Caller) -> Result<Arc<Session>, Close> {
     let mut options = SessionOptions::new(SubscriberKind::Stream, "websocket");
     options.transport = "websocket";
     options.lists = ListKind::ALL.to_vec();
     options.subscriptions_max = context.bus.limits().subscriptions_max;
+    let grant = Grant::of(caller);
+    options.viewer = grant.clone().map(|grant| grant as Arc<dyn Viewer>);
     match context.bus.open(options).await {
-        Ok(session) => Ok(session),
+        Ok(session) => {
+            let session = Arc::new(session);
+            if let Some(grant) = &grant {
+                grant.end_streams_at_expiry(&session);
+            }
+            Ok(session)
+        }
         Err(OpenError::Closed(_)) => Err(Close::ended(EndReason::Shutdown)),
         Err(error) => Err(Close::full(error.to_string())),
     }
@@ -82,9 +92,10 @@ async fn send_close(socket: &mut WebSocket, context: &WsContext, close: &Close) 
 
 struct WsConnection<'s> {
     socket: &'s mut WebSocket,
-    session: Session,
+    session: Arc<Session>,
     reader: OutboxReader,
     context: &'s WsContext,
+    caller: &'s Caller,
     /// Per list, true if the client wants its changes.
     lists: [bool; ListKind::ALL.len()],
     /// True once the session watches lists at all.
@@ -94,13 +105,19 @@ struct WsConnection<'s> {
 }
 
 impl<'s> WsConnection<'s> {
-    fn new(socket: &'s mut WebSocket, session: Session, context: &'s WsContext) -> WsConnection<'s> {
+    fn new(
+        socket: &'s mut WebSocket,
+        session: Arc<Session>,
+        context: &'s WsContext,
+        caller: &'s Caller,
+    ) -> WsConnection<'s> {
         let reader = session.reader();
         WsConnection {
             socket,
             session,
             reader,
             context,
+            caller,
             lists: [false; ListKind::ALL.len()],
             watches_lists: false,
             pinged_at: None,
@@ -200,7 +217,16 @@ impl<'s> WsConnection<'s> {
         let mut requests = Vec::with_capacity(requested.len());
         for (uri, known) in requested {
             match ResourceUri::new(&uri) {
-                Ok(uri) => requests.push(SubscriptionRequest { uri, known }),
+                Ok(uri) => {
+                    let object = Object::Resource(uri.as_str());
+                    match self.caller.may(Right::Subscribe, object) {
+                        Ok(()) => requests.push(SubscriptionRequest { uri, known }),
+                        Err(_) => {
+                            let refused = SubscribeError::NotFound(uri.clone());
+                            ack.refuse(uri.as_str(), refused.to_string());
+                        }
+                    }
+                }
                 Err(error) => ack.refuse(&uri, error.to_string()),
             }
         }

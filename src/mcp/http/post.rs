@@ -14,7 +14,7 @@ use super::batch;
 use super::endpoint::EndpointState;
 use super::headers::{self, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
 use super::reply::{self, Answer, Refusal, answer_or_refusal};
-use crate::auth::{Caller, Object, Right};
+use crate::auth::{Caller, Denied, Object, Right};
 use crate::http::problem::Problem;
 use crate::mcp::params;
 use crate::mcp::peek::{Peek, UsedRight};
@@ -240,13 +240,18 @@ fn check_scope(parts: &Parts, peek: &Peek<'_>) -> Result<(), Refusal> {
         UsedRight::Call => (Right::Call, Object::Tool(&name)),
         UsedRight::Prompt => (Right::Read, Object::Prompt(&name)),
     };
-    match caller.lacks_scope(object.0, object.1) {
-        Some(scope) => {
-            let problem = Problem::from(border.insufficient_scope(caller, object, &scope));
+    let (right, object) = object;
+    if caller.lacks_scope(right, object).is_none() {
+        return Ok(());
+    }
+    // Judged again, for the audit; where the request is answered it is judged once.
+    match caller.may(right, object) {
+        Err(Denied::NeedsScope(scope)) => {
+            let problem = Problem::from(border.insufficient_scope(&scope));
             let refusal = problem.respond(parts.uri.path());
             Err(refusal.map(|body| Full::new(body).boxed()).into())
         }
-        None => Ok(()),
+        Err(Denied::Absent) | Ok(()) => Ok(()),
     }
 }
 
