@@ -21,7 +21,7 @@ const REASON_LEN_MAX: usize = 200;
 
 /// The revisions that have a method.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum Availability {
     Everywhere,
     InSessions,
     WithoutSession,
@@ -30,7 +30,7 @@ enum Found {
 /// A method with parameters that are checked. Methods that the bus does not have are for rmcp to refuse.
 struct Method {
     name: &'static str,
-    found: Found,
+    available: Availability,
     fields: &'static [Field],
 }
 
@@ -111,20 +111,20 @@ static NOTIFICATIONS: [Field; 4] = [
 
 #[rustfmt::skip]
 static METHODS: [Method; 14] = [
-    Method { name: "initialize",               found: Found::Everywhere,     fields: &INITIALIZE },
-    Method { name: "ping",                     found: Found::InSessions,     fields: &[] },
-    Method { name: "logging/setLevel",         found: Found::InSessions,     fields: &LEVEL },
-    Method { name: "resources/subscribe",      found: Found::InSessions,     fields: &URI },
-    Method { name: "resources/unsubscribe",    found: Found::InSessions,     fields: &URI },
-    Method { name: "server/discover",          found: Found::WithoutSession, fields: &DISCOVER },
-    Method { name: "subscriptions/listen",     found: Found::WithoutSession, fields: &LISTEN },
-    Method { name: "resources/list",           found: Found::Everywhere,     fields: &CURSOR },
-    Method { name: "resources/templates/list", found: Found::Everywhere,     fields: &CURSOR },
-    Method { name: "resources/read",           found: Found::Everywhere,     fields: &READ },
-    Method { name: "tools/list",               found: Found::Everywhere,     fields: &CURSOR },
-    Method { name: "tools/call",               found: Found::Everywhere,     fields: &CALL },
-    Method { name: "prompts/list",             found: Found::Everywhere,     fields: &CURSOR },
-    Method { name: "prompts/get",              found: Found::Everywhere,     fields: &CALL },
+    Method { name: "initialize",               available: Availability::Everywhere,     fields: &INITIALIZE },
+    Method { name: "ping",                     available: Availability::InSessions,     fields: &[] },
+    Method { name: "logging/setLevel",         available: Availability::InSessions,     fields: &LEVEL },
+    Method { name: "resources/subscribe",      available: Availability::InSessions,     fields: &URI },
+    Method { name: "resources/unsubscribe",    available: Availability::InSessions,     fields: &URI },
+    Method { name: "server/discover",          available: Availability::WithoutSession, fields: &DISCOVER },
+    Method { name: "subscriptions/listen",     available: Availability::WithoutSession, fields: &LISTEN },
+    Method { name: "resources/list",           available: Availability::Everywhere,     fields: &CURSOR },
+    Method { name: "resources/templates/list", available: Availability::Everywhere,     fields: &CURSOR },
+    Method { name: "resources/read",           available: Availability::Everywhere,     fields: &READ },
+    Method { name: "tools/list",               available: Availability::Everywhere,     fields: &CURSOR },
+    Method { name: "tools/call",               available: Availability::Everywhere,     fields: &CALL },
+    Method { name: "prompts/list",             available: Availability::Everywhere,     fields: &CURSOR },
+    Method { name: "prompts/get",              available: Availability::Everywhere,     fields: &CALL },
 ];
 
 /// Checks the parameters of a request, which belongs to a session or is `stateless`. Passes those of methods
@@ -155,13 +155,13 @@ pub(super) fn unread(method: &str, stateless: bool) -> Option<ErrorData> {
 
 fn find(name: &str, stateless: bool) -> Option<&'static Method> {
     let elsewhere = if stateless {
-        Found::InSessions
+        Availability::InSessions
     } else {
-        Found::WithoutSession
+        Availability::WithoutSession
     };
     METHODS
         .iter()
-        .find(|method| method.name == name && method.found != elsewhere)
+        .find(|method| method.name == name && method.available != elsewhere)
 }
 
 /// Checks the fields of an object.

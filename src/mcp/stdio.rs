@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, Empty};
 use tokio::time::Instant;
 
-use self::lines::{Line, Lines};
+use self::lines::{InputLine, InputLines};
 use super::handler::Handler;
 use super::listen::{AcceptedListen, ListenPump, ListenRequest};
 use super::options::McpOptions;
@@ -63,7 +63,7 @@ where
     };
     let streams = OpenStreams::default();
     let transport = NarrowingTransport {
-        lines: Lines::new(input, line_max),
+        lines: InputLines::new(input, line_max),
         output: AsyncRwTransport::new(tokio::io::empty(), output),
         handler: handler.clone(),
         narrowing: None,
@@ -171,7 +171,7 @@ impl OpenStreams {
 /// A transport whose listen requests arrive narrowed to the part that the bus honours, and whose wrong
 /// requests do not arrive.
 struct NarrowingTransport<R, W: AsyncWrite> {
-    lines: Lines<R>,
+    lines: InputLines<R>,
     /// Only written to.
     output: AsyncRwTransport<RoleServer, Empty, W>,
     handler: Handler,
@@ -228,8 +228,8 @@ where
             }
             match self.lines.next().await {
                 None => self.end_of_input = Some(Instant::now() + END_TIMEOUT),
-                Some(Line::Refused(refusal)) => self.refuse(*refusal),
-                Some(Line::Message(message)) => {
+                Some(InputLine::Refused(refusal)) => self.refuse(*refusal),
+                Some(InputLine::Message(message)) => {
                     if let Some(message) = self.admit(*message) {
                         return Some(message);
                     }

@@ -15,7 +15,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A line of the input.
 #[derive(Debug)]
-pub(super) enum Line {
+pub(super) enum InputLine {
     /// A message that rmcp may answer.
     Message(Box<ClientJsonRpcMessage>),
     /// A message with its refusal.
@@ -23,7 +23,7 @@ pub(super) enum Line {
 }
 
 /// Reads lines of at most so many bytes.
-pub(super) struct Lines<R> {
+pub(super) struct InputLines<R> {
     input: BufReader<R>,
     /// The part of the line that has come; kept here because the future of `next` may be dropped meanwhile.
     line: Vec<u8>,
@@ -32,9 +32,9 @@ pub(super) struct Lines<R> {
     is_too_long: bool,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
-    pub(super) fn new(input: R, len_max: usize) -> Lines<R> {
-        Lines {
+impl<R: AsyncRead + Unpin> InputLines<R> {
+    pub(super) fn new(input: R, len_max: usize) -> InputLines<R> {
+        InputLines {
             input: BufReader::new(input),
             line: Vec::new(),
             len_max,
@@ -44,7 +44,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     /// Returns the next message; none at the end of the input. Lines that are no JSON are passed over, as in
     /// the official servers: there is no id to answer, and a peer that sends answers back would never end.
-    pub(super) async fn next(&mut self) -> Option<Line> {
+    pub(super) async fn next(&mut self) -> Option<InputLine> {
         loop {
             self.until_line_feed().await?;
             let is_too_long = std::mem::take(&mut self.is_too_long);
@@ -90,7 +90,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    fn too_long(&self) -> Line {
+    fn too_long(&self) -> InputLine {
         metrics::limit_reached(Limit::HttpBodyBytes);
         let max = self.len_max;
         tracing::warn!(
@@ -103,7 +103,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 }
 
 /// Judges a line; none for one without an answer that rmcp does not read either.
-fn judge(line: &[u8]) -> Option<Line> {
+fn judge(line: &[u8]) -> Option<InputLine> {
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
     let peek = match Peek::of(line) {
         Ok(peek) => peek,
@@ -121,7 +121,7 @@ fn judge(line: &[u8]) -> Option<Line> {
         return Some(refused(Some(id), refusal));
     }
     match serde_json::from_slice(line) {
-        Ok(message) => Some(Line::Message(Box::new(message))),
+        Ok(message) => Some(InputLine::Message(Box::new(message))),
         Err(error) if peek.notification().is_some() => {
             // JSON-RPC 2.0, section 4.1: a notification is not answered.
             tracing::debug!(%error, "a notification on stdin cannot be read");
@@ -131,17 +131,17 @@ fn judge(line: &[u8]) -> Option<Line> {
     }
 }
 
-fn not_a_message(id: Option<&RawValue>, error: &serde_json::Error) -> Line {
+fn not_a_message(id: Option<&RawValue>, error: &serde_json::Error) -> InputLine {
     let text = format!("Invalid request: the line is no JSON-RPC message: {error}");
     refused(id, ErrorData::new(ErrorCode::INVALID_REQUEST, text, None))
 }
 
-fn refused(id: Option<&RawValue>, refusal: ErrorData) -> Line {
+fn refused(id: Option<&RawValue>, refusal: ErrorData) -> InputLine {
     let id = match id.map(|id| serde_json::from_str::<RequestId>(id.get())) {
         Some(Ok(id)) => Some(id),
         _ => None,
     };
-    Line::Refused(Box::new(ServerJsonRpcMessage::error(refusal, id)))
+    InputLine::Refused(Box::new(ServerJsonRpcMessage::error(refusal, id)))
 }
 
 #[cfg(test)]
@@ -158,12 +158,12 @@ mod tests {
                 .await
                 .unwrap();
         });
-        let mut lines = Lines::new(reader, len_max);
+        let mut lines = InputLines::new(reader, len_max);
         let mut seen = Vec::new();
         while let Some(line) = lines.next().await {
             seen.push(match line {
-                Line::Message(message) => json!(message),
-                Line::Refused(refusal) => json!(refusal),
+                InputLine::Message(message) => json!(message),
+                InputLine::Refused(refusal) => json!(refusal),
             });
         }
         writing.await.unwrap();
