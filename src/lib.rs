@@ -39,6 +39,12 @@ mod hosts;
 mod units;
 #[allow(dead_code, reason = "the limits of callers begin to use it")]
 mod rate_limiter;
+#[cfg(feature = "client")]
+#[cfg_attr(
+    not(feature = "service"),
+    allow(dead_code, reason = "the service uses the rest of it")
+)]
+mod printable;
 #[doc(hidden)]
 pub mod wire;
 #[cfg(any(feature = "client", feature = "bench"))]

@@ -10,6 +10,7 @@ mod snapshot;
 mod tables;
 mod body_files;
 mod encoding;
+mod private_files;
 mod error;
 
 use std::io::Write;
@@ -23,6 +24,8 @@ use tracing::{info, warn};
 
 pub use backup::{BackupError, Counts};
 pub use maintenance::{CheckReport, backup, check, compact, restore};
+#[cfg(feature = "service")]
+pub(crate) use private_files::create as create_private;
 
 use body_files::{BodyFiles, BodyFolder, sync_folder};
 use encoding::BodyHash;
@@ -99,12 +102,14 @@ impl RedbStore {
         removed_max: usize,
         pause: impl FnMut(Duration),
     ) -> Result<RedbStore, Fault> {
-        std::fs::create_dir_all(dir)?;
+        private_files::create_folders(dir)?;
         let bodies = BodyFiles::open(dir)?;
         let is_new = begins_history(file, bodies.folder())?;
         if is_new {
             create_database(file)?;
         }
+        // Files of earlier versions could be read by all users.
+        private_files::restrict(file);
         let database = open_when_free(file, pause)?;
         set_format(&database)?;
         // Before the first record, which would not survive a crash without the names of its files.
@@ -355,7 +360,11 @@ fn open_database(file: &Path, create: bool) -> Result<Database, Fault> {
     // Damage is then reported at the start, rather than in the middle of a run.
     builder.set_check_integrity_on_open(true);
     Ok(match create {
-        true => builder.create(file)?,
+        true => {
+            // redb takes an empty file for one that it has to fill.
+            private_files::create(file)?;
+            builder.create(file)?
+        }
         false => builder.open(file)?,
     })
 }

@@ -2,7 +2,7 @@
 //!
 //! Standard output is never used: it carries results and, under `--stdio`, MCP messages.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
@@ -10,6 +10,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{fmt, registry};
 
 use crate::config::{LogConfig, LogFormat};
+use crate::printable;
 
 /// The error of [`install`].
 #[derive(Debug, thiserror::Error)]
@@ -49,11 +50,46 @@ where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let filtered = registry().with(filter(&config.level)?);
+    let writer = CleanLines { inner: writer, ansi };
     let lines = fmt::layer().with_ansi(ansi).with_writer(writer);
     Ok(match config.format {
         LogFormat::Text => Box::new(filtered.with(lines)),
         LogFormat::Json => Box::new(filtered.with(lines.json().flatten_event(true))),
     })
+}
+
+/// Writes events as they are fit to be printed: one line each, whatever the text of a peer in it, and
+/// addresses without their secrets.
+struct CleanLines<W> {
+    inner: W,
+    /// Keeps the escape sequences of colours. Those of other origin have been escaped by then.
+    ansi: bool,
+}
+
+impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for CleanLines<W> {
+    type Writer = CleanLines<W::Writer>;
+
+    fn make_writer(&'w self) -> Self::Writer {
+        CleanLines {
+            inner: self.inner.make_writer(),
+            ansi: self.ansi,
+        }
+    }
+}
+
+impl<W: Write> Write for CleanLines<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let text = printable::without_secrets(text.trim_end_matches('\n'));
+        let steers = |c| printable::steers(c) && !(self.ansi && c == '\u{1b}');
+        let line = format!("{}\n", text.replace(steers, " "));
+        self.inner.write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
 }
 
 /// Parses filter directives.
@@ -88,7 +124,6 @@ fn invalid_level(level: &str, reason: String) -> TelemetryError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
@@ -115,6 +150,8 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             tracing::info!(sessions = 3, "serving");
             tracing::debug!("detail");
+            let peer = "\u{1b}[2J\u{9b}1m\u{202e}\nFAKE http://ann:secret@h/?token=secret";
+            tracing::error!(%peer, "it said {peer}");
         });
         let bytes = written.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -123,7 +160,7 @@ mod tests {
     #[test]
     fn text_is_one_line_with_colours_on_request() {
         let text = logged("info", LogFormat::Text, false);
-        assert_eq!(text.lines().count(), 1, "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
         assert!(
             text.contains("serving") && text.contains("sessions=3") && !text.contains('\u{1b}'),
             "{text}"
@@ -138,12 +175,22 @@ mod tests {
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
-        assert_eq!(events.len(), 2, "{text}");
+        assert_eq!(events.len(), 3, "{text}");
         assert_eq!(
             (&events[0]["message"], &events[0]["sessions"]),
             (&"serving".into(), &3.into())
         );
         assert_eq!(events[1]["level"], "DEBUG");
+    }
+
+    #[test]
+    fn texts_of_peers_neither_steer_nor_tell_secrets() {
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let text = logged("info", format, false);
+            assert!(text.contains("FAKE http://***@h/?***"), "{text}");
+            assert!(!text.replace('\n', "").contains(printable::steers), "{text:?}");
+            assert!(!text.contains("secret"), "{text}");
+        }
     }
 
     #[test]

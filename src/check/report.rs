@@ -7,6 +7,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::catalog::{Check, Severity};
+use crate::printable;
 
 /// The name of the JSON format. The number changes with a change that breaks readers.
 const SCHEMA: &str = "tidings.check/1";
@@ -198,11 +199,11 @@ impl fmt::Display for Report {
     }
 }
 
-/// Replaces control characters, with which a server could steer the terminal, and shortens the text.
+/// Returns a text that is fit to be printed, and shortened.
 fn clean(text: &str) -> String {
     // Counted in characters, so that none of several bytes is cut in two.
-    let mut cleaned: String = text.chars().take(SEEN_CHARS_MAX).collect();
-    cleaned = cleaned.replace(char::is_control, " ");
+    let start: String = text.chars().take(SEEN_CHARS_MAX).collect();
+    let mut cleaned = printable::line(&start).into_owned();
     if text.chars().nth(SEEN_CHARS_MAX).is_some() {
         cleaned.push('…');
     }

@@ -19,6 +19,7 @@ use crate::bench::{
     self, BenchError, Credentials, Era, Goal, Observer, Pace, Progress, Publish, Report, Settings, Trial,
     Uris,
 };
+use crate::printable;
 use crate::wire::protocol::Revision;
 use bar::Bar;
 
@@ -384,7 +385,7 @@ fn failure(command: &str, error: BenchError) -> CliError {
 
 fn print(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    out.write_all(printable::lines(text).as_bytes())?;
     out.flush()?;
     Ok(())
 }

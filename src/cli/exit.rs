@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use tracing::debug;
 
 use crate::config::ConfigError;
+use crate::printable;
 use crate::telemetry::TelemetryError;
 
 /// The exit codes, as `--help` shows them.
@@ -114,7 +115,9 @@ fn lines(error: &CliError) -> String {
     };
     let mut lines = String::new();
     for mistake in &error.mistakes {
-        lines.push_str(&format!("error: {mistake}\n"));
+        let mistake = mistake.to_string();
+        let mistake = printable::without_secrets(&mistake);
+        lines.push_str(&format!("error: {}\n", printable::lines(&mistake)));
     }
     lines
 }
@@ -128,7 +131,8 @@ fn line(error: &CliError) -> String {
         cause = source.source();
     }
     // Scripts and log collectors read errors line by line.
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    printable::line(&printable::without_secrets(&text)).into_owned()
 }
 
 impl From<std::io::Error> for CliError {
@@ -176,5 +180,11 @@ mod tests {
             "{text}"
         );
         assert_eq!(line(&CliError::failed("two\nlines")), "error: two lines");
+        assert_eq!(
+            line(&CliError::failed(
+                "cannot reach http://a:b@h/?t: \u{1b}[2J\u{202e}"
+            )),
+            "error: cannot reach http://***@h/?***:  [2J "
+        );
     }
 }

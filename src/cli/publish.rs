@@ -17,6 +17,7 @@ use super::{CliError, block_on, usage};
 use crate::ResourceUri;
 use crate::client::Credentials;
 use crate::http_client::{self, SendError};
+use crate::printable;
 use crate::uri_encoding::EXCEPT_UNRESERVED;
 
 /// The default address of a service.
@@ -77,7 +78,7 @@ impl Publish {
             (Some(file), _) => block_on(self.send_batches(file)),
             (None, Some(uri)) => {
                 let line = block_on(self.send(uri, self.body()?))?;
-                writeln!(std::io::stdout(), "{line}")?;
+                writeln!(std::io::stdout(), "{}", printable::line(&line))?;
                 Ok(())
             }
             (None, None) => Err(usage("publish", "name a resource, or use --batch")),

@@ -77,7 +77,7 @@ impl Serve {
         }
         let config = self.load(environment())?;
         if self.print_config {
-            return print(&config.to_toml());
+            return print(&config.to_toml_without_secrets());
         }
         telemetry::install(&config.log)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -117,7 +117,7 @@ impl Backup {
         // Under another name first, so that a backup that was cut off replaces no whole one.
         let unfinished = file.with_extension("unfinished");
         let mut out =
-            BufWriter::new(File::create(&unfinished).map_err(|error| no_file(&unfinished, &error))?);
+            BufWriter::new(store::create_private(&unfinished).map_err(|error| no_file(&unfinished, &error))?);
         self.write(&mut out)?;
         out.get_ref().sync_all()?;
         std::fs::rename(&unfinished, file).map_err(|error| no_file(file, &error))

@@ -17,8 +17,8 @@ use crate::client::{
     ConnectError, Era, ResourceChanged, Target, WatchError, WatchEvent, WatchOptions, WatchStrategy, Watcher,
 };
 use crate::config::{LogConfig, LogFormat};
-use crate::timestamp;
 use crate::{ResourceUri, telemetry};
+use crate::{printable, timestamp};
 use exec::Exec;
 
 const USAGE: &str =
@@ -279,7 +279,8 @@ fn describe(name: &str, event: &WatchEvent) -> String {
 
 /// Prints a line on standard error, away from the changes.
 fn print_status(line: &str) -> Result<(), CliError> {
-    Ok(writeln!(std::io::stderr(), "{line}")?)
+    let line = printable::without_secrets(line);
+    Ok(writeln!(std::io::stderr(), "{}", printable::line(&line))?)
 }
 
 impl From<ConnectError> for CliError {

@@ -5,6 +5,7 @@ use std::error::Error;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
 use crate::credentials::{Challenge, CredentialsError};
+use crate::printable;
 
 /// The error of a connection attempt.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +89,7 @@ pub(super) fn reason(error: &(dyn Error + 'static)) -> String {
     }
     // The outer errors are about rmcp's machinery; the inner ones name the event.
     let inner = texts.split_off(texts.len().saturating_sub(2));
-    inner.join(": ")
+    printable::without_secrets(&inner.join(": ")).into_owned()
 }
 
 /// Returns true if `error` was caused by a connection that could not be made.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 
 use super::error::ConnectError;
-use crate::http_client;
+use crate::{http_client, printable};
 
 /// The address of a server.
 #[derive(Clone, PartialEq, Eq)]
@@ -56,7 +56,7 @@ fn invalid(target: &str, reason: &str) -> ConnectError {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Http(url) => f.write_str(&http_client::shown(url)),
+            Target::Http(url) => f.write_str(&printable::without_secrets(&http_client::shown(url))),
             // Only the program: arguments may contain secrets, and this text is logged.
             Target::Command(command) => match command.first() {
                 Some(program) => f.write_str(&program.to_string_lossy()),
@@ -127,5 +127,7 @@ mod tests {
     fn display_hides_the_arguments() {
         let target = Target::command(vec!["server".into(), "--token=x".into()]).unwrap();
         assert_eq!(target.to_string(), "server");
+        let target = Target::Http("http://ann:secret@h/mcp?token=secret".to_owned());
+        assert_eq!(target.to_string(), "http://***@h/mcp?***");
     }
 }

@@ -2,7 +2,9 @@
 
 use rmcp::model::{MetaObject, ReadResourceResult, ResourceContents};
 
-use crate::Digest;
+use serde_json::Value;
+
+use crate::{Digest, printable};
 
 /// The `_meta` key of a resource's etag.
 pub(super) const ETAG_KEY: &str = "io.github.tidings/etag";
@@ -33,7 +35,15 @@ impl Version {
 
 /// Returns the etag in `meta`.
 pub(super) fn etag_of(meta: &MetaObject) -> Option<String> {
-    meta.get(ETAG_KEY)?.as_str().map(str::to_owned)
+    etag_in(meta.get(ETAG_KEY)?)
+}
+
+/// Returns a value if it can be an etag: a text without characters that steer a terminal.
+pub(super) fn etag_in(value: &Value) -> Option<String> {
+    match value.as_str()? {
+        hostile if hostile.contains(printable::steers) => None,
+        etag => Some(etag.to_owned()),
+    }
 }
 
 /// Returns the version that a read returned. The etag is that of the result, or else of its first content.
@@ -99,6 +109,14 @@ mod tests {
         ] {
             assert_eq!(one.may_differ(&other), differ, "{one:?} {other:?}");
         }
+    }
+
+    #[test]
+    fn etag_that_steers_a_terminal_is_none() {
+        for etag in ["v5-1\u{1b}[31mRED", "v5\nFAKE", "v5\u{9b}2J", "v5\u{202e}"] {
+            assert_eq!(etag_of(&meta(etag)), None, "{etag:?}");
+        }
+        assert_eq!(etag_of(&meta("v5-1")).as_deref(), Some("v5-1"));
     }
 
     #[test]

@@ -85,6 +85,12 @@ impl Config {
         text
     }
 
+    /// [`to_toml`](Config::to_toml) with `***` in place of what may be secret in http and https addresses: user,
+    /// password, query and fragment.
+    pub fn to_toml_without_secrets(&self) -> String {
+        crate::printable::without_secrets(&self.to_toml()).into_owned()
+    }
+
     /// The JSON Schema (2020-12) of the file: description, default and range of each key.
     pub fn json_schema() -> String {
         let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(keys::require_keys));

@@ -14,6 +14,7 @@ use tracing::{debug, warn};
 
 use super::encoding::BodyHash;
 use super::error::Fault;
+use super::private_files;
 
 /// The name of the folder in the data directory.
 pub(super) const BODIES_FOLDER: &str = "bodies";
@@ -167,7 +168,8 @@ impl BodyFiles {
     /// Creates the folder in `dir` if it is missing.
     pub(super) fn open(dir: &Path) -> Result<BodyFiles, Fault> {
         let folder = BodyFolder::of(dir);
-        fs::create_dir_all(&folder.path)?;
+        private_files::create_folders(&folder.path)?;
+        private_files::restrict_folder(&folder.path);
         Ok(BodyFiles {
             folder,
             uses: HashMap::new(),
@@ -213,7 +215,7 @@ impl BodyFiles {
         let path = self.folder.path(hash);
         let folder = path.parent().unwrap_or(&self.folder.path);
         if !folder.exists() {
-            fs::create_dir(folder)?;
+            private_files::create_folders(folder)?;
             folders.insert(self.folder.path.clone());
         }
         folders.insert(folder.to_owned());
@@ -275,7 +277,7 @@ impl BodyFiles {
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    let mut file = private_files::create(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }

@@ -12,7 +12,7 @@ use super::backup::{self, BackupError, Counts, Failure, Reader, Restored};
 use super::body_files::{BODIES_FOLDER, BodyFolder, sync_folder};
 use super::error::Fault;
 use super::snapshot::Snapshot;
-use super::{RedbStore, STORE_FILE, open_database};
+use super::{RedbStore, STORE_FILE, open_database, private_files};
 
 /// The folder in which a backup is restored before it becomes the store.
 const RESTORING_FOLDER: &str = "restoring";
@@ -164,7 +164,7 @@ fn held_len(resource: &Resource) -> u64 {
 /// [`BackupError`] if the folder is not empty, the text is not a whole backup, or the store cannot be
 /// written.
 pub fn restore(dir: &Path, input: &mut dyn BufRead) -> Result<(Counts, u64), BackupError> {
-    fs::create_dir_all(dir)?;
+    private_files::create_folders(dir)?;
     if fs::read_dir(dir)?.next().is_some() {
         return Err(StoreError::new(format!(
             "{} is not empty; name a new or an empty folder",
@@ -174,7 +174,7 @@ pub fn restore(dir: &Path, input: &mut dyn BufRead) -> Result<(Counts, u64), Bac
     }
     // An unfinished restore must not be taken for a store, so it becomes one at the end.
     let restoring = dir.join(RESTORING_FOLDER);
-    fs::create_dir(&restoring)?;
+    private_files::create_folders(&restoring)?;
     let restored = restore_through(&restoring, dir, input);
     // Empty, or of no use.
     fs::remove_dir_all(&restoring)?;

@@ -881,3 +881,38 @@ async fn floor_of_the_ledger_holds_after_a_restart() {
     assert!(bus.etag("member://4").await.unwrap().version >= untouched);
     stop(bus).await;
 }
+
+#[cfg(unix)]
+#[test]
+fn other_users_read_nothing_of_the_store() {
+    use std::os::unix::fs::PermissionsExt;
+    fn modes_within(dir: &Path) -> Vec<u32> {
+        let mut modes = vec![std::fs::metadata(dir).unwrap().permissions().mode() & 0o777];
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => modes.extend(modes_within(&path)),
+                false => modes.push(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777),
+            }
+        }
+        modes
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("data");
+    for _ in 0..2 {
+        drop(open(&dir));
+        let mut modes = modes_within(&dir);
+        modes.sort_unstable();
+        assert_eq!(modes, [0o600, 0o700, 0o700]);
+        // As an earlier version left them.
+        for (path, mode) in [(dir.join(STORE_FILE), 0o644), (dir.join("bodies"), 0o755)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+    }
+    let body = dir.join("bodies").join("b");
+    drop(private_files::create(&body).unwrap());
+    assert_eq!(
+        std::fs::metadata(&body).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+}

@@ -9,7 +9,7 @@ use reqwest::header::CONTENT_TYPE;
 use serde::Deserialize;
 
 use super::{CliError, Publish, Service, denial, describe_problem};
-use crate::http_client;
+use crate::{http_client, printable};
 
 /// The lines of one request: as many as a service takes that is not configured otherwise (`http.batch_max`).
 const LINES_MAX: usize = 1_000;
@@ -83,7 +83,8 @@ impl Publish {
         while let Some((body, lines)) = batches.next().map_err(unreadable)? {
             let answers = self.send_batch(&service, body).await?;
             tally.count(&answers, lines)?;
-            std::io::stdout().write_all(&answers)?;
+            let answers = String::from_utf8_lossy(&answers);
+            std::io::stdout().write_all(printable::lines(&answers).as_bytes())?;
         }
         match tally {
             Tally { refused: 0, .. } => Ok(()),

@@ -8,7 +8,7 @@ use rmcp::service::Peer;
 use serde_json::{Value, json};
 
 use super::{Link, LinkError, Lost, RefusedResource, or_refusal, within};
-use crate::client::version::Version;
+use crate::client::version::{Version, etag_in};
 
 const ONE: &str = "get_resource_etag";
 const MANY: &str = "get_resource_etags";
@@ -189,7 +189,7 @@ pub(in crate::client) type ItemVersion = Result<Version, RefusedResource>;
 
 fn version_in(item: &Value) -> Option<Version> {
     Some(Version {
-        etag: Some(item.get("etag_encoded")?.as_str()?.to_owned()),
+        etag: Some(etag_in(item.get("etag_encoded")?)?),
         digest: None,
     })
 }

@@ -21,6 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "credentials",
             "http_client",
             "mcp",
+            "printable",
             "service",
             "store",
             "telemetry",
@@ -43,7 +44,10 @@ const LAYERS: &[(&str, &[&str])] = &[
             "store",
         ],
     ),
-    ("check", &["client", "credentials", "http_client", "wire"]),
+    (
+        "check",
+        &["client", "credentials", "http_client", "printable", "wire"],
+    ),
     ("bench", &["credentials", "open_files", "wire"]),
     ("mcp", &["auth", "config", "http", "metrics", "wire"]),
     (
@@ -63,11 +67,14 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["backoff", "config", "http_client", "metrics", "timestamp"],
     ),
     ("auth", &["config", "metrics", "rate_limiter", "timestamp"]),
-    ("client", &["backoff", "credentials", "http_client", "wire"]),
+    (
+        "client",
+        &["backoff", "credentials", "http_client", "printable", "wire"],
+    ),
     ("metrics", &[]),
     ("store", &[]),
-    ("telemetry", &["config"]),
-    ("config", &["hosts", "units"]),
+    ("telemetry", &["config", "printable"]),
+    ("config", &["hosts", "printable", "units"]),
     ("wire", &[]),
     ("http_client", &["credentials"]),
     ("credentials", &[]),
@@ -78,6 +85,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("hosts", &[]),
     ("units", &[]),
     ("rate_limiter", &[]),
+    ("printable", &[]),
 ];
 
 /// The folders that may name a heavy crate, so that it can be exchanged.
