@@ -20,7 +20,7 @@ pub use auth::{
 };
 pub use bus::{BusConfig, ShutdownConfig, StoreConfig};
 pub use collections::{CollectionConfig, FilterConfig, ViewConfig};
-pub use http::{EventsConfig, HttpConfig, TlsConfig, WsConfig};
+pub use http::{EventsConfig, HttpConfig, QuotaConfig, TlsConfig, WsConfig};
 #[cfg(feature = "service")]
 pub use load::{ConfigError, Mistake, Overrides, Place};
 pub use mcp::{CacheScope, McpConfig, SessionConfig};
@@ -53,6 +53,7 @@ pub struct Config {
     pub log: LogConfig,
     pub metrics: MetricsConfig,
     pub auth: AuthConfig,
+    pub quota: QuotaConfig,
     pub audit: AuditConfig,
     pub shutdown: ShutdownConfig,
     /// JSON files whose items are served.

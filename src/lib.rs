@@ -37,7 +37,7 @@ mod timestamp;
 mod uri_encoding;
 mod hosts;
 mod units;
-#[allow(dead_code, reason = "the limits of callers begin to use it")]
+#[allow(dead_code, reason = "each of its users needs a part")]
 mod rate_limiter;
 #[cfg(feature = "client")]
 #[cfg_attr(
@@ -70,6 +70,6 @@ pub use tidings_actors::{
     OutboxEntry, OutboxReader, Outcome, Owner, Page, Position, Prompt, PromptArgument, PromptMessage,
     PublishError, ReadError, Record, Resource, ResourceTemplate, ResourceUri, Role, Session, SessionOptions,
     Shard, Snapshot, StartError, Stats, Store, StoreError, StoreState, SubscribeError, SubscriberId,
-    SubscriberKind, SubscriptionRequest, Tool, ToolOutput, UriPattern, UriTemplate, Variables, WeakBus,
-    WriteProgress, attach, callback, rights, status, trace,
+    SubscriberKind, SubscriptionAllowance, SubscriptionRequest, Tool, ToolOutput, UriPattern, UriTemplate,
+    Variables, WeakBus, WriteProgress, attach, callback, rights, status, trace,
 };

@@ -26,7 +26,7 @@ pub use model::{
     ListKind, ListOutcome, LogLevel, Notice, NoticeKind, OpenError, Outcome, Owner, PATTERNS_MAX, Position,
     Prompt, PromptArgument, PromptMessage, PublishError, ReadError, Resource, ResourceTemplate, ResourceUri,
     Role, SessionOptions, StartError, StoreError, SubscribeError, SubscriberId, SubscriberKind,
-    SubscriptionRequest, Tool, ToolOutput, UriPattern, UriTemplate, Variables,
+    SubscriptionAllowance, SubscriptionRequest, Tool, ToolOutput, UriPattern, UriTemplate, Variables,
 };
 pub use outbox::{Drained, OutboxEntry, OutboxReader, WriteProgress};
 pub use runtime::Shard;

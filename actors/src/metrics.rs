@@ -108,6 +108,7 @@ label_table! {
         Sessions = "session.max",
         Subscriptions = "session.subscriptions_max",
         PendingSubscriptions = "session.pending_subscriptions",
+        Allowance = "quota.subscriptions_max",
         Idle = "session.idle_timeout",
         Stall = "session.stall_timeout",
         Age = "session.age_max",

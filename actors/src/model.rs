@@ -25,12 +25,14 @@ mod callback;
 mod subscriber;
 mod subscription_request;
 mod viewer;
+mod allowance;
 mod session_options;
 mod end_reason;
 mod trace;
 mod error;
 mod limits;
 
+pub use allowance::SubscriptionAllowance;
 pub use call_context::{CallContext, CallEvent, CallObserver, LogLevel};
 pub(crate) use callback::run_callback;
 pub use callback::{BoxFuture, CallbackError};

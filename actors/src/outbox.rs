@@ -154,7 +154,7 @@ impl Outbox {
             tracer,
             viewer: options.viewer.clone(),
             state: Mutex::new(OutboxState {
-                set: OutboxSet::default(),
+                set: OutboxSet::new(options.allowance.clone()),
                 readers: Readers::default(),
                 last_reader_closed: None,
                 ended: None,

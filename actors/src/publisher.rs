@@ -203,6 +203,10 @@ impl Publisher {
                 self.metrics.count_limit(Limit::PendingSubscriptions);
                 return Err(SubscribeError::NotFound(uri.clone()));
             }
+            if is_new && let Err(max) = set.take_allowed() {
+                self.metrics.count_limit(Limit::Allowance);
+                return Err(SubscribeError::TooMany(max));
+            }
             let subscribed = set.subscribe(uri, subscription.etag, at);
             if is_new && subscription.awaited {
                 set.await_resource(uri);
@@ -352,7 +356,10 @@ impl Publisher {
             }
             SubscriberRequest::Detach(place) => {
                 outbox.trace_dropped(outbox.ended().unwrap_or(EndReason::Closed));
-                let left = outbox.with(|set| set.subscriptions());
+                let left = outbox.with(|set| {
+                    set.give_back_allowed();
+                    set.subscriptions()
+                });
                 self.metrics.subscriptions.change(left, 0);
                 self.detach(&outbox);
                 drop(place);

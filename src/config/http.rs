@@ -88,3 +88,25 @@ table! { WsConfig = "The connections of `GET /v1/ws`.";
     /// At the limit: The connection is closed with code 1008.
     pong_timeout: Duration = Duration::from_secs(30), "Checked::<Time<SECOND, HOUR>>";
 }
+
+table! { QuotaConfig = "The share of one client: of one principal, or of one address where there is none (of one \
+                        /64 of IPv6).";
+    /// Sessions, listen streams, streams of `/v1/events` and connections of `/v1/ws` of one client, together;
+    /// 0 is no limit. `session.per_peer_max` counts the same, and the lower of both holds.
+    /// At the limit: A request that opens a further one gets 429.
+    sessions_max: Option<usize> = None, "Checked::<OrNone<Count<0, 1_000_000>>>";
+    /// Subscriptions of one client over all its sessions and streams; 0 is no limit.
+    /// At the limit: Further ones get an error that names the limit.
+    subscriptions_max: Option<usize> = None, "Checked::<OrNone<Count<0, 100_000_000>>>";
+    /// Requests of one client in a second, all at once or evenly; 0 is no limit. Messages of a batch and
+    /// requests on a WebSocket count one by one, health checks do not.
+    /// At the limit: A further one gets 429 with `Retry-After`; on a WebSocket an error.
+    requests_per_second: Option<u32> = None, "Checked::<OrNone<Count<0, 1_000_000>>>";
+    /// Bodies and URIs of the resources that one client wrote last over HTTP and that exist; 0 is no limit.
+    /// Counted from the start of the service.
+    /// At the limit: A change that needs more is refused with 507.
+    bytes_max: Option<usize> = None, "Checked::<OrNone<Bytes<0, { 1024 * GIB }>>>";
+    /// Tool calls of one client that run at a time; 0 is no limit.
+    /// At the limit: A further call gets an error that names the limit.
+    tool_places: Option<usize> = None, "Checked::<OrNone<Count<0, 100_000>>>";
+}

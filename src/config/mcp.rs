@@ -38,7 +38,8 @@ pub enum CacheScope {
 table! { SessionConfig = "Connected MCP clients, and the limits of each.";
     /// Sessions at a time.
     /// At the limit: The oldest session whose client never sent `notifications/initialized` is ended for a
-    /// new one. Without any, further `initialize` and `subscriptions/listen` requests get an error with status 503.
+    /// new one. Without any, further `initialize` and `subscriptions/listen` requests get an error with
+    /// status 503.
     max: usize = Limits::default().sessions_max, "Checked::<Count<1, 1_000_000>>";
     /// Subscriptions of one session or of one listen stream.
     /// At the limit: Further ones get an error that names the limit.
@@ -60,8 +61,8 @@ table! { SessionConfig = "Connected MCP clients, and the limits of each.";
     /// reason, a listen stream its result.
     age_max: Option<Duration> = None, "Checked::<OrNone<Time<0, { 30 * 24 * HOUR }>>>";
     /// Sessions, listen streams, streams of `/v1/events` and connections of `/v1/ws` of one IP address, or of
-    /// one /64 of IPv6, together; 0 is no limit. Behind a proxy all clients are one address. Unless set, it is 1000 when
-    /// `http.listen` is an address that other machines can reach.
+    /// one /64 of IPv6, together; 0 is no limit. Behind a proxy all clients are one address. Unless set, it is
+    /// 1000 when `http.listen` is an address that other machines can reach.
     /// At the limit: A request that opens a further one gets an error with status 429.
     per_peer_max: Option<usize> = None, "Checked::<OrNone<Count<0, 1_000_000>>>";
     /// Sends a new session one list change for every list that is not empty.

@@ -1,24 +1,31 @@
-//! The limits that the endpoints of one server share: what each caller may hold, and the request bodies that
-//! are being received.
+//! The limits that the endpoints of one server share: what each caller may hold and ask for, and the request
+//! bodies that are being received.
+//!
+//! Callers are counted by name ([`Counted`]). Endpoints name the caller once and call one method for each
+//! thing that is limited; a limit that is not set costs nothing.
 
 mod bodies;
+mod counted;
+mod published;
 mod shares;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::Extensions;
+use tidings_actors::{ResourceUri, SubscriptionAllowance};
 
 use bodies::Bodies;
 pub(crate) use bodies::{BodyFault, BytesPlace, ReceivedBody};
+pub(crate) use counted::Counted;
+use published::Published;
+pub(crate) use published::Reservation;
 pub(crate) use shares::Place;
-use shares::Shares;
+use shares::{Allowances, Shares};
 
 use super::problem::{Problem, ProblemKind};
-use crate::auth::Caller;
-use crate::config::{HttpConfig, SessionConfig};
+use crate::config::{HttpConfig, QuotaConfig, SessionConfig};
 use crate::metrics::{self, Limit};
+use crate::rate_limiter::RateLimiter;
 
 /// The limits that the endpoints of one server share. Clones share their counts, so endpoints that are made
 /// with clones of one value count the same callers together.
@@ -29,31 +36,15 @@ pub struct SharedLimits {
 
 #[derive(Debug)]
 struct Counts {
-    /// The sessions and streams that one caller may hold; none when they are not counted.
-    sessions_max: Option<usize>,
+    quota: QuotaConfig,
+    per_peer_max: Option<usize>,
     sessions: Shares,
+    tool_places: Shares,
+    subscriptions: Allowances,
+    requests: Option<RateLimiter<Counted>>,
+    published: Published,
     bodies: Bodies,
     body_timeout: Duration,
-}
-
-/// The name under which the limits of a caller count.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Counted {
-    /// The address of the connection.
-    Address(IpAddr),
-    /// A connection whose address the server does not tell. All of them are one caller: a limit must not end
-    /// where an address is missing.
-    Unknown,
-}
-
-impl Counted {
-    /// Returns the name of the caller of a request.
-    pub(crate) fn of(extensions: &Extensions) -> Counted {
-        match Caller::of(extensions).and_then(Caller::counted) {
-            Some(address) => Counted::Address(address),
-            None => Counted::Unknown,
-        }
-    }
 }
 
 /// A limit that a request has reached, which is counted already.
@@ -76,18 +67,29 @@ impl From<Exceeded> for Problem {
 impl Default for SharedLimits {
     /// Makes the limits that a configuration without keys has.
     fn default() -> SharedLimits {
-        SharedLimits::new(&HttpConfig::default(), &SessionConfig::default())
+        SharedLimits::new(
+            &HttpConfig::default(),
+            &SessionConfig::default(),
+            &QuotaConfig::default(),
+        )
     }
 }
 
 impl SharedLimits {
     /// Makes the limits: of `http` it heeds `body_timeout` and `bodies_bytes_max`, of `session`
-    /// `per_peer_max`.
-    pub fn new(http: &HttpConfig, session: &SessionConfig) -> SharedLimits {
+    /// `per_peer_max`, of `quota` everything.
+    pub fn new(http: &HttpConfig, session: &SessionConfig, quota: &QuotaConfig) -> SharedLimits {
         SharedLimits {
             shared: Arc::new(Counts {
-                sessions_max: session.per_peer_max,
+                quota: quota.clone(),
+                per_peer_max: session.per_peer_max,
                 sessions: Shares::default(),
+                tool_places: Shares::default(),
+                subscriptions: Allowances::default(),
+                requests: quota
+                    .requests_per_second
+                    .map(|count| RateLimiter::new(count, Duration::from_secs(1))),
+                published: Published::default(),
                 bodies: Bodies::new(http.bodies_bytes_max),
                 body_timeout: http.body_timeout,
             }),
@@ -99,19 +101,101 @@ impl SharedLimits {
     /// # Errors
     /// The caller has as many as it may.
     pub(crate) fn session(&self, caller: &Counted) -> Result<Option<Place>, Exceeded> {
-        let Some(max) = self.shared.sessions_max else {
+        let limits = [
+            (Limit::SessionsOfPeer, self.shared.per_peer_max),
+            (Limit::QuotaSessions, self.shared.quota.sessions_max),
+        ];
+        let limits = limits.into_iter().filter_map(|(limit, max)| Some((max?, limit)));
+        let Some((max, limit)) = limits.min_by_key(|(max, _)| *max) else {
             return Ok(None);
         };
         if let Some(place) = self.shared.sessions.take(caller, max) {
             return Ok(Some(place));
         }
-        metrics::limit_reached(Limit::SessionsOfPeer);
-        Err(Exceeded {
-            text: format!(
-                "too many sessions and streams from this address: the limit is {max} (session.per_peer_max); \
-                 end one, or wait until idle ones have ended"
-            ),
-            retry_after: 5,
-        })
+        let what = "sessions and streams of one client are open";
+        let remedy = "end one, or wait until idle ones have ended";
+        Err(exceeded(limit, &format!("{max} {what}"), remedy, 5))
+    }
+
+    /// Returns the subscriptions that the sessions of a caller share; none when they are not counted.
+    pub(crate) fn subscriptions(&self, caller: &Counted) -> Option<Arc<SubscriptionAllowance>> {
+        let max = self.shared.quota.subscriptions_max?;
+        Some(self.shared.subscriptions.of(caller, max))
+    }
+
+    /// Counts requests of a caller.
+    ///
+    /// # Errors
+    /// The caller has sent as many as it may.
+    pub(crate) fn requests(&self, caller: &Counted, count: usize) -> Result<(), Exceeded> {
+        let Some(requests) = &self.shared.requests else {
+            return Ok(());
+        };
+        let Err(wait) = requests.take(caller, count) else {
+            return Ok(());
+        };
+        let seconds = u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
+        let max = self.shared.quota.requests_per_second.unwrap_or_default();
+        let what = format!("one client has sent {max} requests within a second");
+        Err(exceeded(
+            Limit::QuotaRequests,
+            &what,
+            "send them more slowly",
+            seconds,
+        ))
+    }
+
+    /// Takes a place among the tool calls of a caller; none when they are not counted.
+    ///
+    /// # Errors
+    /// The caller has as many calls running as it may.
+    pub(crate) fn tool_place(&self, caller: &Counted) -> Result<Option<Place>, Exceeded> {
+        let Some(max) = self.shared.quota.tool_places else {
+            return Ok(None);
+        };
+        if let Some(place) = self.shared.tool_places.take(caller, max) {
+            return Ok(Some(place));
+        }
+        let what = format!("{max} tool calls of one client are running");
+        Err(exceeded(Limit::QuotaToolPlaces, &what, "wait for one of them", 1))
+    }
+
+    /// Counts the URI and the `len` bytes of a change that is made next; none when they are not counted.
+    ///
+    /// # Errors
+    /// The bus would hold more bytes of this caller than it may. Waiting does not help, so this is 507.
+    pub(crate) fn publish(
+        &self,
+        caller: &Counted,
+        uri: &ResourceUri,
+        len: usize,
+    ) -> Result<Option<Reservation>, Problem> {
+        let Some(max) = self.shared.quota.bytes_max else {
+            return Ok(None);
+        };
+        if let Some(reserved) = self.shared.published.reserve(caller, uri, len, max) {
+            return Ok(Some(reserved));
+        }
+        metrics::limit_reached(Limit::QuotaBytes);
+        Err(ProblemKind::Full.because(format!(
+            "{uri} has {len} bytes, with which this client would have published more than {max} bytes that are \
+             held (quota.bytes_max); remove resources or shorten them"
+        )))
+    }
+
+    /// Notes that a resource was removed, which gives its bytes back.
+    pub(crate) fn removed(&self, uri: &ResourceUri) {
+        if self.shared.quota.bytes_max.is_some() {
+            self.shared.published.removed(uri);
+        }
+    }
+}
+
+/// Counts that a caller reached a limit, and words it.
+fn exceeded(limit: Limit, what: &str, remedy: &str, retry_after: u32) -> Exceeded {
+    metrics::limit_reached(limit);
+    Exceeded {
+        text: format!("{what}, as many as {} allows; {remedy}", limit.label()),
+        retry_after,
     }
 }

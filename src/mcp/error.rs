@@ -11,6 +11,7 @@ use rmcp::model::ErrorCode;
 use serde_json::json;
 
 use super::options::McpOptions;
+use crate::http::Exceeded;
 use crate::{Closed, EndReason, InvalidUri, OpenError, PublishError, ReadError, SubscribeError};
 
 /// Makes the error of a request whose parameters are wrong: -32602.
@@ -55,6 +56,12 @@ pub(crate) fn subscribe(error: &SubscribeError) -> ErrorData {
         SubscribeError::Closed(closed) => stopping(*closed),
         other => invalid_params(other.to_string()),
     }
+}
+
+/// Converts a limit that a caller has reached: -32603, with the seconds after which it may try again.
+pub(crate) fn exceeded(exceeded: Exceeded) -> ErrorData {
+    let data = json!({ "retryAfter": exceeded.retry_after });
+    ErrorData::internal_error(exceeded.text, Some(data))
 }
 
 /// Converts the refusal to open a session.

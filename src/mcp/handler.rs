@@ -228,6 +228,8 @@ impl ServerHandler for Handler {
         let session = self.session(&context).ok();
         let running = self.running_call(&context);
         let caller = self.caller(&context);
+        // Held until the call has ended.
+        let _place = self.server.tool_place(&caller)?;
         let reporter = Reporter::new(context, session, running);
         let mut result = tools::call_tool(&self.server, request, &reporter, &caller).await?;
         result.meta = hints.meta;

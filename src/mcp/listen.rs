@@ -79,6 +79,7 @@ impl AcceptedListen {
         let mut options = session_options(SubscriberKind::Stream, Revision::STATELESS, server.transport);
         options.subscriptions_max = max;
         options.pending_subscriptions = server.options.session.pending_subscriptions;
+        options.allowance = server.allowance(caller);
         options.lists.clone_from(&lists);
         if lifetime == SessionLifetime::Limited {
             options.stall_timeout = server.options.session.stall_timeout;

@@ -13,10 +13,12 @@ use super::options::McpOptions;
 use super::revision::Revision;
 use super::running_calls::RunningCalls;
 use crate::auth::{Caller, Grant};
+use crate::http::{Counted, Place, SharedLimits};
 use crate::metrics::McpMetrics;
 use crate::rights::Viewer;
 use crate::{
-    Bus, Drained, ListKind, LogLevel, OutboxReader, Session, SessionOptions, SubscriberKind, WriteProgress,
+    Bus, Drained, ListKind, LogLevel, OutboxReader, Session, SessionOptions, SubscriberKind,
+    SubscriptionAllowance, WriteProgress,
 };
 
 /// The bus, the options and the labels that all requests of one transport share.
@@ -31,6 +33,8 @@ pub(crate) struct McpContext {
     pub(crate) write_progress: Option<Arc<WriteProgress>>,
     /// The caller of requests that carry none of their own: on stdio the process that started this one.
     pub(crate) caller: Caller,
+    /// The limits of each caller; none on a transport with one client.
+    pub(crate) limits: Option<SharedLimits>,
 }
 
 /// Returns a session's options with the labels that operators see.
@@ -51,6 +55,22 @@ impl McpContext {
         Implementation::new(self.options.mcp.name.clone(), env!("CARGO_PKG_VERSION"))
     }
 
+    /// Returns the subscriptions that the sessions of a caller share; none when they are not counted.
+    pub(crate) fn allowance(&self, caller: &Caller) -> Option<Arc<SubscriptionAllowance>> {
+        self.limits.as_ref()?.subscriptions(&Counted::by(caller))
+    }
+
+    /// Takes a place among the tool calls of a caller; none when they are not counted.
+    ///
+    /// # Errors
+    /// The caller has as many calls running as it may.
+    pub(crate) fn tool_place(&self, caller: &Caller) -> Result<Option<Place>, ErrorData> {
+        let Some(limits) = &self.limits else {
+            return Ok(None);
+        };
+        limits.tool_place(&Counted::by(caller)).map_err(error::exceeded)
+    }
+
     /// Opens a session at the bus. Once its client is ready it receives all lists that are not empty.
     ///
     /// # Errors
@@ -65,6 +85,7 @@ impl McpContext {
         if revision.rules().sends_list_changes {
             options.lists = ListKind::ALL.to_vec();
         }
+        options.allowance = self.allowance(caller);
         options.announce = self.options.session.announce_on_connect;
         options.subscriptions_max = self.options.session.subscriptions_max;
         options.pending_subscriptions = self.options.session.pending_subscriptions;

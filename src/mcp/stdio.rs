@@ -58,6 +58,7 @@ where
             metrics: McpMetrics::new("stdio"),
             write_progress: Some(output.progress().clone()),
             caller: Caller::unlimited(None),
+            limits: None,
         },
         own_session: Some(Arc::new(OnceLock::new())),
     };

@@ -119,6 +119,7 @@ impl Wrap {
                 metrics: self.state.metrics.clone(),
                 write_progress: None,
                 caller: Caller::unlimited(None),
+                limits: None,
             },
             own_session: Some(Arc::new(OnceLock::new())),
         };

@@ -34,7 +34,7 @@ impl Listening {
         if let Some(tls) = &tls {
             tls.follow_files();
         }
-        let limits = SharedLimits::new(&config.http, &config.session);
+        let limits = SharedLimits::new(&config.http, &config.session, &config.quota);
         Ok(Listening { http, tls, limits })
     }
 
@@ -58,7 +58,11 @@ pub(super) async fn bind_metrics(
     let socket = TcpListener::bind(listen)
         .await
         .with_context(|| format!("cannot listen on {listen} (metrics.listen)"))?;
-    let server = HttpServer::new(bus, Routes::only(access(config), router.clone()), &config.http);
+    let server = HttpServer::new(
+        bus,
+        Routes::only(access(config), listening.limits.clone(), router.clone()),
+        &config.http,
+    );
     let listener = Listener::start(socket, server.with_tls(listening.tls.clone()));
     let listener = listener.context("the listener of metrics could not be started")?;
     info!(
@@ -89,7 +93,7 @@ pub(super) async fn bind(
     let api = Api::new(bus.clone(), access(config), ready.clone())
         .batch_bytes_max(http.body_bytes_max)
         .limits(limits);
-    let routes = Routes::new(access(config), endpoint, api, routes);
+    let routes = Routes::new(access(config), listening.limits.clone(), endpoint, api, routes);
     let server = HttpServer::new(bus, routes, http).with_joined_puts();
     let server = server.with_tls(listening.tls.clone());
     Listener::start(socket, server).context("the listener could not be started")

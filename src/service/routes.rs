@@ -14,9 +14,9 @@ use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tower_service::Service;
 
-use crate::http::Access;
 use crate::http::api::{self, Api};
 use crate::http::problem::Problem;
+use crate::http::{Access, Counted, SharedLimits};
 use crate::mcp::{Endpoint, EndpointBody};
 use crate::metrics;
 
@@ -30,6 +30,7 @@ type AnswerBody = Either<EndpointBody, Either<Full<Bytes>, Body>>;
 #[derive(Clone)]
 pub(super) struct Routes {
     access: Arc<Access>,
+    limits: SharedLimits,
     endpoint: Option<Endpoint>,
     api: Option<Api>,
     /// Answers the paths that are neither the endpoint's nor the API's.
@@ -39,9 +40,16 @@ pub(super) struct Routes {
 impl Routes {
     /// Makes a service that answers `/mcp` with `endpoint`, the paths of `others`, and every other path with
     /// `api`.
-    pub(super) fn new(access: Access, endpoint: Endpoint, api: Api, others: Router) -> Routes {
+    pub(super) fn new(
+        access: Access,
+        limits: SharedLimits,
+        endpoint: Endpoint,
+        api: Api,
+        others: Router,
+    ) -> Routes {
         Routes {
             access: Arc::new(access),
+            limits,
             endpoint: Some(endpoint),
             api: Some(api.clone()),
             others: others.fallback_service(api),
@@ -49,9 +57,10 @@ impl Routes {
     }
 
     /// Makes a service that answers the paths of `others` alone.
-    pub(super) fn only(access: Access, others: Router) -> Routes {
+    pub(super) fn only(access: Access, limits: SharedLimits, others: Router) -> Routes {
         Routes {
             access: Arc::new(access),
+            limits,
             endpoint: None,
             api: None,
             others,
@@ -92,10 +101,14 @@ impl Service<Request<Incoming>> for Routes {
         let is_open = api::is_open(path);
         let route = self.route(path);
         let access = self.access.clone();
+        let limits = self.limits.clone();
         let mut others = self.others.clone();
         Box::pin(async move {
             if !is_open && let Err(problem) = access.admit(&mut request).await {
                 return Ok(refusal(&request, &problem));
+            }
+            if !is_open && let Err(exceeded) = limits.requests(&Counted::of(request.extensions()), 1) {
+                return Ok(refusal(&request, &exceeded.into()));
             }
             match route {
                 Route::Mcp(endpoint) => Ok(endpoint.handle(request).await.map(Either::Left)),

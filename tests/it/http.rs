@@ -7,6 +7,7 @@ mod api;
 mod events;
 mod limits;
 mod pipelined;
+mod quota;
 mod tls;
 mod ws;
 

@@ -19,8 +19,8 @@ pub enum EndReason {
     Evicted,
     /// The bus was full, and its client was not ready yet.
     NotReady,
-    /// Its credential expired or was revoked. Only its streams end for this reason; the subscriber goes on with
-    /// another credential until its idle time-out.
+    /// Its credential expired or was revoked. Only its streams end for this reason; the subscriber goes on
+    /// with another credential until its idle time-out.
     Unauthorized,
     /// The bus is shutting down; everything pending was handed out first.
     Shutdown,

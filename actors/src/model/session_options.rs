@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::allowance::SubscriptionAllowance;
 use super::list::ListKind;
 use super::subscriber::SubscriberKind;
 use super::subscription_request::SubscriptionRules;
@@ -32,6 +33,9 @@ pub struct SessionOptions {
     /// Maximum number of them whose resources do not exist yet (default: the limit of the bus). At the limit
     /// subscribing fails with `NotFound`.
     pub pending_subscriptions: usize,
+    /// Subscriptions that this session shares with others, besides its own limit (default: none). At the
+    /// limit subscribing fails with `TooMany`.
+    pub allowance: Option<Arc<SubscriptionAllowance>>,
     /// Allows subscriptions to resources that are not subscribable for clients (default: no).
     pub trusted: bool,
     /// Ends it for another one when the bus is full, unless it is [`ready`](crate::Session::ready) (default:
@@ -63,6 +67,7 @@ impl SessionOptions {
             announce: false,
             subscriptions_max: usize::MAX,
             pending_subscriptions: usize::MAX,
+            allowance: None,
             trusted: false,
             awaits_ready: false,
             idle_timeout: None,

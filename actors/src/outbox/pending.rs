@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use self::filter_slots::FilterSlots;
 use super::slots::{Slot, SlotId, SlotTable};
-use crate::model::{Cause, Etag, ListHash, ListKind, Notice, ResourceUri};
+use crate::model::{Cause, Etag, ListHash, ListKind, Notice, ResourceUri, SubscriptionAllowance};
 
 /// One entry of an outbox.
 #[derive(Debug, Clone)]
@@ -73,9 +73,36 @@ pub(crate) struct OutboxSet {
     /// The last local offset that is beyond the order of the bus.
     invented_offset: Option<u64>,
     filter: Option<Box<FilterSlots>>,
+    /// The allowance from which each subscription takes one.
+    allowance: Option<Arc<SubscriptionAllowance>>,
 }
 
 impl OutboxSet {
+    /// Makes a set whose subscriptions come out of `allowance`.
+    pub(crate) fn new(allowance: Option<Arc<SubscriptionAllowance>>) -> OutboxSet {
+        let mut set = OutboxSet::default();
+        set.allowance = allowance;
+        set
+    }
+
+    /// Takes one from the allowance, for a subscription that follows.
+    ///
+    /// # Errors
+    /// The most that the sessions which share it may have.
+    pub(crate) fn take_allowed(&self) -> Result<(), usize> {
+        match &self.allowance {
+            Some(allowance) if !allowance.take() => Err(allowance.max()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives all subscriptions back to the allowance, because the subscriber has ended.
+    pub(crate) fn give_back_allowed(&mut self) {
+        if let Some(allowance) = self.allowance.take() {
+            allowance.give_back(self.subscriptions);
+        }
+    }
+
     /// Subscribes to `uri` for a subscriber that knows `etag`, at offset `at`. Returns the slot, and true if
     /// the subscription is new.
     pub(crate) fn subscribe(&mut self, uri: &ResourceUri, etag: Etag, at: u64) -> (SlotId, bool) {
@@ -105,6 +132,9 @@ impl OutboxSet {
             return None;
         }
         self.subscriptions -= 1;
+        if let Some(allowance) = &self.allowance {
+            allowance.give_back(1);
+        }
         self.awaited -= usize::from(std::mem::take(&mut slot.awaited));
         if self.filter.is_none() {
             self.remove(index);
@@ -345,6 +375,12 @@ impl OutboxSet {
 
     fn list_mut(&mut self, kind: ListKind) -> Option<&mut ListSlot> {
         self.lists.as_mut()?[kind.index()].as_mut()
+    }
+}
+
+impl Drop for OutboxSet {
+    fn drop(&mut self) {
+        self.give_back_allowed();
     }
 }
 

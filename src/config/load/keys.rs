@@ -251,7 +251,7 @@ mod tests {
             );
             assert!(!allowed.is_empty(), "{path} has no range");
         }
-        assert_eq!(Key::of_sections().count(), 75);
+        assert_eq!(Key::of_sections().count(), 80);
     }
 
     #[test]

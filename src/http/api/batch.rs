@@ -13,13 +13,14 @@ use bytes::Bytes;
 use http_body::Body as HttpBody;
 use http_body_util::Full;
 use serde::{Serialize, Serializer};
-use tidings_actors::{Closed, Condition, Etag, Outcome, PublishError, ResourceUri};
+use tidings_actors::{Change, Closed, Condition, Content, Etag, Outcome, PublishError, ResourceUri};
 
 use super::body::receive_bytes;
 use super::conditions::Preconditions;
 use super::resources::{current, refusal};
 use super::{Api, ApiResponse};
 use crate::auth::{Object, Right};
+use crate::http::limits::{Counted, Reservation};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::rights::require;
 use crate::metrics::{self, Limit};
@@ -34,6 +35,10 @@ const LINES_PER_TURN: usize = 1_000;
 /// A change that was handed to the bus, as far as its answer depends on it.
 struct Sent {
     uri: ResourceUri,
+    /// The bytes of a body among those of the client, if they are counted.
+    reserved: Option<Reservation>,
+    /// True for a line that removes the resource.
+    removes: bool,
     preconditions: Preconditions,
     member: Option<Etag>,
 }
@@ -80,13 +85,17 @@ impl Api {
         self.find_members(&mut lines).await?;
         let mut changes = Vec::with_capacity(lines.len());
         let mut sent = Vec::with_capacity(lines.len());
+        let caller = Counted::of(&head.extensions);
         for line in lines {
-            sent.push(match line {
-                Ok(line) => {
+            sent.push(match line.and_then(|line| self.reserve(line, &caller)) {
+                Ok((line, reserved)) => {
                     let uri = line.change.uri().clone();
+                    let removes = matches!(line.change, Change::Remove(_));
                     changes.push((line.change, condition(&line.preconditions, line.member)));
                     Ok(Sent {
                         uri,
+                        reserved,
+                        removes,
                         preconditions: line.preconditions,
                         member: line.member,
                     })
@@ -102,7 +111,7 @@ impl Api {
                 Ok(sent) => {
                     // Every change that was sent has a result.
                     let result = results.next().unwrap_or(Err(PublishError::Closed(Closed)));
-                    self.answer_change(&mut answer, &sent, result);
+                    self.answer_change(&mut answer, sent, result);
                 }
                 Err(RefusedLine { uri, problem }) => answer_problem(&mut answer, uri.as_deref(), &problem),
             }
@@ -168,9 +177,34 @@ impl Api {
         Ok(())
     }
 
-    fn answer_change(&self, answer: &mut Vec<u8>, sent: &Sent, result: Result<Outcome, PublishError>) {
+    /// Counts the bytes of a line's body among those of the client.
+    fn reserve(
+        &self,
+        line: BatchLine,
+        caller: &Counted,
+    ) -> Result<(BatchLine, Option<Reservation>), RefusedLine> {
+        let Change::Upsert(resource) = &line.change else {
+            return Ok((line, None));
+        };
+        let len = match resource.content() {
+            Content::Held(body) => body.as_bytes().len(),
+            Content::Lazy(_) => 0,
+        };
+        match self.limits.publish(caller, line.change.uri(), len) {
+            Ok(reserved) => Ok((line, reserved)),
+            Err(problem) => {
+                let uri = Some(line.change.uri().as_str().to_owned());
+                Err(RefusedLine { uri, problem })
+            }
+        }
+    }
+
+    fn answer_change(&self, answer: &mut Vec<u8>, sent: Sent, result: Result<Outcome, PublishError>) {
         match result {
             Ok(outcome) => {
+                if sent.removes {
+                    self.limits.removed(&sent.uri);
+                }
                 let status = match outcome.created {
                     true => StatusCode::CREATED,
                     false => StatusCode::NO_CONTENT,
@@ -185,6 +219,9 @@ impl Api {
                 write_line(answer, &line);
             }
             Err(error) => {
+                if let Some(reserved) = sent.reserved {
+                    reserved.refused();
+                }
                 let problem = refusal(&self.bus, error, &sent.preconditions, sent.member);
                 answer_problem(answer, Some(sent.uri.as_str()), &problem);
             }

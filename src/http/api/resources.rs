@@ -22,6 +22,7 @@ use super::conditions::{Evaluation, Preconditions};
 use super::path::{parse_uri, path_of};
 use super::{Api, ApiResponse, empty, given, json, query, require_get};
 use crate::auth::{Denied, Object, Right};
+use crate::http::limits::Counted;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::rights::{caller, refusal as rights_refusal, require};
 
@@ -60,8 +61,14 @@ impl Api {
         let bytes_max = self.bus.limits().body_bytes_max;
         let received = receive(&self.limits, uri.clone(), &head.headers, body, bytes_max);
         // The body counts as in flight until it is answered, as the change may wait for admission.
-        let (resource, _place) = received.await?;
-        let outcome = publish(&self.bus, make_change(resource), &preconditions).await?;
+        let (resource, place) = received.await?;
+        let caller = Counted::of(&head.extensions);
+        let reserved = self.limits.publish(&caller, &uri, place.len())?;
+        let outcome = publish(&self.bus, make_change(resource), &preconditions).await;
+        if let (Err(_), Some(reserved)) = (&outcome, reserved) {
+            reserved.refused();
+        }
+        let outcome = outcome?;
         Ok(created_or_no_content(&uri, &outcome))
     }
 
@@ -103,8 +110,13 @@ impl Api {
     async fn remove(&self, uri: ResourceUri, head: &Parts) -> Result<ApiResponse, Problem> {
         require(&head.extensions, Right::Publish, Object::Resource(uri.as_str()))?;
         let preconditions = Preconditions::parse(&head.headers)?;
-        let outcome = publish(&self.bus, Change::Remove(uri), &preconditions).await?;
-        Ok(changed(StatusCode::NO_CONTENT, &outcome))
+        let outcome = publish(&self.bus, Change::Remove(uri.clone()), &preconditions).await;
+        match &outcome {
+            Err(problem) if problem.kind() != ProblemKind::NotFound => {}
+            // Also of one that is gone: a write whose client left counts although it may have been refused.
+            _ => self.limits.removed(&uri),
+        }
+        Ok(changed(StatusCode::NO_CONTENT, &outcome?))
     }
 
     /// `POST …/touch`: announces that the resource changed (204).

@@ -73,6 +73,11 @@ impl Bodies {
 }
 
 impl BytesPlace {
+    /// Returns the length of the body.
+    pub(crate) fn len(&self) -> usize {
+        self.held
+    }
+
     /// Adds `len` bytes. Returns false, without effect, if all bodies would then have more than `max`.
     fn grow(&mut self, len: usize, max: usize) -> bool {
         let grown = self
@@ -179,7 +184,7 @@ fn announced_len(headers: &HeaderMap) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{HttpConfig, SessionConfig};
+    use crate::config::{HttpConfig, QuotaConfig, SessionConfig};
     use futures_util::{StreamExt, stream};
     use http_body::Frame;
     use http_body_util::{Full, StreamBody};
@@ -192,7 +197,7 @@ mod tests {
             bodies_bytes_max,
             ..HttpConfig::default()
         };
-        SharedLimits::new(&http, &SessionConfig::default())
+        SharedLimits::new(&http, &SessionConfig::default(), &QuotaConfig::default())
     }
 
     /// A body of these parts that never ends.

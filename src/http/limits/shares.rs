@@ -1,7 +1,9 @@
 //! The things that each caller holds at a time, by caller.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tidings_actors::SubscriptionAllowance;
 
 use super::Counted;
 
@@ -40,6 +42,29 @@ impl Shares {
     }
 }
 
+/// The subscriptions that the sessions of each caller share.
+#[derive(Debug, Default)]
+pub(super) struct Allowances {
+    by_caller: Mutex<HashMap<Counted, Weak<SubscriptionAllowance>>>,
+}
+
+impl Allowances {
+    /// Returns the allowance of a caller, which lives as long as one of its sessions.
+    pub(super) fn of(&self, caller: &Counted, max: usize) -> Arc<SubscriptionAllowance> {
+        let mut by_caller = self.by_caller.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = by_caller.get(caller).and_then(Weak::upgrade) {
+            return known;
+        }
+        // Looked through when it would grow, so that it is at most twice as large as it has live entries.
+        if by_caller.len() == by_caller.capacity() {
+            by_caller.retain(|_, allowance| allowance.strong_count() > 0);
+        }
+        let new = Arc::new(SubscriptionAllowance::new(max));
+        by_caller.insert(caller.clone(), Arc::downgrade(&new));
+        new
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let mut held = lock(&self.held);
@@ -56,7 +81,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::PeerAddress;
+    use crate::auth::PeerAddress;
 
     fn peer(address: &str) -> Counted {
         Counted::Address(PeerAddress(address.parse().unwrap()).counted())
@@ -73,6 +98,22 @@ mod tests {
         assert!(other.is_some());
         drop((one, other));
         assert!(lock(&shares.held).is_empty());
+    }
+
+    #[test]
+    fn allowance_is_shared_while_a_session_has_it() {
+        let allowances = Allowances::default();
+        let one = allowances.of(&peer("192.0.2.1"), 7);
+        assert!(Arc::ptr_eq(&one, &allowances.of(&peer("192.0.2.1"), 7)));
+        assert!(!Arc::ptr_eq(&one, &allowances.of(&peer("192.0.2.2"), 7)));
+        for number in 0..10_000u32 {
+            let address = Counted::Address(std::net::Ipv4Addr::from(number).into());
+            assert_eq!(allowances.of(&address, 7).max(), 7);
+        }
+        // Those whose sessions are gone take no room for long.
+        let entries = allowances.by_caller.lock().unwrap().len();
+        assert!(entries < 100, "{entries}");
+        assert!(Arc::ptr_eq(&one, &allowances.of(&peer("192.0.2.1"), 7)));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::close::Close;
 use super::message::{self, Ack, ClientMessage};
 use super::{WsContext, WsPermit};
 use crate::auth::{Caller, Grant, Object, Right};
+use crate::http::limits::Counted;
 use crate::http::write_deadline::is_write_timeout;
 use crate::metrics::{self, Limit};
 use crate::rights::Viewer;
@@ -62,6 +63,7 @@ async fn open_session(context: &WsContext, caller: &Caller) -> Result<Arc<Sessio
     options.subscriptions_max = context.bus.limits().subscriptions_max;
     let grant = Grant::of(caller);
     options.viewer = grant.clone().map(|grant| grant as Arc<dyn Viewer>);
+    options.allowance = context.limits.subscriptions(&Counted::by(caller));
     match context.bus.open(options).await {
         Ok(session) => {
             let session = Arc::new(session);
@@ -184,7 +186,16 @@ impl<'s> WsConnection<'s> {
     /// Carries out a request and answers it.
     async fn carry_out(&mut self, text: &str) -> ControlFlow<End> {
         self.context.metrics.requests.increment(1);
-        let answers = match ClientMessage::parse(text) {
+        let request = ClientMessage::parse(text);
+        if let Err(exceeded) = self.context.limits.requests(&Counted::by(self.caller), 1) {
+            let id = match &request {
+                Ok(request) => request.id(),
+                Err(_) => &Value::Null,
+            };
+            let refusal = message::failed(id, &exceeded.text);
+            return self.write(vec![refusal]).await;
+        }
+        let answers = match request {
             Ok(ClientMessage::Subscribe {
                 id,
                 uris,

@@ -75,6 +75,15 @@ impl ClientMessage {
         }
     }
 
+    /// Returns the id by which the client knows the answer.
+    pub(super) fn id(&self) -> &Value {
+        match self {
+            ClientMessage::Subscribe { id, .. }
+            | ClientMessage::Unsubscribe { id, .. }
+            | ClientMessage::Ping { id } => id,
+        }
+    }
+
     fn names(&self) -> usize {
         match self {
             ClientMessage::Subscribe {

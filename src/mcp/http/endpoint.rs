@@ -22,7 +22,7 @@ use super::reply::{self, EndpointBody, Refusal};
 use super::sessions::Sessions;
 use crate::Bus;
 use crate::auth::Caller;
-use crate::config::HttpConfig;
+use crate::config::{HttpConfig, QuotaConfig};
 use crate::http::{Access, Counted, Place, SharedLimits};
 use crate::mcp::error;
 use crate::mcp::handler::Handler;
@@ -62,7 +62,7 @@ impl Endpoint {
 
     /// Makes an endpoint that answers the hosts and origins of `access`, too.
     pub fn with_access(bus: Bus, options: McpOptions, access: Access) -> Endpoint {
-        let limits = SharedLimits::new(&HttpConfig::default(), &options.session);
+        let limits = SharedLimits::new(&HttpConfig::default(), &options.session, &QuotaConfig::default());
         Endpoint::with_limits(bus, options, access, limits)
     }
 
@@ -75,6 +75,7 @@ impl Endpoint {
             metrics: McpMetrics::new("http"),
             write_progress: None,
             caller: Caller::unlimited(None),
+            limits: Some(limits.clone()),
         };
         let handler = Handler {
             server: server.clone(),

@@ -15,6 +15,7 @@ use super::endpoint::EndpointState;
 use super::headers::{self, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
 use super::reply::{self, Answer, Refusal, answer_or_refusal};
 use crate::auth::{Caller, Denied, Object, Right};
+use crate::http::Counted;
 use crate::http::problem::Problem;
 use crate::mcp::params;
 use crate::mcp::peek::{Peek, UsedRight};
@@ -77,6 +78,10 @@ impl EndpointState {
             return Err(reply::bad_request(None, &text).into());
         }
         let messages = batch::split(body, self.server.options.batch_max)?;
+        // One of them was counted when the request came.
+        let others = messages.len().saturating_sub(1);
+        let counted = self.limits.requests(&Counted::of(&parts.extensions), others);
+        counted.map_err(|exceeded| reply::too_many_requests(None, exceeded))?;
         let mut answers = Vec::new();
         for message in messages {
             let answer = match Peek::of(&message) {

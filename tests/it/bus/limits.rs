@@ -211,14 +211,17 @@ async fn idle_session_is_ended_after_its_timeout() {
 #[tokio::test]
 async fn session_that_never_was_ready_makes_room() {
     let bench = Bench::with(|limits| limits.sessions_max = 3);
-    let awaiting = || SessionOptions {
-        awaits_ready: true,
-        ..options()
+    let open = async || {
+        let awaiting = SessionOptions {
+            awaits_ready: true,
+            ..options()
+        };
+        within(bench.bus.open(awaiting)).await
     };
-    let open = async || within(bench.bus.open(awaiting())).await;
     let ready = open().await.unwrap();
     within(ready.ready()).await.unwrap();
-    let (first, second) = (open().await.unwrap(), open().await.unwrap());
+    let first = open().await.unwrap();
+    let second = open().await.unwrap();
     // Each new session ends the oldest one that is not ready.
     let third = open().await.unwrap();
     assert_eq!(first.ended(), Some(EndReason::NotReady));
@@ -226,7 +229,7 @@ async fn session_that_never_was_ready_makes_room() {
     within(third.ready()).await.unwrap();
     within(second.ready()).await.unwrap();
     assert_eq!(open().await.unwrap_err(), OpenError::TooMany(3));
-    // One that nobody awaits is as safe as one that is ready.
+    // One whose readiness is not awaited is as safe as one that is ready.
     drop(third);
     bench.until_sessions(2).await;
     let _local = within(bench.bus.open(options())).await.unwrap();

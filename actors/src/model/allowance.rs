@@ -1,0 +1,45 @@
+//! A number of subscriptions that several sessions share.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A number of subscriptions that several sessions share, such as those of one client. See
+/// [`SessionOptions::allowance`](crate::SessionOptions::allowance).
+#[derive(Debug)]
+pub struct SubscriptionAllowance {
+    used: AtomicUsize,
+    max: usize,
+}
+
+impl SubscriptionAllowance {
+    /// Allows `max` subscriptions. At the limit subscribing fails with `TooMany`.
+    pub fn new(max: usize) -> SubscriptionAllowance {
+        SubscriptionAllowance {
+            used: AtomicUsize::new(0),
+            max,
+        }
+    }
+
+    /// The most subscriptions.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
+    /// The subscriptions that the sessions have.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Takes one of them. Returns false if all are used.
+    pub(crate) fn take(&self) -> bool {
+        let taken = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                (used < self.max).then_some(used + 1)
+            });
+        taken.is_ok()
+    }
+
+    pub(crate) fn give_back(&self, count: usize) {
+        self.used.fetch_sub(count, Ordering::Relaxed);
+    }
+}

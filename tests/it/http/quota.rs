@@ -1,0 +1,208 @@
+//! The share of one client, on the real binary: sessions, subscriptions, requests, bytes and tool calls.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::RawConnection;
+use crate::mcp::client::{Client, initialize, listen, updates};
+use crate::mcp::http::{Reply, Request, within};
+use crate::mcp::server::Server;
+
+const A: &str = "demo://a";
+const B: &str = "demo://b";
+const C: &str = "demo://c";
+
+/// Asserts that `reply` refuses for a limit of this key.
+fn assert_refused(reply: &Reply, status: u16, key: &str) {
+    assert_eq!(reply.status, status, "{}", reply.text());
+    assert!(reply.text().contains(key), "{}", reply.text());
+}
+
+/// Asserts that the limit of this key was counted so many times.
+async fn assert_counted(server: &Server, key: &str, times: usize) {
+    let scrape = Request::new("GET", "/metrics").send(server.address).await;
+    let counted = format!("tidings_limit_reached_total{{limit=\"{key}\"}} {times}\n");
+    assert!(scrape.text().contains(&counted), "{}", scrape.text());
+}
+
+#[tokio::test]
+async fn sessions_of_a_client_have_a_quota() {
+    let server = Server::with("[quota]\nsessions_max = 2\n[session]\nper_peer_max = 9\n").await;
+    let one = Client::open(server.address, "2025-11-25").await;
+    let _two = Client::open(server.address, "2025-06-18").await;
+    let opening = Request::post(initialize("2025-11-25").to_string());
+    let refused = opening.send(server.address).await;
+    assert_refused(&refused, 429, "quota.sessions_max");
+    assert_eq!(refused.header("retry-after"), Some("5"));
+    assert_counted(&server, "quota.sessions_max", 1).await;
+    one.delete().await;
+    assert_eq!(opening.send(server.address).await.status, 200);
+}
+
+#[tokio::test]
+async fn subscriptions_of_a_client_have_a_quota() {
+    let server = Server::with("[quota]\nsubscriptions_max = 2\n").await;
+    for uri in [A, B, C] {
+        server.put(uri, "1").await;
+    }
+    let one = Client::open(server.address, "2025-11-25").await;
+    let other = Client::open(server.address, "2025-06-18").await;
+    one.subscribe(A).await;
+    other.subscribe(B).await;
+    // The same one again takes nothing.
+    other.subscribe(B).await;
+    let refused = other.request("resources/subscribe", json!({ "uri": C })).await;
+    assert_eq!(refused.error().0, -32602, "{}", refused.text());
+    assert_counted(&server, "quota.subscriptions_max", 1).await;
+    // A listen stream gets none of what it asks for.
+    let (acknowledged, _) = listen(server.address, &json!(1), updates(&[C])).await;
+    let honoured = &acknowledged["params"]["notifications"];
+    assert_eq!(honoured.get("resourceSubscriptions"), None, "{honoured}");
+    // What ends is given back: one by one, and with its session.
+    one.unsubscribe(A).await;
+    other.subscribe(C).await;
+    other.delete().await;
+    within("the quota of a session that ended", async {
+        let both = updates(&[A, B]);
+        loop {
+            let (acknowledged, _) = listen(server.address, &json!(2), both.clone()).await;
+            if acknowledged["params"]["notifications"] == both {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn requests_of_a_client_have_a_rate() {
+    let server = Server::with("[quota]\nrequests_per_second = 4\n").await;
+    let mut connection = RawConnection::open(server.address).await;
+    let get = "GET /v1/resources HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let mut statuses = Vec::new();
+    for _ in 0..40 {
+        connection.send(get).await;
+        statuses.push(connection.status().await);
+    }
+    assert_eq!(statuses[..4], [200; 4]);
+    // However slow this test is, a request in 40 is one too many.
+    assert!(statuses.contains(&429), "{statuses:?}");
+    connection
+        .send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .await;
+    assert_eq!(connection.status().await, 200);
+    let mut refused = Vec::new();
+    for _ in 0..40 {
+        refused.push(Request::post("{}").send(server.address).await);
+    }
+    let refused = refused.iter().find(|reply| reply.status == 429);
+    let refused = refused.expect("MCP has the same limit");
+    assert!(
+        refused.text().contains("quota.requests_per_second"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    // It passes.
+    within("a request that is let in", async {
+        while Request::new("GET", "/v1/resources")
+            .send(server.address)
+            .await
+            .status
+            != 200
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn messages_of_a_batch_count_one_by_one() {
+    let server = Server::with("[quota]\nrequests_per_second = 20\n").await;
+    let client = Client::open(server.address, "2025-03-26").await;
+    let pings: Vec<_> = (0..15).map(|_| client.message("ping", json!({}))).collect();
+    let batch = Value::from(pings);
+    let mut statuses = Vec::new();
+    for _ in 0..20 {
+        statuses.push(client.post(&batch).await.status);
+    }
+    assert_eq!(statuses[0], 200);
+    assert!(statuses.contains(&429), "{statuses:?}");
+}
+
+#[tokio::test]
+async fn published_bytes_of_a_client_have_a_quota() {
+    let server = Server::with("[quota]\nbytes_max = '10KiB'\n").await;
+    let long = "x".repeat(6_000);
+    server.put(A, &long).await;
+    let refused = server.api("PUT", B, &long).await;
+    assert_refused(&refused, 507, "quota.bytes_max");
+    assert_eq!(server.api("GET", B, "").await.status, 404);
+    // The same resource anew replaces its bytes.
+    server.put(A, &"y".repeat(9_000)).await;
+    assert_refused(
+        &server.api("PUT", A, &"y".repeat(11_000)).await,
+        507,
+        "quota.bytes_max",
+    );
+    let line = |uri: &str, len: usize| json!({ "put": uri, "text": "z".repeat(len) }).to_string();
+    let batch = [line(B, 500), line(C, 2_000)].join("\n");
+    let batch = Request::new("POST", "/v1/resources")
+        .header("content-type", "application/x-ndjson")
+        .body(batch);
+    let answers = batch.send(server.address).await;
+    let statuses: Vec<_> = answers
+        .text()
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["status"].clone())
+        .collect();
+    assert_eq!(statuses, [201, 507]);
+    assert_counted(&server, "quota.bytes_max", 3).await;
+    // A write that the bus refuses counts for nothing, and what is removed is given back.
+    assert_eq!(server.api("POST", B, &"z".repeat(400)).await.status, 409);
+    assert_eq!(server.api("DELETE", A, "").await.status, 204);
+    server.put(C, &"z".repeat(9_000)).await;
+}
+
+#[tokio::test]
+async fn tool_calls_of_a_client_have_places() {
+    let server = Server::with("[quota]\ntool_places = 1\n").await;
+    let etag = server.put(A, "1").await;
+    let client = Client::open(server.address, "2025-11-25").await;
+    let arguments = json!({ "items": [{ "uri": A, "client_etag": etag }], "timeout_ms": 20_000 });
+    let wait = json!({ "name": "wait_for_resource_change", "arguments": arguments });
+    let read = json!({ "name": "read_resource", "arguments": { "uri": A } });
+    let waiting = async {
+        // Refused itself if a call below has the place.
+        loop {
+            let reply = client.request("tools/call", wait.clone()).await;
+            if reply.json().get("result").is_some() {
+                return reply;
+            }
+        }
+    };
+    let refused = async {
+        let refused = within("the limit", async {
+            loop {
+                let reply = client.request("tools/call", read.clone()).await;
+                if reply.json().get("error").is_some() {
+                    return reply;
+                }
+            }
+        })
+        .await;
+        server.put(A, "2").await;
+        refused
+    };
+    let (_waited, refused) = tokio::join!(waiting, refused);
+    assert!(
+        refused.error().1.contains("quota.tool_places"),
+        "{}",
+        refused.text()
+    );
+    // The place is free again.
+    let again = client.request("tools/call", read).await;
+    assert!(again.json().get("result").is_some(), "{}", again.text());
+}
