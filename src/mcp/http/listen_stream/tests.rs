@@ -112,6 +112,7 @@ async fn unusual_request_is_judged_by_rmcp() {
         let Ok(body) = body.collect().await;
         let body = body.to_bytes();
         let refused = endpoint.state.forward(parts.clone(), body.clone()).await;
+        let refused = reply::with_message(refused, None, &body).await;
         let wrong = Request::from_parts(parts, Full::new(body));
         let answer = endpoint.handle(wrong).await;
         assert!(answer.status().is_client_error(), "{name}");
