@@ -251,7 +251,7 @@ mod tests {
             );
             assert!(!allowed.is_empty(), "{path} has no range");
         }
-        assert_eq!(Key::of_sections().count(), 80);
+        assert_eq!(Key::of_sections().count(), 84);
     }
 
     #[test]
