@@ -15,6 +15,7 @@ mod flat;
 mod scale;
 mod scope;
 mod stalled;
+mod tls;
 mod storm;
 mod memory;
 mod pipeline;
@@ -61,6 +62,7 @@ const ROWS: &[Row] = &[
     ("scale", scale::run),
     ("scope", scope::run),
     ("stalled", stalled::run),
+    ("tls", tls::run),
     ("storm", storm::run),
     ("start", start::run),
     ("etag", etag::run),

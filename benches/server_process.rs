@@ -77,14 +77,14 @@ impl ServerProcess {
         // The thread reads to the end, so that a server that prints more is never blocked by a full pipe.
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if line.contains("http://") && sender.try_send(line).is_err() {
+                if line.contains("://") && sender.try_send(line).is_err() {
                     // The first address is the one that is waited for.
                     continue;
                 }
             }
         });
         let line = lines.recv_timeout(wait).ok()?;
-        let (_, url) = line.split_once("http://")?;
+        let (_, url) = line.split_once("://")?;
         url.split('/').next()?.parse().ok()
     }
 

@@ -5,22 +5,28 @@ mod authority;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
+use axum::routing::get;
+use axum::{Extension, Router};
 use futures_util::{SinkExt, StreamExt};
 use rcgen::SanType;
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tidings::Bus;
+use tidings::config::{HttpConfig, TlsConfig};
+use tidings::http::{HttpServer, PeerCertificate, Tls};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::RawConnection;
-use crate::mcp::client::{Client, LEGACY, listen, updates};
+use crate::mcp::client::{Client, LEGACY, MODERN, listen, stateless, updates};
 use crate::mcp::events::updated_uri;
 use crate::mcp::http::{Request, within};
 use crate::mcp::server::Server;
-use authority::{Authority, Pair, connect, tunnel};
+use authority::{Authority, Pair, connect, localhost, tunnel};
 
 const A: &str = "demo://a";
 
@@ -278,4 +284,148 @@ async fn client_certificate_is_verified_and_revocable() {
     secure.until_metric(&Secure::reloads("replaced"), 2).await;
     call(Some(&revoked)).await.unwrap_err();
     assert_eq!(call(None).await.unwrap(), 200);
+}
+
+/// The resources that a stalled reader watches: with so long names, their updates fill every buffer.
+fn many() -> Vec<String> {
+    let names = (0..60).map(|number| format!("demo://many/{}/{number}", "x".repeat(400)));
+    names.collect()
+}
+
+/// Changes all of them in one batch.
+async fn change_all(server: &Server, uris: &[String], round: usize) {
+    let lines = uris.iter().map(|uri| {
+        let line = json!({ "put": uri, "text": round.to_string() });
+        line.to_string() + "\n"
+    });
+    let batch = Request::new("POST", "/v1/resources")
+        .header("content-type", "application/x-ndjson")
+        .body(lines.collect::<String>());
+    let reply = batch.send(server.address).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+}
+
+/// Listens on `stream` without reading until the server says that nothing is taken, and through ten rounds of
+/// changes after that. Returns the updates that were handed out in all, when it reads to the end at last.
+async fn updates_of_stalled_reader<S>(server: &mut Server, stream: S) -> usize
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let many = many();
+    change_all(server, &many, 0).await;
+    let names: Vec<&str> = many.iter().map(String::as_str).collect();
+    let params = stateless(json!({ "notifications": updates(&names) }));
+    let method = "subscriptions/listen";
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+    let mut stalled = RawConnection { stream };
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\nmcp-protocol-version: {MODERN}\r\n\
+         mcp-method: {method}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stalled.send(&head).await;
+    assert!(stalled.head().await.starts_with("HTTP/1.1 200 "));
+    let mut round = 0;
+    within("a reader that stands still", async {
+        loop {
+            round += 1;
+            change_all(server, &many, round).await;
+            let sessions = server.sessions().await;
+            let own = sessions
+                .iter()
+                .find(|one| one["subscriptions"] == many.len())
+                .unwrap();
+            if own["progress"]["untakenMs"].is_u64() {
+                return;
+            }
+        }
+    })
+    .await;
+    for later in 1..=10 {
+        change_all(server, &many, round + later).await;
+    }
+    server.terminate();
+    let mut rest = String::new();
+    // The drain delivers the newest state, and the stream ends with a farewell.
+    within("the end of the stream", stalled.stream.read_to_string(&mut rest))
+        .await
+        .unwrap();
+    assert!(rest.ends_with("0\r\n\r\n"), "the end of the chunks");
+    rest.matches("notifications/resources/updated").count()
+}
+
+#[tokio::test]
+async fn stalled_reader_conflates_as_without_tls() {
+    let mut server = Server::start().await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    let stream = socket.connect(server.address).await.unwrap();
+    let plain = updates_of_stalled_reader(&mut server, stream).await;
+
+    let mut secure = Secure::start().await;
+    let stream = connect(&secure.client(), secure.address, true).await.unwrap();
+    let behind_tls = updates_of_stalled_reader(&mut secure.server, stream).await;
+    // 60 newest ones, and those that the kernels took; a record or two more behind TLS.
+    assert!(behind_tls >= 60 && plain >= 60);
+    assert!(
+        behind_tls <= plain + 60,
+        "{behind_tls} updates, and {plain} without TLS"
+    );
+}
+
+#[tokio::test]
+async fn reloaded_list_ends_trust_in_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let authority = Authority::new();
+    authority.issue_server(1).write(folder.path());
+    fs::write(file("clients.pem"), authority.pem()).unwrap();
+    fs::write(file("revoked.pem"), authority.revoke(&[], 2999)).unwrap();
+    let config = TlsConfig {
+        certificate: Some(file("server.pem")),
+        key: Some(file("server.key")),
+        client_ca: Some(file("clients.pem")),
+        client_crl: Some(file("revoked.pem")),
+    };
+    let tls = Tls::load(&config).unwrap().unwrap();
+    let (sender, mut seen) = tokio::sync::mpsc::channel(1);
+    let answer = async move |Extension(certificate): Extension<PeerCertificate>| {
+        sender.send(certificate).await.unwrap();
+        "x".repeat(100_000)
+    };
+    let bus = Bus::builder().start().unwrap();
+    let router = Router::new().route("/", get(answer));
+    let server = HttpServer::new(&bus, router, &HttpConfig::default()).with_tls(Some(tls.clone()));
+    // A pipe of 7 bytes splits every record.
+    let (near, far) = tokio::io::duplex(7);
+    server.serve(([127, 0, 0, 1], 1).into(), move || Ok(far)).unwrap();
+    let names = [
+        SanType::Rfc822Name("a@bus.example".try_into().unwrap()),
+        SanType::DnsName("reader.bus.example".try_into().unwrap()),
+    ];
+    let own = authority.issue(&names, 0x1f);
+    let stream = authority
+        .client(Some(&own))
+        .connect(localhost(), near)
+        .await
+        .unwrap();
+    let mut connection = RawConnection { stream };
+    connection.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let (status, body) = connection.answer().await;
+    assert_eq!((status, body.len()), (200, 100_000));
+
+    let certificate = within("a request", seen.recv()).await.unwrap();
+    assert_eq!(certificate.name(), Some("reader.bus.example"));
+    assert_eq!(
+        (certificate.serial(), certificate.fingerprint().len()),
+        ("1f", 64)
+    );
+    assert!(certificate.not_after() > SystemTime::now() && certificate.is_trusted());
+    let mut changes = certificate.changes().unwrap();
+    fs::write(file("revoked.pem"), authority.revoke(&[0x1f], 2999)).unwrap();
+    tls.reload().await;
+    within("a new generation", changes.changed()).await.unwrap();
+    assert!(!certificate.is_trusted());
+    bus.shutdown(Duration::ZERO).await;
 }
