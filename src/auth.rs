@@ -17,7 +17,11 @@ mod read;
 mod right;
 #[cfg(feature = "service")]
 mod policy;
+#[cfg(feature = "service")]
+mod audit_file;
 
+#[cfg(feature = "service")]
+pub use audit_file::AuditFile;
 pub use authenticate::{Authenticate, Credentials, Unauthenticated};
 pub use authorize::{Authorize, Verdict};
 pub use border::{AuditEntry, Border, BorderRefusal, Challenge, RecordAudit};

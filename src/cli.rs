@@ -3,6 +3,7 @@
 //! Results go to standard output, everything else to standard error.
 
 mod serve;
+mod policy;
 mod publish;
 mod watch;
 #[cfg(feature = "check")]
@@ -61,6 +62,9 @@ enum Command {
     /// Check, back up, restore or compact what `serve --data DIR` keeps
     #[command(subcommand, after_help = exit::HELP)]
     Store(StoreCommand),
+    /// Ask what the rules of a configuration allow
+    #[command(subcommand, after_help = exit::HELP)]
+    Policy(policy::PolicyCommand),
     /// Tell a story on a bus of its own: one resource, registered once and updated twice
     #[command(subcommand, after_help = exit::HELP)]
     Demo(demo::Story),
@@ -106,9 +110,17 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         #[cfg(feature = "bench")]
         Command::Bench(bench) => return bench.run(),
         Command::Store(command) => command.run(),
+        Command::Policy(policy) => return policy.run(),
         Command::Demo(story) => story.run(),
     };
     ended.map(|()| Exit::Ok)
+}
+
+/// Returns the variables of the environment that are UTF-8.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    // `std::env::vars` panics on a variable of another program that is not UTF-8.
+    let variables = std::env::vars_os();
+    variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// Makes the error that clap prints for a misuse which its own rules cannot express.

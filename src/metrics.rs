@@ -52,6 +52,7 @@ metric_table! {
         "Times that the files of TLS were read again, by outcome.";
     describe_gauge TLS_EXPIRY = "tidings_tls_certificate_expiry_seconds",
         "End of the validity of the listener's certificate, since 1970-01-01 UTC; 0 without TLS.";
+    describe_counter AUDIT_LINES = "tidings_audit_lines_total", "Lines of the audit, written or lost.";
     describe_gauge BUILD = "tidings_build_info", "1, with the version as label.";
     describe_gauge EVENTS_STREAMS = "tidings_events_streams", "Open streams of /v1/events.";
     describe_counter EVENTS_WRITTEN = "tidings_events_written_total", "Events written to streams of /v1/events.";
@@ -274,6 +275,21 @@ impl Drop for ToolCall<'_> {
 }
 
 const STATUSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// The metrics of the audit.
+pub(crate) struct AuditMetrics {
+    pub(crate) written: Counter,
+    pub(crate) lost: Counter,
+}
+
+impl AuditMetrics {
+    pub(crate) fn new() -> AuditMetrics {
+        AuditMetrics {
+            written: counter!(AUDIT_LINES, "outcome" => "written"),
+            lost: counter!(AUDIT_LINES, "outcome" => "lost"),
+        }
+    }
+}
 
 /// The metrics of an HTTP listener.
 #[derive(Clone)]

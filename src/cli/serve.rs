@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::CliError;
+use super::{CliError, environment};
 use crate::config::{Config, ConfigError, Overrides};
 use crate::service::{self, Reload, ServeOptions};
 use crate::telemetry;
@@ -92,13 +92,6 @@ impl Serve {
 fn print(text: &str) -> Result<(), CliError> {
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
-}
-
-/// Returns the variables of the environment that are UTF-8.
-fn environment() -> impl Iterator<Item = (String, String)> {
-    // `std::env::vars` panics on a variable of another program that is not UTF-8.
-    let variables = std::env::vars_os();
-    variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 #[cfg(test)]
