@@ -66,12 +66,18 @@ pub enum CheckError {
 
 /// Checks the server at `target` in every era that it speaks and `options` allow.
 ///
-/// Ends within `options.timeout`, and the time that a process needs to be stopped. The check changes nothing
+/// Ends within `options.timeout`, the time that a process needs to be stopped, and that in which a token is
+/// obtained. The check changes nothing
 /// on the server, except by the command in `options.touch`.
 ///
 /// # Errors
 /// [`CheckError`] when there is no server to check.
 pub async fn run(target: &Target, options: &Options) -> Result<Report, CheckError> {
+    options
+        .credentials
+        .prepare()
+        .await
+        .map_err(CheckError::Credentials)?;
     let mut eras = Eras {
         target,
         options,

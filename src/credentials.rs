@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
-pub(crate) use challenge::Challenge;
+pub(crate) use challenge::{Challenge, clean};
 use token_file::TokenFile;
+pub(crate) use token_file::read_secret;
 
 /// The number of headers that can be added to each request.
 const HEADERS_MAX: usize = 32;
@@ -70,6 +71,11 @@ pub(crate) type TokenFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Crede
 pub(crate) trait TokenSource: Send + Sync {
     /// Returns the value of the `Authorization` header, or none before the server has asked for one.
     fn authorization(&self) -> TokenFuture<'_, Option<HeaderValue>>;
+
+    /// Obtains a token that is missing and that takes longer than a request may: a user may be asked.
+    fn prepare(&self) -> TokenFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Obtains a token in place of `rejected`, the value that the server met with `challenge`. Returns true
     /// if there is another one now.
@@ -205,6 +211,14 @@ impl Credentials {
 
     pub(crate) fn authorities(&self) -> Option<&Path> {
         self.authorities.as_deref()
+    }
+
+    /// Obtains a token that is missing, if that is to be done before the first request.
+    pub(crate) async fn prepare(&self) -> Result<(), CredentialsError> {
+        match &self.token {
+            Some(Token::Source(source)) => source.prepare().await,
+            _ => Ok(()),
+        }
     }
 
     /// Returns the headers of a request that is sent now.

@@ -36,6 +36,8 @@ impl Presented {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
+        let prepared = runtime.block_on(credentials.prepare());
+        prepared.map_err(|error| BenchError::Failed(error.to_string()))?;
         set(&runtime, credentials, &lines).map_err(|error| BenchError::Failed(error.to_string()))?;
         let thread = match credentials.may_change() {
             true => Some(renew(runtime, credentials.clone(), lines.clone())?),

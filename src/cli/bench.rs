@@ -204,10 +204,8 @@ impl Bench {
         if let Some(files) = &self.result.compare {
             return compare(files);
         }
-        let settings = Settings {
-            credentials: self.credentials.read("bench")?,
-            ..self.settings()
-        };
+        let mut settings = self.settings();
+        settings.credentials = self.credentials.read("bench", &settings.url)?;
         // Before the bar is drawn, so that an error stands alone.
         settings.validate().map_err(|error| failure("bench", error))?;
         let stop = Arc::new(AtomicBool::new(false));

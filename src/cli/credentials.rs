@@ -1,13 +1,14 @@
 //! The arguments of every subcommand that speaks to a server: its address, and the credentials for it.
 
 use std::fmt;
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
 use reqwest::Url;
 
 use super::{CliError, usage};
-use crate::client::{Credentials, CredentialsError, Target};
+use crate::client::{Credentials, CredentialsError, OAuthClient, Target};
 use crate::credentials::Challenge;
 use crate::http_client;
 
@@ -44,6 +45,19 @@ pub(super) struct CredentialsArgs {
     /// environment is the token itself
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Id of an OAuth client, whose tokens are obtained when the server asks for one: with its own secret, or
+    /// else with the consent of a user, for which an address to open is printed
+    #[arg(long, value_name = "ID")]
+    oauth_client_id: Option<String>,
+    /// File with the secret of the OAuth client
+    #[arg(long, value_name = "FILE", requires = "oauth_client_id")]
+    oauth_client_secret_file: Option<PathBuf>,
+    /// Scope to ask for besides those that the server names; may be given several times
+    #[arg(long, value_name = "SCOPE", requires = "oauth_client_id")]
+    oauth_scope: Vec<String>,
+    /// Ask a user although the OAuth client has a secret
+    #[arg(long, requires = "oauth_client_id")]
+    oauth_user: bool,
     /// PEM file with the certificate, and the chain below its authority, that is presented over https
     #[arg(long, value_name = "FILE", requires = "client_key")]
     client_certificate: Option<PathBuf>,
@@ -59,7 +73,7 @@ impl CredentialsArgs {
     /// Returns the credentials for `target`. A program gets none.
     pub(super) fn for_target(&self, subcommand: &str, target: &Target) -> Result<Credentials, CliError> {
         match target {
-            Target::Http(_) => self.read(subcommand),
+            Target::Http(url) => self.read(subcommand, url),
             Target::Command(_) if *self == CredentialsArgs::default() => Ok(Credentials::default()),
             Target::Command(_) => {
                 let message = "credentials are for a server at an address: a program takes its own from its \
@@ -69,8 +83,8 @@ impl CredentialsArgs {
         }
     }
 
-    /// Returns the credentials of the arguments and of the environment.
-    pub(super) fn read(&self, subcommand: &str) -> Result<Credentials, CliError> {
+    /// Returns the credentials of the arguments and of the environment for the server at `url`.
+    pub(super) fn read(&self, subcommand: &str, url: &str) -> Result<Credentials, CliError> {
         let token = match std::env::var(TOKEN_VARIABLE) {
             Ok(token) => Some(token),
             Err(std::env::VarError::NotPresent) => None,
@@ -78,12 +92,22 @@ impl CredentialsArgs {
                 return Err(usage(subcommand, &format!("{TOKEN_VARIABLE} is not text")));
             }
         };
-        let read = self.with_environment(token.as_deref());
+        let read = self.with_environment(url, token.as_deref());
         read.map_err(|error| usage(subcommand, &error.to_string()))
     }
 
+    fn oauth_client(&self) -> Option<OAuthClient> {
+        let id = self.oauth_client_id.as_deref()?;
+        let client = match &self.oauth_client_secret_file {
+            Some(file) if !self.oauth_user => OAuthClient::with_secret(id, file),
+            Some(file) => OAuthClient::with_user(id, ask_to_open).and_secret(file),
+            None => OAuthClient::with_user(id, ask_to_open),
+        };
+        Some(client.scopes(self.oauth_scope.iter().map(String::as_str)))
+    }
+
     /// Returns the credentials; `token` counts if the arguments say nothing about who the client is.
-    fn with_environment(&self, token: Option<&str>) -> Result<Credentials, CredentialsError> {
+    fn with_environment(&self, url: &str, token: Option<&str>) -> Result<Credentials, CredentialsError> {
         let mut credentials = Credentials::default();
         for Hidden(header) in &self.headers {
             let (name, value) = header.split_once(':').unwrap_or_default();
@@ -95,12 +119,16 @@ impl CredentialsArgs {
         if let Some(path) = &self.ca_certificate {
             credentials = credentials.with_authorities(path);
         }
-        if let Some(path) = &self.token_file {
-            if credentials.has_authorization() {
-                let reason = "--header names an Authorization, too: leave it or --token-file out";
+        let has_header = credentials.has_authorization();
+        match (&self.token_file, self.oauth_client()) {
+            (None, None) => {}
+            (Some(path), None) if !has_header => return Ok(credentials.with_token_file(path)),
+            (None, Some(client)) if !has_header => return client.authorize(url, credentials),
+            _ => {
+                let reason = "a header Authorization, --token-file and --oauth-client-id say each who the client is: \
+                              leave one";
                 return Err(CredentialsError::Invalid(reason.to_owned()));
             }
-            return Ok(credentials.with_token_file(path));
         }
         match token {
             Some(token) if !credentials.has_authorization() && !token.is_empty() => {
@@ -109,6 +137,14 @@ impl CredentialsArgs {
             }
             _ => Ok(credentials),
         }
+    }
+}
+
+/// Prints the address that the user is to open.
+fn ask_to_open(address: &str) {
+    let line = format!("open this address in a browser on this machine to authorize: {address}\n");
+    if let Err(error) = std::io::stderr().write_all(line.as_bytes()) {
+        tracing::warn!(%error, "the address to open could not be printed");
     }
 }
 
@@ -184,7 +220,7 @@ mod tests {
 
     /// Returns the headers of a request, each as one line.
     async fn headers(arguments: &[&str], token: Option<&str>) -> Result<Vec<String>, CredentialsError> {
-        let credentials = parse(arguments).with_environment(token)?;
+        let credentials = parse(arguments).with_environment("http://h/mcp", token)?;
         let mut lines = Vec::new();
         for (name, value) in credentials.headers().await? {
             lines.push(format!("{name}: {}", value.to_str().unwrap()));

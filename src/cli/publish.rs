@@ -125,7 +125,7 @@ impl Publish {
     }
 
     fn service(&self) -> Result<Service, CliError> {
-        let credentials = self.credentials.read("publish")?;
+        let credentials = self.credentials.read("publish", self.url.as_str())?;
         let client = http_client::builder_with(self.url.as_str(), &credentials)
             .map_err(CliError::failed)?
             .connect_timeout(CONNECT_TIMEOUT)

@@ -24,7 +24,7 @@ pub(super) enum StoreCommand {
     Check(Folder),
     /// Write everything in a store as text, one JSON object per line
     #[command(after_help = exit::HELP)]
-    Backup(Backup),
+    Backup(Box<Backup>),
     /// Make a store of a backup, in a new or an empty folder
     #[command(after_help = exit::HELP)]
     Restore(Restore),
@@ -127,7 +127,7 @@ impl Backup {
         match (&self.url, &self.data) {
             (Some(url), _) => {
                 url.accept("store")?;
-                let credentials = self.credentials.read("store")?;
+                let credentials = self.credentials.read("store", url.as_str())?;
                 block_on(download(url, &credentials, out))
             }
             (None, Some(dir)) => match store::backup(dir, out) {

@@ -103,6 +103,8 @@ async fn connect_http(
 ) -> Result<Link, ConnectError> {
     // The variant can be made without this check.
     Target::http(url)?;
+    // Here, since a handshake has little time and a user may have to be asked.
+    credentials.prepare().await.map_err(ConnectError::Credentials)?;
     let inbox = Arc::new(Inbox::new());
     let client = MonitoredClient::new(url, inbox.clone(), credentials)
         .map_err(|error| transport_error(target, &error))?;

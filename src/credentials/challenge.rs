@@ -10,14 +10,14 @@ const TEXT_MAX: usize = 200;
 pub(crate) struct Challenge {
     /// 401 or 403.
     pub(crate) status: u16,
-    /// The header as it came, if there was one.
-    pub(crate) header: Option<String>,
     /// The code of RFC 6750, such as `invalid_token`.
     pub(crate) error: Option<String>,
     /// The text for people.
     pub(crate) description: Option<String>,
     /// The scopes that the request needs.
     pub(crate) scope: Option<String>,
+    /// The address of the metadata that name the authorization server (RFC 9728).
+    pub(crate) resource_metadata: Option<String>,
 }
 
 impl Challenge {
@@ -25,16 +25,17 @@ impl Challenge {
     pub(crate) fn parse(status: u16, header: Option<&str>) -> Challenge {
         let mut challenge = Challenge {
             status,
-            header: header.map(str::to_owned),
             error: None,
             description: None,
             scope: None,
+            resource_metadata: None,
         };
         for (name, value) in header.map(parameters).unwrap_or_default() {
             let field = match name.as_str() {
                 "error" => &mut challenge.error,
                 "error_description" => &mut challenge.description,
                 "scope" => &mut challenge.scope,
+                "resource_metadata" => &mut challenge.resource_metadata,
                 _ => continue,
             };
             // Of several challenges the first counts.
@@ -79,7 +80,7 @@ impl fmt::Display for Challenge {
 }
 
 /// Returns a text of the server without control characters, up to a bounded length.
-fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     let visible = text.chars().filter(|letter| !letter.is_control());
     visible.take(TEXT_MAX).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -79,16 +79,7 @@ impl TokenFile {
         {
             return Ok(None);
         }
-        let file = File::open(&self.path).map_err(|error| error.to_string())?;
-        let mut text = String::new();
-        let read = file.take(BYTES_MAX + 1).read_to_string(&mut text);
-        read.map_err(|error| error.to_string())?;
-        if text.len() as u64 > BYTES_MAX {
-            return Err(format!(
-                "it has more than {BYTES_MAX} bytes; write the token alone"
-            ));
-        }
-        let value = bearer(&text)?;
+        let value = bearer(&read_text(&self.path)?)?;
         Ok(Some(Held { value, stamp }))
     }
 
@@ -99,6 +90,33 @@ impl TokenFile {
             reason: reason.to_owned(),
         }
     }
+}
+
+/// Reads the secret in a file, without the space around it.
+pub(crate) fn read_secret(kind: &'static str, path: &Path) -> Result<String, CredentialsError> {
+    let error = |reason: String| CredentialsError::File {
+        kind,
+        path: path.to_owned(),
+        reason,
+    };
+    let text = read_text(path).map_err(error)?;
+    match text.trim() {
+        "" => Err(error("it is empty".to_owned())),
+        secret => Ok(secret.to_owned()),
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    let read = file.take(BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| error.to_string())?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err(format!(
+            "it has more than {BYTES_MAX} bytes; write the secret alone"
+        ));
+    }
+    Ok(text)
 }
 
 impl TokenSource for TokenFile {

@@ -6,7 +6,9 @@ mod watching;
 mod strategies;
 mod returning;
 mod guarded;
+mod issuer;
 mod credentials;
+mod oauth;
 
 use std::time::Duration;
 

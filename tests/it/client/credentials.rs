@@ -27,7 +27,7 @@ fn token_file(dir: &Path, token: &str) -> std::path::PathBuf {
     path
 }
 
-fn with(credentials: Credentials) -> WatchOptions {
+pub(super) fn with(credentials: Credentials) -> WatchOptions {
     let mut options = quick();
     options.credentials = credentials;
     options
@@ -150,7 +150,7 @@ async fn missing_token_file_ends_the_first_connection() {
 }
 
 /// Returns the program with every log at its finest, and a secret in its environment.
-fn program(arguments: &[&str]) -> Command {
+pub(super) fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidings"));
     command
         .args(arguments)
@@ -167,7 +167,7 @@ async fn run(arguments: &[&str]) -> Output {
 }
 
 /// Runs the program until its standard error has `text`, and returns all of its output so far.
-async fn run_until(arguments: &[&str], text: &str) -> String {
+pub(super) async fn run_until(arguments: &[&str], text: &str) -> String {
     let mut child = program(arguments)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -185,7 +185,7 @@ async fn run_until(arguments: &[&str], text: &str) -> String {
     all
 }
 
-fn texts(output: &Output) -> String {
+pub(super) fn texts(output: &Output) -> String {
     let out = String::from_utf8_lossy(&output.stdout);
     let err = String::from_utf8_lossy(&output.stderr);
     format!("{out}{err}")
@@ -196,7 +196,7 @@ fn assert_hidden(text: &str) {
 }
 
 /// The subcommands that speak to a server, for the addresses of the endpoint and of the service.
-fn commands<'u>(mcp: &'u str, service: &'u str) -> Vec<Vec<&'u str>> {
+pub(super) fn commands<'u>(mcp: &'u str, service: &'u str) -> Vec<Vec<&'u str>> {
     vec![
         vec!["publish", A, "--url", service],
         vec!["store", "backup", "--url", service],

@@ -31,6 +31,8 @@ pub(super) struct Gate {
     /// The challenge for all others: a status, and the header.
     challenge: Mutex<(u16, String)>,
     seen: Mutex<Vec<Seen>>,
+    /// The metadata of the resource, which everyone may read.
+    metadata: Mutex<serde_json::Value>,
     /// Streams end when this changes.
     ended: watch::Sender<u64>,
 }
@@ -44,6 +46,16 @@ impl Gate {
     /// Refuses all others with this status and header.
     pub(super) fn challenge(&self, status: u16, header: &str) {
         *self.challenge.lock().unwrap() = (status, header.to_owned());
+    }
+
+    /// Lets in this value of `Authorization`, too.
+    pub(super) fn accept_too(&self, value: String) {
+        self.accepted.lock().unwrap().insert(value);
+    }
+
+    /// Serves these metadata of the resource.
+    pub(super) fn describe(&self, metadata: serde_json::Value) {
+        *self.metadata.lock().unwrap() = metadata;
     }
 
     /// Ends every open stream.
@@ -75,6 +87,17 @@ impl Gate {
 }
 
 async fn guard(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    if request
+        .uri()
+        .path()
+        .starts_with("/.well-known/oauth-protected-resource")
+    {
+        let metadata = gate.metadata.lock().unwrap().clone();
+        return match metadata.is_null() {
+            true => StatusCode::NOT_FOUND.into_response(),
+            false => axum::Json(metadata).into_response(),
+        };
+    }
     gate.seen.lock().unwrap().push(Seen {
         line: format!("{} {}", request.method(), request.uri()),
         headers: request.headers().clone(),
