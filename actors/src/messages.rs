@@ -184,6 +184,9 @@ pub(crate) enum SubscriberRequest {
     Watch(Arc<Filter>, usize, Reply<()>),
     /// Ends a subscription; the reply is true if there was one.
     Unsubscribe(ResourceUri, Reply<bool>),
+    /// Ends the hidden subscriptions, and compares these lists with what the subscriber sees now. The
+    /// Registry turns it into [`EtagRequest::Settle`].
+    Settle(Vec<ListKind>),
     /// Moves the subscriber to the shard that its outbox names by then. The Etag actor turns it into
     /// `HandOver` and `TakeOver`.
     Move,
@@ -269,6 +272,7 @@ pub(crate) enum EtagRequest {
         announce: bool,
         reply: Reply<()>,
     },
+    Settle(SettleRights),
     AttachQueue(AttachQueue),
     Cursors(CursorRequest),
     /// Begins or ends the versions of a template's members.
@@ -305,6 +309,7 @@ pub(crate) enum ShardRequest {
     FanOut(FanOut),
     AddSubscriptions(AddSubscriptions),
     AddListWatches(AddListWatches),
+    Settle(SettleRights, Position),
     Route(Route),
 }
 
@@ -333,6 +338,14 @@ pub(crate) struct AddListWatches {
     pub(crate) announce: bool,
     pub(crate) at: Position,
     pub(crate) reply: Reply<()>,
+}
+
+/// Ends the hidden subscriptions of a subscriber whose rights changed, and compares its lists.
+pub(crate) struct SettleRights {
+    pub(crate) outbox: Arc<Outbox>,
+    /// The generation of the rights by which the hashes were made.
+    pub(crate) generation: u64,
+    pub(crate) lists: Vec<(ListKind, ListHash)>,
 }
 
 /// Lists the `limit` slowest subscribers of a shard, or those of one URI; from the bus.
@@ -392,6 +405,9 @@ pub(crate) struct WatchFiltered(pub(crate) Arc<Filter>, pub(crate) usize, pub(cr
 /// Another shard carries the stream from here on.
 pub(crate) struct StreamMoved;
 
+/// The outbox was judged by other rights; from the outbox.
+pub(crate) struct RightsJudged;
+
 /// Ends the session; from its handle, the drop of the handle, or its evicted outbox.
 pub(crate) struct EndSession(pub(crate) EndReason);
 
@@ -411,5 +427,6 @@ messages!(
     ClientReady,
     WatchFiltered,
     StreamMoved,
+    RightsJudged,
     EndSession
 );

@@ -59,6 +59,8 @@ metric_table! {
     describe_counter CONFLATED = "tidings_conflated_total",
         "Outbox entries replaced by a newer one before they were handed out.";
     describe_counter DELIVERED = "tidings_delivered_total", "Outbox entries handed to the stream that writes them.";
+    describe_counter WITHHELD = "tidings_withheld_total",
+        "Outbox entries dropped because their subscriber may not be told of the resource any more.";
     describe_counter LISTS_DUE = "tidings_list_notifications_due_total", "List notifications that became pending.";
     describe_counter LISTS_SENT = "tidings_list_notifications_sent_total",
         "List notifications handed to the stream that writes them.";
@@ -169,6 +171,7 @@ pub(crate) struct Metrics {
     pub(crate) lists_due: StripedCounter,
     pub(crate) lists_known: StripedCounter,
     pub(crate) lists_unasked: StripedCounter,
+    pub(crate) withheld: Counter,
     pub(crate) subscriptions_denied: Counter,
     pub(crate) sessions_opened: Counter,
     sessions_ended: [ExportedCounter; EndReason::ALL.len()],
@@ -220,6 +223,7 @@ impl Metrics {
             lists_due: StripedCounter::new(shards, counter!(LISTS_DUE)),
             lists_known: StripedCounter::new(shards, counter!(LISTS_SUPPRESSED, "rule" => "known")),
             lists_unasked: StripedCounter::new(shards, counter!(LISTS_SUPPRESSED, "rule" => "not_asked")),
+            withheld: Counter::new(counter!(WITHHELD)),
             subscriptions_denied: Counter::new(counter!(DENIED)),
             sessions_opened: Counter::new(counter!(OPENED)),
             sessions_ended: EndReason::ALL.map(|reason| counter!(ENDED, "reason" => reason.name())),

@@ -66,4 +66,6 @@ pub use trace::{SkipReason, SubscriberRef, Trace, TraceStep, TraceSubject};
 pub use uri::{InvalidUri, ResourceUri};
 pub(crate) use uri_map::{UriHashState, UriMap};
 pub use uri_template::{InvalidUriTemplate, UriTemplate, Variables};
+#[cfg(test)]
+pub(crate) use viewer::testing as viewer_testing;
 pub use viewer::{Audience, Standing, Viewer};

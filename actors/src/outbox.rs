@@ -8,8 +8,10 @@ mod listing;
 mod pending;
 mod reader;
 mod readers;
+mod rights;
 mod slots;
 mod timeouts;
+mod trace;
 mod write_progress;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,6 +23,7 @@ pub use pending::OutboxEntry;
 pub(crate) use pending::{MarkResult, OutboxSet};
 pub use reader::OutboxReader;
 use readers::Readers;
+use rights::{Judged, OnJudged};
 pub(crate) use slots::SlotId;
 pub(crate) use timeouts::SessionTimeouts;
 pub use write_progress::WriteProgress;
@@ -28,7 +31,7 @@ pub use write_progress::WriteProgress;
 use crate::metrics::{Metrics, TransportLabels};
 use crate::model::{
     EndReason, ListHash, ListKind, MonotonicMillis, Notice, Position, SessionOptions, SubscriberId,
-    SubscriberKind, SubscriberRef, TraceStep, Viewer,
+    SubscriberKind, SubscriberRef, Viewer,
 };
 use crate::runtime::Tracer;
 
@@ -55,6 +58,7 @@ struct OutboxState {
     ended: Option<EndReason>,
     /// The time since which the set has not been empty.
     pending_since: Option<MonotonicMillis>,
+    judged: Judged,
     /// The start of the stall time-out: the last time that the set became pending, that entries were handed
     /// out, or that a reader was opened or closed.
     stall_start: MonotonicMillis,
@@ -112,6 +116,10 @@ pub(crate) struct Outbox {
     tracer: Arc<Tracer>,
     /// The rights of the subscriber; none if it sees everything.
     viewer: Option<Arc<dyn Viewer>>,
+    /// Asks the session to settle the rights after they were judged.
+    on_judged: OnceLock<OnJudged>,
+    /// True while that is under way.
+    settling: AtomicBool,
     state: Mutex<OutboxState>,
 }
 
@@ -153,12 +161,15 @@ impl Outbox {
             next_reader_id: AtomicU64::new(0),
             tracer,
             viewer: options.viewer.clone(),
+            on_judged: OnceLock::new(),
+            settling: AtomicBool::new(false),
             state: Mutex::new(OutboxState {
                 set: OutboxSet::new(options.allowance.clone()),
                 readers: Readers::default(),
                 last_reader_closed: None,
                 ended: None,
                 pending_since: None,
+                judged: Judged::new(options.viewer.as_ref()),
                 stall_start: opened,
                 last_taken: None,
                 notified: 0,
@@ -339,41 +350,6 @@ impl Outbox {
         self.epoch.store(epoch, Ordering::Relaxed);
     }
 
-    fn trace_handed_out(&self, entry: &OutboxEntry) {
-        match entry {
-            OutboxEntry::Updated(notice) if notice.traced => {
-                let subscriber = self.subscriber_ref();
-                let after = Some(notice.at.elapsed());
-                self.tracer
-                    .trace_notice(notice, TraceStep::HandedOut { subscriber, after });
-            }
-            OutboxEntry::Updated(_) => {}
-            OutboxEntry::ListChanged(kind) => self.tracer.trace_list(*kind, None, || TraceStep::HandedOut {
-                subscriber: self.subscriber_ref(),
-                after: None,
-            }),
-        }
-    }
-
-    /// Traces the entries that the subscriber, which has ended, will never be handed.
-    pub(crate) fn trace_dropped(&self, reason: EndReason) {
-        if !self.tracer.is_on() {
-            return;
-        }
-        let state = self.lock();
-        for notice in state.set.pending_notices().filter(|notice| notice.traced) {
-            let subscriber = self.subscriber_ref();
-            self.tracer
-                .trace_notice(notice, TraceStep::Dropped { subscriber, reason });
-        }
-        for kind in state.set.pending_lists() {
-            self.tracer.trace_list(kind, None, || TraceStep::Dropped {
-                subscriber: self.subscriber_ref(),
-                reason,
-            });
-        }
-    }
-
     /// Makes every open reader write a keep-alive. Returns the time for which the oldest resource entry has
     /// been pending.
     pub(crate) fn keep_alive(&self) -> Duration {
@@ -385,13 +361,6 @@ impl Outbox {
         match state.set.oldest_since() {
             Some(since) => since.elapsed(),
             None => Duration::ZERO,
-        }
-    }
-
-    /// Wakes the readers of a subscriber whose rights may have changed.
-    pub(crate) fn recheck(&self) {
-        if self.viewer.is_some() {
-            self.lock().wake_all();
         }
     }
 

@@ -24,13 +24,14 @@ use crate::model::{
     EndReason, Etag, Filter, Limits, ListHash, MonotonicMillis, ResourceUri, SubscribeError, SubscriberId,
     SubscriptionRules,
 };
-use crate::outbox::{Outbox, OutboxSet};
+use crate::outbox::{Outbox, OutboxSet, SlotId};
 use crate::runtime::{CoreGuard, Tracer, current_shard};
 use crate::sink::Attachments;
 pub(crate) use interest::Interest;
 pub(crate) use subscriptions::{Member, SubscriptionTable};
 
 use marks::MarkCounts;
+use rights::RightsWalk;
 use sweep::{SWEEP_ROUND, SWEEP_ROUND_MIN, Stalling};
 
 /// The ticks over which the keep-alives of a shard are spread, so that not all streams write at once.
@@ -72,6 +73,7 @@ pub(crate) struct Publisher {
     sweep_step: usize,
     stalled_after: Duration,
     stalling: Stalling,
+    rights: RightsWalk,
     metrics: Arc<Metrics>,
     /// Stops the bus when this actor dies.
     guard: CoreGuard,
@@ -108,6 +110,7 @@ impl Publisher {
             sweep_step: 0,
             stalled_after: limits.stalled_after,
             stalling: Stalling::default(),
+            rights: RightsWalk::default(),
             metrics: metrics.clone(),
             guard,
         }
@@ -126,6 +129,7 @@ impl Publisher {
         if let Some(shortest) = outbox.timeouts().shortest() {
             self.sweep_round = self.sweep_round.min(shortest / 8).max(SWEEP_ROUND_MIN);
         }
+        outbox.settle_in(self.shard);
         let table = &mut self.table;
         *self
             .members
@@ -152,6 +156,8 @@ impl Publisher {
         if !(open && self.watching.insert(member)) {
             self.interest.lower_everything(self.shard);
         }
+        // A look at all subscribers may have passed this shard before, and not yet come to the other one.
+        outbox.recheck();
     }
 
     fn detach(&mut self, outbox: &Outbox) {
@@ -193,7 +199,13 @@ impl Publisher {
         let member = self.member(outbox).ok_or(crate::model::Closed)?;
         // The table and the outbox share one text, so the many subscribers of a URI do not keep one each.
         let uri = &self.table.shared(&subscription.uri);
-        let (slot, new) = outbox.with(|set| {
+        let mut hidden = Vec::new();
+        let begun = outbox.with(|set| {
+            // Their slots may be taken again.
+            hidden = set.take_hidden();
+            if !outbox.may_be_told(uri) {
+                return Err(SubscribeError::NotFound(uri.clone()));
+            }
             let is_new = !set.is_subscribed(uri);
             if is_new && set.subscriptions() >= rules.max {
                 self.metrics.count_limit(Limit::Subscriptions);
@@ -212,7 +224,11 @@ impl Publisher {
                 set.await_resource(uri);
             }
             Ok(subscribed)
-        })?;
+        });
+        for slot in hidden {
+            self.forget(member, slot);
+        }
+        let (slot, new) = begun?;
         self.metrics.subscriptions.change(0, usize::from(new));
         Ok(new && self.table.subscribe(member, slot, uri))
     }
@@ -272,6 +288,7 @@ impl Handler<ShardBatch> for Publisher {
                 ShardRequest::FanOut(fan_out) => self.fan_out(&fan_out),
                 ShardRequest::AddSubscriptions(subscriptions) => self.add_subscriptions(subscriptions),
                 ShardRequest::AddListWatches(watches) => self.add_list_watches(watches),
+                ShardRequest::Settle(settle, at) => self.settle(settle, at),
                 ShardRequest::Route(route) => self.serve(route),
             }
         }
@@ -366,6 +383,7 @@ impl Publisher {
             }
             SubscriberRequest::Subscribe { .. }
             | SubscriberRequest::WatchLists { .. }
+            | SubscriberRequest::Settle(_)
             | SubscriberRequest::Move => {
                 debug_assert!(false, "an actor before this one turns it into another request");
             }
@@ -389,12 +407,17 @@ impl Publisher {
             return false;
         };
         if let Some(member) = self.member(outbox) {
-            if let Some(uri) = self.table.unsubscribe(member, slot) {
-                self.interest.lower(self.shard, &uri);
-            }
+            self.forget(member, slot);
             self.metrics.subscriptions.change(1, 0);
         }
         true
+    }
+
+    /// Removes a subscription from the table.
+    fn forget(&mut self, member: Member, slot: SlotId) {
+        if let Some(uri) = self.table.unsubscribe(member, slot) {
+            self.interest.lower(self.shard, &uri);
+        }
     }
 }
 

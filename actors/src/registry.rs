@@ -9,6 +9,7 @@ mod commit;
 mod unclaimed;
 mod lists;
 mod pages;
+mod rights;
 mod resources;
 mod restart;
 
@@ -151,12 +152,17 @@ impl Registry {
 
     fn subscribe(
         &self,
+        outbox: &Outbox,
         requests: Vec<SubscriptionRequest>,
         rules: SubscriptionRules,
     ) -> Vec<Result<AcceptedSubscription, SubscribeError>> {
         let may_await = rules.trusted || rules.pending_max > 0;
         let mut accepted = Vec::with_capacity(requests.len());
         for SubscriptionRequest { uri, known } in requests {
+            if !outbox.may_be_told(&uri) {
+                accepted.push(Err(SubscribeError::NotFound(uri)));
+                continue;
+            }
             let registration = match self.catalog.subscribable(&uri, rules.trusted) {
                 Ok(Some(family)) => Ok(Known::Member(family)),
                 Ok(None) => Ok(Known::Registered),
@@ -333,7 +339,7 @@ impl Registry {
                 rules,
                 reply,
             } => {
-                let accepted = self.subscribe(requests, rules);
+                let accepted = self.subscribe(&outbox, requests, rules);
                 EtagRequest::Subscribe {
                     outbox,
                     accepted,
@@ -346,6 +352,7 @@ impl Registry {
                 announce,
                 reply,
             } => self.watch_lists(outbox, &kinds, announce, reply),
+            SubscriberRequest::Settle(kinds) => self.settle_rights(outbox, &kinds),
             request => EtagRequest::Route(Route { outbox, request }),
         };
         self.decided.push(request);

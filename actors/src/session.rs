@@ -14,8 +14,8 @@ use actix::{Actor, ActorContext, Addr, Context, Handler};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::messages::{
-    ClientReady, EndSession, RegistryRequest, Route, StreamMoved, SubscribeUris, SubscriberRequest,
-    UnsubscribeUri, WatchFiltered,
+    ClientReady, EndSession, RegistryRequest, RightsJudged, Route, StreamMoved, SubscribeUris,
+    SubscriberRequest, UnsubscribeUri, WatchFiltered,
 };
 use crate::metrics::Metrics;
 use crate::model::{
@@ -129,6 +129,14 @@ impl Handler<StreamMoved> for SessionActor {
 
     fn handle(&mut self, StreamMoved: StreamMoved, _: &mut Context<Self>) {
         self.route(SubscriberRequest::Move);
+    }
+}
+
+impl Handler<RightsJudged> for SessionActor {
+    type Result = ();
+
+    fn handle(&mut self, RightsJudged: RightsJudged, _: &mut Context<Self>) {
+        self.route(SubscriberRequest::Settle(self.options.lists.clone()));
     }
 }
 
@@ -268,7 +276,8 @@ impl Session {
         SessionActor: Handler<M>,
     {
         // The mailbox cannot be full: requests have a permit, and besides there is at most one move, one
-        // end and one eviction. A closed one belongs to a session that has ended already.
+        // end, one eviction and one look at its rights. A closed one belongs to a session that has ended
+        // already.
         mailbox::send(&self.actor, message, &self.metrics);
     }
 

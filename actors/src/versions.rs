@@ -171,6 +171,7 @@ impl EtagActor {
                 };
                 self.pass(Release::WatchLists(watches));
             }
+            EtagRequest::Settle(settle) => self.settle_rights(settle),
             EtagRequest::AttachQueue(attach) => self.attach_queue(attach),
             EtagRequest::Cursors(request) => self.serve_cursors(request),
             EtagRequest::Route(route) => self.route(route, ctx),

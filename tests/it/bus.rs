@@ -13,6 +13,7 @@ mod resources;
 mod restart;
 mod resume;
 mod returning;
+mod rights;
 mod shards;
 mod shutdown;
 mod slow;

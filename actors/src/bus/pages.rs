@@ -36,8 +36,10 @@ impl Bus {
     /// # Errors
     /// [`Closed`].
     pub async fn resources_page(&self, query: ListQuery) -> Result<Page<(Arc<Resource>, Etag)>, Closed> {
-        let name = |(resource, _): &(Arc<Resource>, Etag)| resource.uri().as_str().to_owned();
-        self.page(query, Lookup::ResourcePage, name).await
+        self.page(query, Lookup::ResourcePage, |(resource, _)| {
+            resource.uri().as_str().to_owned()
+        })
+        .await
     }
 
     /// Returns at most `limit` tools after `after`.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use actix::Actor;
+use actix::{Actor, Addr};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Bus;
-use crate::messages::{EndSession, ListSubscribers, Lookup, QuerySubscriber, SubscriberQuery};
-use crate::metrics::Limit;
+use crate::messages::{EndSession, ListSubscribers, Lookup, QuerySubscriber, RightsJudged, SubscriberQuery};
+use crate::metrics::{Limit, Metrics};
 use crate::model::{
     Closed, DeliveryStatus, EndReason, OpenError, ResourceUri, SessionOptions, SubscriberId, SubscriberInfo,
     SubscriberPage, SubscriberState,
@@ -57,14 +57,7 @@ impl Bus {
             ctx.set_mailbox_capacity(mailbox);
             actor
         });
-        // The actor holds the outbox, so the way back must not keep the actor.
-        let session_actor = actor.downgrade();
-        let counted = inner.metrics.clone();
-        outbox.set_on_evict(Box::new(move |reason| {
-            if let Some(actor) = session_actor.upgrade() {
-                mailbox::send(&actor, EndSession(reason), &counted);
-            }
-        }));
+        call_back(&outbox, &actor, &inner.metrics);
         if awaits_ready {
             inner.unready.add(&outbox);
         }
@@ -221,4 +214,21 @@ impl Bus {
     pub fn shards(&self) -> &[Shard] {
         &self.inner.actors.shards
     }
+}
+
+/// Lets the outbox end its session, and ask it to settle its rights.
+fn call_back(outbox: &Outbox, actor: &Addr<SessionActor>, metrics: &Arc<Metrics>) {
+    // The actor holds the outbox, so the way back must not keep the actor.
+    let (session, counted) = (actor.downgrade(), metrics.clone());
+    outbox.set_on_evict(Box::new(move |reason| {
+        if let Some(actor) = session.upgrade() {
+            mailbox::send(&actor, EndSession(reason), &counted);
+        }
+    }));
+    let (session, counted) = (actor.downgrade(), metrics.clone());
+    outbox.set_on_judged(Box::new(move || {
+        if let Some(actor) = session.upgrade() {
+            mailbox::send(&actor, RightsJudged, &counted);
+        }
+    }));
 }

@@ -139,9 +139,9 @@ fn spawn_all(mut parts: CoreParts) -> Result<Actors, StartError> {
     let (life, _) = watch::channel(BusState::Running);
     let store = parts.store.take();
     let mut starter = Starter {
-        // Every request has a permit, and a session has at most its attachment, a few moves and its end in
-        // flight.
-        mailbox: parts.admission.max() + 4 * parts.limits.sessions_max + 64,
+        // Every request has a permit, and a session has at most its attachment, a few moves, a look at its
+        // rights and its end in flight.
+        mailbox: parts.admission.max() + 5 * parts.limits.sessions_max + 64,
         parts,
         life,
         threads: Threads::default(),

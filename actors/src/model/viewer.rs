@@ -20,8 +20,8 @@ pub enum Standing {
 
 /// The part of the lists that subscribers with equal rights see.
 ///
-/// The answers of one id never change: other rights are another audience. They are asked for on the threads of
-/// the bus and must neither block nor call it.
+/// The answers of one id never change: other rights are another audience. They are asked for on the threads
+/// of the bus and must neither block nor call it.
 pub trait Audience: Send + Sync + 'static {
     /// The id. Audiences of one id give the same answers.
     fn id(&self) -> u64;
@@ -67,5 +67,91 @@ impl std::fmt::Debug for dyn Audience {
 impl std::fmt::Debug for dyn Viewer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Viewer({:?})", self.standing())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! A viewer and an audience whose answers a test sets.
+
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+
+    /// An audience that does not see the items whose names contain one of these texts.
+    pub(crate) struct TestAudience(pub(crate) u64, pub(crate) &'static [&'static str]);
+
+    impl TestAudience {
+        fn shows(&self, name: &str) -> bool {
+            !self.1.iter().any(|hidden| name.contains(hidden))
+        }
+    }
+
+    impl Audience for TestAudience {
+        fn id(&self) -> u64 {
+            self.0
+        }
+
+        fn shows_resource(&self, uri: &ResourceUri) -> bool {
+            self.shows(uri.as_str())
+        }
+
+        fn shows_template(&self, uri_template: &str) -> bool {
+            self.shows(uri_template)
+        }
+
+        fn shows_tool(&self, name: &str) -> bool {
+            self.shows(name)
+        }
+
+        fn shows_prompt(&self, name: &str) -> bool {
+            self.shows(name)
+        }
+    }
+
+    /// A viewer that may not be told of some URIs.
+    #[derive(Default)]
+    pub(crate) struct TestViewer {
+        generation: AtomicU64,
+        ended: AtomicBool,
+        hidden: Mutex<BTreeSet<String>>,
+        audience: Mutex<Option<Arc<dyn Audience>>>,
+    }
+
+    impl TestViewer {
+        pub(crate) fn hide(&self, uris: impl IntoIterator<Item = String>) {
+            *self.hidden.lock().unwrap_or_else(PoisonError::into_inner) = uris.into_iter().collect();
+            self.generation.fetch_add(1, Ordering::SeqCst);
+        }
+
+        pub(crate) fn set_ended(&self, ended: bool) {
+            self.ended.store(ended, Ordering::SeqCst);
+            self.generation.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Viewer for TestViewer {
+        fn generation(&self) -> u64 {
+            self.generation.load(Ordering::SeqCst)
+        }
+
+        fn standing(&self) -> Standing {
+            match self.ended.load(Ordering::SeqCst) {
+                true => Standing::Ended,
+                false => Standing::Valid,
+            }
+        }
+
+        fn may_be_told(&self, uri: &ResourceUri) -> bool {
+            let hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
+            !hidden.contains(uri.as_str())
+        }
+
+        fn audience(&self) -> Arc<dyn Audience> {
+            let audience = self.audience.lock().unwrap_or_else(PoisonError::into_inner);
+            audience.clone().unwrap_or_else(|| Arc::new(TestAudience(0, &[])))
+        }
     }
 }

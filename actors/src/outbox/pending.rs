@@ -6,6 +6,7 @@
 //! [`OutboxSet::safe_offset`].
 
 mod filter_slots;
+mod hidden;
 mod missed;
 
 use std::collections::VecDeque;
@@ -75,6 +76,12 @@ pub(crate) struct OutboxSet {
     filter: Option<Box<FilterSlots>>,
     /// The allowance from which each subscription takes one.
     allowance: Option<Arc<SubscriptionAllowance>>,
+    /// The hidden subscriptions that the table of the shard still has.
+    hidden: usize,
+    /// True while changes of lists are held back.
+    lists_held: bool,
+    /// The shard whose table has the subscriptions.
+    pub(super) home: usize,
 }
 
 impl OutboxSet {
@@ -178,6 +185,9 @@ impl OutboxSet {
         if notice.etag.version <= held.version || notice.uri != held.uri {
             return MarkResult::Ignored;
         }
+        if held.hidden && self.filter.is_none() {
+            return MarkResult::Ignored;
+        }
         if held.awaited {
             if self.filter.is_none() && !missed::ends_wait(notice) {
                 return MarkResult::Ignored;
@@ -233,9 +243,15 @@ impl OutboxSet {
             return MarkResult::Ignored;
         }
         if list.first_offset.is_some() {
-            return MarkResult::Conflated;
+            return match self.lists_held {
+                true => MarkResult::Ignored,
+                false => MarkResult::Conflated,
+            };
         }
         list.first_offset = Some(at);
+        if self.lists_held {
+            return MarkResult::Ignored;
+        }
         self.queue.push_back(Key::List(kind));
         MarkResult::New
     }
@@ -259,7 +275,7 @@ impl OutboxSet {
         held.first_offset = None;
         let notice = held.latest.clone()?;
         // A removed resource changes no more, so the filter needs no slot for it.
-        if self.filter.is_some() && !held.subscribed && notice.cause == Cause::Removed {
+        if self.filter.is_some() && !held.subscribed && !held.hidden && notice.cause == Cause::Removed {
             self.free(slot);
         }
         Some(notice)
@@ -276,12 +292,14 @@ impl OutboxSet {
     /// Returns the offset up to which everything has been handed out.
     pub(crate) fn safe_offset(&self) -> u64 {
         // The queue is in the order of the first offsets, so its head has the lowest one.
-        if let Some(key) = self.queue.front()
-            && let Some(first) = self.first_offset(*key)
-        {
-            return first - 1;
+        let oldest = match self.queue.front() {
+            Some(key) => self.first_offset(*key),
+            None => None,
+        };
+        match oldest.into_iter().chain(self.first_held()).min() {
+            Some(first) => first - 1,
+            None => self.highest_offset,
         }
-        self.highest_offset
     }
 
     /// Makes everything that was handed out after `offset` pending again, in the same order.
@@ -299,8 +317,14 @@ impl OutboxSet {
                 list.notified = None;
             }
         }
+        self.queue_again();
+    }
+
+    /// Puts everything that is pending in the order of the first offsets.
+    fn queue_again(&mut self) {
         let slots = self.slots.iter().map(|(index, _)| Key::Slot(index));
-        let keys = slots.chain(ListKind::ALL.map(Key::List));
+        let lists = ListKind::ALL.into_iter().filter(|_| !self.lists_held);
+        let keys = slots.chain(lists.map(Key::List));
         let mut pending: Vec<_> = keys
             .flat_map(|key| self.first_offset(key).map(|first| (first, key)))
             .collect();

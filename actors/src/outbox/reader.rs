@@ -90,7 +90,15 @@ impl OutboxReader {
     /// more is pending, and the next entry wakes `cx`, just as after `Poll::Pending`.
     pub fn poll_drain(&mut self, cx: &mut Context<'_>, take: impl FnMut(OutboxEntry)) -> Poll<Drained> {
         let mut state = self.outbox.lock();
+        if self.outbox.is_outdated(&state) {
+            drop(state);
+            self.outbox.recheck();
+            state = self.outbox.lock();
+        }
         let state = &mut *state;
+        if state.judged.ended && state.ended.is_none() {
+            return Poll::Ready(Drained::Ended(EndReason::Unauthorized));
+        }
         let is_newest = state.readers.is_newest(self.id);
         let Some(reader) = state.readers.iter_mut().find(|reader| reader.id == self.id) else {
             return Poll::Ready(Drained::Ended(state.ended.unwrap_or(EndReason::Closed)));
@@ -101,12 +109,18 @@ impl OutboxReader {
             reader.remember(cx.waker());
             return Poll::Pending;
         }
-        if is_newest && state.set.pending() > 0 {
-            return Poll::Ready(self.hand_out(state, cx, take));
+        if is_newest
+            && state.set.pending() > 0
+            && let Some(drained) = self.hand_out(state, cx, take)
+        {
+            return Poll::Ready(drained);
         }
         if let Some(reason) = state.ended {
             return Poll::Ready(Drained::Ended(reason));
         }
+        let Some(reader) = state.readers.iter_mut().find(|reader| reader.id == self.id) else {
+            return Poll::Ready(Drained::Ended(EndReason::Closed));
+        };
         if std::mem::take(&mut reader.keep_alive) {
             return Poll::Ready(Drained::KeepAlive);
         }
@@ -114,18 +128,22 @@ impl OutboxReader {
         Poll::Pending
     }
 
+    /// Returns none if the subscriber may be told of nothing that was pending.
     fn hand_out(
         &self,
         state: &mut OutboxState,
         cx: &Context<'_>,
         mut take: impl FnMut(OutboxEntry),
-    ) -> Drained {
+    ) -> Option<Drained> {
         let mut taken = 0;
         let mut lists = 0;
         self.outbox.count_pending(&mut state.set, |set| {
             while taken < self.drain_max
                 && let Some(entry) = set.pop()
             {
+                if self.outbox.withholds(set, &entry) {
+                    continue;
+                }
                 taken += 1;
                 lists += usize::from(matches!(entry, OutboxEntry::ListChanged(_)));
                 self.outbox.trace_handed_out(&entry);
@@ -135,13 +153,13 @@ impl OutboxReader {
         // Counted once per drain, because a counter costs more than an entry.
         self.outbox.labels.delivered.add(taken);
         self.outbox.labels.lists_sent.add(lists);
-        debug_assert!(taken > 0, "a pending set hands out at least one entry");
+        state.forget_empty();
+        if taken == 0 {
+            return None;
+        }
         let now = MonotonicMillis::now();
         state.notified += taken as u64;
         state.stall_start = now;
-        if state.set.pending() == 0 {
-            state.pending_since = None;
-        }
         if let Some(reader) = state.readers.newest_mut() {
             reader.keep_alive = false;
             if reader.progress.is_none() {
@@ -152,10 +170,10 @@ impl OutboxReader {
                 reader.remember(cx.waker());
             }
         }
-        Drained::Entries(Position {
+        Some(Drained::Entries(Position {
             epoch: self.outbox.epoch.load(Ordering::Relaxed),
             offset: state.set.safe_offset(),
-        })
+        }))
     }
 
     /// Returns the number of changes dropped since the last call because too many resources were pending (see

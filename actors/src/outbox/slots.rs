@@ -20,6 +20,9 @@ pub(super) struct Slot {
     pub(super) subscribed: bool,
     /// True for a subscription whose resource did not exist when it began and has not appeared since.
     pub(super) awaited: bool,
+    /// True for a subscription that ended because the subscriber may not be told of the resource, until the
+    /// table of the shard has forgotten it.
+    pub(super) hidden: bool,
     /// The version that the subscriber knows or will know: of its newest notice, or at the time it
     /// subscribed.
     pub(super) version: u64,
@@ -35,6 +38,13 @@ pub(super) struct Slot {
 impl Slot {
     pub(super) fn is_pending(&self) -> bool {
         self.first_offset.is_some()
+    }
+
+    /// Drops the notice. Returns it if it was pending.
+    pub(super) fn withdraw(&mut self) -> Option<Arc<Notice>> {
+        self.pending_since = None;
+        let pending = self.first_offset.take().is_some();
+        self.latest.take().filter(|_| pending)
     }
 }
 
@@ -57,6 +67,7 @@ impl SlotTable {
             uri: uri.clone(),
             subscribed: false,
             awaited: false,
+            hidden: false,
             version,
             latest: None,
             latest_offset: 0,
@@ -129,6 +140,10 @@ impl SlotTable {
 
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.slots.iter_mut().flatten()
+    }
+
+    pub(super) fn is_pending(&self, index: SlotId) -> bool {
+        matches!(self.get(index), Some(slot) if slot.is_pending())
     }
 
     pub(super) fn len(&self) -> usize {

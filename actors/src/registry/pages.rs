@@ -110,8 +110,12 @@ mod tests {
         if audience {
             query.audience = Some(Arc::new(Even));
         }
-        let take = |name: &String| query.has(|audience| audience.shows_tool(name)).then_some(());
-        let Scanned { found, go_on } = scan(&query, names.iter(), |name| name, take);
+        let Scanned { found, go_on } = scan(
+            &query,
+            names.iter(),
+            |name| name,
+            |name| query.has(|audience| audience.shows_tool(name)).then_some(()),
+        );
         (found.len(), go_on)
     }
 

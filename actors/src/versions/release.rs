@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::messages::{
     AddListWatches, AddSubscriptions, AttachQueue, Finish, Found, IndexedResource, ManyCompletion, Route,
-    ShardRequest, SubscriberRequest,
+    SettleRights, ShardRequest, SubscriberRequest,
 };
 use crate::metrics::Metrics;
 use crate::model::{Etag, ListHash, ListKind, Outcome, Position, PublishError, ResourceUri};
@@ -21,6 +21,7 @@ pub(super) enum Release {
     Resources(Reply<Vec<Option<(Found, Etag)>>>, Vec<Option<(Found, Etag)>>),
     Subscribe(AddSubscriptions),
     WatchLists(AddListWatches),
+    Settle(SettleRights, Position),
     /// A list that every session compares with what it was told, although it is the same as before the
     /// restart.
     SameList((ListKind, ListHash, Position)),
@@ -91,6 +92,9 @@ impl Release {
             Release::Subscribe(subscriptions) => shards.subscribe(subscriptions),
             Release::WatchLists(watches) => {
                 shards.send(watches.outbox.shard(), ShardRequest::AddListWatches(watches));
+            }
+            Release::Settle(settle, at) => {
+                shards.send(settle.outbox.shard(), ShardRequest::Settle(settle, at));
             }
             Release::SameList(list) => shards.repeat_list(list),
             Release::Done(reply) => reply.answer(()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::EtagActor;
 use super::release::Release;
-use crate::messages::{AcceptedSubscription, AddSubscriptions, Known, StampedSubscription};
+use crate::messages::{AcceptedSubscription, AddSubscriptions, Known, SettleRights, StampedSubscription};
 use crate::model::{Cause, Etag, SubscribeError, SubscriptionRules};
 use crate::outbox::Outbox;
 use crate::runtime::Reply;
@@ -32,6 +32,13 @@ impl EtagActor {
             rules,
             reply,
         }));
+    }
+
+    /// Passes the rights of a subscriber on to its shard, at this place in the order of the bus.
+    pub(super) fn settle_rights(&mut self, settle: SettleRights) {
+        settle.outbox.begin_request();
+        let at = self.visible_position();
+        self.pass(Release::Settle(settle, at));
     }
 
     fn stamp_subscription(

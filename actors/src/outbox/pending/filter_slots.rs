@@ -123,6 +123,7 @@ impl OutboxSet {
             if let Some(slot) = self.slots.get(index)
                 && !slot.is_pending()
                 && !slot.subscribed
+                && !slot.hidden
             {
                 filtered.clock_hand = index;
                 return Some(index);

@@ -12,7 +12,8 @@ impl OutboxSet {
         let Some(index) = self.find(&notice.uri) else {
             return MarkResult::Ignored;
         };
-        if self.first_offset(Key::Slot(index)).is_some() {
+        let hidden = matches!(self.slots.get(index), Some(slot) if slot.hidden);
+        if hidden || self.first_offset(Key::Slot(index)).is_some() {
             return MarkResult::Ignored;
         }
         let local = self.invent_offset(notice.position.offset);
