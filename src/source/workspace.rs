@@ -55,6 +55,20 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot, watch as latest};
 use tokio::task::{JoinHandle, JoinSet};
 
+/// Parses a text as each kind of definition, for the fuzz targets.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub fn parse_definitions(text: &str) {
+    let dir = Path::new("/");
+    let prompt = prompts::parse("p", text).is_ok();
+    let sidecar = tools::Sidecar::parse(text).is_ok();
+    let document = match serde_json::from_str(text) {
+        Ok(value) => register_document::RegisterDocument::read(&value, dir).is_ok(),
+        Err(_invalid) => false,
+    };
+    tracing::trace!(prompt, sidecar, document, "parsed");
+}
+
 /// The reason that the folder source did not start. It may have registered items by then, which stay.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

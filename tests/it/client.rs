@@ -9,6 +9,7 @@ mod guarded;
 mod issuer;
 mod credentials;
 mod oauth;
+mod hostile;
 
 use std::time::Duration;
 
