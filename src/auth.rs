@@ -19,6 +19,14 @@ mod right;
 mod policy;
 #[cfg(feature = "service")]
 mod audit_file;
+#[cfg(feature = "service")]
+mod token_line;
+#[cfg(feature = "service")]
+mod tokens;
+#[cfg(feature = "service")]
+mod failures;
+#[cfg(feature = "service")]
+mod configured;
 
 #[cfg(feature = "service")]
 pub use audit_file::AuditFile;
@@ -26,6 +34,10 @@ pub use authenticate::{Authenticate, Credentials, Unauthenticated};
 pub use authorize::{Authorize, Verdict};
 pub use border::{AuditEntry, Border, BorderRefusal, Challenge, RecordAudit};
 pub use caller::{Caller, Denied, PeerAddress};
+#[cfg(feature = "service")]
+pub use configured::BorderFault;
+#[cfg(feature = "service")]
+pub(crate) use configured::ConfiguredBorder;
 pub(crate) use grant::Grant;
 pub use peer_certificate::PeerCertificate;
 #[cfg(feature = "tls")]
@@ -34,3 +46,7 @@ pub(crate) use peer_certificate::{Trust, expiry_of};
 pub use policy::{InvalidRule, Policy};
 pub use principal::{Principal, PrincipalBuilder};
 pub use right::{Object, Right};
+#[cfg(feature = "service")]
+pub use token_line::NewToken;
+#[cfg(feature = "service")]
+pub use tokens::TokenFault;

@@ -11,6 +11,7 @@ mod check;
 #[cfg(feature = "bench")]
 mod bench;
 mod store;
+mod token;
 mod demo;
 mod credentials;
 mod exit;
@@ -30,6 +31,7 @@ pub use exit::{CliError, Exit};
 use publish::Publish;
 use serve::Serve;
 use store::StoreCommand;
+use token::TokenCommand;
 use watch::Watch;
 
 /// One change in, every client told: an event bus for the Model Context Protocol.
@@ -65,6 +67,9 @@ enum Command {
     /// Ask what the rules of a configuration allow
     #[command(subcommand, after_help = exit::HELP)]
     Policy(policy::PolicyCommand),
+    /// Make the tokens by which clients are known to a service
+    #[command(subcommand, after_help = exit::HELP)]
+    Token(TokenCommand),
     /// Tell a story on a bus of its own: one resource, registered once and updated twice
     #[command(subcommand, after_help = exit::HELP)]
     Demo(demo::Story),
@@ -111,6 +116,7 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Bench(bench) => return bench.run(),
         Command::Store(command) => command.run(),
         Command::Policy(policy) => return policy.run(),
+        Command::Token(command) => command.run(),
         Command::Demo(story) => story.run(),
     };
     ended.map(|()| Exit::Ok)
@@ -180,6 +186,8 @@ mod tests {
             "tidings store backup --url http://127.0.0.1:1 --header a:b --token-file f",
             "tidings store restore --data d",
             "tidings store compact --data d",
+            "tidings token new ci",
+            "tidings token new ci --file tokens/ci --not-after 2999-01-31T00:00:00Z",
             "tidings demo push",
             "tidings demo poll",
         ] {
@@ -199,6 +207,10 @@ mod tests {
             "tidings store check",
             "tidings store backup",
             "tidings store backup --data d --url http://127.0.0.1:1",
+            "tidings token",
+            "tidings token new",
+            "tidings token new ci --not-after 2020-01-31T00:00:00Z",
+            "tidings token new ci --not-after tomorrow",
             "tidings demo",
             "tidings demo sing",
         ] {

@@ -53,6 +53,7 @@ metric_table! {
     describe_gauge TLS_EXPIRY = "tidings_tls_certificate_expiry_seconds",
         "End of the validity of the listener's certificate, since 1970-01-01 UTC; 0 without TLS.";
     describe_counter AUDIT_LINES = "tidings_audit_lines_total", "Lines of the audit, written or lost.";
+    describe_counter AUTH = "tidings_auth_total", "Requests that came to the border, by what their credentials were.";
     describe_gauge BUILD = "tidings_build_info", "1, with the version as label.";
     describe_gauge EVENTS_STREAMS = "tidings_events_streams", "Open streams of /v1/events.";
     describe_counter EVENTS_WRITTEN = "tidings_events_written_total", "Events written to streams of /v1/events.";
@@ -124,6 +125,7 @@ label_table! {
         WsConnections = "ws.connections_max",
         WsMessageBytes = "ws.message_bytes_max",
         PongTimeout = "ws.pong_timeout",
+        AuthFailures = "auth.failures_max",
     }
 }
 
@@ -147,6 +149,19 @@ label_table! {
         Certificate = "certificate",
         Refused = "refused",
         Gone = "gone",
+    }
+}
+
+label_table! {
+    /// The result of the look at a request's credentials.
+    AuthResult {
+        Identified = "identified",
+        Anonymous = "anonymous",
+        Missing = "missing",
+        Invalid = "invalid",
+        Malformed = "malformed",
+        TooMany = "too_many",
+        Unavailable = "unavailable",
     }
 }
 
@@ -182,6 +197,7 @@ pub(crate) fn register() {
     for source in Source::ALL {
         counter!(SOURCE_ERRORS, "source" => source.label()).increment(0);
     }
+    drop(AuthMetrics::new());
     #[cfg(feature = "service")]
     transport::register();
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
@@ -271,6 +287,24 @@ impl Drop for ToolCall<'_> {
         if !self.ended {
             self.handles.tool_cancelled.increment(1);
         }
+    }
+}
+
+/// The metrics of a border.
+pub(crate) struct AuthMetrics([Counter; AuthResult::ALL.len()]);
+
+impl AuthMetrics {
+    pub(crate) fn new() -> AuthMetrics {
+        AuthMetrics(std::array::from_fn(|at| {
+            let counter = counter!(AUTH, "result" => AuthResult::ALL[at].label());
+            counter.increment(0);
+            counter
+        }))
+    }
+
+    /// Counts a request.
+    pub(crate) fn count(&self, result: AuthResult) {
+        self.0[result as usize].increment(1);
     }
 }
 

@@ -4,6 +4,7 @@
 mod routes;
 mod listening;
 mod reload;
+mod rights;
 mod signals;
 
 use std::io::Write;
@@ -18,7 +19,7 @@ use tracing::{debug, info, warn};
 use crate::config::Config;
 use crate::etag_tools;
 use crate::http::api;
-use crate::http::{Access, Listener, SharedLimits, events, ws};
+use crate::http::{Access, Listener, events, ws};
 use crate::mcp::{McpOptions, serve_stdio};
 use crate::metrics::{self, Exporter};
 use crate::open_files;
@@ -82,7 +83,10 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     let (bus, store) = start_bus(&config)?;
     // Before anything is registered, so that every registration reaches the sinks.
     let sinks = Sinks::attach(&bus, &config).await?;
-    let sinks = tokio::spawn(reload::keep(sinks, listening.tls.clone(), config.clone(), hangup));
+    if let Some(border) = listening.border.border() {
+        rights::follow(&bus, &border);
+    }
+    let sinks = tokio::spawn(reload::keep(sinks, listening.reloaded(), config.clone(), hangup));
     let running = Running::start(&config, &bus, store, exporter, listening).await?;
     running.announce(stdio);
     let served = serve_stdio_if(stdio, &config, &bus);
@@ -156,16 +160,16 @@ impl Running {
         };
         etag_tools::install(bus, config.mcp.clone()).await?;
         let ready = Arc::new(AtomicBool::new(false));
-        let metrics = exporter.map(|exporter| metrics_router(config, bus, exporter));
+        let metrics = exporter.map(|exporter| metrics_router(bus, exporter, &listening.access));
         let metrics_listener = match (&metrics, config.metrics.listen) {
             (Some(router), Some(listen)) => {
                 Some(bind_metrics(config, listen, bus, router, &listening).await?)
             }
             _ => None,
         };
-        let mut routes = transports(config, bus, hub, &listening.limits);
+        let mut routes = transports(config, bus, hub, &listening);
         if let Some(store) = store {
-            routes = routes.merge(api::backup_router(backup_of(store), access(config)));
+            routes = routes.merge(api::backup_router(backup_of(store), listening.access.clone()));
         }
         if let (Some(router), None) = (metrics, &metrics_listener) {
             routes = routes.merge(router);
@@ -322,27 +326,20 @@ async fn start_events(config: &Config, bus: &Bus) -> anyhow::Result<Option<event
     hub.map(Some).context("the event streams could not be started")
 }
 
-/// The hosts and origins that may call.
-fn access(config: &Config) -> Access {
-    Access {
-        allowed_hosts: config.http.allowed_hosts.clone(),
-        allowed_origins: config.http.allowed_origins.clone(),
-        border: None,
-    }
-}
-
 /// Returns the routes of `/v1/events` and `/v1/ws`, as far as they are turned on.
-fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>, shared: &SharedLimits) -> Router {
+fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>, listening: &Listening) -> Router {
+    let access = || listening.access.clone();
+    let shared = &listening.limits;
     let mut routes = Router::new();
     if let Some(hub) = hub {
-        routes = routes.merge(events::router(hub, access(config), shared.clone()));
+        routes = routes.merge(events::router(hub, access(), shared.clone()));
     }
     if config.ws.connections_max > 0 {
         let router = ws::router(
             bus.clone(),
             config.ws.clone(),
             config.http.write_timeout,
-            access(config),
+            access(),
             shared.clone(),
         );
         routes = routes.merge(router);
@@ -365,7 +362,7 @@ fn install_exporter(config: &Config) -> Option<Exporter> {
 }
 
 /// Returns the route `/metrics`.
-fn metrics_router(config: &Config, bus: &Bus, exporter: Exporter) -> Router {
+fn metrics_router(bus: &Bus, exporter: Exporter, access: &Access) -> Router {
     let bus = bus.clone();
     let render = Arc::new(move || {
         // The bus counts on its own, so that its hot paths share no counter; a scrape reads the current
@@ -373,7 +370,7 @@ fn metrics_router(config: &Config, bus: &Bus, exporter: Exporter) -> Router {
         bus.export_metrics();
         exporter.render()
     });
-    api::metrics_router(render, access(config))
+    api::metrics_router(render, access.clone())
 }
 
 /// Raises the limit of open files so that all connections fit, and warns where that is not possible.

@@ -34,6 +34,12 @@ pub enum Unauthenticated {
     /// The credentials cannot be checked now, for example because their issuer does not answer.
     #[error("the credentials cannot be checked now; try again")]
     Unavailable,
+    /// The address of the caller has sent too many wrong credentials, so these were not checked.
+    #[error("too many wrong credentials came from this address (auth.failures_max); try again later")]
+    TooMany {
+        /// Seconds after which credentials are checked again.
+        retry_after: u32,
+    },
 }
 
 /// Turns the credentials of a request into a principal. An error lets nobody in.

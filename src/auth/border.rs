@@ -15,6 +15,7 @@ use super::authorize::{Authorize, Verdict};
 use super::caller::{Caller, PeerAddress};
 use super::principal::Principal;
 use super::right::{Object, Right};
+use crate::metrics::{AuthMetrics, AuthResult};
 
 /// One judgement, as the audit is told of it.
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +93,7 @@ pub struct Border {
     challenge: Challenge,
     audit: Option<Arc<dyn RecordAudit>>,
     requests: AtomicU64,
+    metrics: AuthMetrics,
 }
 
 impl fmt::Debug for Border {
@@ -111,6 +113,7 @@ impl Border {
             challenge: Challenge::default(),
             audit: None,
             requests: AtomicU64::new(0),
+            metrics: AuthMetrics::new(),
         }
     }
 
@@ -151,6 +154,7 @@ impl Border {
         let bearer = match bearer(&headers) {
             Ok(bearer) => bearer,
             Err(detail) => {
+                self.metrics.count(AuthResult::Malformed);
                 self.audit_unidentified(address, request);
                 return Err(self.refusal(StatusCode::BAD_REQUEST, Some("invalid_request"), detail));
             }
@@ -162,8 +166,16 @@ impl Border {
             address: address.map(|address| address.0),
         };
         match self.authenticate.authenticate(credentials).await {
-            Ok(principal) => Ok(Caller::passed(self.clone(), principal, address, request)),
+            Ok(principal) => {
+                let result = match principal.is_anonymous() {
+                    true => AuthResult::Anonymous,
+                    false => AuthResult::Identified,
+                };
+                self.metrics.count(result);
+                Ok(Caller::passed(self.clone(), principal, address, request))
+            }
             Err(error) => {
+                self.metrics.count(result_of(error));
                 self.audit_unidentified(address, request);
                 Err(self.unauthenticated(error))
             }
@@ -215,6 +227,12 @@ impl Border {
                 challenge: None,
                 retry_after: Some(1),
             },
+            Unauthenticated::TooMany { retry_after } => BorderRefusal {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                detail,
+                challenge: None,
+                retry_after: Some(retry_after),
+            },
         }
     }
 
@@ -256,6 +274,15 @@ impl Border {
                 request,
             });
         }
+    }
+}
+
+fn result_of(error: Unauthenticated) -> AuthResult {
+    match error {
+        Unauthenticated::Missing => AuthResult::Missing,
+        Unauthenticated::Invalid => AuthResult::Invalid,
+        Unauthenticated::Unavailable => AuthResult::Unavailable,
+        Unauthenticated::TooMany { .. } => AuthResult::TooMany,
     }
 }
 

@@ -43,6 +43,13 @@ table! { AuthConfig = "Credentials and rights. Without tokens, issuers, certific
     rule: Vec<RuleConfig> = Vec::new();
 }
 
+impl AuthConfig {
+    /// Returns true if there are callers with credentials.
+    pub(crate) fn has_credentials(&self) -> bool {
+        !(self.token.is_empty() && self.issuer.is_empty() && self.certificate.is_empty())
+    }
+}
+
 table! { AuthTokenConfig = "A principal with static tokens.";
     /// Its name: `token:NAME` in the audit; each is used once.
     name: String = String::new(), "Checked::<Name>";

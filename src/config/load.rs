@@ -12,7 +12,7 @@ mod tests;
 
 pub use error::{ConfigError, Mistake, Place};
 
-use super::{Config, TlsConfig};
+use super::{Anonymous, Config, TlsConfig};
 use crate::units::time;
 use keys::ROOT;
 use schemars::generate::SchemaSettings;
@@ -219,6 +219,22 @@ impl<'a> Draft<'a> {
                 );
                 self.note_disagreement(&[key, "http.allowed_hosts"], &text);
             }
+            if let Some(listen) = listen
+                && !listen.ip().to_canonical().is_loopback()
+                && !config.auth.has_credentials()
+                && config.auth.anonymous != Anonymous::All
+            {
+                let text = format!(
+                    "{key} is {listen}, which other machines may reach, but nobody has credentials: set [[auth.token]], \
+                     [[auth.issuer]] or [[auth.certificate]], or auth.anonymous = \"all\", or listen on 127.0.0.1"
+                );
+                self.note_disagreement(&[key, "auth.anonymous"], &text);
+            }
+        }
+        if !config.auth.issuer.is_empty() && config.auth.resource.is_none() {
+            let text = "auth.issuer is set, but auth.resource is not: set it to the address of /mcp as clients know it, \
+                        which tokens must be meant for";
+            self.note_disagreement(&["auth.issuer", "auth.resource"], text);
         }
         self.check_tls(&config.tls);
         let workspace = &config.workspace;

@@ -1,4 +1,4 @@
-//! The listeners of the service: their addresses, and TLS before them.
+//! The listeners of the service: their addresses, TLS before them, and the callers that they let in.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,12 +9,14 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 
+use super::mcp_options;
+use super::reload::Reloaded;
 use super::routes::Routes;
-use super::{access, mcp_options};
 use crate::Bus;
+use crate::auth::ConfiguredBorder;
 use crate::config::Config;
 use crate::http::api::Api;
-use crate::http::{HttpServer, Listener, SharedLimits, Tls};
+use crate::http::{Access, HttpServer, Listener, SharedLimits, Tls};
 use crate::mcp::Endpoint;
 
 /// The way in which the service listens.
@@ -25,17 +27,43 @@ pub(super) struct Listening {
     pub(super) tls: Option<Tls>,
     /// The limits that all transports share.
     pub(super) limits: SharedLimits,
+    /// The credentials and rights, which may be replaced while the service runs.
+    pub(super) border: ConfiguredBorder,
+    /// The callers that every listener lets in.
+    pub(super) access: Access,
 }
 
 impl Listening {
-    /// Reads the files of TLS, if it is on, and follows their changes.
+    /// Reads the files of TLS, if it is on, and of credentials, and follows their changes.
     pub(super) fn prepare(config: &Config, http: bool) -> anyhow::Result<Listening> {
         let tls = Tls::load(&config.tls).context("TLS cannot be set up")?;
         if let Some(tls) = &tls {
             tls.follow_files();
         }
         let limits = SharedLimits::new(&config.http, &config.session, &config.quota);
-        Ok(Listening { http, tls, limits })
+        let border = ConfiguredBorder::new(&config.auth, &config.audit)
+            .context("the section [auth] cannot be used")?;
+        border.watch();
+        let access = Access {
+            allowed_hosts: config.http.allowed_hosts.clone(),
+            allowed_origins: config.http.allowed_origins.clone(),
+            border: border.border(),
+        };
+        Ok(Listening {
+            http,
+            tls,
+            limits,
+            border,
+            access,
+        })
+    }
+
+    /// Returns the parts that are read again on a signal.
+    pub(super) fn reloaded(&self) -> Reloaded {
+        Reloaded {
+            tls: self.tls.clone(),
+            border: self.border.clone(),
+        }
     }
 
     /// Returns the scheme of the listeners' addresses.
@@ -60,7 +88,7 @@ pub(super) async fn bind_metrics(
         .with_context(|| format!("cannot listen on {listen} (metrics.listen)"))?;
     let server = HttpServer::new(
         bus,
-        Routes::only(access(config), listening.limits.clone(), router.clone()),
+        Routes::only(listening.access.clone(), listening.limits.clone(), router.clone()),
         &config.http,
     );
     let listener = Listener::start(socket, server.with_tls(listening.tls.clone()));
@@ -85,15 +113,16 @@ pub(super) async fn bind(
     let socket = TcpListener::bind(http.listen)
         .await
         .with_context(|| format!("cannot listen on {}", http.listen))?;
-    if !http.listen.ip().is_loopback() {
-        warn!(listen = %http.listen, "listening beyond this machine; there is no authentication");
+    if !http.listen.ip().is_loopback() && listening.access.border.is_none() {
+        warn!(listen = %http.listen, "listening beyond this machine, and every caller may do everything");
     }
     let limits = listening.limits.clone();
-    let endpoint = Endpoint::with_limits(bus.clone(), mcp_options(config), access(config), limits.clone());
-    let api = Api::new(bus.clone(), access(config), ready.clone())
+    let access = || listening.access.clone();
+    let endpoint = Endpoint::with_limits(bus.clone(), mcp_options(config), access(), limits.clone());
+    let api = Api::new(bus.clone(), access(), ready.clone())
         .batch_bytes_max(http.body_bytes_max)
         .limits(limits);
-    let routes = Routes::new(access(config), listening.limits.clone(), endpoint, api, routes);
+    let routes = Routes::new(access(), listening.limits.clone(), endpoint, api, routes);
     let server = HttpServer::new(bus, routes, http).with_joined_puts();
     let server = server.with_tls(listening.tls.clone());
     Listener::start(socket, server).context("the listener could not be started")

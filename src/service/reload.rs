@@ -1,7 +1,8 @@
 //! Reads the configuration again on SIGHUP, while the service runs.
 //!
-//! Only the sinks change then, and the files of TLS are read again. Other keys that differ are named in the
-//! log, as they take effect at the next start; a file with mistakes changes nothing.
+//! Only the sinks, the rules and the static tokens change then, and the files of TLS are read again. Other keys
+//! that differ are named in the log, as they take effect at the next start; a file with mistakes changes
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,12 +13,16 @@ use serde_json::Value;
 use tokio::signal::unix::Signal;
 use tracing::{error, info, warn};
 
+use crate::auth::ConfiguredBorder;
 use crate::config::{Config, ConfigError};
 use crate::http::Tls;
 use crate::sink::Sinks;
 
 /// The lists of the configuration that are read again.
 const SINKS: [&str; 3] = ["journal", "webhook", "debug_log"];
+
+/// The lists of sections that are read again.
+const REPLACED: [&str; 2] = ["auth.rule", "auth.token"];
 
 /// Time for a sink that is removed to write the notices in its queue.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,11 +44,17 @@ impl fmt::Debug for Reload {
     }
 }
 
+/// The parts in front of the listeners that are read again.
+pub(super) struct Reloaded {
+    pub(super) tls: Option<Tls>,
+    pub(super) border: ConfiguredBorder,
+}
+
 /// Holds the sinks, and replaces them on each signal by those of the configuration as it is then. Has the
 /// files of TLS read again first.
 pub(super) async fn keep(
     mut sinks: Sinks,
-    tls: Option<Tls>,
+    front: Reloaded,
     mut config: Config,
     hangup: Option<(Signal, Reload)>,
 ) {
@@ -52,14 +63,16 @@ pub(super) async fn keep(
         return std::future::pending().await;
     };
     while hangup.recv().await.is_some() {
-        if let Some(tls) = &tls {
+        if let Some(tls) = &front.tls {
             tls.reload().await;
         }
         // On a thread of its own: the file may be on a disk that does not answer.
         let load = reload.0.clone();
         match tokio::task::spawn_blocking(move || load()).await {
             Ok(Ok(read)) => {
-                if replace_sinks(&mut sinks, &config, &read).await {
+                if replace_border(&front.border, &read).await
+                    && replace_sinks(&mut sinks, &config, &read).await
+                {
                     config = read;
                 }
             }
@@ -69,6 +82,24 @@ pub(super) async fn keep(
                 }
             }
             Err(error) => error!(%error, "the configuration could not be read; nothing was changed"),
+        }
+    }
+}
+
+/// Replaces the rules and the tokens by those of `read`. Returns false if they cannot be used and nothing was
+/// changed.
+async fn replace_border(border: &ConfiguredBorder, read: &Config) -> bool {
+    let (border, auth) = (border.clone(), read.auth.clone());
+    // On a thread of its own: token files may be on a disk that does not answer.
+    match tokio::task::spawn_blocking(move || border.follow(&auth)).await {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            error!(%error, "the section [auth] cannot be used; nothing was changed");
+            false
+        }
+        Err(error) => {
+            error!(%error, "the section [auth] could not be read; nothing was changed");
+            false
         }
     }
 }
@@ -97,7 +128,7 @@ async fn replace_sinks(sinks: &mut Sinks, before: &Config, read: &Config) -> boo
 fn keys_for_restart(before: &Config, after: &Config) -> Vec<String> {
     let before = values(before);
     let mut after = values(after);
-    after.retain(|path, value| before.get(path) != Some(value));
+    after.retain(|path, value| before.get(path) != Some(value) && !REPLACED.contains(&path.as_str()));
     after.into_keys().collect()
 }
 
@@ -126,7 +157,7 @@ fn values(config: &Config) -> BTreeMap<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{CollectionConfig, JournalConfig};
+    use crate::config::{CollectionConfig, JournalConfig, RuleConfig};
 
     #[test]
     fn keys_that_changed_are_named() {
@@ -137,6 +168,7 @@ mod tests {
         after.log.level = "debug".to_owned();
         after.session.max += 1;
         after.journal = vec![JournalConfig::default()];
+        after.auth.rule = vec![RuleConfig::default()];
         after.collection = vec![CollectionConfig::default()];
         assert_eq!(
             keys_for_restart(&before, &after),

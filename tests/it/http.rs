@@ -1,6 +1,7 @@
 //! The HTTP side of the service: its callers, upgrades of connections, the API, event streams, the WebSocket.
 
 mod access;
+mod auth;
 mod descriptors;
 mod upgrade;
 mod api;

@@ -129,7 +129,8 @@ fn mistakes_of_all_sources_are_told_at_once() {
         "invalid value \"0\" for \"mcp.page_size\" in the environment variable TIDINGS_MCP__PAGE_SIZE",
         "invalid value \"1\" for \"mcp.ttl\" in the environment variable TIDINGS_MCP__TTL",
         "unknown environment variable TIDINGS_SESSON__MAX: did you mean TIDINGS_SESSION__MAX?",
-        "http.listen is 0.0.0.0:80, which other machines may reach",
+        "http.listen is 0.0.0.0:80, which other machines may reach, but http.allowed_hosts",
+        "http.listen is 0.0.0.0:80, which other machines may reach, but nobody has credentials",
     ];
     assert_eq!(told.len(), beginnings.len(), "{told:#?}");
     for (told, beginning) in std::iter::zip(&told, beginnings) {
@@ -185,9 +186,30 @@ fn public_listener_needs_host_names() {
             error.contains("set http.allowed_hosts to the names clients use"),
             "{error}"
         );
+        let text = format!("{text}auth.anonymous = 'all'\n");
         let config = from_text(&format!("{text}http.allowed_hosts = ['A.example']")).unwrap();
         assert_eq!(config.http.allowed_hosts, ["a.example"]);
     }
+}
+
+#[test]
+fn public_listener_needs_credentials() {
+    for (key, other) in [
+        ("http.listen", ""),
+        ("metrics.listen", "http.listen = '127.0.0.1:0'\n"),
+    ] {
+        let text = format!("{other}{key} = '192.168.1.5:80'\nhttp.allowed_hosts = ['a.example']\n");
+        let error = refusal(&text);
+        let beginning = format!(
+            "{key} is 192.168.1.5:80, which other machines may reach, but nobody has credentials: set [[auth.token]]"
+        );
+        assert!(error.starts_with(&beginning), "{error}");
+        assert!(from_text(&format!("{text}auth.anonymous = 'all'")).is_ok());
+        assert!(refusal(&format!("{text}auth.anonymous = 'none'")).starts_with(&beginning));
+        let token = "[[auth.token]]\nname = 'a'\nfile = 'a'";
+        assert!(from_text(&format!("{text}{token}")).is_ok());
+    }
+    assert!(refusal("[[auth.issuer]]\nurl = 'https://a.example'").contains("auth.resource is not"));
 }
 
 #[test]

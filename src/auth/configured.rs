@@ -1,0 +1,299 @@
+//! The border of a configuration: whose credentials are good, and the rules for what they may do.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::BoxFuture;
+use tracing::warn;
+
+use super::audit_file::AuditFile;
+use super::authenticate::{Authenticate, Credentials, Unauthenticated};
+use super::border::Border;
+use super::caller::PeerAddress;
+use super::failures::Failures;
+use super::policy::{InvalidRule, Policy};
+use super::principal::Principal;
+use super::token_line::hash_of;
+use super::tokens::{TokenFault, Tokens};
+use crate::config::{Anonymous, AuditConfig, AuthConfig};
+use crate::metrics::{self, Limit};
+
+/// The error of a section `[auth]` that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BorderFault {
+    /// The token files.
+    #[error(transparent)]
+    Tokens(#[from] TokenFault),
+    /// The rules.
+    #[error(transparent)]
+    Rule(#[from] InvalidRule),
+    /// The file of the audit.
+    #[error("the audit cannot be written to {}: {fault}", file.display())]
+    Audit {
+        /// The file.
+        file: PathBuf,
+        /// The error of the system.
+        fault: std::io::Error,
+    },
+}
+
+/// The border of a configuration, with the parts of it that change while the service runs. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct ConfiguredBorder {
+    border: Option<Arc<Border>>,
+    tokens: Tokens,
+    policy: Policy,
+}
+
+impl ConfiguredBorder {
+    /// Reads the token files and the rules.
+    ///
+    /// # Errors
+    /// A token file or a rule that cannot be used.
+    pub(crate) fn new(config: &AuthConfig, audit: &AuditConfig) -> Result<ConfiguredBorder, BorderFault> {
+        if !is_needed(config) {
+            return Ok(ConfiguredBorder::default());
+        }
+        let tokens = Tokens::new(&config.token)?;
+        let policy = Policy::new(&config.rule)?;
+        let credentials = ConfiguredCredentials {
+            anonymous: config.anonymous,
+            tokens: tokens.clone(),
+            failures: Failures::new(config.failures_max),
+        };
+        let mut border = Border::new(Arc::new(credentials), Arc::new(policy.clone()));
+        if let Some(file) = &audit.file {
+            let opened = AuditFile::open(file).map_err(|fault| BorderFault::Audit {
+                file: file.clone(),
+                fault,
+            })?;
+            border = border.with_audit(Arc::new(opened));
+        }
+        warn_of_nobody(config);
+        Ok(ConfiguredBorder {
+            border: Some(Arc::new(border)),
+            tokens,
+            policy,
+        })
+    }
+
+    /// The border; none if every caller may do everything.
+    pub(crate) fn border(&self) -> Option<Arc<Border>> {
+        self.border.clone()
+    }
+
+    /// Reads files of credentials again when they change, until the last clone is dropped.
+    pub(crate) fn watch(&self) {
+        if self.border.is_some() {
+            self.tokens.watch();
+        }
+    }
+
+    /// Replaces the rules and the static tokens by those of a configuration, and reads their files again. What
+    /// is open goes on with the rights that are left to it.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); nothing was changed.
+    pub(crate) fn follow(&self, config: &AuthConfig) -> Result<(), BorderFault> {
+        if self.border.is_none() {
+            if is_needed(config) {
+                warn!(
+                    "the service was started without a border; the section [auth] takes effect at the next start"
+                );
+            }
+            return Ok(());
+        }
+        // Read first, so that a mistake in either changes neither.
+        Policy::new(&config.rule)?;
+        self.tokens.replace(&config.token)?;
+        self.policy.replace(&config.rule)?;
+        warn_of_nobody(config);
+        Ok(())
+    }
+}
+
+/// Returns true if the configuration keeps anybody from anything.
+fn is_needed(config: &AuthConfig) -> bool {
+    config.has_credentials() || !config.rule.is_empty() || config.anonymous == Anonymous::None
+}
+
+/// Warns of a configuration that lets nobody do anything.
+fn warn_of_nobody(config: &AuthConfig) {
+    if config.rule.is_empty() {
+        warn!("there is no [[auth.rule]], so nobody may do anything; add rules that give rights");
+    } else if config.anonymous == Anonymous::None && !config.has_credentials() {
+        warn!(
+            "auth.anonymous is \"none\" and there are no credentials, so nobody is let in; add [[auth.token]], \
+             [[auth.issuer]] or [[auth.certificate]]"
+        );
+    }
+}
+
+/// The credentials of a configuration.
+struct ConfiguredCredentials {
+    anonymous: Anonymous,
+    tokens: Tokens,
+    failures: Failures,
+}
+
+impl ConfiguredCredentials {
+    async fn principal(&self, credentials: Credentials<'_>) -> Result<Principal, Unauthenticated> {
+        let address = credentials.address.map(PeerAddress);
+        let Some(token) = credentials.bearer else {
+            return self.without_credentials(address);
+        };
+        // Known tokens cost nothing to look up, so they are good also where the address has sent others that
+        // were not: behind a proxy all clients have one address.
+        if let Some(principal) = self.tokens.find(&hash_of(token)) {
+            return Ok(principal);
+        }
+        let now = Instant::now();
+        if let Some(retry_after) = self.failures.wait_of(address, now) {
+            metrics::limit_reached(Limit::AuthFailures);
+            return Err(Unauthenticated::TooMany { retry_after });
+        }
+        self.failures.count(address, now);
+        Err(Unauthenticated::Invalid)
+    }
+
+    fn without_credentials(&self, address: Option<PeerAddress>) -> Result<Principal, Unauthenticated> {
+        let is_let_in = match (self.anonymous, address) {
+            (Anonymous::All, _) => true,
+            (Anonymous::Loopback, Some(address)) => address.0.to_canonical().is_loopback(),
+            (Anonymous::Loopback, None) | (Anonymous::None, _) => false,
+        };
+        match is_let_in {
+            true => Ok(Principal::anonymous()),
+            false => Err(Unauthenticated::Missing),
+        }
+    }
+}
+
+impl Authenticate for ConfiguredCredentials {
+    fn authenticate<'a>(
+        &'a self,
+        credentials: Credentials<'a>,
+    ) -> BoxFuture<'a, Result<Principal, Unauthenticated>> {
+        Box::pin(self.principal(credentials))
+    }
+
+    fn is_current(&self, principal: &Principal) -> bool {
+        self.tokens.is_current(principal).unwrap_or(true)
+    }
+
+    fn generation(&self) -> u64 {
+        self.tokens.generation()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::token_line::NewToken;
+    use crate::config::AuthTokenConfig;
+    use http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
+    use std::net::IpAddr;
+
+    /// Lets a request from this address in. Returns the identity, or the status and the challenge.
+    async fn admit(border: &Arc<Border>, from: &str, token: Option<&str>) -> Result<String, (u16, String)> {
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token {
+            let value = HeaderValue::try_from(format!("Bearer {token}")).unwrap();
+            headers.insert(header::AUTHORIZATION, value);
+        }
+        let mut extensions = Extensions::new();
+        if let Ok(address) = from.parse::<IpAddr>() {
+            extensions.insert(PeerAddress(address));
+        }
+        match border.admit(headers, extensions).await {
+            Ok(caller) => Ok(caller.principal().id().to_owned()),
+            Err(refusal) => {
+                let challenge = refusal.challenge.unwrap_or(HeaderValue::from_static(""));
+                Err((refusal.status.as_u16(), challenge.to_str().unwrap().to_owned()))
+            }
+        }
+    }
+
+    fn border(config: &AuthConfig) -> Arc<Border> {
+        ConfiguredBorder::new(config, &AuditConfig::default())
+            .unwrap()
+            .border()
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn anonymous_callers_are_let_in_as_configured() {
+        for (anonymous, from, is_let_in) in [
+            (Anonymous::Loopback, "127.0.0.1", true),
+            (Anonymous::Loopback, "::ffff:127.0.0.1", true),
+            (Anonymous::Loopback, "::1", true),
+            (Anonymous::Loopback, "192.0.2.1", false),
+            (Anonymous::Loopback, "", false),
+            (Anonymous::All, "192.0.2.1", true),
+            (Anonymous::All, "", true),
+            (Anonymous::None, "127.0.0.1", false),
+        ] {
+            let mut config = AuthConfig {
+                anonymous,
+                ..AuthConfig::default()
+            };
+            config.rule.push(crate::config::RuleConfig::default());
+            config.rule[0].may = vec!["admin".into()];
+            let expected = match is_let_in {
+                true => Ok("anonymous".to_owned()),
+                false => Err((401, "Bearer".to_owned())),
+            };
+            assert_eq!(
+                admit(&border(&config), from, None).await,
+                expected,
+                "{anonymous:?} {from}"
+            );
+        }
+    }
+
+    #[test]
+    fn border_is_there_when_something_is_forbidden() {
+        let has_border = |config: &AuthConfig| {
+            ConfiguredBorder::new(config, &AuditConfig::default())
+                .unwrap()
+                .border()
+                .is_some()
+        };
+        let mut config = AuthConfig::default();
+        assert!(!has_border(&config));
+        config.anonymous = Anonymous::All;
+        assert!(!has_border(&config));
+        config.anonymous = Anonymous::None;
+        assert!(has_border(&config));
+    }
+
+    #[tokio::test]
+    async fn wrong_credentials_are_limited_and_good_ones_are_not() {
+        let made = NewToken::make("a", None).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &made.line).unwrap();
+        let config = AuthConfig {
+            failures_max: 2,
+            token: vec![AuthTokenConfig {
+                name: "a".into(),
+                file: file.path().to_owned(),
+                roles: Vec::new(),
+            }],
+            ..AuthConfig::default()
+        };
+        let border = border(&config);
+        let invalid = Err((401, "Bearer error=\"invalid_token\"".to_owned()));
+        let too_many = Err((StatusCode::TOO_MANY_REQUESTS.as_u16(), String::new()));
+        let peer = "192.0.2.1";
+        for expected in [&invalid, &invalid, &too_many] {
+            assert_eq!(admit(&border, peer, Some("x")).await, *expected);
+        }
+        assert_eq!(admit(&border, "192.0.2.2", Some("x")).await, invalid);
+        assert_eq!(
+            admit(&border, peer, Some(&made.token)).await,
+            Ok("token:a".to_owned())
+        );
+        assert_eq!(admit(&border, peer, None).await, Err((401, "Bearer".to_owned())));
+    }
+}
