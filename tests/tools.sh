@@ -118,8 +118,9 @@ use_binary() {
 }
 
 # Starts `serve DIR` on a free port; sets `server_pid` and `server_url`. Its output: DIR.out (one line) and DIR.log.
-start_http() { # dir
-  "$binary" serve "$1" --listen 127.0.0.1:0 >"$1.out" 2>"$1.log" </dev/null &
+start_http() { # dir [option…]
+  : >"$1.out"
+  "$binary" serve "$@" --listen 127.0.0.1:0 >"$1.out" 2>"$1.log" </dev/null &
   server_pid=$!
   server_url=
   local until=$((SECONDS + wait_seconds))

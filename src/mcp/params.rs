@@ -111,7 +111,7 @@ static NOTIFICATIONS: [Field; 4] = [
 
 #[rustfmt::skip]
 static METHODS: [Method; 14] = [
-    Method { name: "initialize",               available: Availability::Everywhere,     fields: &INITIALIZE },
+    Method { name: "initialize",               available: Availability::InSessions,     fields: &INITIALIZE },
     Method { name: "ping",                     available: Availability::InSessions,     fields: &[] },
     Method { name: "logging/setLevel",         available: Availability::InSessions,     fields: &LEVEL },
     Method { name: "resources/subscribe",      available: Availability::InSessions,     fields: &URI },

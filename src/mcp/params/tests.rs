@@ -285,7 +285,11 @@ fn repeated_or_unreadable_fields_are_refused() {
 
 #[test]
 fn methods_of_other_revisions_are_not_judged() {
-    for (method, stateless) in [("resources/subscribe", true), ("subscriptions/listen", false)] {
+    for (method, stateless) in [
+        ("initialize", true),
+        ("resources/subscribe", true),
+        ("subscriptions/listen", false),
+    ] {
         assert_eq!(check(method, None, stateless), Ok(()));
         assert_eq!(unread(method, stateless), None);
         assert!(check(method, None, !stateless).is_err());

@@ -138,6 +138,7 @@ async fn unknown_method_error_names_its_request() {
     }
     for removed in [
         "no/such",
+        "initialize",
         "ping",
         "resources/subscribe",
         "resources/unsubscribe",
