@@ -20,7 +20,7 @@ use crate::model::{
     ResourceUri, StoreError, SubscribeError, SubscriberId, SubscriberInfo, SubscriberPage,
     SubscriptionRequest, SubscriptionRules, Tool,
 };
-use crate::outbox::Outbox;
+use crate::outbox::{AudienceHashes, JoinedAudience, Outbox};
 use crate::runtime::Reply;
 use crate::sink::{AttachmentState, NewestChanges};
 pub(crate) use completion::{Completion, Finish, ManyCompletion};
@@ -34,10 +34,6 @@ macro_rules! messages {
 // ── Registry ────────────────────────────────────────
 
 /// A request in the inbox of the Registry, which handles them in the order in which they were pushed.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every request is a publish, and a box would cost each an allocation"
-)]
 pub(crate) enum RegistryRequest {
     Publish(Publish),
     PublishMany(PublishMany),
@@ -269,10 +265,14 @@ pub(crate) enum EtagRequest {
     WatchLists {
         outbox: Arc<Outbox>,
         lists: Vec<(ListKind, ListHash)>,
+        /// The audience for which the hashes were made; none for a subscriber that sees everything.
+        joined: Option<JoinedAudience>,
         announce: bool,
         reply: Reply<()>,
     },
     Settle(SettleRights),
+    /// The hashes of a list for the audiences, in front of its change.
+    Shown(ListKind, AudienceHashes),
     AttachQueue(AttachQueue),
     Cursors(CursorRequest),
     /// Begins or ends the versions of a template's members.
@@ -310,6 +310,7 @@ pub(crate) enum ShardRequest {
     AddSubscriptions(AddSubscriptions),
     AddListWatches(AddListWatches),
     Settle(SettleRights, Position),
+    Shown(ListKind, AudienceHashes),
     Route(Route),
 }
 
@@ -335,6 +336,8 @@ pub(crate) struct AddSubscriptions {
 pub(crate) struct AddListWatches {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) lists: Vec<(ListKind, ListHash)>,
+    /// The audience for which the hashes were made; none for a subscriber that sees everything.
+    pub(crate) joined: Option<JoinedAudience>,
     pub(crate) announce: bool,
     pub(crate) at: Position,
     pub(crate) reply: Reply<()>,
@@ -343,8 +346,8 @@ pub(crate) struct AddListWatches {
 /// Ends the hidden subscriptions of a subscriber whose rights changed, and compares its lists.
 pub(crate) struct SettleRights {
     pub(crate) outbox: Arc<Outbox>,
-    /// The generation of the rights by which the hashes were made.
-    pub(crate) generation: u64,
+    /// The audience for which the hashes were made.
+    pub(crate) joined: JoinedAudience,
     pub(crate) lists: Vec<(ListKind, ListHash)>,
 }
 

@@ -61,6 +61,10 @@ metric_table! {
     describe_counter DELIVERED = "tidings_delivered_total", "Outbox entries handed to the stream that writes them.";
     describe_counter WITHHELD = "tidings_withheld_total",
         "Outbox entries dropped because their subscriber may not be told of the resource any more.";
+    describe_counter LIST_HASHES = "tidings_list_hashes_computed_total",
+        "Audiences for which the hashes of the lists were counted.";
+    describe_counter AUDIENCES = "tidings_audiences_uncounted_total",
+        "Audiences beyond the 64 whose hashes are kept.";
     describe_counter LISTS_DUE = "tidings_list_notifications_due_total", "List notifications that became pending.";
     describe_counter LISTS_SENT = "tidings_list_notifications_sent_total",
         "List notifications handed to the stream that writes them.";
@@ -172,6 +176,8 @@ pub(crate) struct Metrics {
     pub(crate) lists_known: StripedCounter,
     pub(crate) lists_unasked: StripedCounter,
     pub(crate) withheld: Counter,
+    pub(crate) list_hashes_computed: Counter,
+    pub(crate) audiences_uncounted: Counter,
     pub(crate) subscriptions_denied: Counter,
     pub(crate) sessions_opened: Counter,
     sessions_ended: [ExportedCounter; EndReason::ALL.len()],
@@ -224,6 +230,8 @@ impl Metrics {
             lists_known: StripedCounter::new(shards, counter!(LISTS_SUPPRESSED, "rule" => "known")),
             lists_unasked: StripedCounter::new(shards, counter!(LISTS_SUPPRESSED, "rule" => "not_asked")),
             withheld: Counter::new(counter!(WITHHELD)),
+            list_hashes_computed: Counter::new(counter!(LIST_HASHES)),
+            audiences_uncounted: Counter::new(counter!(AUDIENCES)),
             subscriptions_denied: Counter::new(counter!(DENIED)),
             sessions_opened: Counter::new(counter!(OPENED)),
             sessions_ended: EndReason::ALL.map(|reason| counter!(ENDED, "reason" => reason.name())),

@@ -4,6 +4,7 @@
 //! used by two threads at most, so a mutex held for a few instructions guards it. It knows no actor: a
 //! callback ends the session.
 
+mod audience;
 mod listing;
 mod pending;
 mod reader;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+pub(crate) use audience::{AudienceHashes, JoinedAudience, ListAudience};
 pub use pending::OutboxEntry;
 pub(crate) use pending::{MarkResult, OutboxSet};
 pub use reader::OutboxReader;
@@ -59,6 +61,8 @@ struct OutboxState {
     /// The time since which the set has not been empty.
     pending_since: Option<MonotonicMillis>,
     judged: Judged,
+    /// The audience that the lists were last compared for; none without a viewer.
+    audience: Option<JoinedAudience>,
     /// The start of the stall time-out: the last time that the set became pending, that entries were handed
     /// out, or that a reader was opened or closed.
     stall_start: MonotonicMillis,
@@ -170,6 +174,7 @@ impl Outbox {
                 ended: None,
                 pending_since: None,
                 judged: Judged::new(options.viewer.as_ref()),
+                audience: None,
                 stall_start: opened,
                 last_taken: None,
                 notified: 0,

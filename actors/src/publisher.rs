@@ -24,7 +24,7 @@ use crate::model::{
     EndReason, Etag, Filter, Limits, ListHash, MonotonicMillis, ResourceUri, SubscribeError, SubscriberId,
     SubscriptionRules,
 };
-use crate::outbox::{Outbox, OutboxSet, SlotId};
+use crate::outbox::{AudienceHashes, Outbox, OutboxSet, SlotId};
 use crate::runtime::{CoreGuard, Tracer, current_shard};
 use crate::sink::Attachments;
 pub(crate) use interest::Interest;
@@ -57,6 +57,8 @@ pub(crate) struct Publisher {
     members: HashMap<SubscriberId, Member>,
     /// The members that watch each kind of list.
     lists: [BTreeSet<Member>; 3],
+    /// The hash of each kind of list for each audience, as of its last change; none without audiences.
+    shown: [Option<AudienceHashes>; 3],
     /// The members that watch resources by filter.
     watching: BTreeSet<Member>,
     /// The attached subscribers, in the one shard that checks them.
@@ -99,6 +101,7 @@ impl Publisher {
             table: SubscriptionTable::default(),
             members: HashMap::new(),
             lists: Default::default(),
+            shown: Default::default(),
             watching: BTreeSet::new(),
             attachments: (shard == 0).then(|| attachments.clone()),
             tracer: tracer.clone(),
@@ -288,6 +291,7 @@ impl Handler<ShardBatch> for Publisher {
                 ShardRequest::FanOut(fan_out) => self.fan_out(&fan_out),
                 ShardRequest::AddSubscriptions(subscriptions) => self.add_subscriptions(subscriptions),
                 ShardRequest::AddListWatches(watches) => self.add_list_watches(watches),
+                ShardRequest::Shown(kind, hashes) => self.shown[kind.index()] = Some(hashes),
                 ShardRequest::Settle(settle, at) => self.settle(settle, at),
                 ShardRequest::Route(route) => self.serve(route),
             }
@@ -330,6 +334,7 @@ impl Publisher {
         let AddListWatches {
             outbox,
             lists,
+            joined,
             announce,
             at,
             reply,
@@ -344,6 +349,9 @@ impl Publisher {
                 count.add_list(outbox.mark_list(kind, hash, at, MonotonicMillis::now()));
             }
             count.report(&self.metrics);
+            if let Some(joined) = joined {
+                outbox.join(joined);
+            }
         }
         outbox.end_request();
         reply.answer(());

@@ -9,6 +9,7 @@ mod commit;
 mod unclaimed;
 mod lists;
 mod pages;
+mod audiences;
 mod rights;
 mod resources;
 mod restart;
@@ -29,6 +30,7 @@ use crate::model::{
 use crate::outbox::Outbox;
 use crate::runtime::{CoreGuard, Inbox, InboxReady, Reply, mailbox};
 use crate::versions::EtagIndex;
+use audiences::Audiences;
 pub(crate) use catalog::Catalog;
 use commit::Commit;
 pub(crate) use restart::Restart;
@@ -43,6 +45,8 @@ pub(crate) struct Registry {
     _guard: CoreGuard,
     inbox: Inbox<RegistryRequest>,
     catalog: Catalog,
+    /// What the audiences of subscribers see of the lists.
+    audiences: Audiences,
     etag_index: Arc<EtagIndex>,
     etag: Recipient<EtagBatch>,
     /// The hash of the resource list before the first change of a burst that was not announced.
@@ -78,6 +82,9 @@ impl Handler<InboxReady> for Registry {
 impl Registry {
     fn send_decided(&mut self) {
         self.end_batch();
+        if self.audiences.is_used() {
+            self.audiences.follow(&mut self.catalog);
+        }
         if !self.decided.is_empty() {
             let decided = std::mem::take(&mut self.decided);
             mailbox::send_to(&self.etag, EtagBatch(decided), &self.metrics);
@@ -100,6 +107,7 @@ impl Registry {
             _guard: guard,
             inbox,
             catalog,
+            audiences: Audiences::new(metrics.clone()),
             etag_index,
             etag,
             unannounced: None,
@@ -182,24 +190,6 @@ impl Registry {
         accepted
     }
 
-    fn watch_lists(
-        &self,
-        outbox: Arc<Outbox>,
-        kinds: &[ListKind],
-        announce: bool,
-        reply: Reply<()>,
-    ) -> EtagRequest {
-        EtagRequest::WatchLists {
-            outbox,
-            lists: kinds
-                .iter()
-                .map(|kind| (*kind, self.visible_hash(*kind)))
-                .collect(),
-            announce,
-            reply,
-        }
-    }
-
     fn publish(&mut self, publish: Publish) {
         let Publish {
             change,
@@ -216,6 +206,7 @@ impl Registry {
                     self.metrics.set_registered(self.catalog.counts());
                 }
                 if decision.list.is_some() {
+                    self.show_list(ListKind::Resources);
                     // The new hash covers what a burst has changed so far.
                     self.unannounced = None;
                 }
@@ -294,6 +285,7 @@ impl Registry {
                 if list.0 == ListKind::Resources {
                     self.unannounced = None;
                 }
+                self.show_list(list.0);
                 self.decided.push(match reply {
                     Some(reply) => EtagRequest::List { list, reply },
                     None => EtagRequest::StartedList(list),
@@ -352,7 +344,11 @@ impl Registry {
                 announce,
                 reply,
             } => self.watch_lists(outbox, &kinds, announce, reply),
-            SubscriberRequest::Settle(kinds) => self.settle_rights(outbox, &kinds),
+            SubscriberRequest::Settle(kinds) => {
+                let settled = self.settle_rights(outbox, &kinds);
+                self.decided.extend(settled);
+                return;
+            }
             request => EtagRequest::Route(Route { outbox, request }),
         };
         self.decided.push(request);

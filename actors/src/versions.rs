@@ -151,12 +151,11 @@ impl EtagActor {
                 accepted,
                 rules,
                 reply,
-            } => {
-                self.subscribe(outbox, accepted, rules, reply);
-            }
+            } => self.subscribe(outbox, accepted, rules, reply),
             EtagRequest::WatchLists {
                 outbox,
                 lists,
+                joined,
                 announce,
                 reply,
             } => {
@@ -165,12 +164,14 @@ impl EtagActor {
                 let watches = AddListWatches {
                     outbox,
                     lists,
+                    joined,
                     announce,
                     at,
                     reply,
                 };
                 self.pass(Release::WatchLists(watches));
             }
+            EtagRequest::Shown(kind, hashes) => self.waiting.push(Release::Shown(kind, hashes)),
             EtagRequest::Settle(settle) => self.settle_rights(settle),
             EtagRequest::AttachQueue(attach) => self.attach_queue(attach),
             EtagRequest::Cursors(request) => self.serve_cursors(request),

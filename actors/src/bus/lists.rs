@@ -278,13 +278,18 @@ impl Bus {
         }
         // A lister may return its members in any order, and another order is no change.
         members.sort_by(|a, b| a.uri.cmp(&b.uri));
-        let digests: Vec<[u8; 16]> = members
+        let shares: Arc<[(ResourceUri, Digest)]> = members
             .iter()
-            .map(|member| member.digest().0.to_le_bytes())
+            .map(|member| (member.uri.clone(), member.digest()))
             .collect();
+        let digests: Vec<[u8; 16]> = shares.iter().map(|(_, digest)| digest.0.to_le_bytes()).collect();
         let parts: Vec<&[u8]> = digests.iter().map(<[u8; 16]>::as_slice).collect();
-        let digest = Digest::of(&parts);
-        Ok(Some((members, MemberList { digest, run })))
+        let listed = MemberList {
+            digest: Digest::of(&parts),
+            members: shares,
+            run,
+        };
+        Ok(Some((members, listed)))
     }
 }
 

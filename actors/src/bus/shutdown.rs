@@ -44,6 +44,8 @@ pub struct Stats {
     pub notices: u64,
     /// List hashes that changed.
     pub list_changes: u64,
+    /// Audiences for which the hashes of the lists were counted.
+    pub list_hashes_computed: u64,
     /// Outbox entries that became pending.
     pub notified: u64,
     /// Outbox entries replaced by a newer one before they were drained.
@@ -89,6 +91,7 @@ impl Bus {
             refused: metrics.refused(),
             notices: metrics.notices(),
             list_changes: metrics.lists(),
+            list_hashes_computed: metrics.list_hashes_computed.get(),
             notified: metrics.notified.get(),
             conflated: metrics.conflated.get(),
             sessions_opened: metrics.sessions_opened.get(),

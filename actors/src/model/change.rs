@@ -151,9 +151,11 @@ pub(crate) enum ListChange {
 }
 
 /// The result of one run of a lister, as far as it counts in a list hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemberList {
     pub(crate) digest: Digest,
+    /// The members with the digests of their list items, for audiences that see some of them.
+    pub(crate) members: Arc<[(ResourceUri, Digest)]>,
     /// The number of the run, in the order in which the runs began.
     pub(crate) run: u64,
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Outbox, OutboxEntry, OutboxSet, OutboxState, SlotId};
+use super::{JoinedAudience, Outbox, OutboxEntry, OutboxSet, OutboxState, SlotId};
 use crate::model::{
     EndReason, ListHash, ListKind, MonotonicMillis, Position, ResourceUri, Standing, TraceStep, Viewer,
 };
@@ -150,14 +150,18 @@ impl Outbox {
         })
     }
 
-    /// Compares the lists with what the subscriber sees at the position `at`, by the rights of `generation`.
-    /// Asks again if the rights have changed since.
-    pub(crate) fn settle(&self, generation: u64, lists: &[(ListKind, ListHash)], at: Position) {
+    /// Compares the lists with what the subscriber sees at the position `at`, as the audience that it has
+    /// joined. Asks again if its rights have changed since.
+    pub(crate) fn settle(&self, joined: JoinedAudience, lists: &[(ListKind, ListHash)], at: Position) {
         let Some(viewer) = &self.viewer else {
             return;
         };
         self.settling.store(false, Ordering::Release);
+        let generation = joined.generation;
+        // Declared before the guard: it is dropped without the lock.
+        let _before;
         let mut state = self.lock();
+        _before = state.audience.replace(joined);
         if self.is_outdated(&state) {
             self.judge(&mut state, viewer.as_ref());
         }
@@ -181,6 +185,42 @@ impl Outbox {
         if due > 0 {
             state.note_pending(MonotonicMillis::now());
         }
+    }
+
+    /// Joins the audience by which lists that are watched from here on are compared.
+    pub(crate) fn join(&self, joined: JoinedAudience) {
+        let generation = joined.generation;
+        let _before;
+        let mut state = self.lock();
+        _before = state.audience.replace(joined);
+        let outdated = state.judged.generation != generation;
+        drop(state);
+        if outdated {
+            self.ask_to_settle();
+        }
+    }
+
+    /// Returns the hash of a list that the subscriber sees, among those of all audiences.
+    ///
+    /// If its audience is not among them, or its rights changed, it holds the lists back, asks to settle and
+    /// returns the hash of the whole list: a client that resumes before the answer misses nothing.
+    pub(crate) fn shown_hash(&self, all: ListHash, shown: &[(u64, ListHash)]) -> ListHash {
+        if self.viewer.is_none() {
+            return all;
+        }
+        let mut state = self.lock();
+        if let Some(joined) = &state.audience
+            && joined.generation == state.judged.generation
+            && !self.is_outdated(&state)
+            && let Some((_, hash)) = shown.iter().find(|(id, _)| *id == joined.audience.id)
+        {
+            return *hash;
+        }
+        self.count_pending(&mut state.set, OutboxSet::hold_lists);
+        state.forget_empty();
+        drop(state);
+        self.ask_to_settle();
+        all
     }
 
     /// Returns true, and drops the notice, if it came by the filter and the subscriber may not be told of it.
@@ -241,9 +281,9 @@ mod tests {
 
     use super::*;
     use crate::metrics::Metrics;
-    use crate::model::viewer_testing::TestViewer;
-    use crate::model::{Cause, Etag, Notice, SessionOptions, SubscriberId, SubscriberKind};
-    use crate::outbox::{Drained, MarkResult, OutboxReader};
+    use crate::model::viewer_testing::{TestAudience, TestViewer};
+    use crate::model::{Audience, Cause, Etag, Notice, SessionOptions, SubscriberId, SubscriberKind};
+    use crate::outbox::{Drained, ListAudience, MarkResult, OutboxReader};
 
     fn uri(name: u8) -> ResourceUri {
         ResourceUri::new(&format!("demo://{name}")).unwrap()
@@ -334,6 +374,13 @@ mod tests {
         fn hide(&self, names: &[u8]) {
             self.viewer.hide(names.iter().map(|name| uri(*name).to_string()));
         }
+    }
+
+    /// The audience of a subscriber whose rights have this generation.
+    fn joined(generation: u64) -> JoinedAudience {
+        let audience: Arc<dyn Audience> = Arc::new(TestAudience(7, &[]));
+        let audience = Arc::new(ListAudience { id: 7, audience });
+        JoinedAudience { audience, generation }
     }
 
     fn poll(reader: &mut OutboxReader) -> (Poll<Drained>, Vec<String>) {
@@ -448,9 +495,9 @@ mod tests {
         // The rights changed again before the answer, so that one does not count.
         rig.hide(&[]);
         let lists = |hash| [(ListKind::Tools, hash)];
-        rig.outbox.settle(1, &lists(old), at(1));
+        rig.outbox.settle(joined(1), &lists(old), at(1));
         assert_eq!(rig.asked.load(Ordering::Relaxed), 2);
-        rig.outbox.settle(2, &lists(old), at(1));
+        rig.outbox.settle(joined(2), &lists(old), at(1));
         assert_eq!(
             poll(&mut reader),
             (Poll::Pending, vec![]),
@@ -458,8 +505,30 @@ mod tests {
         );
         rig.hide(&[]);
         rig.outbox.recheck();
-        rig.outbox.settle(3, &lists(new), at(1));
+        rig.outbox.settle(joined(3), &lists(new), at(1));
         assert_eq!(poll(&mut reader).1, ["tools"]);
+    }
+
+    #[test]
+    fn list_is_compared_with_the_hash_of_the_audience() {
+        let rig = Rig::new();
+        let mut reader = rig.reader();
+        let [old, new, all] = [1, 2, 3].map(|hash| ListHash::EMPTY.with(crate::model::Digest(hash)));
+        let at = |offset| Position { epoch: 9, offset };
+        rig.outbox.with(|set| set.watch_list(ListKind::Tools, old, 0));
+        rig.outbox.join(joined(0));
+        assert_eq!(rig.outbox.shown_hash(all, &[(6, new), (7, old)]), old);
+        assert_eq!(rig.asked.load(Ordering::Relaxed), 0);
+        // One that the hashes lack is compared as soon as its own is known.
+        let hash = rig.outbox.shown_hash(all, &[(6, new)]);
+        assert_eq!((hash, rig.asked.load(Ordering::Relaxed)), (all, 1));
+        rig.outbox
+            .mark_list(ListKind::Tools, hash, at(1), MonotonicMillis::now());
+        assert_eq!(poll(&mut reader), (Poll::Pending, vec![]));
+        assert_eq!(reader.position(), at(0));
+        rig.outbox.settle(joined(0), &[(ListKind::Tools, old)], at(1));
+        assert_eq!(poll(&mut reader), (Poll::Pending, vec![]));
+        assert_eq!(reader.position(), at(1));
     }
 
     #[derive(Debug, Clone)]

@@ -64,6 +64,8 @@ impl Publisher {
                 let Some(outbox) = self.table.get(*member) else {
                     continue;
                 };
+                let shown = self.shown[kind.index()].as_deref().unwrap_or_default();
+                let hash = outbox.shown_hash(hash, shown);
                 let marked = outbox.mark_list(kind, hash, position, now);
                 count.add_list(marked);
                 self.tracer

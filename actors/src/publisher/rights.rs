@@ -34,10 +34,10 @@ impl Publisher {
     pub(super) fn settle(&mut self, settle: SettleRights, at: Position) {
         let SettleRights {
             outbox,
-            generation,
+            joined,
             lists,
         } = settle;
-        outbox.settle(generation, &lists, at);
+        outbox.settle(joined, &lists, at);
         self.forget_hidden(&outbox);
         outbox.end_request();
     }

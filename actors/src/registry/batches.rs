@@ -30,6 +30,7 @@ impl Registry {
             } else {
                 self.unannounced = None;
                 list = Some((ListKind::Resources, hash));
+                self.show_list(ListKind::Resources);
             }
         }
         self.decided.push(EtagRequest::Changes(DecidedChanges {
@@ -68,6 +69,9 @@ impl Registry {
             None => false,
         };
         let list = (ListKind::Resources, hash);
+        if changed {
+            self.show_list(ListKind::Resources);
+        }
         match (reply, changed) {
             (Some(reply), true) => self.decided.push(EtagRequest::List { list, reply }),
             // The handle of the burst was dropped.

@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
+use super::audiences::Relisted;
 use super::lists::{ItemList, ListItem};
 use super::resources::Resources;
 use super::unclaimed::Unclaimed;
 use crate::messages::{Decision, Effect, FamilyChange, FamilyId, Found, IndexedResource};
 use crate::model::{
-    Change, Digest, Limits, ListChange, ListHash, ListKind, MemberList, Owner, Prompt, PublishError,
-    ResourceTemplate, ResourceUri, SubscribeError, Tool, Variables,
+    Audience, Change, Digest, Limits, ListChange, ListHash, ListKind, MemberList, Owner, Prompt,
+    PublishError, ResourceTemplate, ResourceUri, SubscribeError, Tool, Variables,
 };
 use crate::versions::{EtagIndex, KeptLine};
 
@@ -33,7 +34,7 @@ impl ListItem for Family {
 
     fn share(&self) -> ListHash {
         let share = ListHash::EMPTY.with(self.item);
-        match self.listed {
+        match &self.listed {
             Some(listed) => share.with(listed.digest),
             None => share,
         }
@@ -75,6 +76,8 @@ pub(crate) struct Catalog {
     next_family: FamilyId,
     /// The families that began and ended in this request.
     family_changes: Vec<FamilyChange>,
+    /// True if templates, tools or prompts changed since the audiences took them over.
+    others_changed: bool,
 }
 
 impl Catalog {
@@ -89,6 +92,7 @@ impl Catalog {
             foreign: [None; 3],
             next_family: 1,
             family_changes: Vec::new(),
+            others_changed: false,
         }
     }
 
@@ -212,7 +216,7 @@ impl Catalog {
                 self.templates.edit(&name, |family| {
                     // Runs may overlap. The one that began last has seen the newest members, so the result
                     // of an earlier one that ends later would look like a change back.
-                    match family.listed {
+                    match &family.listed {
                         Some(newer) if newer.run > listed.run => {}
                         _ => family.listed = Some(listed),
                     }
@@ -220,6 +224,7 @@ impl Catalog {
             }
         }
         let hash = self.hash(kind);
+        self.others_changed |= hash != before;
         Ok((hash != before).then_some((kind, hash)))
     }
 
@@ -375,10 +380,47 @@ impl Catalog {
             ListKind::Tools => self.tools.hash(),
             ListKind::Prompts => self.prompts.hash(),
         };
+        self.with_foreign(kind, own)
+    }
+
+    /// The hash of a list with the items of other servers, which every audience sees.
+    pub(super) fn with_foreign(&self, kind: ListKind, own: ListHash) -> ListHash {
         match self.foreign[kind.index()] {
             Some(foreign) => own.with(foreign),
             None => own,
         }
+    }
+
+    /// Takes the resources whose shares changed since the last call, and true if another list changed. The
+    /// first call begins to note them.
+    pub(super) fn take_list_changes(&mut self) -> (Vec<Relisted>, bool) {
+        let others = std::mem::take(&mut self.others_changed);
+        (self.resources.take_relisted(), others)
+    }
+
+    /// The sums of the listed resources that an audience sees: now, and without the changes that are not
+    /// durable.
+    pub(super) fn shown_resources(&self, audience: &dyn Audience) -> (ListHash, ListHash) {
+        self.resources.shown(audience)
+    }
+
+    /// The sums of the templates with their listed members, the tools and the prompts that an audience sees.
+    pub(super) fn shown_others(&self, audience: &dyn Audience) -> [ListHash; 3] {
+        let mut sums = [ListHash::EMPTY; 3];
+        for family in self.templates.iter() {
+            if audience.shows_template(family.name()) {
+                sums[0] = sums[0].with(family.item);
+            }
+            let members = family.listed.iter().flat_map(|listed| listed.members.iter());
+            for (uri, share) in members {
+                if audience.shows_resource(uri) {
+                    sums[0] = sums[0].with(*share);
+                }
+            }
+        }
+        sums[1] = self.tools.hash_of(|name| audience.shows_tool(name));
+        sums[2] = self.prompts.hash_of(|name| audience.shows_prompt(name));
+        sums
     }
 
     /// The numbers of resources, templates, tools and prompts.

@@ -198,7 +198,13 @@ impl Registry {
             // Once per batch: each hash is a sum that is kept up to date anyway.
             commit.visible = ListKind::ALL.map(|kind| self.catalog.hash(kind));
             commit.unannounced = self.unannounced;
+            self.audiences.note_visible(&mut self.catalog);
         }
+    }
+
+    /// Returns true while there are changes that are not durable.
+    pub(super) fn has_unsettled_batch(&self) -> bool {
+        matches!(&self.commit, Some(commit) if commit.phase != Phase::Idle)
     }
 
     /// Remembers that the batch removes the unclaimed resources of `owner`.
@@ -285,6 +291,7 @@ impl Registry {
         if first && !self.is_starting() {
             for kind in ListKind::ALL {
                 let now = (kind, self.catalog.hash(kind));
+                self.show_list(kind);
                 self.decided.push(match visible[kind.index()] == now.1 {
                     true => EtagRequest::SameList(now),
                     false => EtagRequest::StartedList(now),

@@ -43,6 +43,17 @@ impl<T: ListItem> ItemList<T> {
         self.hash
     }
 
+    /// The hash of the items whose names are shown.
+    pub(super) fn hash_of(&self, shows: impl Fn(&str) -> bool) -> ListHash {
+        let mut hash = ListHash::EMPTY;
+        for (name, entry) in &self.entries {
+            if shows(name) {
+                hash = hash.plus(entry.share);
+            }
+        }
+        hash
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::audiences::Relisted;
 use super::unclaimed::Unclaimed;
 use crate::messages::{Decision, Effect};
-use crate::model::{Content, Digest, Limits, ListHash, Owner, PublishError, Resource, ResourceUri, UriMap};
+use crate::model::{
+    Audience, Content, Digest, Limits, ListHash, Owner, PublishError, Resource, ResourceUri, UriMap,
+};
 
 #[derive(Debug, Clone)]
 struct ResourceEntry {
@@ -87,6 +90,8 @@ pub(super) struct Resources {
     /// The URIs of the listed ones, in order. With a store also those whose removal is not durable.
     listed: BTreeSet<ResourceUri>,
     hash: ListHash,
+    /// The changes of shares that the audiences have not taken over; none without audiences.
+    relisted: Option<Vec<Relisted>>,
     /// The number of contents stored so far.
     generation: u64,
     /// The size of all held bodies, in bytes.
@@ -105,6 +110,7 @@ impl Resources {
             durable: None,
             listed: BTreeSet::new(),
             hash: ListHash::EMPTY,
+            relisted: None,
             generation: 0,
             bytes: 0,
             unclaimed: Unclaimed::default(),
@@ -152,6 +158,37 @@ impl Resources {
         self.listed.range::<str, _>((start, Bound::Unbounded))
     }
 
+    /// Takes the changes of shares since the last call. The first call begins to note them.
+    pub(super) fn take_relisted(&mut self) -> Vec<Relisted> {
+        std::mem::take(self.relisted.get_or_insert_default())
+    }
+
+    /// The sums of the listed resources that an audience sees: now, and without the changes that are not
+    /// durable.
+    pub(super) fn shown(&self, audience: &dyn Audience) -> (ListHash, ListHash) {
+        let mut now = ListHash::EMPTY;
+        for entry in self.entries.values() {
+            if let Some(share) = entry.share()
+                && audience.shows_resource(&entry.uri)
+            {
+                now = now.with(share);
+            }
+        }
+        let mut visible = now;
+        for (uri, before) in self.durable.iter().flat_map(|durable| &durable.entries) {
+            if !audience.shows_resource(uri) {
+                continue;
+            }
+            if let Some(share) = share_of(self.entries.get(uri)) {
+                visible = visible.without(share);
+            }
+            if let Some(share) = share_of(before.as_ref()) {
+                visible = visible.with(share);
+            }
+        }
+        (now, visible)
+    }
+
     /// Keeps what each change replaces until [`keep`](Self::keep) or [`undo`](Self::undo) is called.
     pub(super) fn record_changes(&mut self) {
         self.durable = Some(Durable {
@@ -181,6 +218,13 @@ impl Resources {
             let changed = std::mem::take(&mut durable.entries);
             let uris: Vec<ResourceUri> = changed.keys().cloned().collect();
             for (uri, before) in changed {
+                if let Some(relisted) = &mut self.relisted {
+                    relisted.push(Relisted {
+                        before: share_of(self.entries.get(&uri)),
+                        now: share_of(before.as_ref()),
+                        uri: uri.clone(),
+                    });
+                }
                 // Generations are not taken back, so that no later change gets that of a refused one.
                 match before {
                     Some(entry) => self.entries.insert(uri, entry),
@@ -367,6 +411,10 @@ impl Resources {
         if before == now {
             return;
         }
+        if let Some(relisted) = &mut self.relisted {
+            let uri = uri.clone();
+            relisted.push(Relisted { uri, before, now });
+        }
         if let Some(item) = before {
             self.hash = self.hash.without(item);
         }
@@ -377,6 +425,11 @@ impl Resources {
             self.listed.remove(uri);
         }
     }
+}
+
+/// Returns the share of an entry in the hash of the list.
+fn share_of(entry: Option<&ResourceEntry>) -> Option<Digest> {
+    entry?.share()
 }
 
 fn check_len(resource: &Resource, max: usize) -> Result<(), PublishError> {

@@ -65,6 +65,7 @@ impl Registry {
         };
         for (kind, before) in ListKind::ALL.into_iter().zip(before.into_iter().flatten()) {
             let now = (kind, self.catalog.hash(kind));
+            self.show_list(kind);
             self.decided
                 .push(match before.unwrap_or(ListHash::EMPTY) == now.1 {
                     // Sessions of this life may have seen it half full.

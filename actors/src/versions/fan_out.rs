@@ -14,7 +14,7 @@ use crate::messages::{
 };
 use crate::metrics::Metrics;
 use crate::model::{Cause, Etag, ListHash, ListKind, Notice, NoticeKind, Position, ResourceUri, TraceStep};
-use crate::outbox::{Outbox, OutboxSet};
+use crate::outbox::{AudienceHashes, Outbox, OutboxSet};
 use crate::publisher::Interest;
 use crate::runtime::{Tracer, mailbox};
 use crate::sink::{AttachmentState, Delivery};
@@ -132,6 +132,13 @@ impl Shards {
         };
         for shard in 0..self.lines.len() {
             self.send(shard, ShardRequest::FanOut(fan_out.clone()));
+        }
+    }
+
+    /// Passes the hashes of a list for the audiences on, in front of its change.
+    pub(super) fn show_list(&mut self, kind: ListKind, hashes: &AudienceHashes) {
+        for shard in 0..self.lines.len() {
+            self.send(shard, ShardRequest::Shown(kind, hashes.clone()));
         }
     }
 

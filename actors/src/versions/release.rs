@@ -8,6 +8,7 @@ use crate::messages::{
 };
 use crate::metrics::Metrics;
 use crate::model::{Etag, ListHash, ListKind, Outcome, Position, PublishError, ResourceUri};
+use crate::outbox::AudienceHashes;
 use crate::runtime::Reply;
 
 use super::EtagActor;
@@ -22,6 +23,8 @@ pub(super) enum Release {
     Subscribe(AddSubscriptions),
     WatchLists(AddListWatches),
     Settle(SettleRights, Position),
+    /// The hashes of a list for the audiences, in front of its change.
+    Shown(ListKind, AudienceHashes),
     /// A list that every session compares with what it was told, although it is the same as before the
     /// restart.
     SameList((ListKind, ListHash, Position)),
@@ -96,6 +99,7 @@ impl Release {
             Release::Settle(settle, at) => {
                 shards.send(settle.outbox.shard(), ShardRequest::Settle(settle, at));
             }
+            Release::Shown(kind, hashes) => shards.show_list(kind, &hashes),
             Release::SameList(list) => shards.repeat_list(list),
             Release::Done(reply) => reply.answer(()),
             Release::AttachQueue(attach, at) => etag.release_queue(attach, at),

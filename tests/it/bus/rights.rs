@@ -72,6 +72,11 @@ impl Rights {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
+    fn join(&self, audience: Sees) {
+        *self.audience.lock().unwrap() = audience;
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
     fn set_ended(&self, ended: bool) {
         self.ended.store(ended, Ordering::SeqCst);
         self.generation.fetch_add(1, Ordering::SeqCst);
@@ -238,4 +243,56 @@ async fn pages_are_full_of_what_the_audience_sees() {
     query.after = None;
     let all = within(bench.bus.tools_page(query)).await.unwrap();
     assert_eq!(all.next.as_deref(), Some("closed-0020"));
+}
+
+#[tokio::test]
+async fn hidden_tool_changes_no_list_of_the_others() {
+    let bench = Bench::start();
+    let ops = Rights::new();
+    let guest = Rights::new();
+    ops.join(Sees::all_but(1, &[]));
+    guest.join(Sees::all_but(2, &["secret"]));
+    let mut everybody = bench.list_client().await;
+    let mut operator = client(&bench, &ops, &ListKind::ALL).await;
+    let mut visitor = client(&bench, &guest, &ListKind::ALL).await;
+    bench.bus.add_tool(tool("secret-restart")).await.unwrap();
+    assert_eq!(everybody.received(), ["tools changed"]);
+    assert_eq!(operator.received(), ["tools changed"]);
+    assert_eq!(visitor.received(), [""; 0]);
+    bench.put("demo://secret", "one").await;
+    bench.put("demo://open", "one").await;
+    assert_eq!(operator.received(), ["resources changed"]);
+    assert_eq!(visitor.received(), ["resources changed"]);
+    bench.bus.remove("demo://secret").await.unwrap();
+    assert_eq!(operator.received(), ["resources changed"]);
+    assert_eq!(visitor.received(), [""; 0]);
+}
+
+#[tokio::test]
+async fn new_policy_counts_each_audience_once() {
+    let bench = Bench::start();
+    bench.bus.add_tool(tool("secret")).await.unwrap();
+    let all: Vec<Arc<Rights>> = (0..30).map(|_| Rights::new()).collect();
+    let mut clients = Vec::new();
+    for (number, rights) in (0..).zip(&all) {
+        rights.join(Sees::all_but(number % 3, &[]));
+        clients.push(client(&bench, rights, &ListKind::ALL).await);
+    }
+    let before = bench.bus.stats().await.unwrap().list_hashes_computed;
+    assert_eq!(before, 3);
+    for (number, rights) in (0..).zip(&all) {
+        let hidden: &[_] = if number % 3 == 0 { &["secret"] } else { &[] };
+        rights.join(Sees::all_but(10 + number % 3, hidden));
+    }
+    within(bench.bus.rights_changed()).await.unwrap();
+    for (number, client) in clients.iter_mut().enumerate() {
+        if number % 3 == 0 {
+            assert_eq!(client.next().await, Ok(vec!["tools changed".to_owned()]));
+        }
+    }
+    bench.until_routed().await;
+    for client in &mut clients {
+        assert_eq!(client.received(), [""; 0]);
+    }
+    assert_eq!(bench.bus.stats().await.unwrap().list_hashes_computed, before + 3);
 }
