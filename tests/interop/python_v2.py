@@ -1,10 +1,13 @@
 """The official Python client, v2: `auto` negotiates 2026-07-28 and listens, `legacy` negotiates 2025-11-25 and subscribes."""
 
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
+import httpx2
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 
+import oauth
 import scenario
 
 
@@ -54,10 +57,16 @@ async def connect(arguments, inbox):
             sent = message.model_dump(by_alias=True, mode="json", exclude_none=True)
             inbox.put(sent["method"], sent.get("params"))
 
-    target = arguments.url or StdioServerParameters(command=arguments.command)
-    mode = "auto" if arguments.revision == scenario.LISTEN_REVISION else "legacy"
-    async with Client(target, mode=mode, message_handler=on_message, read_timeout_seconds=scenario.WAIT) as client:
-        yield Adapter(client)
+    async with AsyncExitStack() as stack:
+        target = arguments.url or StdioServerParameters(command=arguments.command)
+        if arguments.issuer:
+            timeout = httpx2.Timeout(scenario.WAIT, read=None)
+            http = httpx2.AsyncClient(auth=oauth.credentials_for(arguments), timeout=timeout)
+            await stack.enter_async_context(http)
+            target = streamable_http_client(arguments.url, http_client=http)
+        mode = "auto" if arguments.revision == scenario.LISTEN_REVISION else "legacy"
+        client = Client(target, mode=mode, message_handler=on_message, read_timeout_seconds=scenario.WAIT)
+        yield Adapter(await stack.enter_async_context(client))
 
 
-scenario.main(connect)
+scenario.main(connect, oauth.SCENARIOS)

@@ -9,11 +9,12 @@ import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { parseArgs } from 'node:util';
 
-const WAIT = 10_000; // milliseconds any single wait may take
+export const WAIT = 10_000; // milliseconds any single wait may take
 const QUIET = 700; // milliseconds in which nothing may arrive
 const ETAG_KEY = 'io.github.tidings/etag';
-const URI = 'workspace:///notes/today.md';
+export const URI = 'workspace:///notes/today.md';
 const FILE = 'notes/today.md';
+export const FIRST_TEXT = 'first text\n';
 const UPDATED = 'notifications/resources/updated';
 export const LIST_KINDS = ['resources', 'tools', 'prompts'];
 export const LISTEN_REVISION = '2026-07-28';
@@ -37,7 +38,7 @@ export const etagIn = meta => meta?.[ETAG_KEY];
 /** The object a tool answered with: its structured content, else its text read as JSON. */
 export const toolAnswer = result => result.structuredContent ?? JSON.parse(result.content[0].text);
 
-const pause = duration => new Promise(done => setTimeout(done, duration));
+export const pause = duration => new Promise(done => setTimeout(done, duration));
 
 /** Resolves to `late` when the promise takes longer than the duration. */
 async function within(promise, duration, late) {
@@ -86,7 +87,7 @@ class Inbox {
 }
 
 /** The served folder, written the way careful programs write: a finished file moved into place. */
-class Folder {
+export class Folder {
   constructor(root) {
     this.file = join(root, 'resources', FILE);
     this.staged = join(dirname(root), 'staged');
@@ -98,7 +99,7 @@ class Folder {
   }
 }
 
-async function etagTool(client, clientEtag) {
+export async function etagTool(client, clientEtag) {
   const answer = await client.call('get_resource_etag', { uri: URI, client_etag: clientEtag });
   check(typeof answer.stale_for_client === 'boolean', `get_resource_etag answered ${shown(answer)}`);
   return answer;
@@ -117,7 +118,7 @@ async function seenByService(client, version) {
 }
 
 /** Reads the resource; its text and all its etags must agree. Answers the etag. */
-async function readSame(client, text, where) {
+export async function readSame(client, text, where) {
   const { text: got, resultEtag, contentEtag } = await client.read(URI);
   check(got === text, `${where}: expected text ${shown(text)}, got ${shown(got)}`);
   versionOf(contentEtag, `${where}, contents[0]._meta`);
@@ -171,35 +172,42 @@ function checkAnnouncements(revision, inbox) {
   }
 }
 
+/** How the listen stream ended, which it must after the cause. */
+export async function ended(client, cause) {
+  const how = await within(client.ended(), WAIT, LATE);
+  check(how !== LATE, `the listen stream was still open ${WAIT} ms after ${cause}`);
+  return how;
+}
+
 /** Listen, then ask the service to stop: the stream must end with a result, not break. */
 async function drain(client, _inbox, options) {
   await client.watch(URI);
   process.kill(Number(readFileSync(options['pid-file'], 'utf8')), 'SIGTERM');
-  const how = await within(client.ended(), WAIT, LATE);
-  check(how !== LATE, `the listen stream was still open ${WAIT} ms after SIGTERM`);
+  const how = await ended(client, 'SIGTERM');
   check(how === 'graceful', `the listen stream ended '${how}', expected 'graceful'`);
 }
 
 const SCENARIOS = { follow, drain };
 
-async function run(connect, options) {
+async function run(connect, scenarios, options) {
   const inbox = new Inbox();
   const client = await connect(options, inbox);
   try {
     check(client.revision === options.revision, `negotiated ${client.revision}, expected ${options.revision}`);
-    await SCENARIOS[options.scenario](client, inbox, options);
+    await scenarios[options.scenario](client, inbox, options);
   } finally {
     await client.close();
   }
 }
 
-export async function main(connect) {
+/** Runs the scenario of the command line; `more` are scenarios of one client alone. */
+export async function main(connect, more = {}) {
   const string = { type: 'string' };
   const { values } = parseArgs({
-    options: { scenario: { ...string, default: 'follow' }, revision: string, url: string, command: string, dir: string, 'pid-file': string }
+    options: { scenario: { ...string, default: 'follow' }, revision: string, url: string, command: string, dir: string, 'pid-file': string, issuer: string, log: string }
   });
   try {
-    await run(connect, values);
+    await run(connect, { ...SCENARIOS, ...more }, values);
   } catch (error) {
     console.error(error);
     const text = error instanceof Failed ? error.message : `${error.name}: ${error.message}`;

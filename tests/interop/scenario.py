@@ -171,14 +171,19 @@ def check_announcements(revision, inbox):
         check(got == expected, f"{method}: expected {expected} in the whole session, got {got}")
 
 
+async def ended(client, subscription, cause):
+    """How the listen stream ended, which it must after the cause."""
+    try:
+        return await asyncio.wait_for(client.ended(subscription), WAIT)
+    except TimeoutError:
+        raise Failed(f"the listen stream was still open {WAIT:.0f} s after {cause}") from None
+
+
 async def drain(client, inbox, arguments):
     """Listen, then ask the service to stop: the stream must end with a result, not break."""
     async with client.watching(URI) as subscription:
         os.kill(int(Path(arguments.pid_file).read_text()), signal.SIGTERM)
-        try:
-            how = await asyncio.wait_for(client.ended(subscription), WAIT)
-        except TimeoutError:
-            raise Failed(f"the listen stream was still open {WAIT:.0f} s after SIGTERM") from None
+        how = await ended(client, subscription, "SIGTERM")
         check(how == "graceful", f"the listen stream ended {how}, expected graceful")
 
 
@@ -194,26 +199,30 @@ def reasons(error):
         yield error
 
 
-async def run(connect, arguments):
+async def run(connect, scenarios, arguments):
     inbox = Inbox()
     # What a client library reports while it closes must not hide that the scenario itself failed, nor pass for it.
     async with connect(arguments, inbox) as client:
         expected = arguments.revision
         check(client.revision == expected, f"negotiated {client.revision}, expected {expected}")
-        await SCENARIOS[arguments.scenario](client, inbox, arguments)
+        await scenarios[arguments.scenario](client, inbox, arguments)
 
 
-def main(connect):
+def main(connect, more=()):
+    """Runs the scenario of the command line; `more` are scenarios of one client alone."""
+    scenarios = {**SCENARIOS, **dict(more)}
     parser = argparse.ArgumentParser()
-    parser.add_argument("--scenario", choices=SCENARIOS, default="follow")
+    parser.add_argument("--scenario", choices=scenarios, default="follow")
     parser.add_argument("--revision", required=True, help="the protocol revision that must be negotiated")
     parser.add_argument("--url", help="a running service; otherwise --command is started and spoken to on stdio")
     parser.add_argument("--command")
     parser.add_argument("--dir", required=True, help="the folder the service serves")
     parser.add_argument("--pid-file", help="where the service's process id is written")
+    parser.add_argument("--issuer", help="the authorization server of the service, for its own scenarios")
+    parser.add_argument("--log", help="what the authorization server and its proxy saw")
     arguments = parser.parse_args()
     try:
-        asyncio.run(run(connect, arguments))
+        asyncio.run(run(connect, scenarios, arguments))
     except Exception as error:
         traceback.print_exc()
         found = list(reasons(error))

@@ -1,13 +1,27 @@
 // The official TypeScript client, v2: pinned to 2026-07-28 it listens, on any older revision it subscribes.
 
-import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { Client, StreamableHTTPClientTransport, UnauthorizedError } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
+import { credentialsFor, oauthScenarios } from './oauth.mjs';
 import { check, etagIn, LIST_KINDS, LISTEN_REVISION, main, toolAnswer } from './scenario.mjs';
 
+/** Acts, and acts again once the person before the client has consented, if that is what it takes. */
+async function consenting(authProvider, transportOf, act) {
+  try {
+    return await act();
+  } catch (error) {
+    const callback = error instanceof UnauthorizedError ? authProvider?.takeCallback?.() : undefined;
+    if (!callback) throw error;
+    await transportOf().finishAuth(callback);
+    return act();
+  }
+}
+
 class Adapter {
-  constructor(client, transport) {
+  constructor(client, transport, authProvider) {
     this.client = client;
     this.transport = transport;
+    this.authProvider = authProvider;
     this.revision = client.getNegotiatedProtocolVersion();
   }
 
@@ -23,7 +37,8 @@ class Adapter {
   }
 
   async call(name, args) {
-    return toolAnswer(await this.client.callTool({ name, arguments: args }));
+    const act = () => this.client.callTool({ name, arguments: args });
+    return toolAnswer(await consenting(this.authProvider, () => this.transport, act));
   }
 
   async watch(uri) {
@@ -61,9 +76,13 @@ await main(async (options, inbox) => {
   for (const kind of LIST_KINDS) {
     client.setNotificationHandler(`notifications/${kind}/list_changed`, notification => inbox.put(notification));
   }
-  const transport = options.url
-    ? new StreamableHTTPClientTransport(new URL(options.url))
-    : new StdioClientTransport({ command: options.command });
-  await client.connect(transport);
-  return new Adapter(client, transport);
-});
+  const authProvider = options.issuer ? credentialsFor(options) : undefined;
+  let transport;
+  await consenting(authProvider, () => transport, () => {
+    transport = options.url
+      ? new StreamableHTTPClientTransport(new URL(options.url), { authProvider })
+      : new StdioClientTransport({ command: options.command });
+    return client.connect(transport);
+  });
+  return new Adapter(client, transport, authProvider);
+}, oauthScenarios);
