@@ -1,8 +1,8 @@
 //! The border: the identity of a caller, and the rights that it has.
 //!
-//! A request becomes a [`Caller`] once, before its body is read. [`Authenticate`] turns its credentials into a
-//! [`Principal`], [`Authorize`] judges each right that it uses, and a [`Border`] holds both. Without a border
-//! every caller may do everything.
+//! A request becomes a [`Caller`] once, before its body is read. [`Authenticate`] turns its credentials into
+//! a [`Principal`], [`Authorize`] judges each right that it uses, and a [`Border`] holds both. Without a
+//! border every caller may do everything.
 
 #![allow(dead_code, reason = "the endpoints begin to judge rights")]
 

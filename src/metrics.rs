@@ -198,6 +198,7 @@ pub(crate) fn register() {
         counter!(SOURCE_ERRORS, "source" => source.label()).increment(0);
     }
     drop(AuthMetrics::new());
+    drop(AuditMetrics::new());
     #[cfg(feature = "service")]
     transport::register();
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);

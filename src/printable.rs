@@ -30,8 +30,8 @@ pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns a text whose http and https addresses show no user, password, query or fragment, since these may be
-/// secrets.
+/// Returns a text whose http and https addresses show no user, password, query or fragment, since these may
+/// be secrets.
 pub(crate) fn without_secrets(text: &str) -> Cow<'_, str> {
     let mut shown = String::new();
     let mut rest = text;

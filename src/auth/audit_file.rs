@@ -1,7 +1,7 @@
 //! The audit as a file of JSON lines.
 //!
-//! Requests hand their lines to a bounded queue, and one thread writes them, so a slow disk delays no request.
-//! The file is opened anew for each burst of lines, so a program that rotates logs may move it away.
+//! Requests hand their lines to a bounded queue, and one thread writes them, so a slow disk delays no
+//! request. The file is opened anew for each burst of lines, so a program that rotates logs may move it away.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -42,7 +42,7 @@ pub enum Unauthenticated {
     },
 }
 
-/// Turns the credentials of a request into a principal. An error lets nobody in.
+/// Turns the credentials of a request into a principal. An error refuses the request.
 pub trait Authenticate: Send + Sync + 'static {
     /// Returns the principal of a request, before its body is read.
     ///

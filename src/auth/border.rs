@@ -299,12 +299,16 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, String> {
     let text = value.to_str().map_err(|_| wrong())?;
     let (scheme, token) = text.split_once(' ').ok_or_else(wrong)?;
     let token = token.trim_matches(' ');
-    // RFC 6750, section 2.1: the characters of a token.
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-    if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() || !token.bytes().all(is_plain) {
+    let is_token = !token.is_empty() && token.bytes().all(is_of_token);
+    if !scheme.eq_ignore_ascii_case("bearer") || !is_token {
         return Err(wrong());
     }
     Ok(Some(token))
+}
+
+fn is_of_token(byte: u8) -> bool {
+    // RFC 6750, section 2.1.
+    byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte)
 }
 
 #[cfg(test)]

@@ -90,8 +90,8 @@ impl ConfiguredBorder {
         }
     }
 
-    /// Replaces the rules and the static tokens by those of a configuration, and reads their files again. What
-    /// is open goes on with the rights that are left to it.
+    /// Replaces the rules and the static tokens by those of a configuration, and reads their files again.
+    /// Sessions and streams that are open go on with the rights that are left to them.
     ///
     /// # Errors
     /// As [`new`](Self::new); nothing was changed.
@@ -113,12 +113,12 @@ impl ConfiguredBorder {
     }
 }
 
-/// Returns true if the configuration keeps anybody from anything.
+/// Returns true if the configuration keeps any caller from anything.
 fn is_needed(config: &AuthConfig) -> bool {
     config.has_credentials() || !config.rule.is_empty() || config.anonymous == Anonymous::None
 }
 
-/// Warns of a configuration that lets nobody do anything.
+/// Warns of a configuration that lets no caller do anything.
 fn warn_of_nobody(config: &AuthConfig) {
     if config.rule.is_empty() {
         warn!("there is no [[auth.rule]], so nobody may do anything; add rules that give rights");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn wrong_credentials_are_limited_and_good_ones_are_not() {
+    async fn wrong_credentials_are_limited_and_good_ones_not() {
         let made = NewToken::make("a", None).unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &made.line).unwrap();

@@ -146,7 +146,8 @@ impl Rule {
     }
 }
 
-/// The rules of a policy, which may be replaced while it is in use. Cheap to clone; all clones are one policy.
+/// The rules of a policy, which may be replaced while it is in use. Cheap to clone; all clones are one
+/// policy.
 #[derive(Debug, Clone, Default)]
 pub struct Policy(Arc<Shared>);
 

@@ -69,7 +69,7 @@ impl TokenLine {
     /// Reads a line. Returns none for one without a token: an empty one, or a comment.
     ///
     /// # Errors
-    /// The remedy. It repeats nothing of the line, in which somebody may have written a token by mistake.
+    /// The remedy. It repeats nothing of the line, which may hold a token by mistake.
     pub(super) fn read(line: &str) -> Result<Option<TokenLine>, &'static str> {
         let text = match line.split_once('#') {
             Some((text, _comment)) => text,

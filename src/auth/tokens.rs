@@ -86,7 +86,7 @@ struct Known {
 struct Table(HashMap<[u8; 8], Vec<Known>>);
 
 impl Table {
-    /// Makes the table. Returns also the mistakes: a token that stands twice is in it for nobody.
+    /// Makes the table. Returns also the mistakes: a token that stands twice is in it for no owner.
     fn of(files: &[TokenFile]) -> (Table, Vec<TokenFault>) {
         let mut owners: HashMap<TokenHash, (&TokenFile, TokenLine)> = HashMap::new();
         let mut twice = HashMap::new();

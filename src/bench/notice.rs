@@ -42,7 +42,7 @@ struct Params<'b> {
     #[serde(borrow, default, rename = "_meta")]
     meta: Option<Meta<'b>>,
     #[serde(default)]
-    notifications: Option<Granted>,
+    notifications: Option<GrantedKinds>,
 }
 
 #[derive(Deserialize)]
@@ -53,7 +53,7 @@ struct Meta<'b> {
 }
 
 #[derive(Deserialize)]
-struct Granted {
+struct GrantedKinds {
     #[serde(default, rename = "resourceSubscriptions")]
     resources: Option<Vec<serde::de::IgnoredAny>>,
 }

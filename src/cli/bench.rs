@@ -46,8 +46,8 @@ struct Load {
     #[arg(long, value_name = "N", default_value_t = 100)]
     sessions: usize,
     /// Kind of these sessions: with GET streams, subscriptions/listen of 2026-07-28, or half of each
-    #[arg(long, value_enum, default_value_t = EraName::Mix)]
-    era: EraName,
+    #[arg(long, value_enum, default_value_t = BenchEra::Mix)]
+    era: BenchEra,
     /// Revision of the sessions with GET streams
     #[arg(long, default_value = "2025-11-25", value_parser = revision)]
     revision: Revision,
@@ -150,18 +150,18 @@ struct Outcome {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum EraName {
+enum BenchEra {
     Legacy,
     Modern,
     Mix,
 }
 
-impl From<EraName> for Era {
-    fn from(name: EraName) -> Era {
+impl From<BenchEra> for Era {
+    fn from(name: BenchEra) -> Era {
         match name {
-            EraName::Legacy => Era::Legacy,
-            EraName::Modern => Era::Modern,
-            EraName::Mix => Era::Mix,
+            BenchEra::Legacy => Era::Legacy,
+            BenchEra::Modern => Era::Modern,
+            BenchEra::Mix => Era::Mix,
         }
     }
 }

@@ -21,7 +21,7 @@ const STANDARD: &str = "-";
 pub(super) enum StoreCommand {
     /// Verify every line and body of a store that no service uses, and print the counts
     #[command(after_help = exit::HELP)]
-    Check(Folder),
+    Check(StoreFolder),
     /// Write everything in a store as text, one JSON object per line
     #[command(after_help = exit::HELP)]
     Backup(Box<Backup>),
@@ -30,12 +30,12 @@ pub(super) enum StoreCommand {
     Restore(Restore),
     /// Give free pages of a store that no service uses back to the file system
     #[command(after_help = exit::HELP)]
-    Compact(Folder),
+    Compact(StoreFolder),
 }
 
 /// The folder of a store.
 #[derive(Debug, Args)]
-pub(super) struct Folder {
+pub(super) struct StoreFolder {
     /// Folder of the store
     #[arg(long, value_name = "DIR")]
     data: PathBuf,

@@ -48,7 +48,7 @@ impl New {
         let made = NewToken::make(&self.name, self.not_after).map_err(CliError::failed)?;
         let mut out = io::stdout().lock();
         match &self.file {
-            // Before the token is printed, so that a token that somebody has seen is good.
+            // Before the token is printed, so that every token that was shown is good.
             Some(file) => append(file, &made.line)
                 .map_err(|error| CliError::Failed(format!("cannot use {}: {error}", file.display())))?,
             None => {
@@ -85,11 +85,14 @@ fn append(file: &Path, line: &str) -> io::Result<()> {
 }
 
 fn plain_name(text: &str) -> Result<String, String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
-    match !text.is_empty() && text.len() <= 64 && text.chars().all(is_plain) {
+    match !text.is_empty() && text.len() <= 64 && text.chars().all(is_of_name) {
         true => Ok(text.to_owned()),
         false => Err("expected 1 to 64 letters, digits, \"-\", \"_\", \".\" or \"@\"".into()),
     }
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.@".contains(c)
 }
 
 fn future_time(text: &str) -> Result<SystemTime, String> {

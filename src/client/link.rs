@@ -125,11 +125,11 @@ pub(super) struct Link {
     peer: Peer<RoleClient>,
     stop: RunningServiceCancellationToken,
     ended: JoinHandle<()>,
-    listening: Option<Listening>,
+    listening: Option<ListenTask>,
 }
 
 /// A listen stream and the task that reads it. Dropping this ends both.
-struct Listening {
+struct ListenTask {
     _stop: oneshot::Sender<()>,
 }
 
@@ -310,7 +310,7 @@ impl Link {
         let accepted = subscription.acknowledged().resource_subscriptions.clone();
         let (stop, stopped) = oneshot::channel();
         tokio::spawn(pump(subscription, self.inbox.clone(), stopped));
-        if let Some(before) = self.listening.replace(Listening { _stop: stop }) {
+        if let Some(before) = self.listening.replace(ListenTask { _stop: stop }) {
             tokio::spawn(async move {
                 tokio::time::sleep(LISTEN_OVERLAP).await;
                 drop(before);

@@ -30,8 +30,8 @@ table! { AuthConfig = "Credentials and rights. Without tokens, issuers, certific
     scopes: Vec<String> = Vec::new(), "Checked::<List<Scope, 0, 64>>";
     /// Difference of clocks that times of tokens are allowed.
     leeway: Duration = Duration::from_millis(30 * SECOND), "Checked::<Time<0, { 5 * MINUTE }>>";
-    /// Wrong credentials of one address in a minute. At the limit: its requests with credentials get 429 until
-    /// the minute is over.
+    /// Wrong credentials of one address in a minute. At the limit: its requests with credentials get 429
+    /// until the minute is over.
     failures_max: usize = 30, "Checked::<Count<1, 1_000_000>>";
     /// Principals with static tokens.
     token: Vec<AuthTokenConfig> = Vec::new();

@@ -307,8 +307,10 @@ const RIGHTS: &[&str] = &["list", "read", "subscribe", "publish", "call", "admin
 
 /// Returns true for the characters of a scope (RFC 6749, section 3.3), which a challenge repeats in quotes.
 fn is_scope(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
-    !text.is_empty() && text.len() <= 128 && text.bytes().all(is_allowed)
+    let mut bytes = text.bytes();
+    !text.is_empty()
+        && text.len() <= 128
+        && bytes.all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
 }
 
 fn is_object_pattern(text: &str) -> bool {

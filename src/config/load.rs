@@ -85,8 +85,8 @@ impl Config {
         text
     }
 
-    /// [`to_toml`](Config::to_toml) with `***` in place of what may be secret in http and https addresses: user,
-    /// password, query and fragment.
+    /// [`to_toml`](Config::to_toml) with `***` in place of what may be secret in http and https addresses:
+    /// user, password, query and fragment.
     pub fn to_toml_without_secrets(&self) -> String {
         crate::printable::without_secrets(&self.to_toml()).into_owned()
     }

@@ -61,8 +61,8 @@ table! { SessionConfig = "Connected MCP clients, and the limits of each.";
     /// reason, a listen stream its result.
     age_max: Option<Duration> = None, "Checked::<OrNone<Time<0, { 30 * 24 * HOUR }>>>";
     /// Sessions, listen streams, streams of `/v1/events` and connections of `/v1/ws` of one IP address, or of
-    /// one /64 of IPv6, together; 0 is no limit. Behind a proxy all clients are one address. Unless set, it is
-    /// 1000 when `http.listen` is an address that other machines can reach.
+    /// one /64 of IPv6, together; 0 is no limit. Behind a proxy all clients are one address. Unless set, it
+    /// is 1000 when `http.listen` is an address that other machines can reach.
     /// At the limit: A request that opens a further one gets an error with status 429.
     per_peer_max: Option<usize> = None, "Checked::<OrNone<Count<0, 1_000_000>>>";
     /// Sends a new session one list change for every list that is not empty.

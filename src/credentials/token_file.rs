@@ -15,14 +15,14 @@ const BYTES_MAX: u64 = 64 * 1024;
 
 /// The state of a file by which a change is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     modified: Option<SystemTime>,
     length: u64,
 }
 
-impl Stamp {
-    fn of(metadata: &Metadata) -> Stamp {
-        Stamp {
+impl FileStamp {
+    fn of(metadata: &Metadata) -> FileStamp {
+        FileStamp {
             modified: metadata.modified().ok(),
             length: metadata.len(),
         }
@@ -32,7 +32,7 @@ impl Stamp {
 /// The token that was read last, and the state of its file then; none for a pipe, which can be read once.
 struct Held {
     value: HeaderValue,
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
 }
 
 pub(super) struct TokenFile {
@@ -73,7 +73,7 @@ impl TokenFile {
         if metadata.is_dir() {
             return Err("it is a folder; name a file with the token alone".to_owned());
         }
-        let stamp = metadata.is_file().then(|| Stamp::of(&metadata));
+        let stamp = metadata.is_file().then(|| FileStamp::of(&metadata));
         if let Some(held) = held
             && (held.stamp.is_none() || (!anew && held.stamp == stamp))
         {

@@ -2,7 +2,8 @@
 //!
 //! The rule defends a service on the user's own machine against web pages: a page whose name was rebound to a
 //! loopback address calls by that name (`Host`), and a page of another site says where it comes from
-//! (`Origin`), or its browser does (`Sec-Fetch-Site`). It does not authenticate, which is the [`Border`]'s part.
+//! (`Origin`), or its browser does (`Sec-Fetch-Site`). It does not authenticate, which is the [`Border`]'s
+//! part.
 
 use std::sync::Arc;
 
@@ -30,8 +31,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Lets a request in: checks its host, the page behind it and its credentials, and puts its [`Caller`] into its
-    /// extensions. A request that has one was let in before, perhaps by a wider rule, and passes.
+    /// Lets a request in: checks its host, the page behind it and its credentials, and puts its [`Caller`]
+    /// into its extensions. A request that has one was let in before, perhaps by a wider rule, and passes.
     ///
     /// # Errors
     /// The refusal: 403, or one of the border.

@@ -4,12 +4,14 @@
 //! The tools are `get_resource_etag`, `get_resource_etags`, `read_resource` and `wait_for_resource_change`; a
 //! wrapper gives any other tool a `client_etag`.
 
+mod verdict;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::callback::{CallTool, WithContext};
@@ -21,6 +23,9 @@ use crate::{
     ReadError, ResourceUri, Session, SessionOptions, SubscribeError, SubscriberKind, SubscriptionRequest,
     Tool, ToolOutput, WeakBus,
 };
+
+pub(crate) use verdict::EtagVerdict;
+use verdict::{ItemError, ItemVerdict};
 
 /// Registers the etag tools at `bus`, bounded by `items_max` and `wait_max` of `limits`.
 ///
@@ -259,32 +264,6 @@ impl HeldResources {
     }
 }
 
-/// The answer about one of several resources.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum ItemVerdict<'a> {
-    Found(EtagVerdict<'a>),
-    Failed(ItemError<'a>),
-}
-
-impl ItemVerdict<'_> {
-    fn is_stale(&self) -> bool {
-        match self {
-            ItemVerdict::Found(verdict) => verdict.stale_for_client,
-            ItemVerdict::Failed(failed) => failed.stale_for_client,
-        }
-    }
-}
-
-/// The answer about a resource that has no etag.
-#[derive(Debug, Serialize)]
-struct ItemError<'a> {
-    error: String,
-    stale_for_client: bool,
-    uri: &'a str,
-    version: u64,
-}
-
 fn parse<T: for<'a> Deserialize<'a>>(arguments: Value) -> Result<T, CallbackError> {
     serde_json::from_value(arguments).map_err(|error| format!("invalid arguments: {error}").into())
 }
@@ -325,27 +304,6 @@ impl CallTool for GetResourceEtag {
             let verdict = EtagVerdict::new(&item.uri, item.client_etag.as_deref(), etag);
             Ok(ToolOutput::structured(json!(verdict)))
         })
-    }
-}
-
-/// The answer to a poll of one resource. The fields stand in the order of `serde_json`'s maps, so that the
-/// fast path writes the same bytes as a [`Value`] would.
-#[derive(Debug, Serialize)]
-pub(crate) struct EtagVerdict<'a> {
-    etag_encoded: String,
-    stale_for_client: bool,
-    uri: &'a str,
-    version: u64,
-}
-
-impl EtagVerdict<'_> {
-    fn new<'a>(uri: &'a str, client_etag: Option<&str>, etag: Etag) -> EtagVerdict<'a> {
-        EtagVerdict {
-            etag_encoded: etag.to_string(),
-            stale_for_client: etag.is_stale(client_etag),
-            uri,
-            version: etag.version,
-        }
     }
 }
 

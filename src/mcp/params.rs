@@ -261,8 +261,8 @@ struct AnyText;
 
 impl<'de> Deserialize<'de> for AnyText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<AnyText, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
+        struct TextVisitor;
+        impl Visitor<'_> for TextVisitor {
             type Value = AnyText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -273,7 +273,7 @@ impl<'de> Deserialize<'de> for AnyText {
                 Ok(AnyText)
             }
         }
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_str(TextVisitor)
     }
 }
 

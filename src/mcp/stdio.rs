@@ -103,14 +103,14 @@ where
 }
 
 /// A listen request as rmcp is to see it, and the stream that it opened.
-type NarrowedListen = (ClientJsonRpcMessage, Option<OpenStream>);
+type NarrowedListen = (ClientJsonRpcMessage, Option<OpenListen>);
 
 type Narrowing = std::pin::Pin<Box<dyn Future<Output = Result<NarrowedListen, ServerJsonRpcMessage>> + Send>>;
 
 type Refusing<E> = std::pin::Pin<Box<dyn Future<Output = Result<(), E>> + Send>>;
 
 /// A listen stream of a connection.
-struct OpenStream {
+struct OpenListen {
     request: RequestId,
     /// The current etags, until they were acknowledged.
     current: Option<Value>,
@@ -120,11 +120,11 @@ struct OpenStream {
 /// The listen streams of a connection; some of them may have ended.
 #[derive(Clone, Default)]
 struct OpenStreams {
-    streams: Arc<Mutex<Vec<OpenStream>>>,
+    streams: Arc<Mutex<Vec<OpenListen>>>,
 }
 
 impl OpenStreams {
-    fn add(&self, stream: Option<OpenStream>) {
+    fn add(&self, stream: Option<OpenListen>) {
         let mut streams = self.lock();
         // Ended streams leave here, so that a long connection does not gather them.
         streams.retain(|open| open.pump.strong_count() > 0);
@@ -164,7 +164,7 @@ impl OpenStreams {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<OpenStream>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<OpenListen>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -376,7 +376,7 @@ async fn narrow(
         listen.params.notifications.clone_from(&accepted.filter);
         let current = accepted.current.take();
         let stream = Arc::new(ListenPump::new(&server, accepted));
-        opened = Some(OpenStream {
+        opened = Some(OpenListen {
             request: request.id.clone(),
             current,
             pump: Arc::downgrade(&stream),

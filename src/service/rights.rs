@@ -8,8 +8,8 @@ use tracing::debug;
 use crate::Bus;
 use crate::auth::Border;
 
-/// The time between two looks. What a reader may not be told any more is judged when it is handed out, so this
-/// bounds only the time for which a silent stream without a right stays open.
+/// The time between two looks. Entries that a reader may not be told any more are judged when they are handed
+/// out, so this bounds only the time for which a silent stream without a right stays open.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Follows the rights until the bus or the border is gone.

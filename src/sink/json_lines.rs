@@ -27,7 +27,7 @@ pub struct JsonLines {
 
 /// The part of a line that is read back.
 #[derive(Deserialize)]
-struct LastLine {
+struct ResumePoint {
     seq: u64,
     position: Option<String>,
 }
@@ -58,7 +58,7 @@ impl JsonLines {
             written: 0,
         };
         // Otherwise the file is new, or was written by another program.
-        if let Ok(last) = serde_json::from_slice::<LastLine>(&last) {
+        if let Ok(last) = serde_json::from_slice::<ResumePoint>(&last) {
             lines.seq = last.seq;
             lines.written = offset_of(last.position.as_deref(), lineage);
         }

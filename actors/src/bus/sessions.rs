@@ -219,13 +219,15 @@ impl Bus {
 /// Lets the outbox end its session, and ask it to settle its rights.
 fn call_back(outbox: &Outbox, actor: &Addr<SessionActor>, metrics: &Arc<Metrics>) {
     // The actor holds the outbox, so the way back must not keep the actor.
-    let (session, counted) = (actor.downgrade(), metrics.clone());
+    let session = actor.downgrade();
+    let counted = metrics.clone();
     outbox.set_on_evict(Box::new(move |reason| {
         if let Some(actor) = session.upgrade() {
             mailbox::send(&actor, EndSession(reason), &counted);
         }
     }));
-    let (session, counted) = (actor.downgrade(), metrics.clone());
+    let session = actor.downgrade();
+    let counted = metrics.clone();
     outbox.set_on_judged(Box::new(move || {
         if let Some(actor) = session.upgrade() {
             mailbox::send(&actor, RightsJudged, &counted);

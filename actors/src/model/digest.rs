@@ -47,8 +47,9 @@ impl Digest {
         Digest(xxh3_128(&all[..len]))
     }
 
-    /// Returns the digest of two digests and two flags, the same that [`of`](Self::of) returns for their bytes.
-    /// With lengths that are known it takes a third of the instructions, and every change needs it once.
+    /// Returns the digest of two digests and two flags, the same that [`of`](Self::of) returns for their
+    /// bytes. With lengths that are known it takes a third of the instructions, and every change needs it
+    /// once.
     pub(crate) fn combine(self, other: Digest, flags: [bool; 2]) -> Digest {
         let mut all = [0; 3 * LEN_BYTES + 34];
         all[..8].copy_from_slice(&16_u64.to_le_bytes());
@@ -130,7 +131,8 @@ mod tests {
     /// Stores keep the digests of descriptions with their bodies.
     #[test]
     fn combined_digest_is_that_of_the_bytes() {
-        let (one, two) = (Digest::of(&[b"body"]), Digest::of(&[b"item"]));
+        let one = Digest::of(&[b"body"]);
+        let two = Digest::of(&[b"item"]);
         for flags in [[false, false], [false, true], [true, false], [true, true]] {
             let parts: [&[u8]; 3] = [&one.0.to_le_bytes(), &two.0.to_le_bytes(), &flags.map(u8::from)];
             assert_eq!(one.combine(two, flags), Digest::of(&parts), "{flags:?}");

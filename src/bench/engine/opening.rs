@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Engine, broken};
 use crate::bench::BenchError;
-use crate::bench::load::pipeline::Route;
+use crate::bench::load::pipeline::PipelineEnds;
 use crate::bench::load::schedule::nanos;
 use crate::bench::load::session::Session;
 use crate::bench::load::stats::Kind;
@@ -123,7 +123,9 @@ impl Engine<'_> {
         if let Some(request) = session.farewell(&self.book.target) {
             let target = &self.book.target;
             let registry = &self.registry;
-            let sent = self.cleaner.send(Route { target, registry }, &request, (), now);
+            let sent = self
+                .cleaner
+                .send(PipelineEnds { target, registry }, &request, (), now);
             sent.map_err(|error| broken(&error))?;
         }
         Ok(())

@@ -198,17 +198,17 @@ impl Engine<'_> {
         }
     }
 
-    fn first_second(&mut self, begin: u64) -> Running {
+    fn first_second(&mut self, begin: u64) -> RunningSecond {
         self.book.stats.second.reset();
         self.book.stats.second_deliveries = 0;
-        Running {
+        RunningSecond {
             begin,
             end: begin + SECOND,
             cpu: self.cpu(),
         }
     }
 
-    fn end_second(&mut self, second: &mut Running) {
+    fn end_second(&mut self, second: &mut RunningSecond) {
         let now = self.now();
         let cpu = self.cpu();
         let nanos = (now - second.begin).max(1);
@@ -225,7 +225,7 @@ impl Engine<'_> {
         });
         stats.second.reset();
         stats.second_deliveries = 0;
-        *second = Running {
+        *second = RunningSecond {
             begin: now,
             end: second.end + SECOND,
             cpu,
@@ -234,7 +234,7 @@ impl Engine<'_> {
 }
 
 /// The current second of the timeline.
-struct Running {
+struct RunningSecond {
     begin: u64,
     end: u64,
     cpu: CpuReading,

@@ -15,7 +15,7 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// The server, and the poll that watches the connections to it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Route<'r> {
+pub(crate) struct PipelineEnds<'r> {
     pub(crate) target: &'r HttpTarget,
     pub(crate) registry: &'r Registry,
 }
@@ -49,7 +49,13 @@ impl<T> Pipeline<T> {
     }
 
     /// Sends a request, on a new connection where there is none; its answer will come with `subject`.
-    pub(crate) fn send(&mut self, route: Route<'_>, request: &[u8], subject: T, now: u64) -> io::Result<()> {
+    pub(crate) fn send(
+        &mut self,
+        route: PipelineEnds<'_>,
+        request: &[u8],
+        subject: T,
+        now: u64,
+    ) -> io::Result<()> {
         if self.waiting.is_empty() && now.saturating_sub(self.used_at) > nanos(IDLE_MAX) {
             self.close();
         }

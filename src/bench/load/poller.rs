@@ -5,7 +5,7 @@ use std::io;
 use mio::{Registry, Token};
 use serde_json::{Value, json};
 
-use crate::bench::load::pipeline::{Pipeline, Route};
+use crate::bench::load::pipeline::{Pipeline, PipelineEnds};
 use crate::bench::load::session::Book;
 use crate::bench::load::stats::Kind;
 use crate::bench::load::updates::Watch;
@@ -63,7 +63,8 @@ impl Poller {
             .dialect
             .request(&book.target, self.asked, "tools/call", params);
         let target = &book.target;
-        self.pipeline.send(Route { target, registry }, &request, (), now)
+        self.pipeline
+            .send(PipelineEnds { target, registry }, &request, (), now)
     }
 
     /// Reads the answer.

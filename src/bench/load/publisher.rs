@@ -8,7 +8,7 @@ use std::io;
 use hdrhistogram::Histogram;
 use mio::{Registry, Token};
 
-use crate::bench::load::pipeline::{Pipeline, Route};
+use crate::bench::load::pipeline::{Pipeline, PipelineEnds};
 use crate::bench::load::schedule::{Due, Pace};
 use crate::bench::load::session::Book;
 use crate::bench::load::stats::histogram;
@@ -64,7 +64,7 @@ impl Way {
 
 /// An update whose answer is due.
 #[derive(Debug)]
-struct Sent {
+struct SentChange {
     at: u64,
     is_tool_call: bool,
     /// The version that the answer must name, where versions are known.
@@ -74,7 +74,7 @@ struct Sent {
 #[derive(Debug)]
 pub(crate) struct Publisher {
     way: Way,
-    pipelines: Vec<Pipeline<Sent>>,
+    pipelines: Vec<Pipeline<SentChange>>,
     waiting_max: usize,
     pub(crate) log: Log,
 }
@@ -141,13 +141,13 @@ impl Publisher {
         let number = due.resource % self.pipelines.len();
         self.log.sent += 1;
         self.log.lag.saturating_record(now.saturating_sub(due.at) / 1_000);
-        let sent = Sent {
+        let sent = SentChange {
             at: now,
             is_tool_call: matches!(self.way, Way::Tool { .. }),
             version,
         };
         let target = &book.target;
-        let outcome = self.pipelines[number].send(Route { target, registry }, &request, sent, now);
+        let outcome = self.pipelines[number].send(PipelineEnds { target, registry }, &request, sent, now);
         if let Err(error) = outcome {
             self.give_up(number, error.to_string());
         }
@@ -172,7 +172,7 @@ impl Publisher {
 }
 
 impl Log {
-    fn note(&mut self, sent: &Sent, head: &ResponseHead, body: &[u8], now: u64) {
+    fn note(&mut self, sent: &SentChange, head: &ResponseHead, body: &[u8], now: u64) {
         self.answer.saturating_record(now.saturating_sub(sent.at) / 1_000);
         let outcome = match sent.is_tool_call {
             true => tool_result(head, body).map(drop),

@@ -26,7 +26,7 @@ struct Tally {
 
 /// One answer, as far as the exit code depends on it.
 #[derive(Deserialize)]
-struct Answer {
+struct LineAnswer {
     status: u16,
 }
 
@@ -122,7 +122,7 @@ impl Tally {
     /// Counts the answers to a request of this many lines.
     fn count(&mut self, answers: &[u8], lines: usize) -> Result<(), CliError> {
         let mut answered = 0;
-        for answer in serde_json::Deserializer::from_slice(answers).into_iter::<Answer>() {
+        for answer in serde_json::Deserializer::from_slice(answers).into_iter::<LineAnswer>() {
             let answer = answer
                 .map_err(|error| CliError::Failed(format!("the answer is not one of a batch: {error}")))?;
             answered += 1;

@@ -87,7 +87,7 @@ impl Incomplete {
 
 /// The result of reading from the log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum FoundEvents {
     /// Some events.
     Events,
     /// No event: the reader is at the end.
@@ -280,21 +280,21 @@ impl History {
     }
 
     /// Appends at most `max` events after `offset` to `found`.
-    pub(super) fn read(&self, offset: u64, max: usize, found: &mut Vec<Arc<Event>>) -> Found {
+    pub(super) fn read(&self, offset: u64, max: usize, found: &mut Vec<Arc<Event>>) -> FoundEvents {
         let floor = self.floor();
         if offset < floor {
-            return Found::Forgotten {
+            return FoundEvents::Forgotten {
                 missed: floor - offset,
                 up_to: floor,
             };
         }
         if offset >= self.last {
-            return Found::Nothing;
+            return FoundEvents::Nothing;
         }
         // Offsets are sorted, but have holes where events were lost, so the index cannot be computed.
         let first = self.events.partition_point(|event| event.offset <= offset);
         found.extend(self.events.range(first..).take(max).cloned());
-        Found::Events
+        FoundEvents::Events
     }
 }
 
@@ -336,8 +336,10 @@ mod tests {
     fn offsets(history: &History, after: u64) -> Result<Vec<u64>, (u64, u64)> {
         let mut found = Vec::new();
         match history.read(after, usize::MAX, &mut found) {
-            Found::Forgotten { missed, up_to } => Err((missed, up_to)),
-            Found::Events | Found::Nothing => Ok(found.iter().map(|event| event.offset).collect()),
+            FoundEvents::Forgotten { missed, up_to } => Err((missed, up_to)),
+            FoundEvents::Events | FoundEvents::Nothing => {
+                Ok(found.iter().map(|event| event.offset).collect())
+            }
         }
     }
 
@@ -455,7 +457,7 @@ mod tests {
                     continue;
                 }
                 let mut found = Vec::new();
-                if let Found::Forgotten { missed, up_to } = history.read(cursor, max, &mut found) {
+                if let FoundEvents::Forgotten { missed, up_to } = history.read(cursor, max, &mut found) {
                     missing += missed;
                     prop_assert_eq!(up_to, cursor + missed);
                     cursor = up_to;

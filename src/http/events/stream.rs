@@ -13,7 +13,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Body, Frame};
 
 use super::frame;
-use super::history::{Event, Found, Subject};
+use super::history::{Event, FoundEvents, Subject};
 use super::shared::HubState;
 use super::sight::Sight;
 use crate::http::limits::Place;
@@ -125,8 +125,8 @@ impl EventStream {
         for _ in 0..BATCHES_PER_POLL {
             let mut contents = self.hub.lock();
             match contents.history.read(self.cursor, BATCH, &mut self.batch) {
-                Found::Events => drop(contents),
-                Found::Forgotten { missed, up_to } if frames.count == 0 => {
+                FoundEvents::Events => drop(contents),
+                FoundEvents::Forgotten { missed, up_to } if frames.count == 0 => {
                     let from = contents.history.at(up_to);
                     drop(contents);
                     self.hub.metrics.gaps.increment(1);
@@ -135,9 +135,9 @@ impl EventStream {
                     return Next::Frame(frame::gap(missed, from));
                 }
                 // The frames that were collected go first; the next look finds the gap again.
-                Found::Forgotten { .. } => break,
-                Found::Nothing if frames.count > 0 => break,
-                Found::Nothing => {
+                FoundEvents::Forgotten { .. } => break,
+                FoundEvents::Nothing if frames.count > 0 => break,
+                FoundEvents::Nothing => {
                     if let Some(reason) = contents.ended {
                         return Next::Ended(reason);
                     }
@@ -172,7 +172,8 @@ impl EventStream {
         }
     }
 
-    /// Collects the lists that changed for the client's audience. Returns the end if its credential has ended.
+    /// Collects the lists that changed for the client's audience. Returns the end if its credential has
+    /// ended.
     fn look_at_rights(&mut self, cx: &mut Context<'_>, frames: &mut Frames) -> Option<Next> {
         let sight = self.client.sight.as_mut()?;
         let (lists, end) = sight.poll(cx);

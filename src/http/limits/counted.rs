@@ -37,7 +37,8 @@ impl Counted {
 
     /// Returns the name of a caller.
     pub(crate) fn by(caller: &Caller) -> Counted {
-        // Without a border every caller is the local principal, and without credentials every one is anonymous.
+        // Without a border every caller is the local principal, and without credentials every one is
+        // anonymous.
         if caller.border().is_some() && !caller.principal().is_anonymous() {
             return Counted::Principal(caller.principal().clone());
         }

@@ -34,7 +34,7 @@ const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/pla
 
 /// A handshake that failed.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct FailedHandshake {
     pub(super) outcome: HandshakeFailure,
     pub(super) error: io::Error,
 }
@@ -53,7 +53,7 @@ struct Places {
 }
 
 /// A place, which is given back when dropped.
-struct Place {
+struct HandshakePlace {
     handshakes: Arc<Handshakes>,
     number: u64,
 }
@@ -65,7 +65,7 @@ impl Handshakes {
         io: T,
         config: Arc<ServerConfig>,
         time: Duration,
-    ) -> Result<TlsStream<T>, Failure> {
+    ) -> Result<TlsStream<T>, FailedHandshake> {
         let (place, displaced) = self.enter();
         // Boxed, so that the task of a connection is not larger for it afterwards.
         let shaken = Box::pin(tokio::time::timeout(time, shake(io, config)));
@@ -92,7 +92,7 @@ impl Handshakes {
 
     /// Takes a place, from the oldest holder if there is none left. The receiver resolves when the place is
     /// taken away.
-    fn enter(self: &Arc<Handshakes>) -> (Place, oneshot::Receiver<()>) {
+    fn enter(self: &Arc<Handshakes>) -> (HandshakePlace, oneshot::Receiver<()>) {
         let (sender, displaced) = oneshot::channel();
         let mut places = self.places();
         if places.held.len() >= UNDER_WAY_MAX && places.held.pop_first().is_some() {
@@ -101,7 +101,7 @@ impl Handshakes {
         let number = places.next;
         places.next += 1;
         places.held.insert(number, sender);
-        let place = Place {
+        let place = HandshakePlace {
             handshakes: self.clone(),
             number,
         };
@@ -114,20 +114,20 @@ impl Handshakes {
     }
 }
 
-impl Drop for Place {
+impl Drop for HandshakePlace {
     fn drop(&mut self) {
         self.handshakes.places().held.remove(&self.number);
     }
 }
 
-fn failed(outcome: HandshakeFailure, error: io::Error) -> Failure {
-    Failure { outcome, error }
+fn failed(outcome: HandshakeFailure, error: io::Error) -> FailedHandshake {
+    FailedHandshake { outcome, error }
 }
 
 async fn shake<T: AsyncRead + AsyncWrite + Unpin>(
     mut io: T,
     config: Arc<ServerConfig>,
-) -> Result<TlsStream<T>, Failure> {
+) -> Result<TlsStream<T>, FailedHandshake> {
     let mut first = [0; FIRST_READ];
     let gone = |error| failed(HandshakeFailure::Gone, error);
     let length = io.read(&mut first).await.map_err(gone)?;

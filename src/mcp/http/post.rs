@@ -107,8 +107,9 @@ impl EndpointState {
 
     async fn route(&self, mut parts: Parts, peek: &Peek<'_>, body: &Bytes) -> Result<Answer, Refusal> {
         if peek.is_initialize() {
-            // Its header alone does not count: clients send it with the requests that they begin with. One whose
-            // own metadata names the revision without sessions asks for a method that this revision lacks.
+            // Its header alone does not count: clients send it with the requests that they begin with. One
+            // whose own metadata names the revision without sessions asks for a method that this revision
+            // lacks.
             check_params(peek, peek.is_stateless(None))?;
             return self.initialize(parts, peek, body.clone()).await;
         }

@@ -40,8 +40,12 @@ fn watch(folder: &TempDir, uri: &str) -> Child {
         .expect("the binary starts")
 }
 
+/// True for the characters that move the cursor or turn the direction of a line.
+fn steers(c: char) -> bool {
+    c != '\n' && (c.is_control() || c == '\u{202e}')
+}
+
 fn assert_clean(text: &str) {
-    let steers = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
     assert!(!text.contains(steers), "{text:?}");
     assert!(!text.lines().any(|line| line.starts_with("FAKE")), "{text}");
 }
