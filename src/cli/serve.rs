@@ -61,10 +61,10 @@ impl Serve {
             // A client starts one process for itself over stdio; a second one could not bind the same port.
             http: !self.stdio || self.listen.is_some(),
             // Without a file nothing can have changed.
-            reload: match self.config {
-                Some(_) => {
+            reload: match &self.config {
+                Some(file) => {
                     let serve = self.clone();
-                    Some(Reload::new(move || serve.load(environment())))
+                    Some(Reload::new(file, move || serve.load(environment())))
                 }
                 None => None,
             },

@@ -1,4 +1,5 @@
-//! Reads the configuration again on SIGHUP, while the service runs.
+//! Reads the configuration again on SIGHUP, while the service runs; the rules and tokens in it also when its
+//! file changes.
 //!
 //! Only the sinks, the rules and the static tokens change then, and the files of TLS are read again. Other keys
 //! that differ are named in the log, as they take effect at the next start; a file with mistakes changes
@@ -6,8 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use tokio::signal::unix::Signal;
@@ -27,20 +29,78 @@ const REPLACED: [&str; 2] = ["auth.rule", "auth.token"];
 /// Time for a sink that is removed to write the notices in its queue.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The time between two looks at the configuration file. It is read once two looks have found it the same, so
+/// that one which is being written is not.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
 /// Reads the configuration again, from the same file, environment and command line as at the start.
 #[derive(Clone)]
-pub struct Reload(Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>);
+pub struct Reload {
+    load: Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>,
+    file: PathBuf,
+}
 
 impl Reload {
-    /// Calls `load` on each SIGHUP.
-    pub fn new(load: impl Fn() -> Result<Config, ConfigError> + Send + Sync + 'static) -> Reload {
-        Reload(Arc::new(load))
+    /// Calls `load` on each SIGHUP, and when `file` has changed.
+    pub fn new(
+        file: impl Into<PathBuf>,
+        load: impl Fn() -> Result<Config, ConfigError> + Send + Sync + 'static,
+    ) -> Reload {
+        Reload {
+            load: Arc::new(load),
+            file: file.into(),
+        }
+    }
+
+    /// Reads the configuration; none if it cannot be used, which the log tells.
+    async fn read(&self) -> Option<Config> {
+        // On a thread of its own: the file may be on a disk that does not answer.
+        let load = self.load.clone();
+        match tokio::task::spawn_blocking(move || load()).await {
+            Ok(Ok(read)) => return Some(read),
+            Ok(Err(error)) => {
+                for mistake in &error.mistakes {
+                    error!(error = %mistake, "the configuration cannot be used; nothing was changed");
+                }
+            }
+            Err(error) => error!(%error, "the configuration could not be read; nothing was changed"),
+        }
+        None
     }
 }
 
 impl fmt::Debug for Reload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Reload(…)")
+    }
+}
+
+/// The looks at the configuration file.
+struct FileLooks {
+    file: PathBuf,
+    /// The file as it was read last.
+    read: Option<(SystemTime, u64)>,
+}
+
+impl FileLooks {
+    async fn look(&self) -> Option<(SystemTime, u64)> {
+        let found = tokio::fs::metadata(&self.file).await.ok()?;
+        Some((found.modified().ok()?, found.len()))
+    }
+
+    /// Waits until the file is another one than was read last, and rests.
+    async fn changed(&mut self) {
+        let mut before = self.read;
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = self.look().await;
+            // A file that is gone for a moment is being replaced.
+            if now.is_some() && now != self.read && now == before {
+                self.read = now;
+                return;
+            }
+            before = now;
+        }
     }
 }
 
@@ -62,26 +122,33 @@ pub(super) async fn keep(
         // Returning would drop the sinks, which detaches them.
         return std::future::pending().await;
     };
-    while hangup.recv().await.is_some() {
-        if let Some(tls) = &front.tls {
+    let mut looks = FileLooks {
+        file: reload.file.clone(),
+        read: None,
+    };
+    looks.read = looks.look().await;
+    loop {
+        let is_signal = tokio::select! {
+            received = hangup.recv() => match received {
+                Some(()) => true,
+                None => return,
+            },
+            () = looks.changed() => false,
+        };
+        if is_signal && let Some(tls) = &front.tls {
             tls.reload().await;
         }
-        // On a thread of its own: the file may be on a disk that does not answer.
-        let load = reload.0.clone();
-        match tokio::task::spawn_blocking(move || load()).await {
-            Ok(Ok(read)) => {
-                if replace_border(&front.border, &read).await
-                    && replace_sinks(&mut sinks, &config, &read).await
-                {
-                    config = read;
-                }
-            }
-            Ok(Err(error)) => {
-                for mistake in &error.mistakes {
-                    error!(error = %mistake, "the configuration cannot be used; nothing was changed");
-                }
-            }
-            Err(error) => error!(%error, "the configuration could not be read; nothing was changed"),
+        let Some(read) = reload.read().await else {
+            continue;
+        };
+        if !replace_border(&front.border, &read).await {
+            continue;
+        }
+        // Sinks wait for the signal: their files and receivers are an operator's business.
+        if !is_signal {
+            info!(file = %looks.file.display(), "the configuration file has changed; its rules and tokens are in use");
+        } else if replace_sinks(&mut sinks, &config, &read).await {
+            config = read;
         }
     }
 }

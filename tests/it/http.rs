@@ -2,6 +2,7 @@
 
 mod access;
 mod auth;
+mod rights;
 mod descriptors;
 mod upgrade;
 mod api;

@@ -105,6 +105,8 @@ mod tests {
             "http.listen" => return address.boxed(),
             "metrics.listen" => return prop_oneof![Just(Value::from("")), address].boxed(),
             "workspace.scheme" => return "[a-z][a-z0-9+.-]{0,9}".prop_map(Value::from).boxed(),
+            // Any address may be listened on then.
+            "auth.anonymous" => return Just(Value::from("all")).boxed(),
             "auth.resource" => return "https?://[a-z]{1,9}/[a-z]{0,9}".prop_map(Value::from).boxed(),
             "auth.scopes" => return vec("[a-z:]{1,9}", 0..4).prop_map(Value::from).boxed(),
             "workspace.dir" | "store.dir" | "audit.file" => {

@@ -269,7 +269,8 @@ fn choices_become_variants() {
 
 #[test]
 fn callers_of_a_reachable_listener_are_limited() {
-    let reachable = "[http]\nlisten = '0.0.0.0:80'\nallowed_hosts = ['a.example']\n";
+    let reachable =
+        "[http]\nlisten = '0.0.0.0:80'\nallowed_hosts = ['a.example']\n[auth]\nanonymous = 'all'\n";
     let of = |text: &str| from_text(text).unwrap().session.per_peer_max;
     assert_eq!(of(""), None);
     assert_eq!(of(reachable), Some(1_000));

@@ -27,7 +27,16 @@ impl Server {
 
     /// Starts it with these lines of configuration.
     pub(crate) async fn with(config: &str) -> Server {
-        let mut process = Process::spawn(config, &["--listen", "127.0.0.1:0"], Stdio::null());
+        Server::with_files(config, &[]).await
+    }
+
+    /// Starts it with these lines of configuration, and with files beside them.
+    pub(crate) async fn with_files(config: &str, files: &[(&str, &str)]) -> Server {
+        let folder = service_folder(config);
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).expect("a file");
+        }
+        let mut process = Process::spawn(folder, &["--listen", "127.0.0.1:0"], Stdio::null());
         let line = within("the line that names the address", process.out.next_line()).await;
         let line = line.expect("stdout is text").expect("the service started");
         let url = line
@@ -151,7 +160,11 @@ pub(crate) struct StdioClient {
 impl StdioClient {
     pub(crate) fn start(arguments: &[&str]) -> StdioClient {
         let all = [&["--stdio"], arguments].concat();
-        let mut process = Process::spawn("[workspace]\ndebounce = \"10ms\"\n", &all, Stdio::piped());
+        let mut process = Process::spawn(
+            service_folder("[workspace]\ndebounce = \"10ms\"\n"),
+            &all,
+            Stdio::piped(),
+        );
         let input = process.child.stdin.take();
         let folder = process.folder.path().join("resources");
         StdioClient {
@@ -246,8 +259,7 @@ struct Process {
 }
 
 impl Process {
-    fn spawn(config: &str, arguments: &[&str], input: Stdio) -> Process {
-        let folder = service_folder(config);
+    fn spawn(folder: TempDir, arguments: &[&str], input: Stdio) -> Process {
         let file = folder.path().join("tidings.toml");
         let speaks = arguments.contains(&"--stdio");
         let log = fs::File::create(folder.path().join("log")).expect("a file");
