@@ -26,6 +26,20 @@ mod tokens;
 #[cfg(feature = "service")]
 mod failures;
 #[cfg(feature = "service")]
+mod ring_provider;
+#[cfg(feature = "service")]
+mod discovery;
+#[cfg(feature = "service")]
+mod jwks;
+#[cfg(feature = "service")]
+mod issuer_keys;
+#[cfg(feature = "service")]
+mod jwt;
+#[cfg(feature = "service")]
+mod issuers;
+#[cfg(feature = "service")]
+mod protected_resource;
+#[cfg(feature = "service")]
 mod configured;
 
 #[cfg(feature = "service")]
@@ -45,6 +59,8 @@ pub(crate) use peer_certificate::{Trust, expiry_of};
 #[cfg(feature = "service")]
 pub use policy::{InvalidRule, Policy};
 pub use principal::{Principal, PrincipalBuilder};
+#[cfg(feature = "service")]
+pub(crate) use protected_resource::ProtectedResource;
 pub use right::{Object, Right};
 #[cfg(feature = "service")]
 pub use token_line::NewToken;

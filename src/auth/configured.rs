@@ -1,19 +1,24 @@
 //! The border of a configuration: whose credentials are good, and the rules for what they may do.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use futures_util::future::BoxFuture;
+use http::Extensions;
 use tracing::warn;
 
 use super::audit_file::AuditFile;
 use super::authenticate::{Authenticate, Credentials, Unauthenticated};
-use super::border::Border;
+use super::border::{Border, Challenge};
 use super::caller::PeerAddress;
 use super::failures::Failures;
+use super::issuers::Issuers;
+use super::peer_certificate::PeerCertificate;
 use super::policy::{InvalidRule, Policy};
 use super::principal::Principal;
+use super::protected_resource::ProtectedResource;
 use super::token_line::hash_of;
 use super::tokens::{TokenFault, Tokens};
 use crate::config::{Anonymous, AuditConfig, AuthConfig};
@@ -28,6 +33,9 @@ pub enum BorderFault {
     /// The rules.
     #[error(transparent)]
     Rule(#[from] InvalidRule),
+    /// An issuer of opaque tokens.
+    #[error("auth.issuer.introspect is not supported; remove it, and use JSON Web Tokens of {0}")]
+    Introspect(String),
     /// The file of the audit.
     #[error("the audit cannot be written to {}: {fault}", file.display())]
     Audit {
@@ -55,14 +63,20 @@ impl ConfiguredBorder {
         if !is_needed(config) {
             return Ok(ConfiguredBorder::default());
         }
+        if let Some(issuer) = config.issuer.iter().find(|issuer| issuer.introspect.is_some()) {
+            return Err(BorderFault::Introspect(issuer.url.clone()));
+        }
         let tokens = Tokens::new(&config.token)?;
         let policy = Policy::new(&config.rule)?;
         let credentials = ConfiguredCredentials {
             anonymous: config.anonymous,
             tokens: tokens.clone(),
+            issuers: Issuers::new(config),
+            certificates: certificates(config),
             failures: Failures::new(config.failures_max),
         };
         let mut border = Border::new(Arc::new(credentials), Arc::new(policy.clone()));
+        border = border.with_challenge(challenge(config));
         if let Some(file) = &audit.file {
             let opened = AuditFile::open(file).map_err(|fault| BorderFault::Audit {
                 file: file.clone(),
@@ -130,10 +144,28 @@ fn warn_of_nobody(config: &AuthConfig) {
     }
 }
 
+/// Returns the roles of client certificates by their names.
+fn certificates(config: &AuthConfig) -> HashMap<String, Vec<String>> {
+    let named = config.certificate.iter();
+    named.map(|one| (one.name.clone(), one.roles.clone())).collect()
+}
+
+/// Returns the parts of challenges that name the authorization servers; none without one.
+fn challenge(config: &AuthConfig) -> Challenge {
+    let metadata = ProtectedResource::new(config);
+    Challenge {
+        resource_metadata: metadata.map(|metadata| metadata.address),
+        scopes: config.scopes.clone(),
+    }
+}
+
 /// The credentials of a configuration.
 struct ConfiguredCredentials {
     anonymous: Anonymous,
     tokens: Tokens,
+    issuers: Issuers,
+    /// The roles of client certificates by their names.
+    certificates: HashMap<String, Vec<String>>,
     failures: Failures,
 }
 
@@ -141,11 +173,18 @@ impl ConfiguredCredentials {
     async fn principal(&self, credentials: Credentials<'_>) -> Result<Principal, Unauthenticated> {
         let address = credentials.address.map(PeerAddress);
         let Some(token) = credentials.bearer else {
-            return self.without_credentials(address);
+            return match self.of_certificate(credentials.extensions) {
+                Some(principal) => Ok(principal),
+                None => self.without_credentials(address),
+            };
         };
+        let hash = hash_of(token);
         // Known tokens cost nothing to look up, so they are good also where the address has sent others that
         // were not: behind a proxy all clients have one address.
-        if let Some(principal) = self.tokens.find(&hash_of(token)) {
+        if let Some(principal) = self.tokens.find(&hash) {
+            return Ok(principal);
+        }
+        if let Some(principal) = self.issuers.remembered(&hash, SystemTime::now()) {
             return Ok(principal);
         }
         let now = Instant::now();
@@ -153,8 +192,30 @@ impl ConfiguredCredentials {
             metrics::limit_reached(Limit::AuthFailures);
             return Err(Unauthenticated::TooMany { retry_after });
         }
-        self.failures.count(address, now);
-        Err(Unauthenticated::Invalid)
+        let checked = self.issuers.check(token, &hash).await;
+        if checked == Err(Unauthenticated::Invalid) {
+            self.failures.count(address, now);
+        }
+        checked
+    }
+
+    /// Returns the principal of a client certificate, which the listener has verified, if it has a name in the
+    /// configuration.
+    fn of_certificate(&self, extensions: &Extensions) -> Option<Principal> {
+        let certificate: &PeerCertificate = extensions.get()?;
+        let name = certificate.name()?;
+        let roles = self.certificates.get(name)?;
+        // A connection may outlive the trust in its certificate.
+        if !certificate.is_trusted() {
+            return None;
+        }
+        Some(
+            Principal::builder(format!("certificate:{name}"))
+                .roles(roles.clone())
+                .credential(format!("serial:{}", certificate.serial()))
+                .expires(Some(certificate.not_after()))
+                .build(),
+        )
     }
 
     fn without_credentials(&self, address: Option<PeerAddress>) -> Result<Principal, Unauthenticated> {
@@ -192,7 +253,7 @@ mod tests {
     use super::*;
     use crate::auth::token_line::NewToken;
     use crate::config::AuthTokenConfig;
-    use http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
+    use http::{HeaderMap, HeaderValue, StatusCode, header};
     use std::net::IpAddr;
 
     /// Lets a request from this address in. Returns the identity, or the status and the challenge.

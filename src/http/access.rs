@@ -41,8 +41,7 @@ impl Access {
         if Caller::of(request.extensions()).is_some() {
             return Ok(());
         }
-        self.check_caller(request.uri(), request.headers())?;
-        self.check_page(request.method(), request.headers())?;
+        self.check(request)?;
         let caller = match &self.border {
             Some(border) => {
                 // Only the head crosses the wait, so that the body need not be shared between threads.
@@ -53,6 +52,15 @@ impl Access {
         };
         request.extensions_mut().insert(caller);
         Ok(())
+    }
+
+    /// Checks the host of a request and the page behind it, and no credentials.
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        self.check_caller(request.uri(), request.headers())?;
+        self.check_page(request.method(), request.headers())
     }
 
     fn check_caller(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {

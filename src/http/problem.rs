@@ -136,7 +136,7 @@ struct Details<'a> {
 
 impl Problem {
     /// Refuses a method where only those of `allow` are possible.
-    pub(super) fn wrong_method(method: &Method, allow: &'static str) -> Problem {
+    pub(crate) fn wrong_method(method: &Method, allow: &'static str) -> Problem {
         let mut problem = ProblemKind::MethodNotAllowed.because(format!(
             "{method} is not possible here; the Allow header names the methods that are"
         ));

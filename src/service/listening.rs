@@ -13,7 +13,7 @@ use super::mcp_options;
 use super::reload::Reloaded;
 use super::routes::Routes;
 use crate::Bus;
-use crate::auth::ConfiguredBorder;
+use crate::auth::{ConfiguredBorder, ProtectedResource};
 use crate::config::Config;
 use crate::http::api::Api;
 use crate::http::{Access, HttpServer, Listener, SharedLimits, Tls};
@@ -122,7 +122,8 @@ pub(super) async fn bind(
     let api = Api::new(bus.clone(), access(), ready.clone())
         .batch_bytes_max(http.body_bytes_max)
         .limits(limits);
-    let routes = Routes::new(access(), listening.limits.clone(), endpoint, api, routes);
+    let routes = Routes::new(access(), listening.limits.clone(), endpoint, api, routes)
+        .with_metadata(ProtectedResource::new(&config.auth));
     let server = HttpServer::new(bus, routes, http).with_joined_puts();
     let server = server.with_tls(listening.tls.clone());
     Listener::start(socket, server).context("the listener could not be started")

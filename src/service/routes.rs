@@ -9,11 +9,13 @@ use std::task::{Context, Poll};
 use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
+use http::{HeaderValue, Method, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tower_service::Service;
 
+use crate::auth::ProtectedResource;
 use crate::http::api::{self, Api};
 use crate::http::problem::Problem;
 use crate::http::{Access, Counted, SharedLimits};
@@ -35,9 +37,17 @@ pub(super) struct Routes {
     api: Option<Api>,
     /// Answers the paths that are neither the endpoint's nor the API's.
     others: Router,
+    metadata: Option<Arc<ProtectedResource>>,
 }
 
 impl Routes {
+    /// Answers the paths of the metadata, without credentials.
+    #[must_use]
+    pub(super) fn with_metadata(mut self, metadata: Option<ProtectedResource>) -> Routes {
+        self.metadata = metadata.map(Arc::new);
+        self
+    }
+
     /// Makes a service that answers `/mcp` with `endpoint`, the paths of `others`, and every other path with
     /// `api`.
     pub(super) fn new(
@@ -53,6 +63,7 @@ impl Routes {
             endpoint: Some(endpoint),
             api: Some(api.clone()),
             others: others.fallback_service(api),
+            metadata: None,
         }
     }
 
@@ -64,6 +75,7 @@ impl Routes {
             endpoint: None,
             api: None,
             others,
+            metadata: None,
         }
     }
 }
@@ -98,6 +110,12 @@ impl Service<Request<Incoming>> for Routes {
 
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
         let path = request.uri().path();
+        if let Some(metadata) = &self.metadata
+            && metadata.is_at(path)
+        {
+            let answer = answer_metadata(&self.access, metadata, &request);
+            return Box::pin(async move { Ok(answer) });
+        }
         let is_open = api::is_open(path);
         let route = self.route(path);
         let access = self.access.clone();
@@ -124,6 +142,26 @@ impl Service<Request<Incoming>> for Routes {
             }
         })
     }
+}
+
+/// Answers a request for the metadata, by the rule of hosts and origins alone.
+fn answer_metadata(
+    access: &Access,
+    metadata: &ProtectedResource,
+    request: &Request<Incoming>,
+) -> Response<AnswerBody> {
+    if let Err(problem) = access.check(request) {
+        return refusal(request, &problem);
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return refusal(request, &Problem::wrong_method(request.method(), "GET,HEAD"));
+    }
+    let text = Bytes::from(metadata.text.clone());
+    let mut response = Response::new(Either::Right(Either::Left(Full::new(text))));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// Answers a request that was not let in.

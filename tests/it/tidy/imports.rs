@@ -66,7 +66,17 @@ const LAYERS: &[(&str, &[&str])] = &[
         "sink",
         &["backoff", "config", "http_client", "metrics", "timestamp"],
     ),
-    ("auth", &["config", "metrics", "rate_limiter", "timestamp"]),
+    (
+        "auth",
+        &[
+            "config",
+            "hosts",
+            "http_client",
+            "metrics",
+            "rate_limiter",
+            "timestamp",
+        ],
+    ),
     (
         "client",
         &["backoff", "credentials", "http_client", "printable", "wire"],

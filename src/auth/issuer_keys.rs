@@ -1,0 +1,148 @@
+//! The keys of one issuer over time: fetched at the start, when they age, and when a token names one that is
+//! not there.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::discovery;
+use super::jwks::KeySet;
+
+/// The least time between two attempts to fetch the keys, whatever tokens come. A failed one counts.
+const FETCH_INTERVAL: Duration = Duration::from_secs(30);
+/// The time for an attempt with all its requests.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The keys of one issuer. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub(super) struct IssuerKeys(Arc<Shared>);
+
+struct Shared {
+    issuer: String,
+    /// The address or the file of the keys; empty finds them by the metadata.
+    jwks: String,
+    keys: RwLock<Arc<KeySet>>,
+    /// Held by the one attempt that is under way.
+    attempts: Arc<Mutex<Attempts>>,
+    /// The runtime of the attempts, since the caller of one may be gone before its end.
+    runtime: Handle,
+}
+
+#[derive(Default)]
+struct Attempts {
+    last: Option<Instant>,
+    /// The reason of the last failure, so that each is reported once.
+    failure: Option<String>,
+}
+
+impl IssuerKeys {
+    /// Begins with no keys. Must be called on a runtime, which makes the attempts.
+    pub(super) fn new(issuer: &str, jwks: &str) -> IssuerKeys {
+        IssuerKeys(Arc::new(Shared {
+            issuer: issuer.to_owned(),
+            jwks: jwks.to_owned(),
+            keys: RwLock::default(),
+            attempts: Arc::default(),
+            runtime: Handle::current(),
+        }))
+    }
+
+    /// Returns the keys as they are.
+    pub(super) fn current(&self) -> Arc<KeySet> {
+        self.0.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Fetches the keys again, unless they are other ones than `seen` already or an attempt was made within
+    /// the last 30 seconds. Calls at the same time share one attempt. Returns the keys as they are then.
+    pub(super) async fn newer_than(&self, seen: &Arc<KeySet>) -> Arc<KeySet> {
+        let attempts = self.0.attempts.clone().lock_owned().await;
+        let current = self.current();
+        let is_early = match attempts.last {
+            Some(last) => last.elapsed() < FETCH_INTERVAL,
+            None => false,
+        };
+        if is_early || !Arc::ptr_eq(&current, seen) {
+            return current;
+        }
+        let keys = self.clone();
+        // A task of its own: a caller that leaves must not end the attempt that others wait for.
+        let attempt = self.0.runtime.spawn(async move {
+            let mut attempts = attempts;
+            keys.attempt(&mut attempts).await;
+        });
+        if let Err(error) = attempt.await {
+            warn!(%error, issuer = %self.0.issuer, "its keys could not be fetched");
+        }
+        self.current()
+    }
+
+    /// Fetches the keys now and whenever they have aged, until the last clone is dropped.
+    pub(super) fn keep_fresh(&self) {
+        let kept: Weak<Shared> = Arc::downgrade(&self.0);
+        tokio::spawn(async move {
+            loop {
+                let Some(shared) = kept.upgrade() else {
+                    return;
+                };
+                let keys = IssuerKeys(shared);
+                let mut attempts = keys.0.attempts.clone().lock_owned().await;
+                let age = keys.attempt(&mut attempts).await;
+                drop((attempts, keys));
+                tokio::time::sleep(age).await;
+            }
+        });
+    }
+
+    /// Fetches the keys. Returns the time after which to fetch them again. The old ones stay if it fails.
+    async fn attempt(&self, attempts: &mut Attempts) -> Duration {
+        attempts.last = Some(Instant::now());
+        let read = match tokio::time::timeout(FETCH_TIMEOUT, self.read()).await {
+            Ok(read) => read,
+            Err(_) => Err("there was no answer in time".to_owned()),
+        };
+        let issuer = &self.0.issuer;
+        let (read, age) = match read {
+            Ok(read) => read,
+            Err(reason) => {
+                if attempts.failure.as_ref() != Some(&reason) {
+                    warn!(%issuer, %reason, "the keys of an issuer cannot be fetched; those from before stay");
+                    attempts.failure = Some(reason);
+                }
+                return FETCH_INTERVAL;
+            }
+        };
+        attempts.failure = None;
+        let mut keys = self.0.keys.write().unwrap_or_else(PoisonError::into_inner);
+        if !keys.is_same(&read) {
+            info!(%issuer, "the keys of an issuer are others now");
+            *keys = Arc::new(read);
+        }
+        age
+    }
+
+    async fn read(&self) -> Result<(KeySet, Duration), String> {
+        let jwks = match self.0.jwks.is_empty() {
+            false => self.0.jwks.clone(),
+            true => {
+                let metadata = discovery::metadata(&self.0.issuer).await?;
+                match metadata.get("jwks_uri").and_then(Value::as_str) {
+                    Some(uri) => uri.to_owned(),
+                    None => return Err("its metadata names no jwks_uri".into()),
+                }
+            }
+        };
+        let is_file = !jwks.contains("://") && !self.0.jwks.is_empty();
+        let document = match is_file {
+            true => discovery::read_file(Path::new(&jwks)).await?,
+            false => discovery::fetch(&jwks).await?,
+        };
+        let keys = KeySet::read(&document.text).map_err(|reason| format!("{jwks}: {reason}"))?;
+        Ok((keys, document.age))
+    }
+}
