@@ -129,6 +129,7 @@ impl Credentials {
             // The name may be a secret that was written without its name.
             return Err(invalid("a header has no valid name: write it as 'Name: value'"));
         };
+        // A second value of such a header would make servers and proxies read different requests.
         if RESERVED.contains(&parsed.as_str()) {
             return Err(invalid(&format!(
                 "the header {parsed} is written by the protocol: leave it out"
@@ -243,6 +244,7 @@ impl Credentials {
         let Some(Token::Source(source)) = &self.token else {
             return Ok(false);
         };
+        // The source needs it to see that another request has renewed the token meanwhile.
         let rejected = sent.iter().find(|(name, _)| name == AUTHORIZATION);
         source.renew(rejected.map(|(_, value)| value), challenge).await
     }
@@ -250,6 +252,7 @@ impl Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Names alone: any value may be a secret.
         let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
         f.debug_struct("Credentials")
             .field("headers", &names)
@@ -263,6 +266,7 @@ impl fmt::Debug for Credentials {
 /// Equal credentials present the same: sources of tokens are equal if they are one.
 impl PartialEq for Credentials {
     fn eq(&self, other: &Credentials) -> bool {
+        // Two sources for the same file may hold different tokens, so their settings are not compared.
         let token = match (&self.token, &other.token) {
             (None, None) => true,
             (Some(Token::Fixed(left)), Some(Token::Fixed(right))) => left == right,
@@ -284,6 +288,7 @@ fn invalid(reason: &str) -> CredentialsError {
 
 /// Returns the value of the `Authorization` header for a token, or the reason that it is none.
 pub(crate) fn bearer(token: &str) -> Result<HeaderValue, &'static str> {
+    // Files and variables often end with a line end that is no part of the token.
     let token = token.trim();
     if token.is_empty() {
         return Err("it is empty");

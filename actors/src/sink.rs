@@ -93,6 +93,7 @@ impl Delivery {
         match self {
             Delivery::Notice(notice) => Some(notice.cause.into()),
             Delivery::List(kind, _) => Some(NoticeKind::List(*kind)),
+            // Filters choose notices by their kind; these two pass by other rules.
             Delivery::Trace(_) | Delivery::Gap(_) => None,
         }
     }
@@ -225,7 +226,9 @@ impl AttachOptions {
                 overflow: Overflow::DropOldest,
             },
             trace: None,
+            // A healthy call takes milliseconds, so seconds are a sign of a fault and not of load.
             stall_timeout: Duration::from_secs(5),
+            // Short enough that deliveries go on soon after the receiver is back.
             backoff_max: Duration::from_secs(30),
             idle_every: Duration::from_secs(1),
             resume: false,

@@ -24,6 +24,8 @@ impl PeerAddress {
         match self.0.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
             IpAddr::V6(address) => {
+                // The lower half is chosen by the machine itself, which could take a new one for each
+                // request.
                 let network = u128::from(address) >> 64 << 64;
                 IpAddr::V6(Ipv6Addr::from(network))
             }
@@ -115,10 +117,12 @@ impl Caller {
             return Ok(());
         };
         let verdict = border.judge(&self.principal, right, object);
+        // Told before the verdict takes effect, so that no refusal and no use is missing from the audit.
         border.audit(self, right, object, &verdict);
         match verdict {
             Verdict::Allowed(_) => Ok(()),
             Verdict::NeedsScope(scope) => Err(Denied::NeedsScope(scope)),
+            // Not a refusal of its own, by which a caller could find out that the object exists.
             Verdict::Denied => Err(Denied::Absent),
         }
     }

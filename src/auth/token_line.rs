@@ -17,6 +17,7 @@ pub(super) type TokenHash = [u8; 32];
 
 /// Returns the hash by which a token is known.
 pub(super) fn hash_of(token: &str) -> TokenHash {
+    // A fast hash is enough: tokens are random, so that none can be guessed from its hash.
     Sha256::digest(token).into()
 }
 
@@ -72,6 +73,7 @@ impl TokenLine {
     /// The remedy. It repeats nothing of the line, which may hold a token by mistake.
     pub(super) fn read(line: &str) -> Result<Option<TokenLine>, &'static str> {
         let text = match line.split_once('#') {
+            // Neither a hash nor a time has this character, so a comment may begin anywhere.
             Some((text, _comment)) => text,
             None => line,
         };
@@ -93,6 +95,7 @@ impl TokenLine {
         };
         match words.next() {
             None => Ok(Some(TokenLine { hash, not_after })),
+            // Words that are ignored could hide a mistyped end of validity, and the token would never end.
             Some(_) => Err("expected the end of the line after not-after"),
         }
     }

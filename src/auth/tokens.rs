@@ -206,10 +206,12 @@ fn read_lines(path: &Path) -> Result<Vec<TokenLine>, TokenFault> {
 
 fn read_text(path: &Path) -> io::Result<String> {
     let file = File::open(path)?;
+    // A pipe would hold up the start until it is written, and can be read once.
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
     let mut text = String::new();
+    // One byte more than allowed tells a file at the limit from a longer one.
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_BYTES_MAX {
         let message = format!("it is longer than {FILE_BYTES_MAX} bytes");
@@ -241,6 +243,7 @@ impl Tokens {
             file.refresh(true)?;
             read.push(file);
         }
+        // Made before anything is replaced, so that a mistake leaves the tokens of before in use.
         let (table, faults) = Table::of(&read);
         if let Some(fault) = faults.into_iter().next() {
             return Err(fault);
@@ -268,6 +271,7 @@ impl Tokens {
             }
             file.fault = fault;
         }
+        // Without a change the number of the table stays, and nothing open is judged again.
         if !is_other {
             return;
         }
@@ -280,6 +284,7 @@ impl Tokens {
 
     /// Looks at the files every second until the last clone is dropped.
     pub(crate) fn watch(&self) {
+        // Weak, so that the task ends with the service that the tokens belong to.
         let watched = Arc::downgrade(&self.0);
         tokio::spawn(async move {
             loop {
@@ -317,6 +322,7 @@ impl Tokens {
         let mut known = table.of_credential(principal.credential());
         Some(known.any(|known| {
             let ends_earlier = match (known.expires(), principal.expires()) {
+                // A later end does not matter: what is open ends at the time that it knows.
                 (Some(now), Some(before)) => now < before,
                 (Some(_), None) => true,
                 (None, _) => false,

@@ -110,6 +110,7 @@ impl CredentialsArgs {
     fn with_environment(&self, url: &str, token: Option<&str>) -> Result<Credentials, CredentialsError> {
         let mut credentials = Credentials::default();
         for Hidden(header) in &self.headers {
+            // Without a colon both are empty, and the error is that of a header without a name.
             let (name, value) = header.split_once(':').unwrap_or_default();
             credentials = credentials.with_header(name.trim(), value)?;
         }

@@ -197,6 +197,7 @@ impl Tokens {
     ) -> Result<bool, CredentialsError> {
         let mut state = self.lock().await?;
         let held = state.granted.as_ref().map(|granted| granted.value.clone());
+        // Another request has renewed it while this one waited for the lock.
         if held.is_some() && held != rejected {
             return Ok(true);
         }
@@ -213,6 +214,7 @@ impl Tokens {
                 .await?;
             state.server = Some(Arc::new(server));
         }
+        // A refresh keeps the scopes of the old token, so it does not help against a 403.
         let refreshed = challenge.status == 401 && self.refresh(&mut state).await?;
         if !refreshed {
             self.extend_scopes(&mut state, needed)?;
@@ -226,6 +228,7 @@ impl Tokens {
     fn extend_scopes(&self, state: &mut State, needed: BTreeSet<String>) -> Result<(), CredentialsError> {
         state.scopes.extend(self.client.scopes.iter().cloned());
         state.scopes.extend(needed);
+        // The list of the server may be wider than the task needs, so it is the last resort.
         if state.scopes.is_empty()
             && let Some(server) = &state.server
         {
@@ -275,6 +278,7 @@ impl Tokens {
                 Ok(true)
             }
             Err(error) => {
+                // The flow runs anew after this, so it is no failure that the user must know of.
                 tracing::debug!(%error, "the token is not refreshed");
                 Ok(false)
             }
@@ -287,11 +291,14 @@ impl Tokens {
         server: &AuthorizationServer,
         mut parameters: Vec<(&'static str, String)>,
     ) -> Result<TokenAnswer, CredentialsError> {
+        // Read each time, so that a secret that was replaced takes effect without a restart.
         let secret = match &self.client.secret_file {
             Some(path) => Some(read_secret("client secret", path)?),
             None => None,
         };
+        // Some servers refuse an empty scope, while a missing one means their default.
         parameters.retain(|(_, value)| !value.is_empty());
+        // RFC 8707: a token for this server alone is of no use to another one that it is shown to.
         parameters.push(("resource", server.resource.clone()));
         self.endpoint
             .token(server, &self.client.id, secret.as_deref(), &parameters)
@@ -305,6 +312,7 @@ impl Tokens {
         scope: String,
         show: &ShowUrl,
     ) -> Result<TokenAnswer, CredentialsError> {
+        // Listens before the user is sent away, so that no quick answer is lost.
         let redirect = Redirect::listen(server).await?;
         show(&redirect.address(server, &self.client.id, &scope)?);
         let Ok(code) = tokio::time::timeout(USER_TIMEOUT, redirect.code()).await else {

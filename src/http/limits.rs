@@ -105,6 +105,7 @@ impl SharedLimits {
             (Limit::SessionsOfPeer, self.shared.per_peer_max),
             (Limit::QuotaSessions, self.shared.quota.sessions_max),
         ];
+        // Only the smaller limit can be reached, and the refusal must name the key that helps.
         let limits = limits.into_iter().filter_map(|(limit, max)| Some((max?, limit)));
         let Some((max, limit)) = limits.min_by_key(|(max, _)| *max) else {
             return Ok(None);
@@ -134,6 +135,7 @@ impl SharedLimits {
         let Err(wait) = requests.take(caller, count) else {
             return Ok(());
         };
+        // Rounded up, since a client that comes back too early is refused again.
         let seconds = u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
         let max = self.shared.quota.requests_per_second.unwrap_or_default();
         let what = format!("one client has sent {max} requests within a second");
@@ -176,6 +178,7 @@ impl SharedLimits {
         if let Some(reserved) = self.shared.published.reserve(caller, uri, len, max) {
             return Ok(Some(reserved));
         }
+        // Not made by `exceeded`, whose answer would tell the client to wait.
         metrics::limit_reached(Limit::QuotaBytes);
         Err(ProblemKind::Full.because(format!(
             "{uri} has {len} bytes, with which this client would have published more than {max} bytes that are \
@@ -185,6 +188,7 @@ impl SharedLimits {
 
     /// Notes that a resource was removed, which gives its bytes back.
     pub(crate) fn removed(&self, uri: &ResourceUri) {
+        // Without the quota no URI is kept, so there is none to look for.
         if self.shared.quota.bytes_max.is_some() {
             self.shared.published.removed(uri);
         }

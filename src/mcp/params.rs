@@ -137,6 +137,7 @@ pub(super) fn check(method: &str, params: Option<&RawValue>, stateless: bool) ->
         return Ok(());
     };
     let object = match params.map(RawValue::get) {
+        // Clients leave the params out, or write null, where no field is required.
         None | Some("null") => "{}",
         Some(object) => object,
     };
@@ -237,6 +238,7 @@ fn reason(error: &serde_json::Error) -> String {
         Some((reason, _)) => reason,
         None => &text,
     };
+    // The reason may repeat a value of the request, which may be as long as a body.
     reason.chars().take(REASON_LEN_MAX).collect()
 }
 
@@ -309,12 +311,14 @@ impl<'de> Visitor<'de> for Members {
         let mut members = vec![Member::Missing; self.fields.len()];
         while let Some(name) = map.next_key::<Cow<'de, str>>()? {
             let Some(at) = self.fields.iter().position(|field| field.name == name) else {
+                // Fields that later revisions add pass, so that their clients are understood.
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
             let value = map.next_value()?;
             members[at] = match members[at] {
                 Member::Missing => Member::One(value),
+                // Readers differ in which of several fields of one name they take, so none is taken.
                 _ => Member::Several,
             };
         }

@@ -36,6 +36,7 @@ pub(super) struct Listening {
 impl Listening {
     /// Reads the files of TLS, if it is on, and of credentials, and follows their changes.
     pub(super) fn prepare(config: &Config, http: bool) -> anyhow::Result<Listening> {
+        // Files are read before a port is open, so a mistake in them ends the start and lets in no caller.
         let tls = Tls::load(&config.tls).context("TLS cannot be set up")?;
         if let Some(tls) = &tls {
             tls.follow_files();
@@ -113,10 +114,12 @@ pub(super) async fn bind(
     let socket = TcpListener::bind(http.listen)
         .await
         .with_context(|| format!("cannot listen on {}", http.listen))?;
+    // The configuration allows it only on request, yet the log must show it at each start.
     if !http.listen.ip().is_loopback() && listening.access.border.is_none() {
         warn!(listen = %http.listen, "listening beyond this machine, and every caller may do everything");
     }
     let limits = listening.limits.clone();
+    // One rule for every endpoint: a caller that one refuses does not get in by another.
     let access = || listening.access.clone();
     let endpoint = Endpoint::with_limits(bus.clone(), mcp_options(config), access(), limits.clone());
     let api = Api::new(bus.clone(), access(), ready.clone())

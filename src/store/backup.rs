@@ -125,6 +125,7 @@ pub(super) fn write(snapshot: &Snapshot, out: &mut dyn Write) -> Result<Counts, 
     }
     let sha256 = hex(&out.hash.clone().finalize());
     out.write(&Entry::End { counts, sha256 })?;
+    // A backup counts as made only if its last line has left the buffer.
     out.out.flush()?;
     Ok(counts)
 }
@@ -177,6 +178,7 @@ impl<'r> Reader<'r> {
             counts: Counts::default(),
         };
         match reader.entry()? {
+            // An older format can be read; a newer one may have entries whose meaning is lost.
             Entry::Header { format, .. } if format > FORMAT => Err(reader.invalid(format!(
                 "has format {format}, which is newer than this version knows"
             ))),
@@ -187,6 +189,7 @@ impl<'r> Reader<'r> {
 
     /// Returns the next entry; none at the last line, if all lines before it are as they were written.
     pub(super) fn next(&mut self) -> Result<Option<Restored>, BackupError> {
+        // Taken before the line is read, as the last line has the hash of all lines before it.
         let before = hex(&self.hash.clone().finalize());
         let entry = self.entry()?;
         let record = match entry {
@@ -233,6 +236,7 @@ impl<'r> Reader<'r> {
         let mut line = Vec::new();
         self.line += 1;
         self.input.read_until(b'\n', &mut line)?;
+        // Every backup has a last line, so the end of the input comes too early here.
         if line.is_empty() {
             return Err(self.invalid("is missing: the backup was cut off"));
         }

@@ -94,6 +94,7 @@ impl<'a> StoredContent<'a> {
 
     fn decode(uri: &ResourceUri, mut input: Input<'a>) -> Option<StoredContent<'a>> {
         let flags = input.byte()?;
+        // A later version wrote parts here whose length this one cannot know.
         if flags & !content_flag::ALL != 0 {
             return None;
         }

@@ -86,8 +86,10 @@ impl EtagCondition {
         let matches = |set: &EtagSet| match (set, etag) {
             (EtagSet::Any, _) => exists,
             (EtagSet::Listed(etags), Some(etag)) => etags.contains(&etag),
+            // An etag that no caller can know was not received from here, so it cannot match.
             (EtagSet::Listed(_), None) => false,
         };
+        // RFC 9110, section 13.2.2: both conditions hold, or the change is not made.
         let if_match = match &self.if_match {
             Some(set) => matches(set),
             None => true,

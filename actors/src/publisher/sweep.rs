@@ -59,6 +59,7 @@ impl Publisher {
         self.sweep_step = (self.sweep_step + 1) % SWEEP_STEPS;
         let now = MonotonicMillis::now();
         for (member, outbox) in self.table.members() {
+            // Members are spread over the steps by their number, so that each is looked at once in a round.
             if member % SWEEP_STEPS != self.sweep_step {
                 continue;
             }
@@ -86,11 +87,13 @@ impl Publisher {
     /// Lists the `limit` slowest of these subscribers.
     fn slowest<'a>(&self, all: impl Iterator<Item = &'a Arc<Outbox>>, limit: usize) -> SubscriberPage {
         let now = MonotonicMillis::now();
+        // Ranked by numbers alone, since a description of each subscriber would copy its texts.
         let mut ranked: Vec<_> = all
             .map(|outbox| (Reverse(outbox.slowness(now)), outbox.id(), outbox))
             .collect();
         let total = ranked.len();
         if limit < total {
+            // A full sort of all subscribers would hold up the shard, and the page needs only the slowest.
             ranked.select_nth_unstable_by_key(limit, |(slowness, id, _)| (*slowness, *id));
             ranked.truncate(limit);
         }

@@ -45,6 +45,7 @@ pub(super) async fn receive<B>(
 where
     B: HttpBody<Error: Into<Box<dyn Error + Send + Sync>>>,
 {
+    // A request that is refused by its headers takes no memory for a body.
     let media_type = MediaType::from_headers(headers)?;
     let descriptor = describe(uri, headers, &media_type)?;
     let received = receive_bytes(limits, headers, body, bytes_max, Limit::BodyBytes).await?;
@@ -80,12 +81,14 @@ where
 }
 
 fn check_coding(headers: &HeaderMap) -> Result<(), Problem> {
+    // A body that is unpacked here could be a thousand times as long as the limit allows.
     for coding in headers.get_all(header::CONTENT_ENCODING) {
         if !coding.as_bytes().eq_ignore_ascii_case(b"identity") {
             let text = format!("content-encoding {coding:?} is not taken; send the body as it is");
             return Err(ProblemKind::UnsupportedMediaType.because(text));
         }
     }
+    // RFC 9110, section 14.5: a server that ignored it would take a part for the whole.
     if headers.contains_key(header::CONTENT_RANGE) {
         let text = "content-range is not taken; send the whole body";
         return Err(ProblemKind::BadRequest.because(text));
@@ -142,6 +145,7 @@ pub(super) fn text_fault(text: &str) -> Option<&'static str> {
     if text.len() > TEXT_LEN_MAX {
         return Some("is longer than 4096 bytes; shorten it");
     }
+    // Programs print these texts to terminals, which obey control characters.
     let has_control = text.chars().any(|c| c.is_control() && !"\n\t".contains(c));
     has_control.then_some("has a control character; leave it out")
 }
@@ -156,12 +160,14 @@ pub(super) struct MediaType {
 impl MediaType {
     fn from_headers(headers: &HeaderMap) -> Result<MediaType, Problem> {
         let Some(value) = headers.get(header::CONTENT_TYPE) else {
+            // RFC 9110, section 8.3: bytes without a type are not guessed to be text.
             return MediaType::parse("application/octet-stream");
         };
         // The text is stored with the resource and sent to every reader, so it is bounded.
         match value.to_str() {
             Ok(text) if text.len() <= MEDIA_TYPE_LEN_MAX => MediaType::parse(text),
             _ => {
+                // Shortened, so that the answer is not as long as a hostile header.
                 let shown = String::from_utf8_lossy(&value.as_bytes()[..value.len().min(SHOWN_LEN_MAX)]);
                 Err(ProblemKind::UnsupportedMediaType.because(format!(
                     "content-type {shown:?} is not ASCII of at most {MEDIA_TYPE_LEN_MAX} bytes; write type/subtype"

@@ -25,6 +25,7 @@ pub(super) enum Entry {
         epoch: u64,
         end: u64,
     },
+    // Boxed, because it is several times as large as the other entries.
     Resource(Box<ResourceEntry>),
     List {
         kind: String,
@@ -251,6 +252,7 @@ impl ContentEntry {
 
     fn into_content(self, uri: &ResourceUri, digest: Option<Digest>) -> Result<KeptContent, String> {
         let body = match self.body {
+            // Text stands in the backup as it is, so that common tools can search it.
             BodyEntry::Text(text) => Body::text(text),
             BodyEntry::Base64(text) => match BASE64.decode(text) {
                 Ok(bytes) => Body::blob(bytes),
@@ -267,6 +269,8 @@ impl ContentEntry {
             listed: self.listed,
         };
         let resource = Resource::new(descriptor, Content::Held(body));
+        // A content that was altered by hand would keep its etag, and clients that hold the etag would never
+        // read it.
         if digest != resource.digest() {
             return Err("has content that differs from its digest".into());
         }
