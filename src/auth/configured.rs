@@ -199,8 +199,8 @@ impl ConfiguredCredentials {
         checked
     }
 
-    /// Returns the principal of a client certificate, which the listener has verified, if it has a name in the
-    /// configuration.
+    /// Returns the principal of a client certificate, which the listener has verified, if it has a name in
+    /// the configuration.
     fn of_certificate(&self, extensions: &Extensions) -> Option<Principal> {
         let certificate: &PeerCertificate = extensions.get()?;
         let name = certificate.name()?;

@@ -40,6 +40,7 @@ pub(super) fn metadata_urls(issuer: &str) -> Vec<String> {
         format!("{origin}/.well-known/oauth-authorization-server{path}"),
         format!("{origin}/.well-known/openid-configuration{path}"),
     ];
+    // OpenID Connect appends its path, while RFC 8414 puts it before the one of the issuer.
     if !path.is_empty() {
         urls.push(format!("{issuer}/.well-known/openid-configuration"));
     }
@@ -51,6 +52,7 @@ pub(super) fn metadata_urls(issuer: &str) -> Vec<String> {
 /// # Errors
 /// The reason, for the log.
 pub(super) async fn metadata(issuer: &str) -> Result<Value, String> {
+    // All of them are kept, since the log must help with each form of address.
     let mut reasons = Vec::new();
     for url in metadata_urls(issuer) {
         let document = match fetch(&url).await {
@@ -84,6 +86,7 @@ pub(super) async fn fetch(url: &str) -> Result<Document, String> {
         Err(error) => return Err(format!("{url} cannot be reached: {}", error.without_url())),
     };
     if answer.status() != StatusCode::OK {
+        // A redirect could lead to an address that the operator did not name.
         return Err(format!("{url} answered {}", answer.status()));
     }
     let age = age_of(
@@ -98,6 +101,7 @@ pub(super) async fn fetch(url: &str) -> Result<Document, String> {
             Ok(Some(chunk)) if text.len() + chunk.len() <= DOCUMENT_BYTES_MAX => {
                 text.extend_from_slice(&chunk);
             }
+            // Counted while it arrives, as an answer may name no length or a wrong one.
             Ok(Some(_)) => return Err(format!("{url} is longer than {DOCUMENT_BYTES_MAX} bytes")),
             Ok(None) => return Ok(Document { text, age }),
             Err(error) => return Err(format!("{url} was cut off: {}", error.without_url())),
@@ -110,7 +114,9 @@ pub(super) async fn fetch(url: &str) -> Result<Document, String> {
 /// # Errors
 /// The reason, for the log.
 pub(super) async fn read_file(path: &Path) -> Result<Document, String> {
-    let (path, shown) = (path.to_owned(), path.display().to_string());
+    let shown = path.display().to_string();
+    let path = path.to_owned();
+    // On a thread of its own: the file may be on a disk that does not answer.
     let read = tokio::task::spawn_blocking(move || {
         let mut text = Vec::new();
         File::open(path)?

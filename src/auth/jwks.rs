@@ -29,6 +29,7 @@ impl KeySet {
     /// The text is no key set, or has no key that can verify a token.
     pub(super) fn read(text: &[u8]) -> Result<KeySet, String> {
         let document: Value = serde_json::from_slice(text).map_err(|_| "it is no JSON")?;
+        // Read one by one: a key of a kind that is not known here must not hide the others.
         let Some(items) = document.get("keys").and_then(Value::as_array) else {
             return Err("it has no list \"keys\"".into());
         };
@@ -48,11 +49,11 @@ impl KeySet {
         kid: Option<&str>,
         algorithm: Algorithm,
     ) -> impl Iterator<Item = &DecodingKey> {
-        let fits = move |key: &&NamedKey| {
+        let fitting = self.keys.iter().filter(move |key| {
             let is_named = kid.is_none() || key.kid.as_deref() == kid;
             is_named && key.algorithms.contains(&algorithm)
-        };
-        self.keys.iter().filter(fits).map(|key| &key.key)
+        });
+        fitting.map(|key| &key.key)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -78,11 +79,13 @@ fn named_key(item: &Value) -> Option<NamedKey> {
         return None;
     }
     let mut algorithms = algorithms_of(&jwk.algorithm);
+    // A key that names its algorithm is not used with another one (RFC 8725, section 3.1).
     if let Some(only) = item.get("alg") {
         let only = only.as_str()?.parse().ok()?;
         algorithms.retain(|algorithm| *algorithm == only);
     }
     let key = DecodingKey::from_jwk(&jwk).ok()?;
+    // A shared secret would let every reader of the document sign tokens.
     let is_public = key.family() != AlgorithmFamily::Hmac;
     (is_public && !algorithms.is_empty()).then_some(NamedKey {
         kid: jwk.common.key_id,

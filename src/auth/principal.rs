@@ -19,6 +19,7 @@ struct Identity {
     roles: Vec<String>,
     scopes: Vec<String>,
     takes_scopes: bool,
+    // Only a name of it, so that no debug text can show a secret.
     credential: String,
     expires: Option<SystemTime>,
 }
@@ -117,6 +118,7 @@ impl PrincipalBuilder {
     #[must_use]
     pub fn scopes(mut self, scopes: Vec<String>) -> PrincipalBuilder {
         self.0.scopes = scopes;
+        // Told apart from an empty list: a token without scopes may be replaced by one that has some.
         self.0.takes_scopes = true;
         self
     }

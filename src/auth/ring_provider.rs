@@ -1,4 +1,5 @@
-//! The cryptography of JSON Web Tokens, made of ring: signatures by public keys are verified, and nothing else.
+//! The cryptography of JSON Web Tokens, made of ring: signatures by public keys are verified, and nothing
+//! else.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result};

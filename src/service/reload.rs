@@ -1,9 +1,9 @@
 //! Reads the configuration again on SIGHUP, while the service runs; the rules and tokens in it also when its
 //! file changes.
 //!
-//! Only the sinks, the rules and the static tokens change then, and the files of TLS are read again. Other keys
-//! that differ are named in the log, as they take effect at the next start; a file with mistakes changes
-//! nothing.
+//! Only the sinks, the rules and the static tokens change then, and the files of TLS are read again. Other
+//! keys that differ are named in the log, as they take effect at the next start; a file with mistakes
+//! changes nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -156,7 +156,8 @@ pub(super) async fn keep(
 /// Replaces the rules and the tokens by those of `read`. Returns false if they cannot be used and nothing was
 /// changed.
 async fn replace_border(border: &ConfiguredBorder, read: &Config) -> bool {
-    let (border, auth) = (border.clone(), read.auth.clone());
+    let border = border.clone();
+    let auth = read.auth.clone();
     // On a thread of its own: token files may be on a disk that does not answer.
     match tokio::task::spawn_blocking(move || border.follow(&auth)).await {
         Ok(Ok(())) => true,

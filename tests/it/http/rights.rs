@@ -48,7 +48,8 @@ impl Ruled {
         let reader = token_of(folder.path(), "reader");
         let ops = token_of(folder.path(), "ops");
         let file = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-        let (reader_line, ops_line) = (file("reader"), file("ops"));
+        let reader_line = file("reader");
+        let ops_line = file("ops");
         let config = "[auth]\nanonymous = 'none'\n[audit]\nfile = 'audit.jsonl'\n\
              [[auth.token]]\nname = 'reader'\nfile = 'reader'\nroles = ['reader']\n\
              [[auth.token]]\nname = 'ops'\nfile = 'ops'\nroles = ['ops']\n"
@@ -217,12 +218,9 @@ async fn lists_show_what_a_caller_may_see() {
 async fn writes_and_operations_need_their_rights() {
     let ruled = Ruled::start().await;
     let reader = &ruled.reader;
-    let put = |uri| {
-        let request = Request::new("PUT", resource_path(uri)).header("content-type", "text/plain");
-        request.body("2")
-    };
     for uri in [SEEN, HIDDEN, UNKNOWN] {
-        assert_eq!(ruled.send(reader, put(uri)).await.status, 403, "{uri}");
+        let put = Request::new("PUT", resource_path(uri)).header("content-type", "text/plain");
+        assert_eq!(ruled.send(reader, put.body("2")).await.status, 403, "{uri}");
         let touch = Request::new("POST", format!("{}/touch", resource_path(uri)));
         assert_eq!(ruled.send(reader, touch).await.status, 403, "{uri}");
         let delete = Request::new("DELETE", resource_path(uri));
