@@ -43,6 +43,7 @@ table! { AuthConfig = "Credentials and rights. Without tokens, issuers, certific
     rule: Vec<RuleConfig> = Vec::new();
 }
 
+#[cfg(feature = "service")]
 impl AuthConfig {
     /// Returns true if there are callers with credentials.
     pub(crate) fn has_credentials(&self) -> bool {

@@ -15,7 +15,9 @@ use std::time::Duration;
 use tidings_actors::{ResourceUri, SubscriptionAllowance};
 
 use bodies::Bodies;
-pub(crate) use bodies::{BodyFault, BytesPlace, ReceivedBody};
+pub(crate) use bodies::BodyFault;
+#[cfg(feature = "service")]
+pub(crate) use bodies::{BytesPlace, ReceivedBody};
 pub(crate) use counted::Counted;
 use published::Published;
 pub(crate) use published::Reservation;
