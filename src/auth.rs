@@ -4,11 +4,6 @@
 //! a [`Principal`], [`Authorize`] judges each right that it uses, and a [`Border`] holds both. Without a
 //! border every caller may do everything.
 
-#![cfg_attr(
-    not(feature = "service"),
-    allow(dead_code, reason = "the service uses the rest of it")
-)]
-
 mod authenticate;
 mod authorize;
 mod border;

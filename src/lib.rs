@@ -10,6 +10,10 @@ pub mod service;
 )]
 pub mod http;
 pub mod mcp;
+#[cfg_attr(
+    not(feature = "full"),
+    allow(dead_code, unused_imports, reason = "each part is for some feature")
+)]
 pub mod auth;
 #[cfg(feature = "client")]
 pub mod client;
@@ -27,8 +31,8 @@ pub mod config;
 #[cfg(feature = "service")]
 pub mod telemetry;
 #[cfg_attr(
-    not(feature = "service"),
-    allow(dead_code, reason = "the service uses the rest of it")
+    not(feature = "full"),
+    allow(dead_code, unused_imports, reason = "each part is for some feature")
 )]
 mod metrics;
 #[cfg(feature = "service")]
@@ -49,11 +53,15 @@ mod printable;
 pub mod wire;
 #[cfg(any(feature = "client", feature = "bench"))]
 #[cfg_attr(
-    not(feature = "client"),
-    allow(dead_code, reason = "the clients use the rest of it")
+    not(feature = "full"),
+    allow(dead_code, unused_imports, reason = "each part is for some feature")
 )]
 mod credentials;
 #[cfg(feature = "client")]
+#[cfg_attr(
+    not(feature = "full"),
+    allow(dead_code, unused_imports, reason = "each part is for some feature")
+)]
 mod http_client;
 #[cfg(feature = "client")]
 mod backoff;
