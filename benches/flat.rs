@@ -100,7 +100,7 @@ impl FlatOut {
         for _ in 0..count {
             let mut requests = Vec::new();
             for name in &self.resources {
-                requests.push(self.running.publication(name));
+                requests.push(self.running.publication(name)?);
             }
             self.running.load().change_all(&requests)?;
         }

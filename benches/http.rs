@@ -102,26 +102,26 @@ fn figures(case: &Case<Figures>, all: &[Case<Figures>]) -> Vec<Option<Spread>> {
 
 /// The figures of one repetition of one server.
 #[derive(Debug, Clone, Copy)]
-struct Figures {
+pub(crate) struct Figures {
     /// Server CPU per delivery, one change at a time.
-    cpu_us: f64,
+    pub(crate) cpu_us: f64,
     /// The time from writing the change to reading the delivery.
-    p50_ms: f64,
-    p99_ms: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
     /// Server CPU per change and session, changes back to back; a change merged into a later one counts as
     /// delivered.
     burst_cpu_us: f64,
     /// Frames written per change and session, changes back to back: below 1 where changes were merged.
     burst_frames: f64,
     /// The growth of the server's memory per session, before the first change and after the last.
-    idle_kib: f64,
+    pub(crate) idle_kib: f64,
     after_kib: f64,
     /// The bytes of one delivery, framing included.
     frame_bytes: f64,
 }
 
 /// A server in the middle of a repetition.
-struct OneByOne {
+pub(crate) struct OneByOne {
     running: Running,
     sessions: usize,
     idle_kib: f64,
@@ -133,7 +133,7 @@ struct OneByOne {
 }
 
 impl OneByOne {
-    fn start(plan: &Plan<'_>) -> anyhow::Result<OneByOne> {
+    pub(crate) fn start(plan: &Plan<'_>) -> anyhow::Result<OneByOne> {
         let running = Running::start(plan)?;
         Ok(OneByOne {
             idle_kib: running.kib_per_session()?,
@@ -165,7 +165,7 @@ impl OneByOne {
     fn burst(&mut self) -> anyhow::Result<()> {
         let mut burst = Vec::new();
         for name in repeat_n(WATCHED, BURST).chain([FENCE]) {
-            burst.push(self.running.publication(name));
+            burst.push(self.running.publication(name)?);
         }
         let cpu = self.running.cpu()?;
         self.burst_frames = self.running.load().burst(&burst)?;

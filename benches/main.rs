@@ -16,6 +16,11 @@ mod scale;
 mod scope;
 mod stalled;
 mod tls;
+mod border;
+mod reload;
+mod jwt;
+mod hidden;
+mod audience;
 mod storm;
 mod memory;
 mod pipeline;
@@ -28,6 +33,7 @@ mod durable;
 mod restore;
 mod request_load;
 mod server_process;
+mod guard;
 mod twin;
 mod support;
 
@@ -63,6 +69,12 @@ const ROWS: &[Row] = &[
     ("scope", scope::run),
     ("stalled", stalled::run),
     ("tls", tls::run),
+    ("border", border::run),
+    ("border-outbox", border::run_outbox),
+    ("reload", reload::run),
+    ("jwt", jwt::run),
+    ("hidden", hidden::run),
+    ("audience", audience::run),
     ("storm", storm::run),
     ("start", start::run),
     ("etag", etag::run),

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use tidings::rights::Viewer;
 use tidings::{Bus, Limits, OutboxReader, Resource, ResourceUri, Session, SessionOptions, SubscriberKind};
 use tokio::runtime::Runtime;
 
@@ -100,7 +101,7 @@ pub(crate) struct ChangeCost {
 }
 
 /// One run.
-struct Run {
+pub(crate) struct Run {
     /// A change without a subscriber.
     unwatched: ChangeCost,
     /// A change that every subscriber watches.
@@ -111,7 +112,7 @@ struct Run {
 ///
 /// `pick` chooses among the runs before the subtraction, since a difference of single runs would be mostly
 /// noise.
-fn beyond_unwatched(runs: &[Run], size: usize, pick: fn(Vec<f64>) -> f64) -> ChangeCost {
+pub(crate) fn beyond_unwatched(runs: &[Run], size: usize, pick: fn(Vec<f64>) -> f64) -> ChangeCost {
     let wall = pick(runs.iter().map(|run| run.watched.wall).collect())
         - pick(runs.iter().map(|run| run.unwatched.wall).collect());
     let cpu = pick(runs.iter().map(|run| run.watched.cpu).collect())
@@ -132,7 +133,8 @@ pub(crate) trait FanOut {
     fn drain(&mut self) -> usize;
 }
 
-fn measure(target: &mut impl FanOut, size: usize) -> anyhow::Result<Run> {
+/// Measures changes of one resource that all `size` subscribers watch, and of one that none does.
+pub(crate) fn measure(target: &mut impl FanOut, size: usize) -> anyhow::Result<Run> {
     Ok(Run {
         unwatched: measure_changes(target, false, (UNWATCHED_DRAINS / size).max(50), 0)?,
         watched: measure_changes(target, true, (MARKS / size).max(50), size)?,
@@ -169,6 +171,9 @@ fn check_notified(notified: usize, expected: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Makes the rights of one session; none for a session that sees everything.
+type MakeViewer = fn() -> Option<Arc<dyn Viewer>>;
+
 /// The bus with sessions that watch one resource, and others that watch another.
 pub(crate) struct BusFanOut {
     runtime: Runtime,
@@ -184,6 +189,15 @@ pub(crate) struct BusFanOut {
 impl BusFanOut {
     /// Starts a bus with `size` sessions that watch and `others` that do not.
     pub(crate) fn start(size: usize, others: usize, shards: usize) -> anyhow::Result<BusFanOut> {
+        BusFanOut::start_for((size, others), shards, || None)
+    }
+
+    /// Starts a bus with as many sessions that watch, and that do not, each with a viewer of its own.
+    pub(crate) fn start_for(
+        (size, others): (usize, usize),
+        shards: usize,
+        viewer: MakeViewer,
+    ) -> anyhow::Result<BusFanOut> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()?;
@@ -201,21 +215,23 @@ impl BusFanOut {
             others: Vec::with_capacity(others),
             idle: Vec::new(),
         };
-        fan_out.open_sessions(size, others)?;
+        fan_out.open_sessions(size, others, viewer)?;
         Ok(fan_out)
     }
 
-    fn open_sessions(&mut self, size: usize, others: usize) -> anyhow::Result<()> {
+    fn open_sessions(&mut self, size: usize, others: usize, viewer: MakeViewer) -> anyhow::Result<()> {
         let bus = &self.bus;
         self.runtime.block_on(async {
             for uri in ["bench://watched", "bench://quiet", "bench://other"] {
                 bus.register(Resource::text(uri, "")?).await?;
             }
             for _ in 0..size {
-                self.sessions.push(subscribed(bus, &["bench://watched"]).await?);
+                self.sessions
+                    .push(subscribed(bus, &["bench://watched"], viewer).await?);
                 // Spread evenly, as the sessions of a service are.
                 for _ in 0..others / size {
-                    self.others.push(subscribed(bus, &["bench://other"]).await?);
+                    self.others
+                        .push(subscribed(bus, &["bench://other"], viewer).await?);
                 }
             }
             anyhow::Ok(())
@@ -238,7 +254,7 @@ pub(crate) fn notify(size: usize, rounds: usize, drain_every: Option<usize>) -> 
             bus.bus.register(Resource::text(uri.as_str(), "")?).await?;
         }
         for _ in 0..size {
-            bus.sessions.push(subscribed(&bus.bus, &uris).await?);
+            bus.sessions.push(subscribed(&bus.bus, &uris, || None).await?);
         }
         anyhow::Ok(())
     })?;
@@ -260,8 +276,9 @@ pub(crate) fn notify(size: usize, rounds: usize, drain_every: Option<usize>) -> 
     Ok(())
 }
 
-async fn subscribed(bus: &Bus, uris: &[impl AsRef<str>]) -> anyhow::Result<Session> {
-    let options = SessionOptions::new(SubscriberKind::Session, "bench");
+async fn subscribed(bus: &Bus, uris: &[impl AsRef<str>], viewer: MakeViewer) -> anyhow::Result<Session> {
+    let mut options = SessionOptions::new(SubscriberKind::Session, "bench");
+    options.viewer = viewer();
     let session = bus.open(options).await?;
     let mut parsed = Vec::new();
     for uri in uris {

@@ -95,10 +95,10 @@ struct LoadConnection {
 /// The cost of some requests.
 pub(crate) struct Figures {
     pub(crate) per_second: f64,
-    cpu_us: f64,
+    pub(crate) cpu_us: f64,
     client_cpu_us: f64,
-    p50_ms: f64,
-    p99_ms: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
 }
 
 impl RequestLoad {

@@ -14,28 +14,31 @@ use crate::sockets::connect;
 use crate::support::{RUNS, Table};
 
 /// The connections, each with one request in flight.
-const CONNECTIONS: usize = 64;
+pub(crate) const CONNECTIONS: usize = 64;
 /// The resources that are read and written in turn.
 const RESOURCES: usize = 1_000;
 /// The requests of each load in one repetition.
-const REQUESTS: usize = 50_000;
+pub(crate) const REQUESTS: usize = 50_000;
 /// The requests before the measured ones.
-const WARM_UP: usize = 5_000;
+pub(crate) const WARM_UP: usize = 5_000;
 
 /// The body of every resource before the first measured change.
-const BODY: &str = "the first state of a resource";
+pub(crate) const BODY: &str = "the first state of a resource";
 
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// Measures the row `get`; `--sessions` is the number of connections.
 pub(crate) fn run_get(options: &Options) -> anyhow::Result<Table> {
-    measure_row("get", "GET /v1/resources/{uri}", options, |target| {
-        let mut requests = Vec::new();
-        for uri in uris() {
-            requests.push(target.request_to("GET", &resource_path(&uri)).finish());
-        }
-        ResourceRequests::new(requests, BODY.len())
-    })
+    measure_row("get", "GET /v1/resources/{uri}", options, reads)
+}
+
+/// Returns requests that read each resource in turn.
+pub(crate) fn reads(target: &HttpTarget) -> ResourceRequests {
+    let mut requests = Vec::new();
+    for uri in uris() {
+        requests.push(target.request_to("GET", &resource_path(&uri)).finish());
+    }
+    ResourceRequests::new(requests, BODY.len())
 }
 
 /// Measures the row `put`; `--sessions` is the number of connections.
@@ -51,7 +54,8 @@ pub(crate) fn run_put(options: &Options) -> anyhow::Result<Table> {
     })
 }
 
-fn uris() -> impl Iterator<Item = String> {
+/// Returns the URIs of the resources.
+pub(crate) fn uris() -> impl Iterator<Item = String> {
     (0..RESOURCES).map(|number| format!("bench://resource/{number:04}"))
 }
 
@@ -81,14 +85,7 @@ fn measure_both(
     let service = ListeningServer::service()?;
     let target = HttpTarget::mcp(service.address);
     let mut control = connect(target.address)?;
-    for uri in uris() {
-        let answer = control.exchange(&target.put_resource(&uri, BODY))?;
-        ensure!(
-            answer.head.is_success(),
-            "{uri} was answered with {}",
-            answer.head.status
-        );
-    }
+    create(&mut control, &target)?;
     let mut subject = load(&target);
     let mut health = healthz(&target, &mut control)?;
     let mut opened = Vec::new();
@@ -103,6 +100,19 @@ fn measure_both(
     Ok((subject, health))
 }
 
+/// Creates every resource.
+pub(crate) fn create(control: &mut BlockingConnection, target: &HttpTarget) -> anyhow::Result<()> {
+    for uri in uris() {
+        let answer = control.exchange(&target.put_resource(&uri, BODY))?;
+        ensure!(
+            answer.head.is_success(),
+            "{uri} was answered with {}",
+            answer.head.status
+        );
+    }
+    Ok(())
+}
+
 fn healthz(target: &HttpTarget, control: &mut BlockingConnection) -> anyhow::Result<ResourceRequests> {
     let request = target.request_to("GET", "/healthz").finish();
     let answer = control.exchange(&request)?;
@@ -115,13 +125,14 @@ fn healthz(target: &HttpTarget, control: &mut BlockingConnection) -> anyhow::Res
 }
 
 /// Requests that are made in turn, each answered with a body of the same length.
-struct ResourceRequests {
+pub(crate) struct ResourceRequests {
     requests: Vec<Numbered>,
     body_bytes: usize,
 }
 
 impl ResourceRequests {
-    fn new(requests: Vec<Vec<u8>>, body_bytes: usize) -> ResourceRequests {
+    /// Takes requests whose answers have bodies of this length.
+    pub(crate) fn new(requests: Vec<Vec<u8>>, body_bytes: usize) -> ResourceRequests {
         ResourceRequests {
             requests: requests.into_iter().map(Numbered::new).collect(),
             body_bytes,

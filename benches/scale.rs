@@ -108,7 +108,7 @@ impl Trial for Paced {
         self.running.change(WATCHED, self.sessions)?;
         let mut changes = Vec::new();
         for name in repeat_n(WATCHED, CHANGES).chain([FENCE]) {
-            changes.push(self.running.publication(name));
+            changes.push(self.running.publication(name)?);
         }
         let cpu = self.running.cpu()?;
         let mut latencies = self.running.load().paced(&changes, INTERVAL)?;

@@ -18,8 +18,9 @@ mod bare_twin;
 
 pub(crate) use bare_twin::serve as serve_bare;
 pub(crate) use case::{Case, Trial, measure};
-pub(crate) use client::{connect, publish};
+pub(crate) use client::{connect, connect_from, publish};
 pub(crate) use kind::{Era, FENCE, Kind, WATCHED};
+pub(crate) use load::Load;
 pub(crate) use mcp::{listen, open_session, open_session_stream, subscribe};
 pub(crate) use rmcp_twin::serve as serve_rmcp;
 pub(crate) use running::{Plan, Running, delivery_bytes, fit};

@@ -84,7 +84,7 @@ struct Held {
 
 impl Held {
     fn now(server: &Server, rounds: usize) -> anyhow::Result<Held> {
-        let port = server.target().address.port();
+        let port = server.target()?.address.port();
         Ok(Held {
             user: resident_kib(server.pid())?,
             sender: sockets_kib(&format!("sport = :{port}")),
@@ -121,9 +121,9 @@ fn stall(era: Era, sessions: usize) -> anyhow::Result<Held> {
     let server = Server::start(Kind::Tidings(era), 0, &[])?;
     let names: Vec<String> = (0..RESOURCES).map(|number| format!("r{number}")).collect();
     server.create(&names)?;
-    let mut publisher = connect(server.target().address)?;
+    let mut publisher = connect(server.target()?.address)?;
     for round in 0..HISTORY_ROUNDS {
-        publish(&mut publisher, &changes(&server, &names, round))?;
+        publish(&mut publisher, &changes(&server, &names, round)?)?;
     }
     // Kept open, and never read.
     let _streams = server.open_streams(sessions, &|_| names.clone())?;
@@ -131,7 +131,7 @@ fn stall(era: Era, sessions: usize) -> anyhow::Result<Held> {
     let mut last = before;
     let mut steady = 0;
     for round in 1..=ROUNDS_MAX {
-        publish(&mut publisher, &changes(&server, &names, HISTORY_ROUNDS + round))?;
+        publish(&mut publisher, &changes(&server, &names, HISTORY_ROUNDS + round)?)?;
         thread::sleep(SETTLE);
         let now = Held::now(&server, round)?;
         match now.growth(last, sessions).kib() < STEADY_KIB {
@@ -148,12 +148,12 @@ fn stall(era: Era, sessions: usize) -> anyhow::Result<Held> {
 }
 
 /// Returns the requests that change all resources.
-fn changes(server: &Server, names: &[String], round: usize) -> Vec<Vec<u8>> {
+fn changes(server: &Server, names: &[String], round: usize) -> anyhow::Result<Vec<Vec<u8>>> {
     let mut requests = Vec::new();
     for name in names {
-        requests.push(server.publication(name, &format!("state {round}")));
+        requests.push(server.publication(name, &format!("state {round}"))?);
     }
-    requests
+    Ok(requests)
 }
 
 /// Returns the memory of the sockets that pass a filter of `ss`; none without `ss`.

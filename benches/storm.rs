@@ -71,7 +71,7 @@ struct Figures {
 fn storm(era: Era, sessions: usize) -> anyhow::Result<Figures> {
     let server = Server::start(Kind::Tidings(era), 0, &[])?;
     server.create(&[WATCHED.to_owned()])?;
-    let target = server.target();
+    let target = server.target()?;
     let next = AtomicUsize::new(0);
     let started = Instant::now();
     let client_cpu_us = own_cpu_us()?;

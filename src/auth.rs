@@ -22,8 +22,6 @@ mod token_line;
 #[cfg(feature = "service")]
 mod tokens;
 #[cfg(feature = "service")]
-mod failures;
-#[cfg(feature = "service")]
 mod ring_provider;
 #[cfg(feature = "service")]
 mod discovery;
@@ -34,11 +32,17 @@ mod issuer_keys;
 #[cfg(feature = "service")]
 mod jwt;
 #[cfg(feature = "service")]
+mod introspection_endpoint;
+#[cfg(feature = "service")]
+mod introspection;
+#[cfg(feature = "service")]
 mod issuers;
 #[cfg(feature = "service")]
 mod protected_resource;
 #[cfg(feature = "service")]
 mod configured;
+#[cfg(feature = "fuzzing")]
+mod fuzz_entrances;
 
 #[cfg(feature = "service")]
 pub use audit_file::AuditFile;
@@ -50,13 +54,18 @@ pub use caller::{Caller, Denied, PeerAddress};
 pub use configured::BorderFault;
 #[cfg(feature = "service")]
 pub(crate) use configured::ConfiguredBorder;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzz_entrances::{read_token, read_token_lines};
 pub(crate) use grant::Grant;
+#[cfg(feature = "service")]
+pub use introspection_endpoint::IntrospectionFault;
 pub use peer_certificate::PeerCertificate;
 #[cfg(feature = "tls")]
 pub(crate) use peer_certificate::{Trust, expiry_of};
 #[cfg(feature = "service")]
 pub use policy::{InvalidRule, Policy};
-pub use principal::{Principal, PrincipalBuilder};
+pub use principal::{Principal, PrincipalBuilder, Revocable};
 #[cfg(feature = "service")]
 pub(crate) use protected_resource::ProtectedResource;
 pub use right::{Object, Right};

@@ -5,31 +5,42 @@
 //! look for.
 
 mod catalog;
+mod tool_call;
 mod options;
+mod step;
 mod report;
+mod junit;
+mod annotations;
 mod answer;
 mod transcript;
 mod http;
 mod stdio;
 mod transport;
 mod connection;
-mod touch_command;
+mod touch;
 mod run;
+mod updates;
+mod list_change;
 mod change_scenario;
 mod legacy;
 mod listen_rules;
 mod modern;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Duration, Instant, timeout};
 
 use crate::client::{CredentialsError, Era, Target};
+use crate::wire::dialect::Revision;
 use answer::TransportError;
 use connection::{Aborted, Connection};
-use run::CheckRun;
+use report::clean;
+use run::{CheckRun, Record};
+use step::OnStep;
 
 pub use catalog::{Check, Severity};
-pub use options::Options;
+pub use options::{Options, Variables};
 pub use report::{Finding, Report, Summary, Verdict};
+pub use step::Step;
+pub use tool_call::ToolCall;
 
 /// The reason for which there is no report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,13 +77,25 @@ pub enum CheckError {
 
 /// Checks the server at `target` in every era that it speaks and `options` allow.
 ///
-/// Ends within `options.timeout`, the time that a process needs to be stopped, and that in which a token is
-/// obtained. The check changes nothing
-/// on the server, except by the command in `options.touch`.
+/// Ends within `options.timeout`, the waits for a first answer, the time that a process needs to be stopped,
+/// and that in which a token is obtained. The check changes nothing on the server, except by
+/// `options.touch` and `options.touch_tools`.
 ///
 /// # Errors
 /// [`CheckError`] when there is no server to check.
 pub async fn run(target: &Target, options: &Options) -> Result<Report, CheckError> {
+    run_with_steps(target, options, &|_| ()).await
+}
+
+/// Checks a server as [`run`] does, and tells `on_step` of each step when it begins.
+///
+/// # Errors
+/// [`CheckError`] when there is no server to check.
+pub async fn run_with_steps(
+    target: &Target,
+    options: &Options,
+    on_step: &(dyn Fn(Step<'_>) + Sync),
+) -> Result<Report, CheckError> {
     options
         .credentials
         .prepare()
@@ -81,7 +104,8 @@ pub async fn run(target: &Target, options: &Options) -> Result<Report, CheckErro
     let mut eras = Eras {
         target,
         options,
-        deadline: Instant::now() + options.timeout,
+        on_step,
+        time_left: options.timeout,
         revisions: Vec::new(),
         findings: Vec::new(),
         refusals: Vec::new(),
@@ -100,7 +124,9 @@ pub async fn run(target: &Target, options: &Options) -> Result<Report, CheckErro
 struct Eras<'a> {
     target: &'a Target,
     options: &'a Options,
-    deadline: Instant,
+    on_step: OnStep<'a>,
+    /// The time for the checks that are left.
+    time_left: Duration,
     revisions: Vec<String>,
     findings: Vec<Finding>,
     /// The reasons for which an era could not be checked.
@@ -111,42 +137,31 @@ struct Eras<'a> {
 impl Eras<'_> {
     /// Checks one era, if the server speaks it.
     async fn check(&mut self, is_modern: bool) -> Result<(), CheckError> {
-        let opened = timeout_at(
-            self.deadline,
-            Connection::open(self.target, &self.options.credentials, is_modern),
-        );
-        let connection = match opened.await {
-            Ok(Ok(connection)) => connection,
-            // A server that was reached before has refused this era rather than gone.
-            Ok(Err(TransportError::Unreachable(reason))) if self.revisions.is_empty() => {
-                let target = self.target.to_string();
-                return Err(CheckError::Unreachable { target, reason });
-            }
-            Ok(Err(TransportError::Denied(challenge))) if self.revisions.is_empty() => {
-                return Err(CheckError::Denied {
-                    target: self.target.to_string(),
-                    reason: challenge.to_string(),
-                });
-            }
-            Ok(Err(TransportError::Credentials(error))) => return Err(CheckError::Credentials(error)),
-            Ok(Err(error)) => {
-                self.refusals.push(error.to_string());
-                return Ok(());
-            }
-            Err(_) => {
-                let era = match is_modern {
-                    true => "2026-07-28 was",
-                    false => "the older revisions were",
-                };
-                self.incomplete = Some(format!("{era} not tried; {}", self.out_of_time()));
-                return Ok(());
-            }
+        let newest = match is_modern {
+            true => Revision::R2026_07_28.as_str(),
+            false => Revision::R2025_11_25.as_str(),
+        };
+        if self.time_left.is_zero() {
+            self.note_incomplete(&format!("{newest} was not tried: {}", self.out_of_time()));
+            return Ok(());
+        }
+        let limit = self.options.start_timeout;
+        (self.on_step)(Step {
+            revision: newest,
+            text: &format!("waiting for the first answer, at most {limit:?}"),
+        });
+        let connection = match Connection::open(self.target, self.options, is_modern).await {
+            Ok(connection) => connection,
+            Err(error) => return self.add_unopened(is_modern, newest, &error),
         };
         let revision = connection.revision().as_str();
         // Outside the run, so that the findings made so far stay when the time is over.
-        let mut found = Vec::new();
-        let mut run = CheckRun::new(connection, self.options, &mut found);
-        let ended = timeout_at(self.deadline, async {
+        let mut record = Record::default();
+        let mut run = CheckRun::new(connection, self.options, &mut record, self.on_step);
+        let text = format!("{} was answered", opening_method(is_modern));
+        run.conclude(Check::OpeningAnswered, &run::Problems::default(), &text);
+        let started = Instant::now();
+        let ended = timeout(self.time_left, async {
             match is_modern {
                 true => modern::check(&mut run).await,
                 false => legacy::check(&mut run).await,
@@ -157,9 +172,50 @@ impl Eras<'_> {
             Ok(Err(Aborted(reason))) => Some(reason),
             Err(_) => Some(self.out_of_time()),
         };
+        self.time_left = self.time_left.saturating_sub(started.elapsed());
         // Ends the connection, and with it the process of a server on standard input and output.
         drop(run);
-        self.add_findings(is_modern, revision, found, aborted);
+        self.add_findings(is_modern, revision, record, aborted);
+        Ok(())
+    }
+
+    /// Judges an era that could not be opened: the server may refuse it, but has to answer.
+    fn add_unopened(
+        &mut self,
+        is_modern: bool,
+        revision: &str,
+        error: &TransportError,
+    ) -> Result<(), CheckError> {
+        // A server that was reached before has failed in this era rather than gone.
+        let is_first = self.revisions.is_empty() && self.refusals.is_empty();
+        let target = self.target.to_string();
+        let mut reason = clean(&error.to_string());
+        match error {
+            TransportError::Unreachable(_) if is_first => {
+                return Err(CheckError::Unreachable { target, reason });
+            }
+            TransportError::Denied(_) if self.revisions.is_empty() => {
+                return Err(CheckError::Denied { target, reason });
+            }
+            TransportError::Credentials(error) => return Err(CheckError::Credentials(error.clone())),
+            TransportError::Timeout(_) => {
+                let method = opening_method(is_modern);
+                reason = format!("{method}: {reason}; allow more with --start-timeout");
+            }
+            _ => {}
+        }
+        let (verdict, seen) = match error {
+            TransportError::NotSpoken(_) => (Verdict::Pass, format!("not spoken: {reason}")),
+            _ => (Verdict::Fail, format!("the revision cannot be used: {reason}")),
+        };
+        let mut finding = Finding::new(Check::OpeningAnswered, revision, verdict, &seen);
+        // Older servers were never told how to answer a first request that they do not know, so clients have
+        // to cope with a process that ends or keeps silent, at the price of a wait.
+        if is_modern && matches!(self.target, Target::Command(_)) {
+            finding.severity = Severity::Warning;
+        }
+        self.findings.push(finding);
+        self.refusals.push(reason);
         Ok(())
     }
 
@@ -168,15 +224,15 @@ impl Eras<'_> {
         format!("the time of {limit:?} is over; allow more with --timeout")
     }
 
+    /// Keeps the first reason: the one for the second era usually follows from it.
+    fn note_incomplete(&mut self, reason: &str) {
+        self.incomplete.get_or_insert_with(|| clean(reason));
+    }
+
     /// Adds the findings in the order of reports, and a skipped one for each check that was not made.
-    fn add_findings(
-        &mut self,
-        is_modern: bool,
-        revision: &str,
-        mut found: Vec<Finding>,
-        aborted: Option<String>,
-    ) {
+    fn add_findings(&mut self, is_modern: bool, revision: &str, record: Record, aborted: Option<String>) {
         let reason = aborted.as_deref().unwrap_or("not applicable to this server");
+        let mut found = record.findings;
         for check in Check::ALL {
             if !check.applies_to(is_modern) {
                 continue;
@@ -188,9 +244,8 @@ impl Eras<'_> {
             });
         }
         self.revisions.push(revision.to_owned());
-        // The first reason is told: the one for the second era usually follows from it.
-        if self.incomplete.is_none() {
-            self.incomplete = aborted.map(|reason| format!("{revision}: {reason}"));
+        if let Some(reason) = record.incomplete.or(aborted) {
+            self.note_incomplete(&format!("{revision}: {reason}"));
         }
     }
 
@@ -204,5 +259,13 @@ impl Eras<'_> {
         let mut report = Report::new(target, self.revisions, self.findings);
         report.incomplete = self.incomplete;
         Ok(report)
+    }
+}
+
+/// Returns the request that opens an era.
+fn opening_method(is_modern: bool) -> &'static str {
+    match is_modern {
+        true => "server/discover",
+        false => "initialize",
     }
 }

@@ -3,17 +3,30 @@
 //! Results go to standard output, everything else to standard error.
 
 mod serve;
-mod policy;
+mod resources;
 mod publish;
+mod sessions;
+mod top;
+mod health;
 mod watch;
 #[cfg(feature = "check")]
 mod check;
 #[cfg(feature = "bench")]
 mod bench;
+mod context;
 mod store;
+mod policy;
 mod token;
 mod demo;
+mod generate;
+
+mod server;
+mod address;
 mod credentials;
+mod duration;
+mod table;
+mod output;
+mod examples;
 mod exit;
 mod signal;
 
@@ -27,7 +40,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 use bench::Bench;
 #[cfg(feature = "check")]
 use check::Check;
+use context::ContextCommand;
+use duration::duration;
 pub use exit::{CliError, Exit};
+use output::OutputArgs;
 use publish::Publish;
 use serve::Serve;
 use store::StoreCommand;
@@ -40,45 +56,88 @@ use watch::Watch;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the service: a bus with an HTTP API, and MCP over streamable HTTP or stdio
-    #[command(after_help = exit::HELP)]
+    #[command(after_help = examples::SERVE)]
     Serve(Serve),
+    /// List the resources of a running service
+    #[command(after_help = examples::LS)]
+    Ls(resources::Ls),
+    /// Print the body of a resource of a running service
+    #[command(after_help = examples::GET)]
+    Get(resources::Get),
     /// Write a resource of a running service
-    #[command(after_help = exit::HELP)]
-    Publish(Publish),
+    #[command(visible_alias = "publish", after_help = examples::PUT)]
+    Put(Publish),
+    /// Remove resources of a running service
+    #[command(after_help = examples::RM)]
+    Rm(resources::Change),
+    /// Announce resources of a running service as changed, with the same bodies
+    #[command(after_help = examples::TOUCH)]
+    Touch(resources::Change),
+    /// List the sessions of a running service, the slowest first
+    #[command(after_help = examples::SESSIONS)]
+    Sessions(sessions::SessionList),
+    /// Explain whether a session was notified of a resource, and why not
+    #[command(after_help = examples::WHY)]
+    Why(sessions::Why),
+    /// List the sinks of a running service, or the subscribers of a resource
+    #[command(after_help = examples::SUBSCRIBERS)]
+    Subscribers(sessions::Subscribers),
+    /// Follow the sessions and rates of a running service in the terminal
+    #[command(after_help = examples::TOP)]
+    Top(top::Top),
+    /// Tell by the exit status whether a service works: 0 if it does, else 1
+    #[command(after_help = examples::HEALTH)]
+    Health(health::Health),
     /// Print every change of some resources of any MCP server, until interrupted
-    #[command(after_help = exit::HELP)]
+    #[command(after_help = examples::WATCH)]
     Watch(Watch),
     #[cfg(feature = "check")]
     /// Test how any MCP server tells of changes
-    #[command(after_help = exit::HELP)]
+    #[command(after_help = examples::CHECK)]
     Check(Check),
     #[cfg(feature = "bench")]
     /// Load any MCP server with sessions and updates, and measure how fast all of them are notified
-    #[command(after_help = exit::HELP)]
+    #[command(after_help = examples::BENCH)]
     Bench(Box<Bench>),
+    /// Save the addresses of services and the credentials for them
+    #[command(subcommand, after_help = examples::CONTEXT)]
+    Context(ContextCommand),
     /// Check, back up, restore or compact what `serve --data DIR` keeps
-    #[command(subcommand, after_help = exit::HELP)]
+    #[command(subcommand, after_help = examples::STORE)]
     Store(StoreCommand),
     /// Ask what the rules of a configuration allow
-    #[command(subcommand, after_help = exit::HELP)]
+    #[command(subcommand, after_help = examples::POLICY)]
     Policy(policy::PolicyCommand),
     /// Make the tokens by which clients are known to a service
-    #[command(subcommand, after_help = exit::HELP)]
+    #[command(subcommand, after_help = examples::TOKEN)]
     Token(TokenCommand),
+    /// Print the completions of a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(generate::Completions),
+    /// Print the man page, or write one for each subcommand
+    #[command(after_help = examples::MAN)]
+    Man(generate::Man),
     /// Tell a story on a bus of its own: one resource, registered once and updated twice
-    #[command(subcommand, after_help = exit::HELP)]
-    Demo(demo::Story),
+    #[command(after_help = examples::DEMO)]
+    Demo(demo::Demo),
 }
 
 /// Runs the program with `arguments`, of which the first is its name. Prints errors before it returns.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    output::apply_color(&arguments);
     let ended = match Cli::try_parse_from(arguments) {
-        Ok(cli) => run(cli),
+        Ok(cli) => {
+            cli.output.apply();
+            run(cli)
+        }
         Err(error) => Err(CliError::Usage(explain_left_out(error))),
     };
     match ended {
@@ -106,18 +165,34 @@ fn explain_left_out(error: clap::Error) -> clap::Error {
 }
 
 fn run(cli: Cli) -> Result<Exit, CliError> {
+    // The others install a log of their own.
+    if !matches!(cli.command, Command::Serve(_) | Command::Watch(_)) {
+        output::install_log()?;
+    }
     let ended = match cli.command {
         Command::Serve(serve) => serve.run(),
-        Command::Publish(publish) => publish.run(),
+        Command::Ls(ls) => ls.run(),
+        Command::Get(get) => get.run(),
+        Command::Put(publish) => publish.run(),
+        Command::Rm(change) => change.remove(),
+        Command::Touch(change) => change.touch(),
+        Command::Sessions(sessions) => sessions.run(),
+        Command::Why(why) => why.run(),
+        Command::Subscribers(subscribers) => subscribers.run(),
+        Command::Top(top) => top.run(),
+        Command::Health(health) => health.run(),
         Command::Watch(watch) => watch.run(),
         #[cfg(feature = "check")]
         Command::Check(check) => return check.run(),
         #[cfg(feature = "bench")]
         Command::Bench(bench) => return bench.run(),
+        Command::Context(command) => command.run(),
         Command::Store(command) => command.run(),
         Command::Policy(policy) => return policy.run(),
         Command::Token(command) => command.run(),
-        Command::Demo(story) => story.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run(),
+        Command::Demo(demo) => demo.run(),
     };
     ended.map(|()| Exit::Ok)
 }
@@ -167,6 +242,24 @@ mod tests {
         for line in [
             "tidings serve",
             "tidings serve dir --listen 127.0.0.1:1 --config f --stdio --data d --print-config --log info",
+            "tidings serve -p 0 --check-config",
+            "tidings ls demo:// -n 5 --json",
+            "tidings get demo://a -o file -i -u :9000",
+            "tidings put demo://a",
+            "tidings rm demo://a demo://b --if-match v1-2",
+            "tidings touch demo://a -c prod",
+            "tidings sessions --uri demo://a -n 5 -j",
+            "tidings sessions --end s1",
+            "tidings why s1 demo://a",
+            "tidings subscribers",
+            "tidings subscribers demo://a",
+            "tidings top -i 500ms -n 5 --once",
+            "tidings health -r -q --timeout 500ms",
+            "tidings context save prod https://h --token-file f --use",
+            "tidings context ls",
+            "tidings context use prod",
+            "tidings context show",
+            "tidings context rm prod",
             "tidings publish demo://a",
             "tidings publish demo://a - --if-match v1-2 --media-type text/plain --title T",
             "tidings publish demo://a --create --url http://127.0.0.1:1",
@@ -188,6 +281,10 @@ mod tests {
             "tidings store compact --data d",
             "tidings token new ci",
             "tidings token new ci --file tokens/ci --not-after 2999-01-31T00:00:00Z",
+            "tidings completions bash",
+            "tidings man",
+            "tidings man --dir d",
+            "tidings demo --fast",
             "tidings demo push",
             "tidings demo poll",
         ] {
@@ -197,12 +294,22 @@ mod tests {
             "tidings",
             "tidings fly",
             "tidings serve --listen nowhere",
+            "tidings serve --listen 9000 --port 9000",
+            "tidings get",
+            "tidings rm",
+            "tidings why s1",
+            "tidings sessions --limit 0",
+            "tidings top --interval 0s",
+            "tidings health --timeout soon",
+            "tidings ls --url 9 --context c",
+            "tidings context save a",
+            "tidings context save 'a b' 9000",
+            "tidings context use",
             "tidings serve a b",
             "tidings publish",
             "tidings publish demo://a f --create --if-match v1-2",
             "tidings publish --batch f demo://a",
             "tidings publish --batch f --title T",
-            "tidings watch",
             "tidings watch http://127.0.0.1:1/mcp demo://a --era old",
             "tidings store check",
             "tidings store backup",
@@ -211,7 +318,7 @@ mod tests {
             "tidings token new",
             "tidings token new ci --not-after 2020-01-31T00:00:00Z",
             "tidings token new ci --not-after tomorrow",
-            "tidings demo",
+            "tidings completions dos",
             "tidings demo sing",
         ] {
             assert_eq!(exit_of(line), 2, "{line}");

@@ -26,7 +26,7 @@ mod watcher;
 
 use std::time::Duration;
 
-use crate::Digest;
+use crate::{Digest, ListKind};
 
 pub use crate::backoff::Backoff;
 pub use crate::credentials::{Credentials, CredentialsError};
@@ -86,6 +86,9 @@ pub enum WatchEvent {
         /// The fault of the first strategy.
         reason: String,
     },
+    /// A list changed; only with [`WatchOptions::lists`]. A server of an older revision may notify of lists
+    /// that are new to the client alone.
+    ListChanged(ListKind),
     /// A watched resource is gone, or may no longer be watched. It stays subscribed and is retried from time
     /// to time.
     Missing {

@@ -20,7 +20,7 @@ pub use auth::{
 };
 pub use bus::{BusConfig, ShutdownConfig, StoreConfig};
 pub use collections::{CollectionConfig, FilterConfig, ViewConfig};
-pub use http::{EventsConfig, HttpConfig, QuotaConfig, TlsConfig, WsConfig};
+pub use http::{EventsConfig, HttpConfig, PageConfig, PageEnabled, QuotaConfig, TlsConfig, WsConfig};
 #[cfg(feature = "service")]
 pub use load::{ConfigError, Mistake, Overrides, Place};
 pub use mcp::{CacheScope, McpConfig, SessionConfig};
@@ -49,6 +49,7 @@ pub struct Config {
     pub store: StoreConfig,
     pub events: EventsConfig,
     pub ws: WsConfig,
+    pub page: PageConfig,
     pub tls: TlsConfig,
     pub log: LogConfig,
     pub metrics: MetricsConfig,

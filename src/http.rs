@@ -1,5 +1,5 @@
 //! HTTP: the server, which carries the connections of any tower service on the bus's threads, and the
-//! endpoints that speak plain HTTP: the API, event streams and the WebSocket.
+//! endpoints that speak plain HTTP: the API, event streams, the WebSocket and the page.
 //!
 //! The MCP endpoint is another service to the server. It shares with this module how a stream leaves the HTTP
 //! library (`stream_handover`) and how a connection gives up on a client that reads nothing
@@ -35,9 +35,13 @@ mod layers;
 #[cfg(feature = "service")]
 pub mod api;
 #[cfg(feature = "service")]
+mod notice_body;
+#[cfg(feature = "service")]
 pub mod events;
 #[cfg(feature = "service")]
 pub mod ws;
+#[cfg(feature = "service")]
+mod ui;
 
 pub use crate::auth::{PeerAddress, PeerCertificate};
 pub use access::Access;
@@ -51,4 +55,6 @@ pub(crate) use listener::Listener;
 pub use server::{HttpServer, RequestService};
 #[cfg(feature = "service")]
 pub use tls::{Tls, TlsError};
+#[cfg(feature = "service")]
+pub use ui::{Page, PageTransport};
 pub use write_deadline::WriteDeadline;

@@ -3,12 +3,16 @@
 //! The cryptography is that of ring, and trusted certificates are the system's, or those of `SSL_CERT_FILE`.
 
 use std::borrow::Cow;
+use std::time::Instant;
 #[cfg(feature = "tls")]
 use std::{fs::File, io::Read, path::Path};
 
-use http::header::WWW_AUTHENTICATE;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{ClientBuilder, RequestBuilder, Response, Url};
+use tracing::debug;
 
 use crate::credentials::{Challenge, Credentials, CredentialsError, RENEWALS_MAX};
 
@@ -70,6 +74,16 @@ pub(crate) fn shown(url: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}***{}", &url[..start], &url[at..]))
 }
 
+/// Returns the header of a client that authenticates itself (RFC 6749, section 2.3.1); none if its id and
+/// secret make none.
+pub(crate) fn basic(id: &str, secret: &str) -> Option<HeaderValue> {
+    let encode = |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let text = STANDARD.encode(format!("{}:{}", encode(id), encode(secret)));
+    let mut value = HeaderValue::from_str(&format!("Basic {text}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
 /// The error of a request with credentials.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
@@ -96,7 +110,9 @@ pub(crate) async fn send(request: RequestBuilder, credentials: &Credentials) -> 
         for (name, value) in &sent {
             attempt = attempt.header(name, value);
         }
+        let begin = Instant::now();
         let response = attempt.send().await?;
+        debug!(url = %response.url(), status = response.status().as_u16(), took = ?begin.elapsed(), "answered");
         let Some(challenge) = challenge(&response) else {
             return Ok(response);
         };

@@ -14,6 +14,7 @@ mod error;
 mod tool_report;
 mod lists;
 mod running_calls;
+mod handlers;
 mod tools;
 mod known;
 mod listen;
@@ -29,5 +30,7 @@ mod wrap;
 pub use http::{Endpoint, EndpointBody};
 pub use options::McpOptions;
 pub use revision::{ETAG_META_KEY, Revision};
+#[doc(no_inline)]
+pub use rmcp;
 pub use stdio::serve_stdio;
 pub use wrap::{Wrap, Wrapped};

@@ -8,6 +8,8 @@ mod exporter;
 #[cfg(feature = "prometheus")]
 mod process;
 #[cfg(feature = "service")]
+mod metric_line;
+#[cfg(feature = "service")]
 mod transport;
 
 use std::sync::Arc;
@@ -18,7 +20,9 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 #[cfg(feature = "service")]
 pub(crate) use exporter::Exporter;
 #[cfg(feature = "service")]
-pub(crate) use transport::{EventsMetrics, TlsMetrics, WsMetrics};
+pub(crate) use metric_line::MetricLine;
+#[cfg(feature = "service")]
+pub(crate) use transport::{EventsMetrics, NoticeBodyMetrics, TlsMetrics, WsMetrics};
 
 use crate::OutboxEntry;
 
@@ -54,6 +58,8 @@ metric_table! {
         "End of the validity of the listener's certificate, since 1970-01-01 UTC; 0 without TLS.";
     describe_counter AUDIT_LINES = "tidings_audit_lines_total", "Lines of the audit, written or lost.";
     describe_counter AUTH = "tidings_auth_total", "Requests that came to the border, by what their credentials were.";
+    describe_counter INTROSPECTIONS = "tidings_introspections_total",
+        "Requests to an authorization server for the state of an opaque token, by outcome.";
     describe_gauge BUILD = "tidings_build_info", "1, with the version as label.";
     describe_gauge EVENTS_STREAMS = "tidings_events_streams", "Open streams of /v1/events.";
     describe_counter EVENTS_WRITTEN = "tidings_events_written_total", "Events written to streams of /v1/events.";
@@ -63,6 +69,8 @@ metric_table! {
         "Events missing from the history itself, which is reported to every stream.";
     describe_counter EVENTS_RESUMED = "tidings_events_resumed_total",
         "Streams that came back, by whether the history still held everything they missed.";
+    describe_counter NOTICE_BODIES = "tidings_notice_bodies_total",
+        "Notices for clients that ask for the content, by what became of it.";
     describe_gauge WS_CONNECTIONS = "tidings_ws_connections", "Open connections of /v1/ws.";
     describe_counter WS_WRITTEN = "tidings_ws_written_total", "Messages written to connections of /v1/ws.";
     describe_counter WS_REQUESTS = "tidings_ws_requests_total", "Requests read from connections of /v1/ws.";
@@ -93,6 +101,7 @@ label_table! {
         HttpBodyBytes = "http.body_bytes_max",
         BodyTimeout = "http.body_timeout",
         BodiesBytes = "http.bodies_bytes_max",
+        NoticeBodyBytes = "http.notice_body_max",
         Connections = "http.connections_max",
         HeaderTimeout = "http.header_timeout",
         Handshakes = "TLS handshakes under way",
@@ -110,6 +119,7 @@ label_table! {
         BodyBytes = "bus.body_bytes_max",
         Wait = "mcp.wait_max",
         EtagItems = "mcp.items_max",
+        HandlerTime = "mcp.handler_timeout",
         Debounce = "workspace.debounce_max",
         FileBytes = "workspace.file_bytes_max",
         Files = "workspace.files_max",
@@ -126,6 +136,9 @@ label_table! {
         WsMessageBytes = "ws.message_bytes_max",
         PongTimeout = "ws.pong_timeout",
         AuthFailures = "auth.failures_max",
+        LoginFailures = "wrong logins of one address",
+        Logins = "logins at a time",
+        Introspected = "tokens that are looked up",
     }
 }
 
@@ -137,6 +150,18 @@ label_table! {
         Tools = "tools",
         Collection = "collection",
         Http = "http",
+    }
+}
+
+label_table! {
+    /// The content of a notice for a client that asks for it: sent, or the reason for which it was left out.
+    NoticeBody {
+        Sent = "sent",
+        TooLarge = "too_large",
+        Superseded = "superseded",
+        NotHeld = "not_held",
+        NotReadable = "not_readable",
+        Busy = "busy",
     }
 }
 
@@ -166,12 +191,23 @@ label_table! {
 }
 
 label_table! {
+    /// The outcome of a request for the state of a token.
+    IntrospectionOutcome {
+        Active = "active",
+        Inactive = "inactive",
+        Unfit = "unfit",
+        Unavailable = "unavailable",
+    }
+}
+
+label_table! {
     /// The class of a request's path.
     Path {
         Mcp = "mcp",
         Api = "api",
         Health = "health",
         Metrics = "metrics",
+        Page = "page",
         Other = "other",
     }
 }
@@ -187,6 +223,11 @@ pub(crate) fn source_failed(source: Source) {
     counter!(SOURCE_ERRORS, "source" => source.label()).increment(1);
 }
 
+/// Counts a request for the state of a token. Rare, as answers are remembered.
+pub(crate) fn introspected(outcome: IntrospectionOutcome) {
+    counter!(INTROSPECTIONS, "outcome" => outcome.label()).increment(1);
+}
+
 /// Describes every metric of the service and exports counters of rare events at 0.
 pub(crate) fn register() {
     describe();
@@ -196,6 +237,9 @@ pub(crate) fn register() {
     }
     for source in Source::ALL {
         counter!(SOURCE_ERRORS, "source" => source.label()).increment(0);
+    }
+    for outcome in IntrospectionOutcome::ALL {
+        counter!(INTROSPECTIONS, "outcome" => outcome.label()).increment(0);
     }
     drop(AuthMetrics::new());
     drop(AuditMetrics::new());
@@ -384,6 +428,8 @@ impl Path {
             "/mcp" => Path::Mcp,
             "/healthz" | "/readyz" => Path::Health,
             "/metrics" => Path::Metrics,
+            "/" | "/ui" => Path::Page,
+            _ if path.starts_with("/ui/") => Path::Page,
             _ if path == "/v1" || path.starts_with("/v1/") => Path::Api,
             _ => Path::Other,
         }

@@ -30,6 +30,23 @@ pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Returns a JSON text that means the same, with every character that steers a terminal escaped.
+#[cfg(feature = "service")]
+pub(crate) fn json(text: &str) -> Cow<'_, str> {
+    if !text.contains(steers) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match steers(c) {
+            // Such characters stand within texts alone, and all of them have one unit of UTF-16.
+            true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => escaped.push(c),
+        }
+    }
+    escaped.into()
+}
+
 /// Returns a text whose http and https addresses show no user, password, query or fragment, since these may
 /// be secrets.
 pub(crate) fn without_secrets(text: &str) -> Cow<'_, str> {
@@ -115,6 +132,16 @@ mod tests {
             prop_assert!(!line(&text).contains(steers));
             prop_assert!(!lines(&text).replace('\n', "").contains(steers));
             prop_assert_eq!(line(&text).chars().count(), text.chars().count());
+        }
+
+        #[cfg(feature = "service")]
+        #[test]
+        fn json_keeps_its_meaning(text in any::<String>()) {
+            let value = serde_json::Value::String(text + "\u{202e}\u{9b}\u{7f}");
+            let plain = value.to_string();
+            let escaped = json(&plain);
+            prop_assert!(!escaped.contains(steers));
+            prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&escaped).unwrap(), value);
         }
 
         #[test]

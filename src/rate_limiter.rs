@@ -72,8 +72,14 @@ impl<K: Eq + Hash + Clone> RateLimiter<K> {
 
     /// Returns the time after which `key` may have an event; none if it may have one now. Counts nothing.
     pub(crate) fn wait(&self, key: &K) -> Option<Duration> {
-        let rest_at = *self.lock().rest_at.get(key)?;
-        admit(rest_at, Instant::now(), self.interval, self.period).err()
+        let now = Instant::now();
+        let mut keys = self.lock();
+        match keys.rest_at.get(key).copied() {
+            Some(rest_at) => admit(rest_at, now, self.interval, self.period).err(),
+            // An event of it could not be counted, so it is refused as in `take`.
+            None if keys.rest_at.len() >= KEYS_MAX && !keys.make_room(now) => Some(SWEEP_INTERVAL),
+            None => None,
+        }
     }
 }
 
@@ -146,6 +152,7 @@ mod tests {
         for key in 0..KEYS_MAX {
             assert_eq!(limiter.take(&key, 1), Ok(()));
         }
+        assert_eq!(limiter.wait(&KEYS_MAX), Some(SECOND));
         assert_eq!(limiter.take(&KEYS_MAX, 1), Err(SECOND));
         assert!(limiter.take(&0, 1).is_err());
         tokio::time::advance(SECOND).await;

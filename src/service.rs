@@ -1,11 +1,13 @@
 //! The service: starts a bus with its sinks, listeners and sources as the configuration says, and stops them
 //! in reverse order. This is the only module that knows HTTP, MCP, sources and sinks at once.
 
+mod check;
 mod routes;
 mod listening;
 mod reload;
 mod rights;
 mod signals;
+mod supervisor;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use tracing::{debug, info, warn};
 use crate::config::Config;
 use crate::etag_tools;
 use crate::http::api;
-use crate::http::{Access, Listener, events, ws};
+use crate::http::{Listener, events, ws};
 use crate::mcp::{McpOptions, serve_stdio};
 use crate::metrics::{self, Exporter};
 use crate::open_files;
@@ -29,10 +31,13 @@ use crate::source::workspace::Workspace;
 use crate::store::{RedbStore, StoreReader};
 use crate::{Bus, Limits};
 
-use listening::{Listening, bind, bind_metrics};
+pub use check::{check_files, is_misconfiguration};
+use listening::{Listening, Served, bind, bind_metrics};
+use reload::Kept;
 pub use reload::Reload;
 use routes::MCP_PATH;
 use signals::{Signals, hangup};
+use supervisor::Supervisor;
 
 /// Time for the client on stdout to read its last answers when the service stops.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,8 +91,11 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     if let Some(border) = listening.border.border() {
         rights::follow(&bus, &border);
     }
-    let sinks = tokio::spawn(reload::keep(sinks, listening.reloaded(), config.clone(), hangup));
+    let supervisor = Supervisor::default();
+    let kept = Kept::new(sinks, listening.reloaded(), config.clone());
+    let sinks = tokio::spawn(kept.keep(hangup, supervisor.clone()));
     let running = Running::start(&config, &bus, store, exporter, listening).await?;
+    supervisor.ready().await;
     running.announce(stdio);
     let served = serve_stdio_if(stdio, &config, &bus);
     tokio::pin!(served);
@@ -100,10 +108,7 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
             served.map(|()| "stdin ended")
         }
     };
-    match &ended {
-        Ok(reason) => info!(reason, "stopping"),
-        Err(error) => warn!(%error, "stopping"),
-    }
+    tell_stop(&ended, &supervisor).await;
     let streams_cut = tokio::select! {
         streams_cut = drain(running, &bus, config.shutdown.drain_timeout) => streams_cut,
         // The operator wants it gone now, whatever still waits to be delivered.
@@ -119,6 +124,15 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     }
     info!(streams_cut, "stopped");
     ended.map(|_reason| ())
+}
+
+/// Tells the log and the supervisor that the service stops, and why.
+async fn tell_stop(ended: &anyhow::Result<&str>, supervisor: &Supervisor) {
+    match ended {
+        Ok(reason) => info!(reason, "stopping"),
+        Err(error) => warn!(%error, "stopping"),
+    }
+    supervisor.stopping().await;
 }
 
 /// Stops the sources and the bus. Returns the number of streams that were cut.
@@ -160,7 +174,9 @@ impl Running {
         };
         etag_tools::install(bus, config.mcp.clone()).await?;
         let ready = Arc::new(AtomicBool::new(false));
-        let metrics = exporter.map(|exporter| metrics_router(bus, exporter, &listening.access));
+        let render = exporter.map(|exporter| render_metrics(bus, exporter));
+        let stats = start_stats(render.as_ref(), listening.http);
+        let metrics = render.map(|render| api::metrics_router(render, listening.access.clone()));
         let metrics_listener = match (&metrics, config.metrics.listen) {
             (Some(router), Some(listen)) => {
                 Some(bind_metrics(config, listen, bus, router, &listening).await?)
@@ -177,7 +193,10 @@ impl Running {
         // Before the sources, whose first scan may take long: probes and early clients get an answer
         // meanwhile.
         let listener = match listening.http {
-            true => Some(bind(config, bus, &ready, routes, &listening).await?),
+            true => {
+                let served = Served { routes, stats };
+                Some(bind(config, bus, &ready, served, &listening).await?)
+            }
             false => None,
         };
         let workspace = match &config.workspace.dir {
@@ -361,16 +380,24 @@ fn install_exporter(config: &Config) -> Option<Exporter> {
     Some(exporter)
 }
 
-/// Returns the route `/metrics`.
-fn metrics_router(bus: &Bus, exporter: Exporter, access: &Access) -> Router {
-    let bus = bus.clone();
-    let render = Arc::new(move || {
+/// Begins the history of figures, if there are metrics and a listener that shows it.
+fn start_stats(render: Option<&api::Render>, http: bool) -> Option<api::StatsHistory> {
+    let render = render.filter(|_| http)?;
+    Some(api::StatsHistory::start(render.clone()))
+}
+
+/// Returns the text of the metrics, for `/metrics` and for the history of figures.
+fn render_metrics(bus: &Bus, exporter: Exporter) -> api::Render {
+    // The history has a timer of its own, which must not keep the bus running.
+    let bus = bus.downgrade();
+    Arc::new(move || {
         // The bus counts on its own, so that its hot paths share no counter; a scrape reads the current
         // values.
-        bus.export_metrics();
+        if let Ok(bus) = bus.upgrade() {
+            bus.export_metrics();
+        }
         exporter.render()
-    });
-    api::metrics_router(render, access.clone())
+    })
 }
 
 /// Raises the limit of open files so that all connections fit, and warns where that is not possible.

@@ -2,8 +2,9 @@
 //!
 //! Standard output is never used: it carries results and, under `--stdio`, MCP messages.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
+use anstream::{AutoStream, ColorChoice};
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -32,12 +33,13 @@ pub enum TelemetryError {
     Installed,
 }
 
-/// Installs the logger of this process on standard error, with colours if that is a terminal.
+/// Installs the logger of this process on standard error, with colours if that is a terminal and
+/// `NO_COLOR` is not set.
 ///
 /// # Errors
 /// [`TelemetryError`]; nothing is installed then.
 pub fn install(config: &LogConfig) -> Result<(), TelemetryError> {
-    let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let ansi = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
     let subscriber = subscriber(config, ansi, std::io::stderr)?;
     tracing::subscriber::set_global_default(subscriber).map_err(|_| TelemetryError::Installed)
 }

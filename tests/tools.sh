@@ -86,22 +86,27 @@ python_install() { # name requirements.txt
   cp "$2" "$place/installed.txt"
 }
 
-# Puts Debian's `prometheus` and `promtool` in PATH. The package is unpacked, not installed: an installed one would be
-# started as a service.
-use_prometheus() {
-  local place=$tools/prometheus
-  command -v prometheus >/dev/null && command -v promtool >/dev/null && return
-  if [[ ! -x $place/usr/bin/promtool ]]; then
-    command -v apt-get >/dev/null && command -v dpkg >/dev/null || die "prometheus and promtool are missing; put them in PATH and run this again"
-    say "unpacking prometheus below $place"
+# Puts a program of a Debian package in PATH. The package is unpacked, not installed: an installed one would be started as
+# a service.
+use_debian() { # program package path-in-package
+  command -v "$1" >/dev/null && return
+  local place=$tools/$2
+  if [[ ! -x $place/$3 ]]; then
+    command -v apt-get >/dev/null && command -v dpkg >/dev/null || die "$1 is missing; put it in PATH and run this again"
+    say "unpacking $2 below $place"
     rm -rf "$place" && mkdir -p "$place"
-    if ! (cd "$place" && apt-get download prometheus) >"$tools/log/prometheus.log" 2>&1; then
-      [[ $(id -u) = 0 ]] && apt-get update >>"$tools/log/prometheus.log" 2>&1
-      (cd "$place" && apt-get download prometheus) >>"$tools/log/prometheus.log" 2>&1
+    if ! (cd "$place" && apt-get download "$2") >"$tools/log/$2.log" 2>&1; then
+      [[ $(id -u) = 0 ]] && apt-get update >>"$tools/log/$2.log" 2>&1
+      (cd "$place" && apt-get download "$2") >>"$tools/log/$2.log" 2>&1
     fi
-    quietly prometheus-unpack dpkg -x "$place"/prometheus_*.deb "$place"
+    quietly "$2-unpack" dpkg -x "$place/$2"_*.deb "$place"
   fi
-  export PATH=$place/usr/bin:$PATH
+  export PATH=$place/$(dirname "$3"):$PATH
+}
+
+# Puts `prometheus` and `promtool` in PATH.
+use_prometheus() {
+  use_debian promtool prometheus usr/bin/promtool
   promtool --version >/dev/null 2>&1 || die "the promtool of the package prometheus does not start"
 }
 

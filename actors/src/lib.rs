@@ -6,6 +6,11 @@
 //!
 //! The modules below are listed from top to bottom: each imports only modules below it.
 
+/// The example of the README, which runs with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod bus;
 mod session;
 mod registry;
@@ -49,7 +54,8 @@ pub mod attach {
 /// them only to keep state beside the callback.
 pub mod callback {
     pub use crate::model::{
-        CallEvent, CallObserver, CallTool, ListTemplate, ReadBody, ReadTemplate, RenderPrompt, WithContext,
+        CallEvent, CallObserver, CallTool, InputSchema, ListTemplate, Panicked, ReadBody, ReadTemplate,
+        RenderPrompt, WithContext, catch_panic,
     };
 }
 
@@ -62,8 +68,8 @@ pub mod rights {
 /// The state of subscribers, as [`Bus::list_subscribers`] and the other queries return it.
 pub mod status {
     pub use crate::model::{
-        DelayReason, DeliveryStatus, EndedSubscriber, InvalidSubscriberId, Pending, Progress, SubscriberInfo,
-        SubscriberPage, SubscriberState,
+        DelayReason, DeliveryStatus, EndedSubscriber, InvalidSubscriberId, Pending, Progress,
+        SubscriberFilter, SubscriberInfo, SubscriberPage, SubscriberState,
     };
 }
 

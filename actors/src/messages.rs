@@ -17,7 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::model::{
     Change, Condition, DeliveryStatus, EndReason, Etag, Filter, ListChange, ListHash, ListKind, ListOutcome,
     ListQuery, Notice, Outcome, Owner, Position, Prompt, PublishError, Resource, ResourceTemplate,
-    ResourceUri, StoreError, SubscribeError, SubscriberId, SubscriberInfo, SubscriberPage,
+    ResourceUri, StoreError, SubscribeError, SubscriberFilter, SubscriberId, SubscriberInfo, SubscriberPage,
     SubscriptionRequest, SubscriptionRules, Tool,
 };
 use crate::outbox::{AudienceHashes, JoinedAudience, Outbox};
@@ -351,11 +351,18 @@ pub(crate) struct SettleRights {
     pub(crate) lists: Vec<(ListKind, ListHash)>,
 }
 
-/// Lists the `limit` slowest subscribers of a shard, or those of one URI; from the bus.
+/// Lists the `limit` slowest subscribers of a shard that a filter accepts; from the bus. The filter's text is
+/// in lower case.
 pub(crate) struct ListSubscribers {
-    pub(crate) uri: Option<ResourceUri>,
+    pub(crate) filter: SubscriberFilter,
     pub(crate) limit: usize,
     pub(crate) reply: Reply<SubscriberPage>,
+}
+
+/// Counts the subscribers of each of these URIs in a shard, or of every URI that has some; from the bus.
+pub(crate) struct CountSubscribers {
+    pub(crate) uris: Option<Arc<[ResourceUri]>>,
+    pub(crate) reply: Reply<Vec<(ResourceUri, usize)>>,
 }
 
 /// Lists the subscribed URIs of a shard that match a template; from the bus.
@@ -419,6 +426,7 @@ messages!(
     ShardBatch,
     ListMembers,
     ListSubscribers,
+    CountSubscribers,
     QuerySubscriber,
     CountReaders,
     RightsChanged,

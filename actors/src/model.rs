@@ -35,7 +35,7 @@ mod limits;
 pub use allowance::SubscriptionAllowance;
 pub use call_context::{CallContext, CallEvent, CallObserver, LogLevel};
 pub(crate) use callback::run_callback;
-pub use callback::{BoxFuture, CallbackError};
+pub use callback::{BoxFuture, CallbackError, Panicked, catch_panic};
 pub use change::{Change, Condition, EtagCondition, EtagSet, ListOutcome, Outcome};
 pub(crate) use change::{ListChange, MemberList};
 pub(crate) use clock::MonotonicMillis;
@@ -55,13 +55,13 @@ pub use resource::{Body, Content, Descriptor, ReadBody, Resource};
 pub use session_options::SessionOptions;
 pub(crate) use subscriber::PENDING_URIS_MAX;
 pub use subscriber::{
-    DelayReason, DeliveryStatus, EndedSubscriber, InvalidSubscriberId, Pending, Progress, SubscriberId,
-    SubscriberInfo, SubscriberKind, SubscriberPage, SubscriberState,
+    DelayReason, DeliveryStatus, EndedSubscriber, InvalidSubscriberId, Pending, Progress, SubscriberFilter,
+    SubscriberId, SubscriberInfo, SubscriberKind, SubscriberPage, SubscriberState,
 };
 pub use subscription_request::SubscriptionRequest;
 pub(crate) use subscription_request::SubscriptionRules;
 pub use template::{ListTemplate, ReadTemplate, ResourceTemplate};
-pub use tool::{Block, CallTool, Tool, ToolOutput, WithContext};
+pub use tool::{Block, CallTool, InputSchema, Tool, ToolOutput, WithContext};
 pub use trace::{SkipReason, SubscriberRef, Trace, TraceStep, TraceSubject};
 pub use uri::{InvalidUri, ResourceUri};
 pub(crate) use uri_map::{UriHashState, UriMap};

@@ -37,6 +37,9 @@ use crate::model::{
 };
 use crate::runtime::Tracer;
 
+/// The characters of a client's name that are kept.
+const CLIENT_LEN_MAX: usize = 200;
+
 /// The callback that ends the session of an outbox.
 pub(crate) type OnEvict = Box<dyn Fn(EndReason) + Send + Sync>;
 
@@ -97,6 +100,8 @@ pub(crate) struct Outbox {
     id: SubscriberId,
     kind: SubscriberKind,
     label: Arc<str>,
+    /// The name that the client gives itself.
+    client: Option<Arc<str>>,
     labels: Arc<TransportLabels>,
     metrics: Arc<Metrics>,
     opened: MonotonicMillis,
@@ -150,6 +155,7 @@ impl Outbox {
             id,
             kind: options.kind,
             label: options.label.clone(),
+            client: options.client.as_ref().map(shorten_client),
             labels: metrics.labels(options.protocol, options.transport),
             metrics,
             opened,
@@ -426,6 +432,14 @@ impl Drop for Outbox {
         // Pending entries that are never handed out must leave the gauge.
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.metrics.pending.change(state.set.pending(), 0);
+    }
+}
+
+/// Returns the beginning of a client's name: names have no length of their own, and every session keeps one.
+fn shorten_client(name: &Arc<str>) -> Arc<str> {
+    match name.char_indices().nth(CLIENT_LEN_MAX) {
+        Some((end, _)) => Arc::from(&name[..end]),
+        None => name.clone(),
     }
 }
 

@@ -34,6 +34,7 @@ use audiences::Audiences;
 pub(crate) use catalog::Catalog;
 use commit::Commit;
 pub(crate) use restart::Restart;
+use rights::{ListRequest, Purpose, WaitingRequest};
 
 /// The decided requests from which on a batch is sent without another look at the inbox.
 const BATCH_MAX: usize = 256;
@@ -47,6 +48,10 @@ pub(crate) struct Registry {
     catalog: Catalog,
     /// What the audiences of subscribers see of the lists.
     audiences: Audiences,
+    /// The requests for lists whose audiences are being walked for: at most one or two per subscriber.
+    waiting: Vec<WaitingRequest>,
+    /// True if the next step of the walks is on its way.
+    walks_later: bool,
     etag_index: Arc<EtagIndex>,
     etag: Recipient<EtagBatch>,
     /// The hash of the resource list before the first change of a burst that was not announced.
@@ -71,11 +76,12 @@ impl Actor for Registry {
 impl Handler<InboxReady> for Registry {
     type Result = ();
 
-    fn handle(&mut self, InboxReady: InboxReady, _: &mut Context<Self>) {
+    fn handle(&mut self, InboxReady: InboxReady, ctx: &mut Context<Self>) {
         // Requests that come while a batch is decided join it: publishers that are answered together also
         // ask together.
         while self.decide_waiting() && self.decided.len() < BATCH_MAX {}
         self.send_decided();
+        self.continue_walks(ctx);
     }
 }
 
@@ -108,6 +114,8 @@ impl Registry {
             inbox,
             catalog,
             audiences: Audiences::new(metrics.clone()),
+            waiting: Vec::new(),
+            walks_later: false,
             etag_index,
             etag,
             unannounced: None,
@@ -343,11 +351,20 @@ impl Registry {
                 kinds,
                 announce,
                 reply,
-            } => self.watch_lists(outbox, &kinds, announce, reply),
+            } => {
+                let purpose = Purpose::Watch { announce, reply };
+                return self.ask_for_lists(ListRequest {
+                    outbox,
+                    kinds,
+                    purpose,
+                });
+            }
             SubscriberRequest::Settle(kinds) => {
-                let settled = self.settle_rights(outbox, &kinds);
-                self.decided.extend(settled);
-                return;
+                return self.ask_for_lists(ListRequest {
+                    outbox,
+                    kinds,
+                    purpose: Purpose::Settle,
+                });
             }
             request => EtagRequest::Route(Route { outbox, request }),
         };

@@ -219,9 +219,9 @@ impl Session {
         self.watch(Arc::default(), WATCHED_MAX).await
     }
 
-    /// Watches all resources that `filter` accepts, beside the subscriptions; the first filter stays. At
-    /// most `pending_max` resources (at least 1) are pending at once. Changes of further ones are lost
-    /// meanwhile, which [`OutboxReader::take_lost`] counts.
+    /// Watches all resources that `filter` accepts, beside the subscriptions; a further call replaces the
+    /// filter. At most `pending_max` resources (at least 1) are pending at once. Changes of further ones are
+    /// lost meanwhile, which [`OutboxReader::take_lost`] counts.
     ///
     /// # Errors
     /// [`Closed`] if the session or the bus has ended.

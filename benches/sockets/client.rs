@@ -20,7 +20,7 @@ pub(crate) fn connect(address: SocketAddr) -> anyhow::Result<BlockingConnection>
 }
 
 /// Opens connection number `index` of many, which leave from 127.0.0.1, 127.0.0.2 and on.
-pub(super) fn connect_from(address: SocketAddr, index: usize) -> anyhow::Result<BlockingConnection> {
+pub(crate) fn connect_from(address: SocketAddr, index: usize) -> anyhow::Result<BlockingConnection> {
     let source = Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + (index / PER_SOURCE_MAX) as u32);
     let source = match source == Ipv4Addr::LOCALHOST {
         true => None,

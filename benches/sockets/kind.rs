@@ -1,7 +1,5 @@
 //! The kinds of servers, and the texts by which readers recognize a notice and publishers an answer.
 
-use std::net::SocketAddr;
-
 use tidings::wire::http1::HttpTarget;
 
 use super::broker;
@@ -37,6 +35,8 @@ impl Era {
 pub(crate) enum Kind {
     /// The service; the one built with the benches, unless `TIDINGS_BIN` names another.
     Tidings(Era),
+    /// The service with rules, whose clients send tokens.
+    Guarded(Era),
     /// rmcp with its own session layer.
     Rmcp(Era),
     /// Bare sockets.
@@ -52,6 +52,7 @@ impl Kind {
     pub(crate) fn label(self) -> String {
         match self {
             Kind::Tidings(era) => format!("tidings, {}", era.name()),
+            Kind::Guarded(era) => format!("tidings with rules, {}", era.name()),
             Kind::Rmcp(era) => format!("rmcp, {}", era.name()),
             Kind::Bare => "bare sockets".to_owned(),
             Kind::Nats => "nats-server".to_owned(),
@@ -61,22 +62,21 @@ impl Kind {
 
     /// Returns true for the service, and false for its twins.
     pub(crate) fn is_service(self) -> bool {
-        matches!(self, Kind::Tidings(_))
+        matches!(self, Kind::Tidings(_) | Kind::Guarded(_))
     }
 
     /// Returns the request that changes `name` to `state`, where a delivery has `delivery_bytes` bytes.
     pub(super) fn publication(
         self,
-        address: SocketAddr,
+        target: &HttpTarget,
         name: &str,
         state: &str,
         delivery_bytes: usize,
     ) -> Vec<u8> {
-        let target = HttpTarget::mcp(address);
         match self {
             Kind::Nats => broker::nats_publication(name, state, delivery_bytes),
             Kind::Redis => broker::redis_publication(name, state, delivery_bytes),
-            Kind::Tidings(_) => target.put_resource(&uri(name), state),
+            Kind::Tidings(_) | Kind::Guarded(_) => target.put_resource(&uri(name), state),
             Kind::Rmcp(_) | Kind::Bare => {
                 let request = target.request_to("POST", &format!("/publish/{name}"));
                 request.body("text/plain", state.as_bytes())
@@ -88,7 +88,7 @@ impl Kind {
     pub(super) fn notice(self) -> &'static str {
         match self {
             // With the key before it, so that a URI elsewhere in a frame is not counted as a second notice.
-            Kind::Tidings(_) | Kind::Rmcp(_) | Kind::Bare => "\"uri\":\"bench://",
+            Kind::Tidings(_) | Kind::Guarded(_) | Kind::Rmcp(_) | Kind::Bare => "\"uri\":\"bench://",
             Kind::Nats => "MSG ",
             Kind::Redis => "message\r\n",
         }
@@ -97,7 +97,7 @@ impl Kind {
     /// Returns a text that every notice of the fence has exactly once, and no other notice.
     pub(super) fn fence(self) -> &'static str {
         match self {
-            Kind::Tidings(_) | Kind::Rmcp(_) | Kind::Bare => "\"uri\":\"bench://fence\"",
+            Kind::Tidings(_) | Kind::Guarded(_) | Kind::Rmcp(_) | Kind::Bare => "\"uri\":\"bench://fence\"",
             Kind::Nats => "MSG fence ",
             Kind::Redis => "message\r\n$5\r\nfence\r\n",
         }
@@ -107,7 +107,9 @@ impl Kind {
     /// none where publications have no answer.
     pub(super) fn answers(self) -> Option<(&'static str, &'static str)> {
         match self {
-            Kind::Tidings(_) | Kind::Rmcp(_) | Kind::Bare => Some(("HTTP/1.1 ", "HTTP/1.1 2")),
+            Kind::Tidings(_) | Kind::Guarded(_) | Kind::Rmcp(_) | Kind::Bare => {
+                Some(("HTTP/1.1 ", "HTTP/1.1 2"))
+            }
             Kind::Nats => None,
             // The answer is the number of receivers; a refusal begins with a minus.
             Kind::Redis => Some((":", ":")),

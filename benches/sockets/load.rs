@@ -76,7 +76,7 @@ impl Progress {
 
 impl Load {
     /// Takes the sockets over; they become nonblocking.
-    pub(super) fn new(
+    pub(crate) fn new(
         kind: Kind,
         publishers: Vec<std::net::TcpStream>,
         streams: Vec<std::net::TcpStream>,

@@ -75,13 +75,13 @@ impl Running {
 
     /// Changes `name` once; returns after how many milliseconds each of `readers` streams had the notice.
     pub(crate) fn change(&mut self, name: &str, readers: usize) -> anyhow::Result<Vec<f64>> {
-        let publication = self.publication(name);
+        let publication = self.publication(name)?;
         self.load.change(&publication, readers)
     }
 
     /// Returns a request that changes `name` to a new state, since the service sends no notice of an equal
     /// one.
-    pub(crate) fn publication(&mut self, name: &str) -> Vec<u8> {
+    pub(crate) fn publication(&mut self, name: &str) -> anyhow::Result<Vec<u8>> {
         self.states += 1;
         self.server.publication(name, &format!("state {}", self.states))
     }

@@ -15,6 +15,7 @@ use super::client::{connect, connect_from, publish};
 use super::kind::Kind;
 use super::mcp::{listen, open_bare_stream, open_session, open_session_stream, subscribe};
 use super::{Era, broker};
+use crate::guard::{Guard, OPS, OPS_RULE, guarded_command};
 use crate::server_process::{ListeningServer, START_MAX, ServerProcess, serve_command};
 
 /// The pause between attempts to connect to a server that does not print that it listens.
@@ -22,10 +23,18 @@ const TRY_EVERY: Duration = Duration::from_millis(10);
 /// The folder of servers on Debian, which is not on every user's path.
 const SERVER_FOLDER: &str = "/usr/sbin";
 
+/// The principal of the streams of a service with rules, and what it may.
+const READER: &str = "reader";
+const READER_RULE: &str = "[[auth.rule]]\nroles = ['reader']\nmay = ['list', 'read', 'subscribe']\n\
+    match = ['bench://*']\n[[auth.rule]]\nroles = ['reader']\nmay = ['list', 'call']\n\
+    match = ['tool:*']\n";
+
 /// A running server.
 pub(crate) struct Server {
     kind: Kind,
     server: ListeningServer,
+    /// The credentials of its clients, where it asks for them.
+    guard: Option<Guard>,
     /// The bytes of one delivery, where the bench chooses them.
     delivery_bytes: usize,
 }
@@ -39,23 +48,41 @@ impl Server {
     ) -> anyhow::Result<Server> {
         let folder = tempfile::tempdir().context("cannot make a folder for the server")?;
         let port = free_port()?;
+        let guard = match kind {
+            Kind::Guarded(_) => {
+                let rules = format!("{READER_RULE}{OPS_RULE}");
+                Some(Guard::write(folder.path(), &[OPS, READER], &rules)?)
+            }
+            _ => None,
+        };
         let mut command = command(kind, &folder, delivery_bytes, port)?;
         command.envs(settings.iter().copied());
         let mut process = ServerProcess::start(command, folder.path().join("log"))?;
         let address = match kind {
             Kind::Nats | Kind::Redis => wait_until_connectable(&mut process, port)?,
-            Kind::Tidings(_) | Kind::Rmcp(_) | Kind::Bare => process.wait_for_address(START_MAX)?,
+            Kind::Tidings(_) | Kind::Guarded(_) | Kind::Rmcp(_) | Kind::Bare => {
+                process.wait_for_address(START_MAX)?
+            }
         };
         Ok(Server {
             kind,
             server: ListeningServer::new(process, address, folder),
+            guard,
             delivery_bytes,
         })
     }
 
-    /// Returns the address and paths of its endpoint.
-    pub(crate) fn target(&self) -> HttpTarget {
-        HttpTarget::mcp(self.server.address)
+    /// Returns the address and paths of its endpoint, with the credentials of a reader.
+    pub(crate) fn target(&self) -> anyhow::Result<HttpTarget> {
+        self.target_of(READER)
+    }
+
+    fn target_of(&self, name: &str) -> anyhow::Result<HttpTarget> {
+        let target = HttpTarget::mcp(self.server.address);
+        if let Some(guard) = &self.guard {
+            guard.authorize(&target, name)?;
+        }
+        Ok(target)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -63,9 +90,9 @@ impl Server {
     }
 
     /// Returns the request that changes `name` to `state`.
-    pub(crate) fn publication(&self, name: &str, state: &str) -> Vec<u8> {
-        let bytes = self.delivery_bytes;
-        self.kind.publication(self.server.address, name, state, bytes)
+    pub(crate) fn publication(&self, name: &str, state: &str) -> anyhow::Result<Vec<u8>> {
+        let target = self.target_of(OPS)?;
+        Ok(self.kind.publication(&target, name, state, self.delivery_bytes))
     }
 
     /// Gives each of these resources a first state, where the server has to know them.
@@ -75,7 +102,7 @@ impl Server {
         }
         let mut requests = Vec::new();
         for name in names {
-            requests.push(self.publication(name, "the first state"));
+            requests.push(self.publication(name, "the first state")?);
         }
         publish(&mut connect(self.server.address)?, &requests)
     }
@@ -114,15 +141,15 @@ impl Server {
         names: &[String],
     ) -> anyhow::Result<TcpStream> {
         let address = self.server.address;
-        let target = self.target();
+        let target = self.target()?;
         match self.kind {
             Kind::Nats => broker::nats_stream(address, index, names),
             Kind::Redis => broker::redis_stream(address, index, names),
             Kind::Bare => open_bare_stream(connect_from(address, index)?, &target),
-            Kind::Tidings(Era::Listen) | Kind::Rmcp(Era::Listen) => {
+            Kind::Tidings(Era::Listen) | Kind::Guarded(Era::Listen) | Kind::Rmcp(Era::Listen) => {
                 listen(connect_from(address, index)?, &target, index, names)
             }
-            Kind::Tidings(Era::Sessions) | Kind::Rmcp(Era::Sessions) => {
+            Kind::Tidings(Era::Sessions) | Kind::Guarded(Era::Sessions) | Kind::Rmcp(Era::Sessions) => {
                 let control = match control {
                     Some(control) => control,
                     none => none.insert(connect(address)?),
@@ -144,6 +171,10 @@ fn command(kind: Kind, folder: &TempDir, delivery_bytes: usize, port: u16) -> an
             std::fs::create_dir(&served)?;
             command = serve_command(&served);
             // A connection that publishes waits for its turn longer than the default allows.
+            command.env("TIDINGS_HTTP__HEADER_TIMEOUT", "5m");
+        }
+        Kind::Guarded(_) => {
+            command = guarded_command(folder.path())?;
             command.env("TIDINGS_HTTP__HEADER_TIMEOUT", "5m");
         }
         Kind::Rmcp(_) => {

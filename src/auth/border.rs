@@ -182,6 +182,22 @@ impl Border {
         }
     }
 
+    /// Lets in a principal that presented its credential before, such as at a login; none once the credential
+    /// has ended.
+    #[cfg(feature = "service")]
+    pub(crate) fn readmit(
+        self: &Arc<Self>,
+        principal: &Principal,
+        address: Option<PeerAddress>,
+    ) -> Option<Caller> {
+        if !self.is_current(principal) {
+            return None;
+        }
+        self.metrics.count(AuthResult::Identified);
+        let request = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        Some(Caller::passed(self.clone(), principal.clone(), address, request))
+    }
+
     /// Judges a right. A principal whose credential has ended has none.
     pub(crate) fn judge(&self, principal: &Principal, right: Right, object: Object<'_>) -> Verdict {
         if !self.is_current(principal) {
@@ -192,12 +208,8 @@ impl Border {
 
     /// Returns false for a principal whose credential has expired or was revoked.
     pub(crate) fn is_current(&self, principal: &Principal) -> bool {
-        if let Some(expires) = principal.expires()
-            && expires <= SystemTime::now()
-        {
-            return false;
-        }
-        self.authenticate.is_current(principal)
+        let has_ended = principal.has_ended(SystemTime::now()) || principal.is_revoked();
+        !has_ended && self.authenticate.is_current(principal)
     }
 
     /// Returns the part of the lists that a principal sees.

@@ -127,9 +127,15 @@ impl Caller {
         }
     }
 
-    /// Returns the scope that a token of the caller lacks for a right that it could have otherwise.
+    /// Returns the scope that a token of the caller lacks for a right that it could have otherwise, and tells
+    /// the audit of that refusal. Other verdicts are left to the part that answers the request.
     pub(crate) fn lacks_scope(&self, right: Right, object: Object<'_>) -> Option<String> {
-        match self.border.as_ref()?.judge(&self.principal, right, object) {
+        let border = self.border.as_ref()?;
+        let verdict = border.judge(&self.principal, right, object);
+        if matches!(verdict, Verdict::NeedsScope(_)) {
+            border.audit(self, right, object, &verdict);
+        }
+        match verdict {
             Verdict::NeedsScope(scope) => Some(scope),
             Verdict::Allowed(_) | Verdict::Denied => None,
         }

@@ -1,28 +1,35 @@
 //! The border of a configuration: whose credentials are good, and the rules for what they may do.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use http::Extensions;
+use tokio::sync::watch;
 use tracing::warn;
 
 use super::audit_file::AuditFile;
 use super::authenticate::{Authenticate, Credentials, Unauthenticated};
 use super::border::{Border, Challenge};
 use super::caller::PeerAddress;
-use super::failures::Failures;
+use super::introspection_endpoint::IntrospectionFault;
 use super::issuers::Issuers;
 use super::peer_certificate::PeerCertificate;
-use super::policy::{InvalidRule, Policy};
+use super::policy::{InvalidRule, Policy, Rules};
 use super::principal::Principal;
 use super::protected_resource::ProtectedResource;
 use super::token_line::hash_of;
 use super::tokens::{TokenFault, Tokens};
 use crate::config::{Anonymous, AuditConfig, AuthConfig};
 use crate::metrics::{self, Limit};
+use crate::rate_limiter::RateLimiter;
+
+/// The time in which an address may send `auth.failures_max` wrong tokens.
+const FAILURES_PERIOD: Duration = Duration::from_secs(60);
 
 /// The error of a section `[auth]` that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +40,9 @@ pub enum BorderFault {
     /// The rules.
     #[error(transparent)]
     Rule(#[from] InvalidRule),
-    /// An issuer of opaque tokens.
-    #[error("auth.issuer.introspect is not supported; remove it, and use JSON Web Tokens of {0}")]
-    Introspect(String),
+    /// The file of `auth.issuer.introspect`.
+    #[error(transparent)]
+    Introspection(#[from] IntrospectionFault),
     /// The file of the audit.
     #[error("the audit cannot be written to {}: {fault}", file.display())]
     Audit {
@@ -52,6 +59,8 @@ pub(crate) struct ConfiguredBorder {
     border: Option<Arc<Border>>,
     tokens: Tokens,
     policy: Policy,
+    /// Grows when a credential that is no static token may have been taken back.
+    revocations: Arc<AtomicU64>,
 }
 
 impl ConfiguredBorder {
@@ -63,17 +72,16 @@ impl ConfiguredBorder {
         if !is_needed(config) {
             return Ok(ConfiguredBorder::default());
         }
-        if let Some(issuer) = config.issuer.iter().find(|issuer| issuer.introspect.is_some()) {
-            return Err(BorderFault::Introspect(issuer.url.clone()));
-        }
         let tokens = Tokens::new(&config.token)?;
         let policy = Policy::new(&config.rule)?;
+        let revocations = Arc::new(AtomicU64::new(0));
         let credentials = ConfiguredCredentials {
             anonymous: config.anonymous,
             tokens: tokens.clone(),
-            issuers: Issuers::new(config),
+            issuers: Issuers::new(config, &revocations)?,
             certificates: certificates(config),
-            failures: Failures::new(config.failures_max),
+            failures: failures(config),
+            revocations: revocations.clone(),
         };
         let mut border = Border::new(Arc::new(credentials), Arc::new(policy.clone()));
         border = border.with_challenge(challenge(config));
@@ -89,6 +97,7 @@ impl ConfiguredBorder {
             border: Some(Arc::new(border)),
             tokens,
             policy,
+            revocations,
         })
     }
 
@@ -97,10 +106,21 @@ impl ConfiguredBorder {
         self.border.clone()
     }
 
-    /// Reads files of credentials again when they change, until the last clone is dropped.
-    pub(crate) fn watch(&self) {
-        if self.border.is_some() {
-            self.tokens.watch();
+    /// Reads files of credentials again when they change, until the last clone is dropped. Has open streams
+    /// judged again when the authorities of `certificates` or their revocation lists were replaced.
+    pub(crate) fn watch(&self, certificates: Option<watch::Receiver<u64>>) {
+        if self.border.is_none() {
+            return;
+        }
+        self.tokens.watch();
+        if let Some(mut changes) = certificates {
+            // Weak, so that the task ends with the border.
+            let revocations = Arc::downgrade(&self.revocations);
+            tokio::spawn(async move {
+                while let (Ok(()), Some(revocations)) = (changes.changed().await, revocations.upgrade()) {
+                    revocations.fetch_add(1, Ordering::Release);
+                }
+            });
         }
     }
 
@@ -119,9 +139,9 @@ impl ConfiguredBorder {
             return Ok(());
         }
         // Read first, so that a mistake in either changes neither.
-        Policy::new(&config.rule)?;
+        let rules = Rules::read(&config.rule)?;
         self.tokens.replace(&config.token)?;
-        self.policy.replace(&config.rule)?;
+        self.policy.set(rules);
         warn_of_nobody(config);
         Ok(())
     }
@@ -142,6 +162,20 @@ fn warn_of_nobody(config: &AuthConfig) {
              [[auth.issuer]] or [[auth.certificate]]"
         );
     }
+}
+
+/// Counts wrong tokens by address.
+fn failures(config: &AuthConfig) -> RateLimiter<Option<IpAddr>> {
+    // Far below, in the configuration.
+    let max = u32::try_from(config.failures_max).unwrap_or(u32::MAX);
+    RateLimiter::new(max, FAILURES_PERIOD)
+}
+
+fn too_many(wait: Duration) -> Unauthenticated {
+    metrics::limit_reached(Limit::AuthFailures);
+    // At most the period, so it fits.
+    let retry_after = wait.as_secs_f64().ceil() as u32;
+    Unauthenticated::TooMany { retry_after }
 }
 
 /// Returns the roles of client certificates by their names.
@@ -166,7 +200,9 @@ struct ConfiguredCredentials {
     issuers: Issuers,
     /// The roles of client certificates by their names.
     certificates: HashMap<String, Vec<String>>,
-    failures: Failures,
+    /// Wrong tokens by the address that sent them; callers without one are counted together.
+    failures: RateLimiter<Option<IpAddr>>,
+    revocations: Arc<AtomicU64>,
 }
 
 impl ConfiguredCredentials {
@@ -187,14 +223,16 @@ impl ConfiguredCredentials {
         if let Some(principal) = self.issuers.remembered(&hash, SystemTime::now()) {
             return Ok(principal);
         }
-        let now = Instant::now();
-        if let Some(retry_after) = self.failures.wait_of(address, now) {
-            metrics::limit_reached(Limit::AuthFailures);
-            return Err(Unauthenticated::TooMany { retry_after });
+        let counted = address.map(PeerAddress::counted);
+        if let Some(wait) = self.failures.wait(&counted) {
+            return Err(too_many(wait));
         }
         let checked = self.issuers.check(token, &hash).await;
-        if checked == Err(Unauthenticated::Invalid) {
-            self.failures.count(address, now);
+        if checked == Err(Unauthenticated::Invalid)
+            && let Err(wait) = self.failures.take(&counted, 1)
+        {
+            // Others of the same address were checked meanwhile, and have used up its share.
+            return Err(too_many(wait));
         }
         checked
     }
@@ -214,6 +252,7 @@ impl ConfiguredCredentials {
                 .roles(roles.clone())
                 .credential(format!("serial:{}", certificate.serial()))
                 .expires(Some(certificate.not_after()))
+                .revocable(Arc::new(certificate.clone()))
                 .build(),
         )
     }
@@ -244,7 +283,10 @@ impl Authenticate for ConfiguredCredentials {
     }
 
     fn generation(&self) -> u64 {
-        self.tokens.generation()
+        // Both only grow, so their sum changes with either.
+        self.tokens
+            .generation()
+            .wrapping_add(self.revocations.load(Ordering::Acquire))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
 use reqwest::redirect::Policy;
-use reqwest::{Client, Url};
+use reqwest::{Client, Response, Url};
 use serde_json::Value;
 
 use crate::hosts::Host;
@@ -20,7 +20,7 @@ const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The least and the most time for which a document is used before it is fetched again.
 const AGE_MIN: Duration = Duration::from_secs(5 * 60);
-const AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+pub(super) const AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A document that was fetched.
 pub(super) struct Document {
@@ -81,7 +81,7 @@ pub(super) async fn metadata(issuer: &str) -> Result<Value, String> {
 /// The reason, for the log.
 pub(super) async fn fetch(url: &str) -> Result<Document, String> {
     let client = client(url)?;
-    let mut answer = match client.get(url).header("accept", "application/json").send().await {
+    let answer = match client.get(url).header("accept", "application/json").send().await {
         Ok(answer) => answer,
         Err(error) => return Err(format!("{url} cannot be reached: {}", error.without_url())),
     };
@@ -95,15 +95,22 @@ pub(super) async fn fetch(url: &str) -> Result<Document, String> {
             .get(CACHE_CONTROL)
             .and_then(|value| value.to_str().ok()),
     );
+    let text = body_of(answer, url, DOCUMENT_BYTES_MAX).await?;
+    Ok(Document { text, age })
+}
+
+/// Reads the body of an answer, of at most `max` bytes.
+///
+/// # Errors
+/// The reason, for the log.
+pub(super) async fn body_of(mut answer: Response, url: &str, max: usize) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
     loop {
         match answer.chunk().await {
-            Ok(Some(chunk)) if text.len() + chunk.len() <= DOCUMENT_BYTES_MAX => {
-                text.extend_from_slice(&chunk);
-            }
+            Ok(Some(chunk)) if text.len() + chunk.len() <= max => text.extend_from_slice(&chunk),
             // Counted while it arrives, as an answer may name no length or a wrong one.
-            Ok(Some(_)) => return Err(format!("{url} is longer than {DOCUMENT_BYTES_MAX} bytes")),
-            Ok(None) => return Ok(Document { text, age }),
+            Ok(Some(_)) => return Err(format!("{url} answered with more than {max} bytes")),
+            Ok(None) => return Ok(text),
             Err(error) => return Err(format!("{url} was cut off: {}", error.without_url())),
         }
     }

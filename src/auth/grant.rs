@@ -43,7 +43,8 @@ impl Grant {
     /// Goes on with the credential that the caller presented. Returns true if it is another one.
     pub(crate) fn renew(&self, caller: &Caller) -> bool {
         let mut principal = self.principal.write().unwrap_or_else(PoisonError::into_inner);
-        if *principal == *caller.principal() {
+        // A credential that was taken back and is good again is another one.
+        if *principal == *caller.principal() && !principal.is_revoked() {
             return false;
         }
         *principal = caller.principal().clone();

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::discovery;
 use super::jwks::KeySet;
+use crate::config::IssuerConfig;
 
 /// The least time between two attempts to fetch the keys, whatever tokens come. A failed one counts.
 const FETCH_INTERVAL: Duration = Duration::from_secs(30);
@@ -27,6 +28,8 @@ struct Shared {
     issuer: String,
     /// The address or the file of the keys; empty finds them by the metadata.
     jwks: String,
+    /// False if the issuer may have no keys at all.
+    needs_keys: bool,
     keys: RwLock<Arc<KeySet>>,
     /// Held by the one attempt that is under way.
     attempts: Arc<Mutex<Attempts>>,
@@ -41,12 +44,21 @@ struct Attempts {
     failure: Option<String>,
 }
 
+impl Attempts {
+    /// The time until the next attempt is allowed; nothing if it is allowed now.
+    fn rest(&self) -> Option<Duration> {
+        let rest = FETCH_INTERVAL.checked_sub(self.last?.elapsed())?;
+        (!rest.is_zero()).then_some(rest)
+    }
+}
+
 impl IssuerKeys {
     /// Begins with no keys. Must be called on a runtime, which makes the attempts.
-    pub(super) fn new(issuer: &str, jwks: &str) -> IssuerKeys {
+    pub(super) fn new(config: &IssuerConfig) -> IssuerKeys {
         IssuerKeys(Arc::new(Shared {
-            issuer: issuer.to_owned(),
-            jwks: jwks.to_owned(),
+            issuer: config.url.clone(),
+            jwks: config.jwks.clone(),
+            needs_keys: config.introspect.is_none(),
             keys: RwLock::default(),
             attempts: Arc::default(),
             runtime: Handle::current(),
@@ -63,11 +75,7 @@ impl IssuerKeys {
     pub(super) async fn newer_than(&self, seen: &Arc<KeySet>) -> Arc<KeySet> {
         let attempts = self.0.attempts.clone().lock_owned().await;
         let current = self.current();
-        let is_early = match attempts.last {
-            Some(last) => last.elapsed() < FETCH_INTERVAL,
-            None => false,
-        };
-        if is_early || !Arc::ptr_eq(&current, seen) {
+        if attempts.rest().is_some() || !Arc::ptr_eq(&current, seen) {
             return current;
         }
         let keys = self.clone();
@@ -82,7 +90,8 @@ impl IssuerKeys {
         self.current()
     }
 
-    /// Fetches the keys now and whenever they have aged, until the last clone is dropped.
+    /// Fetches the keys now and whenever they have aged, until the last clone is dropped. An attempt that a
+    /// token caused within the last 30 seconds counts.
     pub(super) fn keep_fresh(&self) {
         let kept: Weak<Shared> = Arc::downgrade(&self.0);
         tokio::spawn(async move {
@@ -92,7 +101,11 @@ impl IssuerKeys {
                 };
                 let keys = IssuerKeys(shared);
                 let mut attempts = keys.0.attempts.clone().lock_owned().await;
-                let age = keys.attempt(&mut attempts).await;
+                // A token that came first may have fetched them a moment ago.
+                let age = match attempts.rest() {
+                    Some(rest) => rest,
+                    None => keys.attempt(&mut attempts).await,
+                };
                 drop((attempts, keys));
                 tokio::time::sleep(age).await;
             }
@@ -133,6 +146,7 @@ impl IssuerKeys {
                 let metadata = discovery::metadata(&self.0.issuer).await?;
                 match metadata.get("jwks_uri").and_then(Value::as_str) {
                     Some(uri) => uri.to_owned(),
+                    None if !self.0.needs_keys => return Ok((KeySet::default(), discovery::AGE_MAX)),
                     None => return Err("its metadata names no jwks_uri".into()),
                 }
             }

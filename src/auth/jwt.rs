@@ -8,13 +8,13 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
 use super::jwks::KeySet;
-use super::principal::Principal;
+use super::principal::{Principal, PrincipalBuilder};
 use super::token_line::TokenHash;
 use super::tokens::credential_of;
 use crate::config::IssuerConfig;
 
 /// Most bytes of a token that is looked at.
-const TOKEN_LEN_MAX: usize = 16 << 10;
+pub(super) const TOKEN_LEN_MAX: usize = 16 << 10;
 /// Most bytes of a name in a token.
 const NAME_LEN_MAX: usize = 512;
 /// Most roles or scopes of a token.
@@ -153,11 +153,62 @@ impl TokenRules {
     }
 
     fn check_claims(&self, claims: &Value, hash: &TokenHash, now: SystemTime) -> Option<Principal> {
-        if claims.get("iss")?.as_str()? != self.issuer || !self.is_meant_for_us(claims.get("aud")?) {
+        if claims.get("iss")?.as_str()? != self.issuer {
             return None;
         }
-        let expires = time(claims.get("exp")?)?.checked_add(self.leeway)?;
-        if expires <= now {
+        let expires = self.expires(claims.get("exp")?)?;
+        Some(self.identify(claims, Some(expires), hash, now)?.build())
+    }
+
+    /// Checks what the issuer says of a token that it calls active (RFC 7662, section 2.2).
+    pub(super) fn check_answer(
+        &self,
+        answer: &Value,
+        hash: &TokenHash,
+        now: SystemTime,
+    ) -> Option<PrincipalBuilder> {
+        // The issuer itself has answered, so it need not name itself; another name must not pass.
+        if let Some(issuer) = answer.get("iss")
+            && issuer.as_str() != Some(&self.issuer)
+        {
+            return None;
+        }
+        // A token that is bound to a key of its holder must not pass for one that needs no proof.
+        if let Some(kind) = answer.get("token_type")
+            && !kind.as_str()?.eq_ignore_ascii_case("bearer")
+        {
+            return None;
+        }
+        let expires = match answer.get("exp") {
+            Some(at) => Some(self.expires(at)?),
+            None => None,
+        };
+        self.identify(answer, expires, hash, now)
+    }
+
+    /// Returns the time up to which a token is good.
+    fn expires(&self, claim: &Value) -> Option<SystemTime> {
+        time(claim)?.checked_add(self.leeway)
+    }
+
+    /// Checks the claims that JSON Web Tokens and answers of the issuer have in common.
+    fn identify(
+        &self,
+        claims: &Value,
+        expires: Option<SystemTime>,
+        hash: &TokenHash,
+        now: SystemTime,
+    ) -> Option<PrincipalBuilder> {
+        // Bound to a key (RFC 8705, RFC 9449) that a bearer need not have; no proof of it is asked for here.
+        if claims.get("cnf").is_some() {
+            return None;
+        }
+        if !self.is_meant_for_us(claims.get("aud")?) {
+            return None;
+        }
+        if let Some(expires) = expires
+            && expires <= now
+        {
             return None;
         }
         if let Some(begins) = claims.get("nbf")
@@ -179,8 +230,7 @@ impl TokenRules {
                 .roles(words(claim(claims, &self.roles_claim))?)
                 .scopes(words(scopes)?)
                 .credential(credential)
-                .expires(Some(expires))
-                .build(),
+                .expires(expires),
         )
     }
 

@@ -1,10 +1,16 @@
 //! The certificate by which a client proved its name when its connection opened.
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
+
+use super::principal::Revocable;
+
+/// The time after which the signatures are verified again: authorities and revocation lists end by the clock,
+/// too.
+const VERIFIED_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// The certificate that the client of a request presented, verified against the authorities of
 /// `tls.client_ca` when its connection opened. The server that carries the connection puts it into the
@@ -24,12 +30,25 @@ struct Content {
     /// The certificate and those between it and its authority, in DER.
     chain: Vec<Vec<u8>>,
     trust: Option<Arc<dyn Trust>>,
+    verified: Mutex<Option<Verified>>,
+}
+
+/// The result of the last verification.
+#[derive(Clone, Copy)]
+struct Verified {
+    /// The replacements of authorities and lists before it.
+    generation: u64,
+    at: Instant,
+    is_trusted: bool,
 }
 
 /// The authorities and revocation lists of a listener, which may be replaced while it runs.
 pub(crate) trait Trust: Send + Sync {
-    /// Returns the number of replacements, which wakes its holders.
-    fn generation(&self) -> watch::Receiver<u64>;
+    /// Returns the number of replacements.
+    fn generation(&self) -> u64;
+
+    /// Returns the number of replacements as a value that wakes its holders.
+    fn changes(&self) -> watch::Receiver<u64>;
 
     /// Verifies a chain of certificates against the present authorities, lists and time.
     fn verifies(&self, chain: &[Vec<u8>]) -> bool;
@@ -46,6 +65,7 @@ impl PeerCertificate {
             fingerprint: String::new(),
             chain: Vec::new(),
             trust: None,
+            verified: Mutex::default(),
         }))
     }
 
@@ -69,19 +89,45 @@ impl PeerCertificate {
         &self.0.fingerprint
     }
 
-    /// Returns false if it has expired, was revoked, or its authority is no longer trusted. Verifies its
-    /// signatures again, which takes some 100 µs.
+    /// Returns false if it has expired, was revoked, or its authority is no longer trusted. Its signatures
+    /// are verified, which takes some 100 µs, after the authorities or lists were replaced and once in a
+    /// minute; other calls compare two numbers.
     pub fn is_trusted(&self) -> bool {
-        match &self.0.trust {
-            Some(trust) => trust.verifies(&self.0.chain),
-            None => SystemTime::now() <= self.0.not_after,
+        if SystemTime::now() > self.0.not_after {
+            return false;
         }
+        let Some(trust) = &self.0.trust else {
+            return true;
+        };
+        // Each write replaces a whole value, so a panic of another holder does no harm.
+        let mut verified = self.0.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read before the chain is verified: what is replaced meanwhile has it verified again.
+        let generation = trust.generation();
+        if let Some(last) = *verified
+            && last.generation == generation
+            && last.at.elapsed() < VERIFIED_AGE_MAX
+        {
+            return last.is_trusted;
+        }
+        let is_trusted = trust.verifies(&self.0.chain);
+        *verified = Some(Verified {
+            generation,
+            at: Instant::now(),
+            is_trusted,
+        });
+        is_trusted
     }
 
     /// Returns the generation of the authorities and revocation lists, which moves when they are replaced;
     /// none where they never are.
     pub fn changes(&self) -> Option<watch::Receiver<u64>> {
-        Some(self.0.trust.as_ref()?.generation())
+        Some(self.0.trust.as_ref()?.changes())
+    }
+}
+
+impl Revocable for PeerCertificate {
+    fn is_revoked(&self) -> bool {
+        !self.is_trusted()
     }
 }
 
@@ -118,6 +164,7 @@ mod reading {
                 fingerprint: hex(&Sha256::digest(der)),
                 chain,
                 trust: Some(trust),
+                verified: Mutex::default(),
             };
             Some(PeerCertificate(Arc::new(content)))
         }
@@ -152,3 +199,77 @@ mod reading {
 
 #[cfg(feature = "tls")]
 pub(crate) use reading::expiry_of;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    struct Authorities {
+        generation: watch::Sender<u64>,
+        trusts: AtomicBool,
+        verified: AtomicUsize,
+    }
+
+    impl Trust for Authorities {
+        fn generation(&self) -> u64 {
+            *self.generation.borrow()
+        }
+
+        fn changes(&self) -> watch::Receiver<u64> {
+            self.generation.subscribe()
+        }
+
+        fn verifies(&self, _: &[Vec<u8>]) -> bool {
+            self.verified.fetch_add(1, Ordering::SeqCst);
+            self.trusts.load(Ordering::SeqCst)
+        }
+    }
+
+    fn certificate(authorities: &Arc<Authorities>, not_after: SystemTime) -> PeerCertificate {
+        let mut content = Arc::into_inner(PeerCertificate::new(None, not_after).0).unwrap();
+        content.trust = Some(authorities.clone());
+        PeerCertificate(Arc::new(content))
+    }
+
+    #[test]
+    fn chain_is_verified_once_per_replacement() {
+        let authorities = Arc::new(Authorities {
+            generation: watch::Sender::new(0),
+            trusts: AtomicBool::new(true),
+            verified: AtomicUsize::new(0),
+        });
+        let later = SystemTime::now() + VERIFIED_AGE_MAX;
+        let certificate = certificate(&authorities, later);
+        let clone = certificate.clone();
+        for _ in 0..100 {
+            assert!(certificate.is_trusted() && clone.is_trusted() && !clone.is_revoked());
+        }
+        assert_eq!(authorities.verified.load(Ordering::SeqCst), 1);
+        authorities.trusts.store(false, Ordering::SeqCst);
+        let changes = certificate.changes().unwrap();
+        authorities.generation.send_modify(|number| *number += 1);
+        assert!(changes.has_changed().unwrap());
+        assert!(!certificate.is_trusted() && !clone.is_trusted());
+        assert_eq!(authorities.verified.load(Ordering::SeqCst), 2);
+        // Without a replacement, an old result does not hold for ever.
+        authorities.trusts.store(true, Ordering::SeqCst);
+        let mut verified = certificate.0.verified.lock().unwrap();
+        verified.as_mut().unwrap().at -= VERIFIED_AGE_MAX;
+        drop(verified);
+        assert!(certificate.is_trusted());
+    }
+
+    #[test]
+    fn certificate_ends_with_its_time() {
+        let authorities = Arc::new(Authorities {
+            generation: watch::Sender::new(0),
+            trusts: AtomicBool::new(true),
+            verified: AtomicUsize::new(0),
+        });
+        let past = SystemTime::now() - Duration::from_secs(1);
+        assert!(!certificate(&authorities, past).is_trusted());
+        assert!(!PeerCertificate::new(None, past).is_trusted());
+        assert!(PeerCertificate::new(None, SystemTime::now() + VERIFIED_AGE_MAX).is_trusted());
+    }
+}

@@ -23,8 +23,25 @@ pub struct InvalidRule {
     pub reason: String,
 }
 
+/// An object, whose text is read once for all rules.
+struct Judged<'a> {
+    object: Object<'a>,
+    /// The URI of a resource; none if the text is none.
+    uri: Option<ResourceUri>,
+}
+
+impl<'a> Judged<'a> {
+    fn read(object: Object<'a>) -> Judged<'a> {
+        let uri = match object {
+            Object::Resource(text) => ResourceUri::new(text).ok(),
+            _ => None,
+        };
+        Judged { object, uri }
+    }
+}
+
 /// A set of objects.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum ObjectPattern {
     Resources(UriPattern),
     Tools(NamePattern),
@@ -32,7 +49,7 @@ enum ObjectPattern {
 }
 
 /// A name, or the beginning of names.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct NamePattern {
     stem: String,
     is_prefix: bool,
@@ -69,11 +86,11 @@ impl ObjectPattern {
         }
     }
 
-    fn matches(&self, object: Object<'_>) -> bool {
-        match (self, object) {
-            (ObjectPattern::Resources(pattern), Object::Resource(text)) => match ResourceUri::new(text) {
-                Ok(uri) => pattern.matches(&uri),
-                Err(_) => false,
+    fn matches(&self, object: &Judged<'_>) -> bool {
+        match (self, object.object) {
+            (ObjectPattern::Resources(pattern), Object::Resource(_)) => match &object.uri {
+                Some(uri) => pattern.matches(uri),
+                None => false,
             },
             // A template is in the list if all that it stands for may be.
             (ObjectPattern::Resources(UriPattern::Prefix(prefix)), Object::Template(text)) => {
@@ -89,7 +106,7 @@ impl ObjectPattern {
     }
 }
 
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Rule {
     roles: Vec<String>,
     may: Vec<Right>,
@@ -138,11 +155,32 @@ impl Rule {
         }
     }
 
-    fn gives(&self, right: Right, object: Object<'_>) -> bool {
+    fn gives(&self, right: Right, object: &Judged<'_>) -> bool {
         if !self.may.contains(&right) {
             return false;
         }
         right.is_over_service() || self.patterns.iter().any(|pattern| pattern.matches(object))
+    }
+}
+
+/// Rules that were read and are not in use yet, so that a mistake elsewhere can keep them from it.
+pub(super) struct Rules(Vec<Rule>);
+
+impl Rules {
+    /// Reads the rules of a configuration.
+    ///
+    /// # Errors
+    /// The first rule that cannot be read.
+    pub(super) fn read(rules: &[RuleConfig]) -> Result<Rules, InvalidRule> {
+        let mut read = Vec::with_capacity(rules.len());
+        for (index, config) in rules.iter().enumerate() {
+            let rule = Rule::read(config).map_err(|reason| InvalidRule {
+                number: index + 1,
+                reason,
+            })?;
+            read.push(rule);
+        }
+        Ok(Rules(read))
     }
 }
 
@@ -173,19 +211,20 @@ impl Policy {
     /// # Errors
     /// The first rule that cannot be read; the rules in use stay.
     pub fn replace(&self, rules: &[RuleConfig]) -> Result<(), InvalidRule> {
-        let mut read = Vec::with_capacity(rules.len());
-        for (index, config) in rules.iter().enumerate() {
-            let rule = Rule::read(config).map_err(|reason| InvalidRule {
-                number: index + 1,
-                reason,
-            })?;
-            read.push(rule);
-        }
+        self.set(Rules::read(rules)?);
+        Ok(())
+    }
+
+    /// Puts rules into use that were read before. Rules that are equal change nothing.
+    pub(super) fn set(&self, rules: Rules) {
         let mut current = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
-        *current = read.into();
+        // A new number has the rights of every open session judged again.
+        if current[..] == rules.0[..] {
+            return;
+        }
+        *current = rules.0.into();
         // Below the lock, so that no judgement by the old rules carries the new number.
         self.0.generation.fetch_add(1, Ordering::Release);
-        Ok(())
     }
 
     fn rules(&self) -> Arc<[Rule]> {
@@ -200,9 +239,10 @@ impl Policy {
 impl Authorize for Policy {
     fn judge(&self, principal: &Principal, right: Right, object: Object<'_>) -> Verdict {
         let rules = self.rules();
+        let object = Judged::read(object);
         let mut missing = None;
         for (index, rule) in rules.iter().enumerate() {
-            if !rule.applies_to(principal) || !rule.gives(right, object) {
+            if !rule.applies_to(principal) || !rule.gives(right, &object) {
                 continue;
             }
             if rule.has_scope(principal) {
@@ -246,7 +286,8 @@ struct RuleAudience {
 
 impl RuleAudience {
     fn shows(&self, object: Object<'_>) -> bool {
-        self.rules.iter().any(|rule| rule.gives(Right::List, object))
+        let object = Judged::read(object);
+        self.rules.iter().any(|rule| rule.gives(Right::List, &object))
     }
 }
 
@@ -256,7 +297,12 @@ impl Audience for RuleAudience {
     }
 
     fn shows_resource(&self, uri: &ResourceUri) -> bool {
-        self.shows(Object::Resource(uri.as_str()))
+        // Not by `Object`, which would read the text of the URI again for each resource and pattern.
+        let mut patterns = self.rules.iter().flat_map(|rule| &rule.patterns);
+        patterns.any(|pattern| match pattern {
+            ObjectPattern::Resources(pattern) => pattern.matches(uri),
+            ObjectPattern::Tools(_) | ObjectPattern::Prompts(_) => false,
+        })
     }
 
     fn shows_template(&self, uri_template: &str) -> bool {
@@ -395,6 +441,49 @@ mod tests {
         assert_eq!(audience(&["a"]), audience(&["a", "c"]));
         assert_ne!(audience(&["a"]), audience(&["b"]));
         assert_eq!(audience(&["c"]), audience(&[]));
+    }
+
+    #[test]
+    fn equal_rules_change_nothing() {
+        let rules = [rule(&["a"], &["list"], &["note://*", "tool:get_*"], "")];
+        let policy = Policy::new(&rules).unwrap();
+        let before = policy.generation();
+        policy.replace(&rules).unwrap();
+        assert_eq!(policy.generation(), before);
+        policy.replace(&[]).unwrap();
+        assert_ne!(policy.generation(), before);
+    }
+
+    #[test]
+    fn audience_shows_what_its_rules_list() {
+        let policy = Policy::new(&[
+            rule(&["a"], &["read"], &["*"], ""),
+            rule(
+                &["a"],
+                &["list"],
+                &["note://*", "demo://{name}", "a://b", "tool:*"],
+                "",
+            ),
+        ])
+        .unwrap();
+        let principal = principal(&["a"]);
+        let audience = policy.audience(&principal);
+        for uri in [
+            "note://1",
+            "demo://1",
+            "demo://1/2",
+            "a://b",
+            "a://bc",
+            "tool:x",
+            "secret://1",
+        ] {
+            let shown = allows(&policy, &principal, Right::List, Object::Resource(uri));
+            assert_eq!(
+                audience.shows_resource(&ResourceUri::new(uri).unwrap()),
+                shown,
+                "{uri}"
+            );
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The identity of a caller.
 
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
@@ -13,7 +14,13 @@ pub(crate) const ANONYMOUS: &str = "anonymous";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal(Arc<Identity>);
 
-#[derive(Debug, PartialEq, Eq)]
+/// A credential that may end before its time, such as one that its issuer takes back.
+pub trait Revocable: fmt::Debug + Send + Sync + 'static {
+    /// Returns true once the credential is not good any more. Called for each judgement, so it must be quick.
+    fn is_revoked(&self) -> bool;
+}
+
+#[derive(Debug)]
 struct Identity {
     id: String,
     roles: Vec<String>,
@@ -22,7 +29,22 @@ struct Identity {
     // Only a name of it, so that no debug text can show a secret.
     credential: String,
     expires: Option<SystemTime>,
+    revocable: Option<Arc<dyn Revocable>>,
 }
+
+impl PartialEq for Identity {
+    /// Compares what was told of the credential; whether it was taken back is asked of each by itself.
+    fn eq(&self, other: &Identity) -> bool {
+        self.id == other.id
+            && self.roles == other.roles
+            && self.scopes == other.scopes
+            && self.takes_scopes == other.takes_scopes
+            && self.credential == other.credential
+            && self.expires == other.expires
+    }
+}
+
+impl Eq for Identity {}
 
 static LOCAL: LazyLock<Principal> = LazyLock::new(|| Principal::builder("local").build());
 static NAMELESS: LazyLock<Principal> = LazyLock::new(|| {
@@ -41,6 +63,7 @@ impl Principal {
             takes_scopes: false,
             credential: String::new(),
             expires: None,
+            revocable: None,
         })
     }
 
@@ -95,6 +118,28 @@ impl Principal {
         self.0.expires
     }
 
+    /// Returns true if the credential has ended by `now`.
+    pub fn has_ended(&self, now: SystemTime) -> bool {
+        match self.0.expires {
+            Some(at) => at <= now,
+            None => false,
+        }
+    }
+
+    /// Returns true if the credential was taken back.
+    pub fn is_revoked(&self) -> bool {
+        match &self.0.revocable {
+            Some(credential) => credential.is_revoked(),
+            None => false,
+        }
+    }
+
+    /// Returns true if there are other clones, such as those of a request or a session.
+    #[cfg(feature = "service")]
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// Returns true for a request without credentials.
     pub fn is_anonymous(&self) -> bool {
         self.0.id == ANONYMOUS
@@ -134,6 +179,15 @@ impl PrincipalBuilder {
     #[must_use]
     pub fn expires(mut self, expires: Option<SystemTime>) -> PrincipalBuilder {
         self.0.expires = expires;
+        self
+    }
+
+    /// Sets the credential that is asked whether it was taken back (default: none, which never is). What is
+    /// open is judged again when the number of [`Authenticate::generation`](super::Authenticate::generation)
+    /// grows.
+    #[must_use]
+    pub fn revocable(mut self, credential: Arc<dyn Revocable>) -> PrincipalBuilder {
+        self.0.revocable = Some(credential);
         self
     }
 

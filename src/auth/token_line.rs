@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::timestamp;
 
 /// The beginning of every token that this program makes, by which scanners of leaked secrets find it.
-const PREFIX: &str = "tdg_";
+pub(super) const PREFIX: &str = "tdg_";
 
 /// The SHA-256 of a token.
 pub(super) type TokenHash = [u8; 32];

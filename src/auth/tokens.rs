@@ -1,7 +1,7 @@
 //! Static tokens: files with the hashes of tokens, read again when they change.
 
 use std::collections::HashMap;
-use std::fs::{self, File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +14,7 @@ use tracing::{error, info};
 use super::principal::Principal;
 use super::token_line::{TokenHash, TokenLine, hex};
 use crate::config::AuthTokenConfig;
+use crate::file_watch::{self, FileStamp};
 
 /// The beginning of the identity of a principal with static tokens.
 const ID_PREFIX: &str = "token:";
@@ -21,8 +22,8 @@ const ID_PREFIX: &str = "token:";
 const LINES_MAX: usize = 1_000;
 /// Most bytes of one file.
 const FILE_BYTES_MAX: u64 = 256 << 10;
-/// The time between two looks at the files.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The time between two looks at the files: a token that is removed tells nothing more a second later.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The error of token files that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,32 +48,10 @@ struct TokenFile {
     name: String,
     path: PathBuf,
     roles: Vec<String>,
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     lines: Vec<TokenLine>,
     /// The mistake that was reported last, so that each is reported once.
     fault: Option<TokenFault>,
-}
-
-/// The properties of a file by which a change is noticed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    len: u64,
-    #[cfg(unix)]
-    inode: (u64, i64, i64),
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Stamp {
-        #[cfg(unix)]
-        use std::os::unix::fs::MetadataExt;
-        Stamp {
-            modified: metadata.modified().ok(),
-            len: metadata.len(),
-            #[cfg(unix)]
-            inode: (metadata.ino(), metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
 }
 
 /// A token that is known.
@@ -154,6 +133,11 @@ impl TokenFile {
         }
     }
 
+    /// Returns true if both files make the same principals.
+    fn has_same_tokens(&self, other: &TokenFile) -> bool {
+        self.name == other.name && self.roles == other.roles && self.lines == other.lines
+    }
+
     fn principal(&self, line: &TokenLine) -> Principal {
         Principal::builder(format!("{ID_PREFIX}{}", self.name))
             .roles(self.roles.clone())
@@ -165,7 +149,7 @@ impl TokenFile {
     /// Reads the file if it may have changed, or always with `force`. A file that cannot be used keeps the
     /// lines that it had. Returns true if its lines are others now.
     fn refresh(&mut self, force: bool) -> Result<bool, TokenFault> {
-        let stamp = fs::metadata(&self.path).ok().map(|metadata| Stamp::of(&metadata));
+        let stamp = FileStamp::at(&self.path);
         if !force && stamp.is_some() && stamp == self.stamp && self.fault.is_none() {
             return Ok(false);
         }
@@ -248,8 +232,13 @@ impl Tokens {
         if let Some(fault) = faults.into_iter().next() {
             return Err(fault);
         }
+        let is_equal =
+            files.len() == read.len() && files.iter().zip(&read).all(|(a, b)| a.has_same_tokens(b));
         *files = read;
-        self.set(table);
+        // A new number has the rights of every open session judged again.
+        if !is_equal {
+            self.set(table);
+        }
         Ok(())
     }
 
@@ -282,22 +271,12 @@ impl Tokens {
         self.set(table);
     }
 
-    /// Looks at the files every second until the last clone is dropped.
+    /// Looks at the files twice a second until the last clone is dropped.
     pub(crate) fn watch(&self) {
-        // Weak, so that the task ends with the service that the tokens belong to.
-        let watched = Arc::downgrade(&self.0);
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(POLL_INTERVAL).await;
-                let Some(shared) = watched.upgrade() else {
-                    return;
-                };
-                // On a thread of its own: the file may be on a disk that does not answer.
-                let looked = tokio::task::spawn_blocking(move || Tokens(shared).refresh(false)).await;
-                if let Err(error) = looked {
-                    error!(%error, "the token files could not be looked at");
-                }
-            }
+        // Not when the files rest, as for others: a line that was removed must end its token at once, and a
+        // file that is half written keeps the lines of before.
+        file_watch::watch(&self.0, POLL_INTERVAL, |shared| {
+            Tokens(shared.clone()).refresh(false);
         });
     }
 
@@ -305,10 +284,7 @@ impl Tokens {
     pub(crate) fn find(&self, hash: &TokenHash) -> Option<Principal> {
         let table = self.table();
         let principal = table.find(hash)?;
-        let has_ended = match principal.expires() {
-            Some(at) => at <= SystemTime::now(),
-            None => false,
-        };
+        let has_ended = principal.has_ended(SystemTime::now());
         (!has_ended).then(|| principal.clone())
     }
 
@@ -359,6 +335,8 @@ impl Tokens {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
     use crate::auth::token_line::hash_of;
     use tempfile::TempDir;
 
@@ -457,6 +435,7 @@ mod tests {
         let before = tokens.generation();
         tokens.refresh(false);
         tokens.refresh(true);
+        tokens.replace(&bench.configs).unwrap();
         bench.write("a", &format!("# renamed\n{}", line(A)));
         tokens.refresh(false);
         assert_eq!(tokens.generation(), before);

@@ -2,6 +2,7 @@
 //!
 //! [`failures`] decides about the problems; [`table`] and [`html`] show the report.
 
+pub(crate) mod axis;
 pub(crate) mod chart;
 pub(crate) mod compare;
 pub(crate) mod failures;

@@ -31,6 +31,9 @@ pub(super) enum TransportError {
     /// The credentials cannot be used.
     #[error(transparent)]
     Credentials(CredentialsError),
+    /// The server answered that it does not speak the revision.
+    #[error("{0}")]
+    NotSpoken(String),
     /// The answer was malformed, or the connection broke off.
     #[error("{0}")]
     Broken(String),

@@ -31,16 +31,22 @@ impl Severity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Check {
+    /// The request that opens a revision is answered, if only by a refusal.
+    OpeningAnswered,
     /// A fresh session receives at most one announcement per list.
     FreshAnnouncements,
     /// No list is announced as changed while it stays the same.
     SpuriousListChanged,
+    /// No resource is announced as changed while its content stays the same, or without a subscription.
+    SpuriousUpdates,
     /// Every advertised capability works, and no notification comes without one.
     CapabilityPromises,
     /// A change of a subscribed resource is announced (`resources/subscribe`).
     SubscribeObeyed,
     /// A change of a subscribed resource is announced (`subscriptions/listen`).
     ListenObeyed,
+    /// A list that changed is announced.
+    ListChangedObeyed,
     /// A listen stream begins with its acknowledgement, is tagged, and carries only the requested
     /// notifications.
     FilterObeyed,
@@ -64,13 +70,16 @@ pub enum Check {
 
 impl Check {
     /// All checks, in the order of reports.
-    pub const ALL: [Check; 14] = [
+    pub const ALL: [Check; 17] = [
+        Check::OpeningAnswered,
         Check::InitializedFirst,
         Check::FreshAnnouncements,
         Check::SpuriousListChanged,
+        Check::SpuriousUpdates,
         Check::CapabilityPromises,
         Check::SubscribeObeyed,
         Check::ListenObeyed,
+        Check::ListChangedObeyed,
         Check::FilterObeyed,
         Check::UnsubscribeObeyed,
         Check::UnknownUri,
@@ -84,11 +93,14 @@ impl Check {
     /// Returns the name, which is stable across releases.
     pub fn id(self) -> &'static str {
         match self {
+            Check::OpeningAnswered => "opening-answered",
             Check::FreshAnnouncements => "fresh-announcements",
             Check::SpuriousListChanged => "spurious-list-changed",
+            Check::SpuriousUpdates => "spurious-updates",
             Check::CapabilityPromises => "capability-promises",
             Check::SubscribeObeyed => "subscribe-obeyed",
             Check::ListenObeyed => "listen-obeyed",
+            Check::ListChangedObeyed => "list-changed-obeyed",
             Check::FilterObeyed => "filter-obeyed",
             Check::UnsubscribeObeyed => "unsubscribe-obeyed",
             Check::UnknownUri => "unknown-uri",
@@ -104,10 +116,13 @@ impl Check {
     /// Returns the highest severity of a failure; a single failure may be less severe.
     pub fn severity(self) -> Severity {
         match self {
-            Check::SpuriousListChanged
+            Check::OpeningAnswered
+            | Check::SpuriousListChanged
+            | Check::SpuriousUpdates
             | Check::CapabilityPromises
             | Check::SubscribeObeyed
             | Check::ListenObeyed
+            | Check::ListChangedObeyed
             | Check::FilterObeyed
             | Check::UnsubscribeObeyed
             | Check::StaleReadAfterNotice
@@ -124,17 +139,26 @@ impl Check {
     /// Returns the remedy for a failure, in one sentence.
     pub fn remedy(self) -> &'static str {
         match self {
+            Check::OpeningAnswered => {
+                "Answer server/discover and initialize in every state, with an error where the revision is not spoken."
+            }
             Check::FreshAnnouncements => {
                 "Announce each list to a new session at most once, and not at all when it has seen no older state of it."
             }
             Check::SpuriousListChanged => {
                 "Compare a digest of the list with the one last announced, and send list_changed only when they differ."
             }
+            Check::SpuriousUpdates => {
+                "Compare a digest of the content with the one last announced, and send resources/updated to subscribers alone and only when they differ."
+            }
             Check::CapabilityPromises => {
                 "Advertise listChanged and subscribe exactly where notifications are delivered."
             }
             Check::SubscribeObeyed | Check::ListenObeyed => {
                 "Send notifications/resources/updated to every subscriber when the resource changes."
+            }
+            Check::ListChangedObeyed => {
+                "Send list_changed to every session, or listen stream that asked for it, when the list changes."
             }
             Check::FilterObeyed => {
                 "Acknowledge first and no more than was requested, send nothing else, and tag every message with the request's id in its own JSON type."
@@ -178,7 +202,9 @@ impl Check {
         let page = match self {
             Check::FreshAnnouncements
             | Check::SpuriousListChanged
+            | Check::SpuriousUpdates
             | Check::CapabilityPromises
+            | Check::ListChangedObeyed
             | Check::DuplicateNotices
             | Check::StaleReadAfterNotice => "server/resources",
             Check::SubscribeObeyed
@@ -195,7 +221,8 @@ impl Check {
             | Check::FilterObeyed
             | Check::UnsubscribeObeyed
             | Check::UnknownUri => "server/resources",
-            Check::InitializedFirst => "basic/lifecycle",
+            Check::OpeningAnswered if is_modern => "server/discover",
+            Check::OpeningAnswered | Check::InitializedFirst => "basic/lifecycle",
             Check::ErrorCodes => "basic",
             Check::KeepAlive if is_modern => "basic/transports/streamable-http",
             Check::GracefulEnd if is_modern => "basic/transports/stdio",

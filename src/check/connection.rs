@@ -10,18 +10,20 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
 use super::answer::{Answer, TransportError};
+use super::options::Options;
 use super::transcript::Transcript;
 use super::transport::Transport;
 use crate::Digest;
-use crate::client::{Credentials, Target};
+use crate::client::Target;
 use crate::wire::dialect::{Dialect, Revision};
 use crate::wire::jsonrpc;
 
 /// The name that the check gives itself towards servers.
 const CLIENT_NAME: &str = "tidings-check";
 
-/// The limit on the time that one answer may take.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// The error code of a server that failed by itself.
+const INTERNAL_ERROR: i64 = -32603;
+
 /// The limit on pages read of one list, since a faulty server may hand out cursors without an end.
 const PAGES_MAX: usize = 50;
 /// The revision that a session is opened with; the server may answer with an older one.
@@ -82,6 +84,19 @@ pub(super) struct Connection {
     /// The form of the parameters; the transport knows the session.
     dialect: Dialect,
     last_id: AtomicU64,
+    answer_max: Duration,
+}
+
+/// The state of one list at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ListState {
+    /// The kind under which its changes are announced.
+    pub(super) kind: &'static str,
+    /// The digest of everything in its items.
+    pub(super) whole: Digest,
+    /// The digest of the parts by which an item is known and offered. A new size or date of a resource is a
+    /// change of the resource rather than of the list.
+    pub(super) offered: Digest,
 }
 
 impl Connection {
@@ -89,7 +104,7 @@ impl Connection {
     /// `initialize`.
     pub(super) async fn open(
         target: &Target,
-        credentials: &Credentials,
+        options: &Options,
         is_modern: bool,
     ) -> Result<Connection, TransportError> {
         let revision = match is_modern {
@@ -99,20 +114,16 @@ impl Connection {
         let dialect = Dialect::new(revision, CLIENT_NAME);
         let transcript = Arc::new(Transcript::default());
         let mut connection = Connection {
-            transport: Transport::open(
-                target,
-                credentials,
-                dialect.clone(),
-                transcript.clone(),
-                ANSWER_MAX,
-            )?,
+            transport: Transport::open(target, options, dialect.clone(), transcript.clone())?,
             transcript,
             capabilities: Value::Null,
             dialect,
             // Listen requests have small ids, chosen by the checks.
             last_id: AtomicU64::new(1000),
+            answer_max: options.start_timeout,
         };
         connection.negotiate(is_modern).await?;
+        connection.answer_max = options.answer_timeout;
         Ok(connection)
     }
 
@@ -149,6 +160,7 @@ impl Connection {
         let answer = self.try_call(method, params).await?;
         match answer.result() {
             Some(result) => Ok(result.clone()),
+            None if is_failure(&answer) => Err(TransportError::Broken(answered(method, &answer.to_string()))),
             None => Err(refused(method, &answer.to_string())),
         }
     }
@@ -180,13 +192,13 @@ impl Connection {
 
     /// Returns the time by which an answer to a request made now must have arrived.
     pub(super) fn answer_deadline(&self) -> Instant {
-        Instant::now() + ANSWER_MAX
+        Instant::now() + self.answer_max
     }
 
     async fn try_call(&self, method: &str, params: Value) -> Result<Answer, TransportError> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
         let message = jsonrpc::request(id, method, self.dialect.params(params));
-        self.transport.request(&message).await
+        self.transport.request(&message, self.answer_max).await
     }
 
     /// Sends a request and returns its answer, which may be an error.
@@ -237,20 +249,21 @@ impl Connection {
         Ok(first.map(str::to_owned))
     }
 
-    /// Returns the digest of every list that the server has, with the kind under which its changes are
-    /// announced.
-    ///
-    /// The digest does not depend on the order of the items.
-    pub(super) async fn list_digests(&self) -> Result<Vec<(&'static str, Digest)>, Aborted> {
-        let mut digests = Vec::new();
+    /// Returns the state of every list that the server has, which does not depend on the order of the items.
+    pub(super) async fn list_states(&self) -> Result<Vec<ListState>, Aborted> {
+        let mut states = Vec::new();
         for list in &LISTS {
             if self.has_list(list)
                 && let Some(items) = self.items(list).await?
             {
-                digests.push((list.kind, digest(&items)));
+                states.push(ListState {
+                    kind: list.kind,
+                    whole: digest(&items),
+                    offered: digest_of_offer(&items),
+                });
             }
         }
-        Ok(digests)
+        Ok(states)
     }
 
     /// Returns the digest of the contents of a resource; none when the server answers with an error.
@@ -266,8 +279,32 @@ impl Connection {
     }
 }
 
+/// Returns true for an answer by which a server says that it failed, rather than that it refuses.
+fn is_failure(answer: &Answer) -> bool {
+    match (answer.error_code(), answer.status) {
+        (Some(code), _) => code == INTERNAL_ERROR,
+        (None, Some(status)) => !(300..500).contains(&status),
+        (None, None) => true,
+    }
+}
+
 fn refused(method: &str, answer: &str) -> TransportError {
-    TransportError::Broken(format!("{method} was answered with {answer}"))
+    TransportError::NotSpoken(answered(method, answer))
+}
+
+fn answered(method: &str, answer: &str) -> String {
+    format!("{method} was answered with {answer}")
+}
+
+/// Returns the digest of items without the parts that may change while the same items are offered.
+fn digest_of_offer(items: &[Value]) -> Digest {
+    let mut items = items.to_vec();
+    for item in items.iter_mut().filter_map(Value::as_object_mut) {
+        for name in ["size", "annotations", "icons", "_meta"] {
+            item.remove(name);
+        }
+    }
+    digest(&items)
 }
 
 fn digest(items: &[Value]) -> Digest {
@@ -302,6 +339,33 @@ mod tests {
         let b = json!({ "name": "b" });
         assert_eq!(digest(&[a.clone(), b.clone()]), digest(&[b.clone(), a.clone()]));
         assert_ne!(digest(&[a]), digest(&[b]));
+    }
+
+    #[test]
+    fn offer_is_without_size_and_annotations() {
+        let item = |name: &str, size: u8| json!({ "uri": "x", "name": name, "size": size, "_meta": size });
+        let first = digest_of_offer(&[item("a", 1)]);
+        assert_eq!(first, digest_of_offer(&[item("a", 2)]));
+        assert_ne!(first, digest_of_offer(&[item("b", 1)]));
+    }
+
+    #[test]
+    fn refusal_differs_from_failure() {
+        let error = |code: i64| json!({ "error": { "code": code } });
+        for (status, message, expected) in [
+            (None, error(-32601), false),
+            (None, error(-32603), true),
+            (None, json!({}), true),
+            (Some(400), Value::Null, false),
+            (Some(404), error(-32601), false),
+            (Some(405), Value::Null, false),
+            (Some(200), Value::Null, true),
+            (Some(500), Value::Null, true),
+            (Some(500), error(-32600), false),
+        ] {
+            let answer = Answer { status, message };
+            assert_eq!(is_failure(&answer), expected, "{answer:?}");
+        }
     }
 
     #[test]

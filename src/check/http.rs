@@ -13,6 +13,7 @@ use tokio::time::{Duration, timeout};
 use tracing::debug;
 
 use super::answer::{Answer, MESSAGE_BYTES_MAX, TransportError};
+use super::options::Options;
 use super::transcript::{MessageOrigin, Transcript};
 use crate::client::Credentials;
 use crate::http_client::{self, SendError};
@@ -48,24 +49,23 @@ impl HttpTransport {
     /// Makes a transport; it connects with its first request.
     pub(super) fn new(
         url: &str,
-        credentials: &Credentials,
+        options: &Options,
         dialect: Dialect,
         transcript: Arc<Transcript>,
-        answer_max: Duration,
     ) -> Result<HttpTransport, TransportError> {
-        let client = http_client::builder_with(url, credentials)
+        let client = http_client::builder_with(url, &options.credentials)
             .map_err(TransportError::Credentials)?
-            .connect_timeout(answer_max)
+            .connect_timeout(options.answer_timeout)
             // A redirect would turn a POST into a GET, and could lead the credentials elsewhere.
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| TransportError::Broken(describe(&error)))?;
         let shared = HttpClient {
             client,
-            credentials: credentials.clone(),
+            credentials: options.credentials.clone(),
             url: url.to_owned(),
             transcript,
-            answer_max,
+            answer_max: options.answer_timeout,
             dialect: Mutex::new(dialect),
         };
         Ok(HttpTransport {
@@ -84,12 +84,11 @@ impl HttpTransport {
         self.shared.dialect().session.is_some()
     }
 
-    /// Sends a request and returns its answer.
-    pub(super) async fn request(&self, message: &Value) -> Result<Answer, TransportError> {
-        let answer = timeout(self.shared.answer_max, self.shared.request(message));
-        match answer.await {
+    /// Sends a request and returns its answer, which has to come within `limit`.
+    pub(super) async fn request(&self, message: &Value, limit: Duration) -> Result<Answer, TransportError> {
+        match timeout(limit, self.shared.request(message)).await {
             Ok(answer) => answer,
-            Err(_) => Err(TransportError::Timeout(self.shared.answer_max)),
+            Err(_) => Err(TransportError::Timeout(limit)),
         }
     }
 
@@ -178,12 +177,17 @@ impl HttpClient {
 
     /// Sends a request and waits for the head of its response.
     async fn response(&self, request: RequestBuilder) -> Result<Response, TransportError> {
-        let sent = http_client::send(request, &self.credentials);
-        match timeout(self.answer_max, sent).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(SendError::Http(error))) => Err(transport_error(&error)),
-            Ok(Err(SendError::Credentials(error))) => Err(TransportError::Credentials(error)),
+        match timeout(self.answer_max, self.head(request)).await {
+            Ok(response) => response,
             Err(_) => Err(TransportError::Timeout(self.answer_max)),
+        }
+    }
+
+    async fn head(&self, request: RequestBuilder) -> Result<Response, TransportError> {
+        match http_client::send(request, &self.credentials).await {
+            Ok(response) => Ok(response),
+            Err(SendError::Http(error)) => Err(transport_error(&error)),
+            Err(SendError::Credentials(error)) => Err(TransportError::Credentials(error)),
         }
     }
 
@@ -199,7 +203,7 @@ impl HttpClient {
     }
 
     async fn request(&self, message: &Value) -> Result<Answer, TransportError> {
-        let response = self.response(self.post(message)).await?;
+        let response = self.head(self.post(message)).await?;
         let opens = matches!(message["method"].as_str(), Some("initialize" | "server/discover"));
         // Later, a 403 is an answer like others: it is about one request.
         if let Some(challenge) = http_client::challenge(&response)

@@ -5,8 +5,11 @@
 use serde_json::json;
 
 use super::catalog::Check;
+use super::change_scenario::TouchedResource;
 use super::connection::Aborted;
-use super::run::{CheckRun, Problems, UNKNOWN_URI, await_early_messages, find_unadvertised};
+use super::run::{
+    CheckRun, METHOD_NOT_FOUND, Problems, UNKNOWN_URI, await_early_messages, find_unadvertised,
+};
 use super::transcript::Received;
 use super::transport::Transport;
 
@@ -25,6 +28,12 @@ pub(super) async fn check(run: &mut CheckRun<'_>) -> Result<(), Aborted> {
         Ok(()) => Ok(()),
         Err(_) => open_stream(run).await,
     };
+    if stream.is_ok() {
+        let kinds = ["tools", "prompts", "resources"].into_iter();
+        run.open_lists = kinds
+            .filter(|kind| run.connection.advertises(kind, "listChanged"))
+            .collect();
+    }
     run.check_fresh_announcements(ready).await;
     run.check_spurious_changes().await?;
     run.check_error_codes().await?;
@@ -79,45 +88,76 @@ fn find_unreachable(run: &CheckRun<'_>, refusal: &str, promises: &mut Problems) 
     }
 }
 
+/// Makes the checks of resource subscriptions, and of lists where nothing can be subscribed to.
 async fn check_subscriptions(
     run: &mut CheckRun<'_>,
     has_stream: bool,
     promises: &mut Problems,
 ) -> Result<(), Aborted> {
+    run.begin("subscribing to the resource");
+    let start = run.connection.transcript.position();
+    match subscribe(run, promises).await? {
+        Ok(uri) if has_stream => {
+            check_unknown_uri(run).await?;
+            return check_subscription(run, &uri, start).await;
+        }
+        Ok(_) => {
+            check_unknown_uri(run).await?;
+            skip_subscription(run, "there is no stream: see capability-promises");
+        }
+        Err(reason) => skip_subscription(run, &reason),
+    }
+    run.check_lists_alone().await
+}
+
+/// Skips the checks that need a subscription and its stream.
+fn skip_subscription(run: &mut CheckRun<'_>, reason: &str) {
+    run.skip(Check::SpuriousUpdates, reason);
+    run.skip_change_checks(Check::SubscribeObeyed, reason);
+}
+
+/// Subscribes to the resource under test; returns it, or the reason for which there is no subscription.
+async fn subscribe(
+    run: &mut CheckRun<'_>,
+    promises: &mut Problems,
+) -> Result<Result<String, String>, Aborted> {
     if !run.connection.advertises("resources", "subscribe") {
-        let reason = "resources.subscribe is not advertised";
-        run.skip(Check::UnknownUri, reason);
-        run.skip_change_checks(Check::SubscribeObeyed, reason);
-        return Ok(());
+        let reason = "resources.subscribe is not advertised".to_owned();
+        run.skip(Check::UnknownUri, &reason);
+        return Ok(Err(reason));
     }
-    check_unknown_uri(run).await?;
-    let Some(uri) = run.test_uri().await? else {
-        let reason = "the server lists no resource; name one with --uri";
-        run.skip_change_checks(Check::SubscribeObeyed, reason);
-        return Ok(());
-    };
-    let params = json!({ "uri": uri });
+    let uri = run.test_uri().await?;
+    let subscribed = uri.as_deref().unwrap_or(UNKNOWN_URI);
+    let params = json!({ "uri": subscribed });
     let answer = run.connection.call("resources/subscribe", params).await?;
-    if answer.result().is_none() {
-        promises.error(format!(
-            "resources.subscribe is advertised, but a subscription to {uri} was answered with {answer}"
-        ));
-        let reason = "subscribing failed: see capability-promises";
-        run.skip_change_checks(Check::SubscribeObeyed, reason);
-    } else if has_stream {
-        check_subscription(run, &uri).await?;
-    } else {
-        let reason = "there is no stream: see capability-promises";
-        run.skip_change_checks(Check::SubscribeObeyed, reason);
+    match (&uri, answer.result()) {
+        (Some(uri), Some(_)) => return Ok(Ok(uri.clone())),
+        // The only subscription that can be tried where there is no resource.
+        (None, _) if answer.error_code() != Some(METHOD_NOT_FOUND) => {
+            conclude_unknown_uri(run, answer.result().is_some());
+            return Ok(Err("the server lists no resource; name one with --uri".to_owned()));
+        }
+        _ => {}
     }
-    Ok(())
+    promises.error(format!(
+        "resources.subscribe is advertised, but a subscription to {subscribed} was answered with {answer}"
+    ));
+    let reason = "subscribing failed: see capability-promises".to_owned();
+    // A refusal of an unknown resource says nothing where every subscription is refused.
+    run.skip(Check::UnknownUri, &reason);
+    Ok(Err(reason))
 }
 
 async fn check_unknown_uri(run: &mut CheckRun<'_>) -> Result<(), Aborted> {
     let params = json!({ "uri": UNKNOWN_URI });
     let answer = run.connection.call("resources/subscribe", params).await?;
+    conclude_unknown_uri(run, answer.result().is_some());
+    Ok(())
+}
+
+fn conclude_unknown_uri(run: &mut CheckRun<'_>, is_accepted: bool) {
     let mut problems = Problems::default();
-    if answer.result().is_some() {
+    if is_accepted {
         problems.warning(format!("a subscription to {UNKNOWN_URI} was accepted"));
     }
     run.conclude(
@@ -125,13 +165,18 @@ async fn check_unknown_uri(run: &mut CheckRun<'_>) -> Result<(), Aborted> {
         &problems,
         "a subscription to an unknown URI was refused",
     );
-    Ok(())
 }
 
-/// Checks a change within the subscription to `uri`, and one after its end.
-async fn check_subscription(run: &mut CheckRun<'_>, uri: &str) -> Result<(), Aborted> {
+/// Checks the subscription to `uri`, which began after the position `start`, a change within it, and one
+/// after its end.
+async fn check_subscription(run: &mut CheckRun<'_>, uri: &str, start: usize) -> Result<(), Aborted> {
     let is_notice = |received: &Received| received.announces(uri);
-    let came = run.check_change(uri, Check::SubscribeObeyed, is_notice).await?;
+    let change = TouchedResource {
+        uri,
+        check: Check::SubscribeObeyed,
+        silence: run.check_spurious_updates(uri, start, is_notice).await?,
+    };
+    let came = run.check_change(change, is_notice).await?;
     // Ended even without a notice, since the check of keep-alives needs a silent stream.
     let params = json!({ "uri": uri });
     let answer = run.connection.call("resources/unsubscribe", params).await?;
@@ -144,7 +189,7 @@ async fn check_subscription(run: &mut CheckRun<'_>, uri: &str) -> Result<(), Abo
         run.conclude(Check::UnsubscribeObeyed, &problems, "");
         return Ok(());
     }
-    run.check_unsubscribed(is_notice).await
+    run.check_unsubscribed(uri, is_notice).await
 }
 
 /// Ends the session, and checks that the server then answers it with 404; over stdio, ends the process.
@@ -153,6 +198,7 @@ async fn check_session_end(run: &mut CheckRun<'_>) -> Result<(), Aborted> {
         run.check_process_end().await;
         return Ok(());
     };
+    run.begin("ending the session");
     if !http.has_session() {
         run.skip(Check::GracefulEnd, "the server gave no session id");
         return Ok(());

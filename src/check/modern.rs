@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::answer::describe_error;
 use super::catalog::Check;
+use super::change_scenario::TouchedResource;
 use super::connection::Aborted;
 use super::listen_rules::{belongs_to, filter_uris, find_problems, list_flag};
-use super::run::{CheckRun, Problems, UNKNOWN_URI, find_unadvertised};
+use super::run::{CheckRun, METHOD_NOT_FOUND, Problems, UNKNOWN_URI, find_unadvertised};
 use super::transcript::Received;
 use crate::wire::dialect::{ACKNOWLEDGED, resource_filter};
 
@@ -21,6 +22,8 @@ struct ListenStream {
     requested: Value,
     /// The filter in the acknowledgement, or the reason for which there is none.
     granted: Result<Value, String>,
+    /// False if the server does not know the method.
+    is_implemented: bool,
 }
 
 impl ListenStream {
@@ -34,7 +37,12 @@ impl ListenStream {
             let is_response = received.message.get("method").is_none();
             belongs_to(received, &id) && (is_response || received.method() == ACKNOWLEDGED)
         });
-        let granted = match decision.await {
+        let decision = decision.await;
+        let code = decision
+            .as_ref()
+            .map(|received| &received.message["error"]["code"]);
+        let is_implemented = code != Some(&json!(METHOD_NOT_FOUND));
+        let granted = match decision {
             Some(received) if received.method() == ACKNOWLEDGED => {
                 Ok(received.message["params"]["notifications"].clone())
             }
@@ -46,6 +54,7 @@ impl ListenStream {
             id,
             requested,
             granted,
+            is_implemented,
         })
     }
 
@@ -86,6 +95,8 @@ pub(super) async fn check(run: &mut CheckRun<'_>) -> Result<(), Aborted> {
     // The ids have both JSON types, since a server may tag messages with the wrong one.
     let lists = ListenStream::open(run, json!("tidings-check"), every_list).await?;
     find_missing_lists(run, &lists, &mut promises);
+    let kinds = KINDS.into_iter();
+    run.open_lists = kinds.filter(|kind| lists.grants_list(kind)).collect();
     match &lists.granted {
         Ok(_) => {
             run.check_fresh_announcements(start).await;
@@ -126,41 +137,68 @@ fn find_missing_lists(run: &CheckRun<'_>, lists: &ListenStream, promises: &mut P
     }
 }
 
-/// Makes the checks of resource subscriptions; adds their streams to `streams`.
+/// Makes the checks of resource subscriptions, and of lists where nothing can be subscribed to; adds the
+/// streams to `streams`.
 async fn check_subscriptions(
     run: &mut CheckRun<'_>,
     streams: &mut Vec<ListenStream>,
     promises: &mut Problems,
 ) -> Result<(), Aborted> {
-    if !run.connection.advertises("resources", "subscribe") {
-        let reason = "resources.subscribe is not advertised";
-        run.skip(Check::UnknownUri, reason);
-        run.skip_change_checks(Check::ListenObeyed, reason);
-        return Ok(());
-    }
-    streams.push(check_unknown_uri(run).await?);
-    let Some(uri) = run.test_uri().await? else {
-        let reason = "the server lists no resource; name one with --uri";
-        run.skip_change_checks(Check::ListenObeyed, reason);
-        return Ok(());
+    let reason = match run.connection.advertises("resources", "subscribe") {
+        false => {
+            let reason = "resources.subscribe is not advertised";
+            run.skip(Check::UnknownUri, reason);
+            reason
+        }
+        true => match run.test_uri().await? {
+            Some(uri) => match subscribe(run, &uri, streams, promises).await? {
+                Some((id, start)) => return check_subscription(run, &uri, &id, start).await,
+                None => "listening failed: see capability-promises",
+            },
+            None => {
+                streams.push(check_unknown_uri(run).await?);
+                "the server lists no resource; name one with --uri"
+            }
+        },
     };
-    let stream = ListenStream::open(run, json!(7), resource_filter(&[&uri])).await?;
-    if stream.grants_uri(&uri) {
-        check_subscription(run, &uri, &stream.id).await?;
+    run.skip(Check::SpuriousUpdates, reason);
+    run.skip_change_checks(Check::ListenObeyed, reason);
+    run.check_lists_alone().await
+}
+
+/// Opens the stream of the resource under test, and one of an unknown resource.
+///
+/// Returns the id of the first and the position before it, or none if it is not granted.
+async fn subscribe(
+    run: &mut CheckRun<'_>,
+    uri: &str,
+    streams: &mut Vec<ListenStream>,
+    promises: &mut Problems,
+) -> Result<Option<(Value, usize)>, Aborted> {
+    run.begin("listening to the resource");
+    let start = run.connection.transcript.position();
+    let stream = ListenStream::open(run, json!(7), resource_filter(&[uri])).await?;
+    let opened = stream.grants_uri(uri).then(|| (stream.id.clone(), start));
+    if opened.is_some() {
+        streams.push(check_unknown_uri(run).await?);
     } else {
         let answer = stream.answer();
         promises.error(format!(
             "resources.subscribe is advertised, but subscriptions/listen for {uri} was answered with {answer}"
         ));
-        let reason = "listening failed: see capability-promises";
-        run.skip_change_checks(Check::ListenObeyed, reason);
+        // A refusal of an unknown resource says nothing where every resource is refused.
+        run.skip(Check::UnknownUri, "listening failed: see capability-promises");
     }
     streams.push(stream);
-    Ok(())
+    Ok(opened)
 }
 
 async fn check_unknown_uri(run: &mut CheckRun<'_>) -> Result<ListenStream, Aborted> {
     let stream = ListenStream::open(run, json!(8), resource_filter(&[UNKNOWN_URI])).await?;
+    if !stream.is_implemented {
+        run.skip(Check::UnknownUri, "subscriptions/listen is not implemented");
+        return Ok(stream);
+    }
     let mut problems = Problems::default();
     if stream.grants_uri(UNKNOWN_URI) {
         problems.warning(format!("a subscription to {UNKNOWN_URI} was acknowledged"));
@@ -173,10 +211,21 @@ async fn check_unknown_uri(run: &mut CheckRun<'_>) -> Result<ListenStream, Abort
     Ok(stream)
 }
 
-/// Checks a change within the subscription to `uri`, and one after its end.
-async fn check_subscription(run: &mut CheckRun<'_>, uri: &str, id: &Value) -> Result<(), Aborted> {
+/// Checks the subscription to `uri`, which began after the position `start`, a change within it, and one
+/// after its end.
+async fn check_subscription(
+    run: &mut CheckRun<'_>,
+    uri: &str,
+    id: &Value,
+    start: usize,
+) -> Result<(), Aborted> {
     let is_notice = |received: &Received| belongs_to(received, id) && received.announces(uri);
-    if !run.check_change(uri, Check::ListenObeyed, is_notice).await? {
+    let change = TouchedResource {
+        uri,
+        check: Check::ListenObeyed,
+        silence: run.check_spurious_updates(uri, start, is_notice).await?,
+    };
+    if !run.check_change(change, is_notice).await? {
         return Ok(());
     }
     if run.connection.transport.is_http() {
@@ -188,7 +237,7 @@ async fn check_subscription(run: &mut CheckRun<'_>, uri: &str, id: &Value) -> Re
     run.connection.notify("notifications/cancelled", params).await?;
     // The answer to a later request shows that the server has seen the cancellation.
     run.connection.call("server/discover", json!({})).await?;
-    run.check_unsubscribed(is_notice).await
+    run.check_unsubscribed(uri, is_notice).await
 }
 
 fn check_filters(run: &mut CheckRun<'_>, streams: &[ListenStream], is_open: bool) {

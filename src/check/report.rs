@@ -1,4 +1,5 @@
-//! The report of a check: one finding per check and revision, as text and as JSON.
+//! The report of a check: one finding per check and revision, as text and as JSON. [`super::junit`] and
+//! [`super::annotations`] write it for machines that run builds.
 //!
 //! Text that came from a server is cleaned of control characters and shortened.
 
@@ -143,22 +144,54 @@ impl Report {
         serde_json::to_string_pretty(self).expect("a report has only texts and numbers")
     }
 
-    /// Writes the findings that `belongs` accepts under a title; writes no title without a finding.
-    fn write_group(
-        &self,
-        f: &mut fmt::Formatter<'_>,
-        title: &str,
-        belongs: impl Fn(&Finding) -> bool,
-    ) -> fmt::Result {
-        let findings = self.checks.iter().filter(|finding| belongs(finding));
-        for (index, finding) in findings.enumerate() {
-            if index == 0 {
-                writeln!(f, "\n{title}")?;
-            }
-            writeln!(f, "  {} [{}]: {}", finding.id, finding.revision, finding.seen)?;
+    /// Writes the failures of one severity under a title; writes no title without one.
+    fn write_failures(&self, f: &mut fmt::Formatter<'_>, severity: Severity) -> fmt::Result {
+        let (title, mark) = match severity {
+            Severity::Error => ("errors", '✗'),
+            Severity::Warning => ("warnings", '!'),
+            Severity::Info => ("worth knowing", 'i'),
+        };
+        let mut failures = self
+            .failed()
+            .filter(|finding| finding.severity == severity)
+            .peekable();
+        if failures.peek().is_some() {
+            writeln!(f, "\n{title}")?;
+        }
+        for finding in failures {
+            writeln!(
+                f,
+                "  {mark} {} [{}]: {}",
+                finding.id, finding.revision, finding.seen
+            )?;
             if let Some(remedy) = finding.remedy {
                 writeln!(f, "      {remedy}\n      {}", finding.link)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Writes the findings with this verdict under a title, those with the same text as one.
+    fn write_others(&self, f: &mut fmt::Formatter<'_>, verdict: Verdict) -> fmt::Result {
+        let (title, mark) = match verdict {
+            Verdict::Pass => ("passed", '✓'),
+            Verdict::Skipped => ("skipped", '-'),
+            Verdict::Fail => return Ok(()),
+        };
+        // In the order of the first finding of each text.
+        let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
+        for finding in self.checks.iter().filter(|finding| finding.verdict == verdict) {
+            let name = format!("{} [{}]", finding.id, finding.revision);
+            match groups.iter_mut().find(|(seen, _)| *seen == finding.seen) {
+                Some((_, names)) => names.push(name),
+                None => groups.push((&finding.seen, vec![name])),
+            }
+        }
+        if !groups.is_empty() {
+            writeln!(f, "\n{title}")?;
+        }
+        for (seen, names) in groups {
+            writeln!(f, "  {mark} {}: {seen}", names.join(", "))?;
         }
         Ok(())
     }
@@ -172,17 +205,14 @@ impl fmt::Display for Report {
             clean(&self.target),
             self.revisions.join(" and ")
         )?;
-        for (severity, title) in [
-            (Severity::Error, "errors"),
-            (Severity::Warning, "warnings"),
-            (Severity::Info, "worth knowing"),
-        ] {
-            self.write_group(f, title, |finding| {
-                finding.verdict == Verdict::Fail && finding.severity == severity
-            })?;
+        if let Some(reason) = &self.incomplete {
+            writeln!(f, "\nnot everything could be checked: {}", clean(reason))?;
         }
-        self.write_group(f, "skipped", |finding| finding.verdict == Verdict::Skipped)?;
-        self.write_group(f, "passed", |finding| finding.verdict == Verdict::Pass)?;
+        for severity in [Severity::Error, Severity::Warning, Severity::Info] {
+            self.write_failures(f, severity)?;
+        }
+        self.write_others(f, Verdict::Skipped)?;
+        self.write_others(f, Verdict::Pass)?;
         let Summary {
             passed,
             errors,
@@ -190,9 +220,6 @@ impl fmt::Display for Report {
             infos,
             skipped,
         } = self.summary;
-        if let Some(reason) = &self.incomplete {
-            writeln!(f, "\nnot everything could be checked: {}", clean(reason))?;
-        }
         writeln!(
             f,
             "\n{errors} errors, {warnings} warnings, {infos} worth knowing, {passed} passed, {skipped} skipped"
@@ -201,10 +228,11 @@ impl fmt::Display for Report {
 }
 
 /// Returns a text that is fit to be printed, and shortened.
-fn clean(text: &str) -> String {
+pub(super) fn clean(text: &str) -> String {
     // Counted in characters, so that none of several bytes is cut in two.
     let start: String = text.chars().take(SEEN_CHARS_MAX).collect();
-    let mut cleaned = printable::line(&start).into_owned();
+    // GitHub's runner obeys this prefix anywhere in a line.
+    let mut cleaned = printable::line(&start).replace("##[", "## [");
     if text.chars().nth(SEEN_CHARS_MAX).is_some() {
         cleaned.push('…');
     }
@@ -254,16 +282,29 @@ mod tests {
         .to_string();
         let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle} in {text}"));
         assert!(
-            at("errors\n  error-codes") < at("warnings\n  unknown-uri"),
+            at("errors\n  ✗ error-codes") < at("warnings\n  ! unknown-uri"),
             "{text}"
         );
         assert!(
-            at("skipped\n  keep-alive") < at("passed\n  graceful-end"),
+            at("skipped\n  - keep-alive") < at("passed\n  ✓ graceful-end"),
             "{text}"
         );
         assert!(!text.contains('\u{1b}'));
         assert!(
             text.ends_with("1 errors, 1 warnings, 0 worth knowing, 1 passed, 1 skipped\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn findings_with_one_reason_are_one_line() {
+        let text = report(&[
+            (Check::UnknownUri, Verdict::Skipped),
+            (Check::KeepAlive, Verdict::Skipped),
+        ])
+        .to_string();
+        assert!(
+            text.contains("  - unknown-uri [2025-11-25], keep-alive [2025-11-25]: what was"),
             "{text}"
         );
     }

@@ -7,10 +7,11 @@ use serde_json::json;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 
 use super::catalog::{Check, Severity};
-use super::connection::{Aborted, Connection, LISTS};
+use super::connection::{Aborted, Connection, LISTS, ListState};
 use super::options::Options;
 use super::report::{Finding, Verdict};
 use super::stdio::ProcessEnd;
+use super::step::{OnStep, Step};
 use super::transcript::Received;
 use crate::Digest;
 
@@ -19,6 +20,9 @@ const REPEATS: usize = 3;
 
 /// The pause in which a message that comes too early is awaited.
 const EARLY_PAUSE: Duration = Duration::from_millis(300);
+
+/// The code of an answer to a method that the server does not have.
+pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 
 /// A resource that no server has.
 pub(super) const UNKNOWN_URI: &str = "tidings-check:///no-such-resource";
@@ -35,30 +39,59 @@ impl Problems {
     pub(super) fn warning(&mut self, text: impl Into<String>) {
         self.0.push((Severity::Warning, text.into()));
     }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// The number of changes announced per kind of list.
 type ListChanges = BTreeMap<String, usize>;
 
+/// The outcome of a run.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    pub(super) findings: Vec<Finding>,
+    /// The reason for which some checks could not be made.
+    pub(super) incomplete: Option<String>,
+}
+
 /// A run of the checks over one connection.
 pub(super) struct CheckRun<'a> {
     pub(super) connection: Connection,
     pub(super) options: &'a Options,
-    findings: &'a mut Vec<Finding>,
+    /// The kinds of lists whose changes can be announced: there is a stream for them.
+    pub(super) open_lists: Vec<&'static str>,
+    record: &'a mut Record,
+    on_step: OnStep<'a>,
 }
 
 impl<'a> CheckRun<'a> {
-    /// Makes a run that adds its findings to `findings`, where they stay if the run is cancelled.
+    /// Makes a run that writes to `record`, where its findings stay if the run is cancelled.
     pub(super) fn new(
         connection: Connection,
         options: &'a Options,
-        findings: &'a mut Vec<Finding>,
+        record: &'a mut Record,
+        on_step: OnStep<'a>,
     ) -> CheckRun<'a> {
         CheckRun {
             connection,
             options,
-            findings,
+            open_lists: Vec::new(),
+            record,
+            on_step,
         }
+    }
+
+    /// Tells of a step that begins.
+    pub(super) fn begin(&self, text: &str) {
+        let revision = self.connection.revision().as_str();
+        (self.on_step)(Step { revision, text });
+    }
+
+    /// Notes the reason for which some checks cannot be made; the first one stays.
+    pub(super) fn note_incomplete(&mut self, reason: &str) {
+        self.record.incomplete.get_or_insert_with(|| reason.to_owned());
     }
 
     /// Adds the finding of a check: a failure if there are problems, else a pass described by `pass_text`.
@@ -83,7 +116,7 @@ impl<'a> CheckRun<'a> {
         let revision = self.connection.revision().as_str();
         let mut finding = Finding::new(check, revision, verdict, text);
         finding.severity = severity;
-        self.findings.push(finding);
+        self.record.findings.push(finding);
     }
 
     /// Waits for the quiet time and returns the messages after `position`.
@@ -94,6 +127,10 @@ impl<'a> CheckRun<'a> {
 
     /// Checks that the messages to a fresh session, those after `position`, announce each list at most once.
     pub(super) async fn check_fresh_announcements(&mut self, position: usize) {
+        self.begin(&format!(
+            "listening for {:?} to a fresh client",
+            self.options.quiet_time
+        ));
         let changes = list_changes(&self.received_in_quiet_time(position).await);
         let text = format!("a fresh session received {}", describe(&changes));
         let mut problems = Problems::default();
@@ -105,12 +142,13 @@ impl<'a> CheckRun<'a> {
 
     /// Reads all lists and the resource several times, and checks that no change is announced meanwhile.
     pub(super) async fn check_spurious_changes(&mut self) -> Result<(), Aborted> {
+        self.begin("reading the lists and the resource, while nothing may be announced");
         let start = self.connection.transcript.position();
         let quiet_until = Instant::now() + self.options.quiet_time;
-        let before = self.connection.list_digests().await?;
+        let before = self.connection.list_states().await?;
         let uri = self.test_uri().await?;
         for _ in 0..REPEATS {
-            self.connection.list_digests().await?;
+            self.connection.list_states().await?;
             if let Some(uri) = &uri {
                 self.connection.content_digest(uri).await?;
             }
@@ -121,9 +159,9 @@ impl<'a> CheckRun<'a> {
         }
         sleep_until(quiet_until).await;
         let mut changes = list_changes(&self.connection.transcript.since(start));
-        let after = self.connection.list_digests().await?;
+        let after = self.connection.list_states().await?;
         // A list may change by itself during the check; announcing that is right.
-        changes.retain(|kind, _| digests_of(kind, &before) == digests_of(kind, &after));
+        changes.retain(|kind, _| states_of(kind, &before) == states_of(kind, &after));
         let mut problems = Problems::default();
         if !changes.is_empty() {
             problems.error(format!("{} came while nothing changed", describe(&changes)));
@@ -144,6 +182,7 @@ impl<'a> CheckRun<'a> {
 
     /// Checks the codes of errors that clients decide by.
     pub(super) async fn check_error_codes(&mut self) -> Result<(), Aborted> {
+        self.begin("sending wrong requests");
         let mut problems = Problems::default();
         self.check_unknown_method(&mut problems).await?;
         if let Some(list) = LISTS.iter().find(|list| self.connection.has_list(list)) {
@@ -166,7 +205,7 @@ impl<'a> CheckRun<'a> {
     async fn check_unknown_method(&self, problems: &mut Problems) -> Result<(), Aborted> {
         let method = "tidings-check/no-such-method";
         let answer = self.connection.call(method, json!({})).await?;
-        if answer.error_code() != Some(-32601) {
+        if answer.error_code() != Some(METHOD_NOT_FOUND) {
             problems.error(format!("an unknown method was answered with {answer}"));
             return Ok(());
         }
@@ -203,12 +242,13 @@ impl<'a> CheckRun<'a> {
     /// Checks that a silent stream carries a keep-alive; `is_open` tells if there is a stream.
     pub(super) async fn check_keep_alive(&mut self, is_open: bool) {
         let Some(idle) = self.options.idle else {
-            return self.skip(Check::KeepAlive, "give --idle SECONDS to wait for a sign of life");
+            return self.skip(Check::KeepAlive, "give --idle TIME to wait for a sign of life");
         };
         // A pipe to a process is not cut by proxies, so it needs no keep-alive.
         if !self.connection.transport.is_http() || !is_open {
             return self.skip(Check::KeepAlive, "there is no HTTP stream that could be cut");
         }
+        self.begin(&format!("waiting {idle:?} for a sign of life"));
         let deadline = Instant::now() + idle;
         let mut problems = Problems::default();
         if !self.connection.transcript.wait_for_activity(deadline).await {
@@ -220,6 +260,7 @@ impl<'a> CheckRun<'a> {
 
     /// Ends the process of the server, if there is one, and checks that it ends by itself.
     pub(super) async fn check_process_end(&mut self) {
+        self.begin("ending the connection");
         let Some(end) = self.connection.transport.end_process().await else {
             return self.skip(Check::GracefulEnd, "there is no session to end");
         };
@@ -238,10 +279,10 @@ impl<'a> CheckRun<'a> {
     }
 }
 
-/// Returns the digests of the lists of one kind; resources have two lists.
-fn digests_of(kind: &str, digests: &[(&str, Digest)]) -> Vec<Digest> {
-    let of_kind = digests.iter().filter(|(of, _)| *of == kind);
-    of_kind.map(|(_, digest)| *digest).collect()
+/// Returns the states of the lists of one kind; resources have two lists.
+fn states_of(kind: &str, states: &[ListState]) -> Vec<Digest> {
+    let of_kind = states.iter().filter(|state| state.kind == kind);
+    of_kind.map(|state| state.whole).collect()
 }
 
 /// Counts the announced changes of each kind of list.

@@ -17,11 +17,15 @@ use tokio::time::{Duration, timeout};
 use tracing::debug;
 
 use super::answer::{Answer, MESSAGE_BYTES_MAX, TransportError};
+use super::options::Options;
 use super::transcript::{MessageOrigin, Transcript};
 use crate::wire::jsonrpc::reply;
 
 /// The time that a process has to end, first by itself and then after SIGTERM.
 const END_MAX: Duration = Duration::from_secs(5);
+
+/// The time that a process has to end after it closed one of its pipes.
+const ENDED_MAX: Duration = Duration::from_secs(1);
 
 /// The event that ended a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,16 +61,22 @@ impl StdioTransport {
     /// Starts the program with its arguments.
     pub(super) fn spawn(
         command: &[OsString],
+        options: &Options,
         transcript: Arc<Transcript>,
-        answer_max: Duration,
     ) -> Result<StdioTransport, TransportError> {
         let (program, arguments) = command.split_first().expect("a target has a program");
-        let spawned = Command::new(program)
+        let mut started = Command::new(program);
+        let variables = options.variables.0.iter().map(|(name, value)| (name, value));
+        started
             .args(arguments)
+            .envs(variables)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn();
+            .kill_on_drop(true);
+        if let Some(folder) = &options.folder {
+            started.current_dir(folder);
+        }
+        let spawned = started.spawn();
         let mut child = spawned.map_err(|error| {
             let program = program.to_string_lossy();
             TransportError::Unreachable(format!("cannot start {program}: {error}"))
@@ -76,7 +86,7 @@ impl StdioTransport {
             input: AsyncMutex::new(child.stdin.take()),
             pending: Mutex::default(),
             transcript,
-            answer_max,
+            answer_max: options.answer_timeout,
         });
         let reader = tokio::spawn(shared.clone().read(output));
         Ok(StdioTransport {
@@ -86,14 +96,16 @@ impl StdioTransport {
         })
     }
 
-    /// Sends a request and returns its answer.
-    pub(super) async fn request(&self, message: &Value) -> Result<Answer, TransportError> {
+    /// Sends a request and returns its answer, which has to come within `limit`.
+    pub(super) async fn request(&self, message: &Value, limit: Duration) -> Result<Answer, TransportError> {
         let id = message["id"].to_string();
         let (sender, answer) = oneshot::channel();
         // Registered before it is sent: the answer may arrive before `send` returns.
         self.shared.pending().insert(id.clone(), sender);
-        self.send(message).await?;
-        let answer = timeout(self.shared.answer_max, answer).await;
+        if let Err(error) = self.send(message).await {
+            return Err(self.describe_end(error).await);
+        }
+        let answer = timeout(limit, answer).await;
         // Still there only if no answer came.
         self.shared.pending().remove(&id);
         match answer {
@@ -104,9 +116,22 @@ impl StdioTransport {
             // The reading task drops all senders when the output ends.
             Ok(Err(_)) => {
                 let problem = "the process closed its standard output".to_owned();
-                Err(TransportError::Broken(problem))
+                Err(self.describe_end(TransportError::Broken(problem)).await)
             }
-            Err(_) => Err(TransportError::Timeout(self.shared.answer_max)),
+            Err(_) => Err(TransportError::Timeout(limit)),
+        }
+    }
+
+    /// Returns the error of a pipe that broke: the end of the process, if that is the cause.
+    async fn describe_end(&self, error: TransportError) -> TransportError {
+        if !matches!(error, TransportError::Broken(_)) {
+            return error;
+        }
+        // The pipes close a moment before the process has ended.
+        let mut child = self.child.lock().await;
+        match timeout(ENDED_MAX, child.wait()).await {
+            Ok(Ok(status)) => TransportError::Broken(format!("the process ended with {status}")),
+            Ok(Err(_)) | Err(_) => error,
         }
     }
 

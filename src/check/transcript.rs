@@ -58,10 +58,10 @@ impl Received {
     ///
     /// A server may name a sub-resource of the resource that was subscribed to.
     pub(super) fn announces(&self, uri: &str) -> bool {
-        match self.updated_uri() {
-            Some(updated) => updated.starts_with(uri),
-            None => false,
-        }
+        let Some(rest) = self.updated_uri().and_then(|updated| updated.strip_prefix(uri)) else {
+            return false;
+        };
+        rest.is_empty() || uri.ends_with('/') || rest.starts_with(['/', '?', '#'])
     }
 }
 
@@ -174,6 +174,23 @@ mod tests {
         assert!(transcript.wait_for(0, soon(), is_tools_change).await.is_some());
         let end = transcript.position();
         assert!(transcript.wait_for(end, soon(), is_tools_change).await.is_none());
+    }
+
+    #[test]
+    fn part_of_a_resource_announces_it() {
+        for (updated, announces) in [
+            ("demo://a", true),
+            ("demo://a/part", true),
+            ("demo://a#part", true),
+            ("demo://ab", false),
+            ("demo://b", false),
+        ] {
+            let received = Received {
+                origin: MessageOrigin::Session,
+                message: json!({ "method": RESOURCE_UPDATED, "params": { "uri": updated } }),
+            };
+            assert_eq!(received.announces("demo://a"), announces, "{updated}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,9 +7,10 @@ use tokio::time::Duration;
 
 use super::answer::{Answer, TransportError};
 use super::http::HttpTransport;
+use super::options::Options;
 use super::stdio::{ProcessEnd, StdioTransport};
 use super::transcript::Transcript;
-use crate::client::{Credentials, Target};
+use crate::client::Target;
 use crate::wire::dialect::{Dialect, Revision};
 
 /// Carries messages to the server; those that answer no request go to the transcript.
@@ -22,18 +23,17 @@ impl Transport {
     /// Opens a transport whose requests are written in this dialect.
     pub(super) fn open(
         target: &Target,
-        credentials: &Credentials,
+        options: &Options,
         dialect: Dialect,
         transcript: Arc<Transcript>,
-        answer_max: Duration,
     ) -> Result<Transport, TransportError> {
         match target {
             Target::Http(url) => {
-                let http = HttpTransport::new(url, credentials, dialect, transcript, answer_max)?;
+                let http = HttpTransport::new(url, options, dialect, transcript)?;
                 Ok(Transport::Http(http))
             }
             Target::Command(command) => {
-                let stdio = StdioTransport::spawn(command, transcript, answer_max)?;
+                let stdio = StdioTransport::spawn(command, options, transcript)?;
                 // Boxed, since this variant is much larger than the other one.
                 Ok(Transport::Stdio(Box::new(stdio)))
             }
@@ -53,11 +53,11 @@ impl Transport {
         }
     }
 
-    /// Sends a request and returns its answer.
-    pub(super) async fn request(&self, message: &Value) -> Result<Answer, TransportError> {
+    /// Sends a request and returns its answer, which has to come within `limit`.
+    pub(super) async fn request(&self, message: &Value, limit: Duration) -> Result<Answer, TransportError> {
         match self {
-            Transport::Http(http) => http.request(message).await,
-            Transport::Stdio(stdio) => stdio.request(message).await,
+            Transport::Http(http) => http.request(message, limit).await,
+            Transport::Stdio(stdio) => stdio.request(message, limit).await,
         }
     }
 

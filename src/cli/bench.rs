@@ -3,22 +3,26 @@
 //! The table goes to standard output, the progress bar to standard error.
 
 mod bar;
+mod probe;
+mod reports;
 
-use std::fmt::Display;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::credentials::{CredentialsArgs, denied};
+use super::credentials::denied;
+use super::duration::duration as time;
+use super::server::ServerArgs;
 use super::{CliError, Exit, block_on, signal, usage};
 use crate::bench::{
     self, BenchError, Credentials, Era, Goal, Observer, Pace, Progress, Publish, Report, Settings, Trial,
     Uris,
 };
+use crate::client::Target;
 use crate::printable;
 use crate::wire::protocol::Revision;
 use bar::Bar;
@@ -35,8 +39,23 @@ pub(super) struct Bench {
     #[command(flatten)]
     result: Outcome,
     #[command(flatten)]
-    credentials: CredentialsArgs,
+    server: ServerArgs,
 }
+
+/// A placeholder as the help shows it. clap replaces the plain text by a line break, so a style stands in it,
+/// which is left out where there are no colours.
+macro_rules! n {
+    () => {
+        "{\x1b[1mn\x1b[22m}"
+    };
+}
+
+const URI_TEMPLATE_HELP: &str = concat!(
+    "Their URIs, ",
+    n!(),
+    " being a number from 0 on; \"listed\" takes the ones that the server lists"
+);
+const PUBLISH_ARGS_HELP: &str = concat!("Its arguments as JSON; {uri} and ", n!(), " are replaced");
 
 /// The clients and their subscriptions.
 #[derive(Debug, Args)]
@@ -63,8 +82,7 @@ struct Load {
     /// Number of resources that each session subscribes to
     #[arg(long, value_name = "M", default_value_t = 1)]
     subscribe: usize,
-    /// Their URIs, {n} being a number from 0 on; "listed" takes the ones that the server lists
-    #[arg(long, value_name = "URI", default_value = "demo://bench/{n}")]
+    #[arg(long, help = URI_TEMPLATE_HELP, value_name = "URI", default_value = "demo://bench/{n}")]
     uri_template: String,
     /// Further sessions that read nothing until the end
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -117,8 +135,7 @@ struct Publishing {
     /// Tool of the server that changes a resource; by default the HTTP API of Tidings is used
     #[arg(long, value_name = "NAME", conflicts_with = "passive")]
     publish_tool: Option<String>,
-    /// Its arguments as JSON; {uri} and {n} are replaced
-    #[arg(long, value_name = "JSON", default_value = r#"{"uri":"{uri}"}"#)]
+    #[arg(long, help = PUBLISH_ARGS_HELP, value_name = "JSON", default_value = r#"{"uri":"{uri}"}"#)]
     publish_args: String,
     /// Connections on which updates go out
     #[arg(long, value_name = "N", default_value_t = 4)]
@@ -135,9 +152,12 @@ struct Outcome {
     /// Write the report as JSON; - is standard output, in place of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the report as a page with charts
+    /// Write the report as a page with charts, which needs no other file; with --compare, of both
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Earlier report (JSON) to show beside this one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["find_max", "compare"])]
+    baseline: Option<PathBuf>,
     /// Measure first the cost of the test itself against bare sockets
     #[arg(long)]
     calibrate: bool,
@@ -145,7 +165,7 @@ struct Outcome {
     #[arg(long, value_name = "GOAL", conflicts_with_all = ["json", "html", "calibrate"])]
     find_max: Option<Goal>,
     /// Compare two reports, and run nothing
-    #[arg(long, num_args = 2, value_names = ["A.json", "B.json"], conflicts_with_all = ["url", "find_max", "json", "html", "calibrate"])]
+    #[arg(long, num_args = 2, value_names = ["A.json", "B.json"], conflicts_with_all = ["url", "find_max", "json", "calibrate"])]
     compare: Option<Vec<PathBuf>>,
 }
 
@@ -176,10 +196,6 @@ fn revision(text: &str) -> Result<Revision, String> {
     }
 }
 
-fn time(text: &str) -> Result<Duration, String> {
-    bench::duration(text).ok_or_else(|| "write a time with its unit, such as 500ms, 10s or 5m".to_owned())
-}
-
 fn byte_rate(text: &str) -> Result<u64, String> {
     match bytes(text.strip_suffix("/s").unwrap_or(text)) {
         Some(bytes) => Ok(bytes),
@@ -202,12 +218,22 @@ fn bytes(text: &str) -> Option<u64> {
 impl Bench {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
         if let Some(files) = &self.result.compare {
-            return compare(files);
+            return reports::compare(files, self.result.html.as_deref());
         }
+        // Before the run, whose figures would be lost with the error.
+        let baseline = self
+            .result
+            .baseline
+            .as_deref()
+            .map(reports::Named::read)
+            .transpose()?;
         let mut settings = self.settings();
-        settings.credentials = self.credentials.read("bench", &settings.url)?;
+        self.choose_server(&mut settings)?;
         // Before the bar is drawn, so that an error stands alone.
         settings.validate().map_err(|error| failure("bench", error))?;
+        if self.load.serve_command.is_none() {
+            block_on(probe::probe(&settings))?;
+        }
         let stop = Arc::new(AtomicBool::new(false));
         stop_when_interrupted(stop.clone());
         let bar = Bar::new();
@@ -221,7 +247,22 @@ impl Bench {
         }
         let ran = self.measure(&settings, &mut outside);
         bar.clear();
-        self.show(&ran?)
+        self.show(&ran?, baseline.as_ref())
+    }
+
+    /// Sets the address and the credentials.
+    fn choose_server(&self, settings: &mut Settings) -> Result<(), CliError> {
+        if self.load.serve_command.is_some() {
+            // The address of a server that is started here has a place for its port.
+            settings.credentials = self.server.credentials("bench", &settings.url)?;
+            return Ok(());
+        }
+        let (target, credentials) = self.server.target("bench", self.url.as_deref())?;
+        if let Target::Http(url) = target {
+            settings.url = url;
+        }
+        settings.credentials = credentials;
+        Ok(())
     }
 
     fn settings(&self) -> Settings {
@@ -283,23 +324,34 @@ impl Bench {
         Ok(report)
     }
 
-    fn show(&self, report: &Report) -> Result<Exit, CliError> {
-        let text = match &self.result.json {
-            Some(path) if path.as_os_str() == "-" => report.to_json() + "\n",
-            Some(path) => {
-                write(path, &(report.to_json() + "\n"))?;
-                bench::table(report)
-            }
-            None => bench::table(report),
-        };
+    fn show(&self, report: &Report, baseline: Option<&reports::Named>) -> Result<Exit, CliError> {
+        let name = self.name();
+        let mut text = bench::table(report);
+        if let Some(before) = baseline {
+            text += &format!("\n{}", bench::compare(before.pair(), (&name, report)));
+        }
+        match &self.result.json {
+            Some(path) if path.as_os_str() == "-" => text = report.to_json() + "\n",
+            Some(path) => reports::write(path, &(report.to_json() + "\n"))?,
+            None => {}
+        }
         if let Some(path) = &self.result.html {
-            write(path, &bench::html(report))?;
+            let page = bench::html((&name, report), baseline.map(reports::Named::pair));
+            reports::write(path, &page)?;
         }
         // Last, so that the files are written even if the reader of the output has gone.
         print(&text)?;
         match report.problems.first() {
             None => Ok(Exit::Ok),
             Some(problem) => Err(CliError::Failed(problem.clone())),
+        }
+    }
+
+    /// The name of this run beside an earlier one.
+    fn name(&self) -> String {
+        match &self.result.json {
+            Some(path) if path.as_os_str() != "-" => reports::file_name(path),
+            _ => "this run".to_owned(),
         }
     }
 
@@ -332,44 +384,6 @@ fn trial_line(trial: &Trial) -> String {
         None => String::new(),
     };
     format!("{} sessions: {latency}, {verdict}{problem}\n", trial.sessions)
-}
-
-fn compare(files: &[PathBuf]) -> Result<Exit, CliError> {
-    let [first, second] = files else {
-        return Err(usage("bench", "--compare takes two reports"));
-    };
-    let first_report = read(first)?;
-    let second_report = read(second)?;
-    let compared = bench::compare(
-        (&file_name(first), &first_report),
-        (&file_name(second), &second_report),
-    );
-    print(&compared)?;
-    Ok(Exit::Ok)
-}
-
-fn file_name(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
-}
-
-fn read(file: &Path) -> Result<Report, CliError> {
-    let text = std::fs::read_to_string(file).map_err(|error| unreadable(file, error))?;
-    let report: Report = serde_json::from_str(&text).map_err(|error| unreadable(file, error))?;
-    if report.schema != bench::SCHEMA {
-        let reason = format!("it is {:?}, not {:?}", report.schema, bench::SCHEMA);
-        return Err(unreadable(file, reason));
-    }
-    Ok(report)
-}
-
-fn unreadable(file: &Path, reason: impl Display) -> CliError {
-    CliError::Failed(format!("cannot read {}: {reason}", file.display()))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), CliError> {
-    std::fs::write(path, text)
-        .map_err(|error| CliError::Failed(format!("cannot write {}: {error}", path.display())))
 }
 
 fn failure(command: &str, error: BenchError) -> CliError {
@@ -458,13 +472,15 @@ mod tests {
         for line in [
             "--sessions x",
             "--revision 1999-01-01",
-            "--duration 10",
+            "--duration 10d",
             "--rate 5 --flat-out",
             "--publish-tool a --passive",
             "--find-max p99",
             "--find-max p99<1s --json -",
             "--compare a.json",
             "http://127.0.0.1:1/ --compare a b",
+            "--baseline a --compare a b",
+            "--baseline a --find-max p99<1s",
             "--slow-rate fast",
         ] {
             let error = parse(line).map(drop).expect_err(line);

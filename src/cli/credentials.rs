@@ -5,12 +5,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use reqwest::Url;
+use serde::{Deserialize, Serialize};
 
 use super::{CliError, usage};
-use crate::client::{Credentials, CredentialsError, OAuthClient, Target};
+use crate::client::{Credentials, CredentialsError, OAuthClient};
 use crate::credentials::Challenge;
-use crate::http_client;
 
 /// The variable with a token, for callers that have no file.
 const TOKEN_VARIABLE: &str = "TIDINGS_TOKEN";
@@ -19,7 +18,8 @@ const TOKEN_VARIABLE: &str = "TIDINGS_TOKEN";
 const REMEDY: &str = "name a file with a token that it accepts by --token-file, or set TIDINGS_TOKEN, or add another header by --header";
 
 /// A text of the command line that no message repeats.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(super) struct Hidden(String);
 
 impl From<String> for Hidden {
@@ -35,52 +35,111 @@ impl fmt::Debug for Hidden {
 }
 
 /// The credentials for a server over HTTP.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[command(next_help_heading = "Credentials")]
+#[serde(default)]
 pub(super) struct CredentialsArgs {
+    /// The token of a saved context.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<Hidden>,
     /// Header of every request, such as 'X-Key: abc'; may be given several times
-    #[arg(long = "header", value_name = "NAME: VALUE")]
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     headers: Vec<Hidden>,
     /// File with a bearer token, read again when it changes or the token is refused; TIDINGS_TOKEN in the
     /// environment is the token itself
     #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     token_file: Option<PathBuf>,
     /// Id of an OAuth client, whose tokens are obtained when the server asks for one: with its own secret, or
     /// else with the consent of a user, for which an address to open is printed
     #[arg(long, value_name = "ID")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     oauth_client_id: Option<String>,
     /// File with the secret of the OAuth client
     #[arg(long, value_name = "FILE", requires = "oauth_client_id")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     oauth_client_secret_file: Option<PathBuf>,
     /// Scope to ask for besides those that the server names; may be given several times
     #[arg(long, value_name = "SCOPE", requires = "oauth_client_id")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     oauth_scope: Vec<String>,
     /// Ask a user although the OAuth client has a secret
     #[arg(long, requires = "oauth_client_id")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     oauth_user: bool,
     /// PEM file with the certificate, and the chain below its authority, that is presented over https
     #[arg(long, value_name = "FILE", requires = "client_key")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     client_certificate: Option<PathBuf>,
     /// PEM file with the private key of the certificate
     #[arg(long, value_name = "FILE", requires = "client_certificate")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     client_key: Option<PathBuf>,
     /// PEM file with the authorities that may certify the server, in place of the system's
     #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     ca_certificate: Option<PathBuf>,
 }
 
 impl CredentialsArgs {
-    /// Returns the credentials for `target`. A program gets none.
-    pub(super) fn for_target(&self, subcommand: &str, target: &Target) -> Result<Credentials, CliError> {
-        match target {
-            Target::Http(url) => self.read(subcommand, url),
-            Target::Command(_) if *self == CredentialsArgs::default() => Ok(Credentials::default()),
-            Target::Command(_) => {
-                let message = "credentials are for a server at an address: a program takes its own from its \
-                               environment";
-                Err(usage(subcommand, message))
+    /// Returns true if the arguments name no credentials.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == CredentialsArgs::default()
+    }
+
+    /// Keeps a token beside the others, as a saved context has it.
+    pub(super) fn set_token(&mut self, token: String) {
+        self.token = Some(Hidden(token));
+    }
+
+    /// Adds headers, each written as `NAME: VALUE`, in front of the others.
+    #[cfg(feature = "check")]
+    pub(super) fn add_headers(&mut self, headers: Vec<String>) {
+        self.headers.splice(0..0, headers.into_iter().map(Hidden));
+    }
+
+    /// Makes the paths of files independent of the current folder.
+    pub(super) fn make_absolute(&mut self) -> std::io::Result<()> {
+        let paths = [
+            &mut self.token_file,
+            &mut self.oauth_client_secret_file,
+            &mut self.client_certificate,
+            &mut self.client_key,
+            &mut self.ca_certificate,
+        ];
+        for path in paths.into_iter().flatten() {
+            *path = std::path::absolute(&*path)?;
+        }
+        Ok(())
+    }
+
+    /// Describes them line by line, without a secret.
+    pub(super) fn describe(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.token.is_some() {
+            lines.push("token: saved".to_owned());
+        }
+        for Hidden(header) in &self.headers {
+            let (name, _) = header.split_once(':').unwrap_or_default();
+            lines.push(format!("header: {}: ***", name.trim()));
+        }
+        for (name, path) in [
+            ("token file", &self.token_file),
+            ("client secret file", &self.oauth_client_secret_file),
+            ("client certificate", &self.client_certificate),
+            ("client key", &self.client_key),
+            ("CA certificate", &self.ca_certificate),
+        ] {
+            if let Some(path) = path {
+                lines.push(format!("{name}: {}", path.display()));
             }
         }
+        if let Some(id) = &self.oauth_client_id {
+            lines.push(format!("OAuth client: {id}"));
+        }
+        lines
     }
 
     /// Returns the credentials of the arguments and of the environment for the server at `url`.
@@ -131,7 +190,11 @@ impl CredentialsArgs {
                 return Err(CredentialsError::Invalid(reason.to_owned()));
             }
         }
-        match token {
+        let saved = match &self.token {
+            Some(Hidden(token)) => Some(token.as_str()),
+            None => token,
+        };
+        match saved {
             Some(token) if !credentials.has_authorization() && !token.is_empty() => {
                 let with_token = credentials.with_token(token);
                 with_token.map_err(|error| CredentialsError::Invalid(format!("{TOKEN_VARIABLE}: {error}")))
@@ -146,47 +209,6 @@ fn ask_to_open(address: &str) {
     let line = format!("open this address in a browser on this machine to authorize: {address}\n");
     if let Err(error) = std::io::stderr().write_all(line.as_bytes()) {
         tracing::warn!(%error, "the address to open could not be printed");
-    }
-}
-
-/// The address of a service, as it was given. Messages show it without a user name and a password.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct ServiceUrl(String);
-
-impl From<String> for ServiceUrl {
-    fn from(text: String) -> ServiceUrl {
-        match Url::parse(&text) {
-            Ok(url) => ServiceUrl(url.into()),
-            // Checked by `accept`, since clap repeats a value that it cannot parse.
-            Err(_) => ServiceUrl(text),
-        }
-    }
-}
-
-impl ServiceUrl {
-    /// Checks that a service can be reached by it.
-    pub(super) fn accept(&self, subcommand: &str) -> Result<(), CliError> {
-        let accepted = match Url::parse(&self.0) {
-            Ok(url) => http_client::accept_url(&url),
-            Err(_) => Err("expected an address such as http://127.0.0.1:8808"),
-        };
-        accepted.map_err(|reason| usage(subcommand, &format!("cannot reach \"{self}\": {reason}")))
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for ServiceUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&http_client::shown(&self.0))
-    }
-}
-
-impl fmt::Debug for ServiceUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
     }
 }
 
@@ -279,7 +301,8 @@ mod tests {
         for address in ["http://user:s3cr3t@h:1", "http://user:s3cr3t@h:x", "s3cr3t@h"] {
             let line = ["tidings", "publish", "demo://a", "--url", address];
             let Ok(Cli {
-                command: crate::cli::Command::Publish(publish),
+                command: crate::cli::Command::Put(publish),
+                ..
             }) = Cli::try_parse_from(line)
             else {
                 panic!("{address}");
@@ -289,13 +312,5 @@ mod tests {
             assert_eq!(error.exit(), Exit::Usage);
             assert!(!error.to_string().contains(SECRET), "{error}");
         }
-    }
-
-    #[test]
-    fn program_takes_no_credentials() {
-        let program = Target::command(vec!["server".into()]).unwrap();
-        let with_header = parse(&["--header", "a: b"]).for_target("watch", &program);
-        assert_eq!(with_header.unwrap_err().exit(), Exit::Usage);
-        assert!(parse(&[]).for_target("watch", &program).is_ok());
     }
 }

@@ -62,6 +62,9 @@ pub enum CliError {
     /// The log cannot be installed as configured.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
+    /// The saved contexts, or files that the configuration names, are wrong: a line for each mistake.
+    #[error("{0}")]
+    Settings(String),
     /// The service or server cannot be reached.
     #[error("{0}")]
     Unavailable(String),
@@ -86,7 +89,7 @@ impl CliError {
         match self {
             CliError::Usage(error) if error.exit_code() == 0 => Exit::Ok,
             CliError::Usage(_) => Exit::Usage,
-            CliError::Config(_) | CliError::Telemetry(_) => Exit::Config,
+            CliError::Config(_) | CliError::Telemetry(_) | CliError::Settings(_) => Exit::Config,
             CliError::Unavailable(_) => Exit::Unavailable,
             CliError::Denied(_) => Exit::Denied,
             CliError::Failed(_) => Exit::Failure,
@@ -110,13 +113,14 @@ impl CliError {
 
 /// Returns the text of an error: one line for each mistake of a configuration, one line for any other error.
 fn lines(error: &CliError) -> String {
-    let CliError::Config(error) = error else {
-        return format!("{}\n", line(error));
+    let mistakes: Vec<String> = match error {
+        CliError::Config(error) => error.mistakes.iter().map(ToString::to_string).collect(),
+        CliError::Settings(text) => text.lines().map(str::to_owned).collect(),
+        _ => return format!("{}\n", line(error)),
     };
     let mut lines = String::new();
-    for mistake in &error.mistakes {
-        let mistake = mistake.to_string();
-        let mistake = printable::without_secrets(&mistake);
+    for mistake in &mistakes {
+        let mistake = printable::without_secrets(mistake);
         lines.push_str(&format!("error: {}\n", printable::lines(&mistake)));
     }
     lines

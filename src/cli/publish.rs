@@ -4,30 +4,19 @@ mod batch;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reqwest::header::{CONTENT_TYPE, ETAG, HeaderMap, IF_MATCH};
-use reqwest::{Client, Method, RequestBuilder, StatusCode};
-use serde::Deserialize;
+use reqwest::{Method, RequestBuilder, StatusCode};
 
-use super::credentials::{CredentialsArgs, ServiceUrl, denial};
+use super::server::{Service, ServiceArgs, header_text, resource_path};
 use super::{CliError, block_on, usage};
 use crate::ResourceUri;
-use crate::client::Credentials;
-use crate::http_client::{self, SendError};
 use crate::printable;
-use crate::uri_encoding::EXCEPT_UNRESERVED;
-
-/// The default address of a service.
-const URL_DEFAULT: &str = "http://127.0.0.1:8808";
 
 /// The bytes that a header cannot carry, and the percent sign that encodes them.
 const HEADER: &AsciiSet = &CONTROLS.add(b'%');
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The arguments of `tidings publish`.
 #[derive(Debug, Args)]
@@ -37,11 +26,8 @@ pub(super) struct Publish {
     uri: Option<ResourceUri>,
     /// File with its body; "-" or nothing is standard input
     file: Option<PathBuf>,
-    /// Address of the service
-    #[arg(long, env = "TIDINGS_URL", default_value = URL_DEFAULT, hide_env_values = true)]
-    url: ServiceUrl,
     /// Media type of the body; guessed from the file's name or content unless given
-    #[arg(long, value_name = "TYPE")]
+    #[arg(short = 't', long, value_name = "TYPE")]
     media_type: Option<String>,
     /// Title for people
     #[arg(long)]
@@ -62,26 +48,20 @@ pub(super) struct Publish {
     )]
     batch: Option<PathBuf>,
     #[command(flatten)]
-    credentials: CredentialsArgs,
-}
-
-/// The service, and the credentials for it.
-struct Service {
-    client: Client,
-    credentials: Credentials,
+    service: ServiceArgs,
 }
 
 impl Publish {
     pub(super) fn run(&self) -> Result<(), CliError> {
-        self.url.accept("publish")?;
+        let service = self.service.open("put")?;
         match (&self.batch, &self.uri) {
-            (Some(file), _) => block_on(self.send_batches(file)),
+            (Some(file), _) => block_on(self.send_batches(&service, file)),
             (None, Some(uri)) => {
-                let line = block_on(self.send(uri, self.body()?))?;
+                let line = block_on(self.send(&service, uri, self.body()?))?;
                 writeln!(std::io::stdout(), "{}", printable::line(&line))?;
                 Ok(())
             }
-            (None, None) => Err(usage("publish", "name a resource, or use --batch")),
+            (None, None) => Err(usage("put", "name a resource, or use --batch")),
         }
     }
 
@@ -107,45 +87,30 @@ impl Publish {
     }
 
     /// Sends `body` and returns the line to print.
-    async fn send(&self, uri: &ResourceUri, body: Vec<u8>) -> Result<String, CliError> {
-        let service = self.service()?;
-        let request = self.request(&service.client, uri, body);
-        let sent = http_client::send(request, &service.credentials).await;
-        let answer = sent.map_err(|error| self.not_sent(error))?;
+    async fn send(&self, service: &Service, uri: &ResourceUri, body: Vec<u8>) -> Result<String, CliError> {
+        let answer = service.ask(self.request(service, uri, body)).await?;
+        // Refusals are errors by now, so the status tells apart what was made and what was there.
         let status = answer.status();
-        if status.is_success() {
-            return Ok(describe_outcome(uri.as_str(), status, answer.headers()));
-        }
-        if let Some(challenge) = http_client::challenge(&answer) {
-            return Err(denial(&self.url, &challenge));
-        }
-        // A body that breaks off says no more than the status does.
-        let text = answer.text().await.unwrap_or_default();
-        Err(CliError::Failed(describe_problem(status, &text)))
+        Ok(describe_outcome(
+            uri.as_str(),
+            "changed",
+            status,
+            answer.headers(),
+        ))
     }
 
-    fn service(&self) -> Result<Service, CliError> {
-        let credentials = self.credentials.read("publish", self.url.as_str())?;
-        let client = http_client::builder_with(self.url.as_str(), &credentials)
-            .map_err(CliError::failed)?
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(ANSWER_TIMEOUT)
-            .build()
-            .map_err(CliError::failed)?;
-        Ok(Service { client, credentials })
-    }
-
-    fn request(&self, client: &Client, uri: &ResourceUri, body: Vec<u8>) -> RequestBuilder {
+    fn request(&self, service: &Service, uri: &ResourceUri, body: Vec<u8>) -> RequestBuilder {
         let method = if self.create { Method::POST } else { Method::PUT };
         let media_type = match &self.media_type {
             Some(given) => given.clone(),
             None => guess_media_type(self.file(), &body).to_owned(),
         };
-        let mut request = client
-            .request(method, self.address(uri))
+        let mut request = service
+            .request(method, &resource_path(uri))
             .header(CONTENT_TYPE, media_type)
             .body(body);
         if let Some(title) = &self.title {
+            // A header field cannot carry every character that a title may have.
             request = request.header("Tidings-Title", utf8_percent_encode(title, HEADER).to_string());
         }
         if let Some(etag) = &self.if_match {
@@ -153,42 +118,6 @@ impl Publish {
         }
         request
     }
-
-    /// Returns the address of the resource in the HTTP API.
-    fn address(&self, uri: &ResourceUri) -> String {
-        // The service may be mounted below a path of its own.
-        let base = self.url.as_str().trim_end_matches('/');
-        let segment = utf8_percent_encode(uri.as_str(), EXCEPT_UNRESERVED);
-        format!("{base}/v1/resources/{segment}")
-    }
-
-    fn not_sent(&self, error: SendError) -> CliError {
-        match error {
-            SendError::Http(error) => self.no_answer(&error),
-            SendError::Credentials(error) => CliError::failed(error),
-        }
-    }
-
-    fn no_answer(&self, error: &reqwest::Error) -> CliError {
-        let cause = innermost(error);
-        if !error.is_connect() {
-            return CliError::Failed(format!("{} did not answer: {cause}", self.url));
-        }
-        CliError::Unavailable(format!(
-            "cannot reach {}: {cause}; start a service with \"tidings serve\", or name its address with --url or \
-             TIDINGS_URL",
-            self.url
-        ))
-    }
-}
-
-/// Returns the innermost cause; reqwest's outer errors only say that sending failed.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
 }
 
 /// Guesses the media type by the file's name, or else by whether the body is text.
@@ -205,7 +134,7 @@ fn guess_media_type(file: Option<&Path>, body: &[u8]) -> &'static str {
 }
 
 /// Quotes an etag for `If-Match`, unless it is quoted already: users copy etags from JSON and from headers.
-fn quoted(etag: &str) -> String {
+pub(super) fn quoted(etag: &str) -> String {
     match etag {
         "*" => etag.to_owned(),
         already if already.contains('"') => already.to_owned(),
@@ -213,47 +142,21 @@ fn quoted(etag: &str) -> String {
     }
 }
 
-/// Describes a successful write on one line.
-fn describe_outcome(uri: &str, status: StatusCode, headers: &HeaderMap) -> String {
-    let etag = match text_of(headers, ETAG.as_str()) {
+/// Describes a successful change on one line; `done` is the word for a change that had an effect.
+pub(super) fn describe_outcome(uri: &str, done: &str, status: StatusCode, headers: &HeaderMap) -> String {
+    let etag = match header_text(headers, ETAG.as_str()) {
         Some(etag) => etag.trim_start_matches("W/").trim_matches('"'),
         None => "-",
     };
-    let notified = text_of(headers, "Tidings-Told").unwrap_or("0");
-    if status == StatusCode::CREATED {
-        return format!("{uri} {etag} created, {notified} told");
-    }
-    match text_of(headers, "Tidings-Changed") {
-        Some("false") => format!("{uri} {etag} unchanged"),
-        _ => format!("{uri} {etag} changed, {notified} told"),
-    }
-}
-
-fn text_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    headers.get(name)?.to_str().ok()
-}
-
-/// The problem details of RFC 9457, every member of which is optional.
-#[derive(Default, Deserialize)]
-struct ProblemDetails {
-    title: Option<String>,
-    detail: Option<String>,
-}
-
-/// Describes a refusal in the service's own words, or else by its status.
-fn describe_problem(status: StatusCode, body: &str) -> String {
-    // A proxy in front of the service may answer with HTML.
-    let problem: ProblemDetails = serde_json::from_str(body).unwrap_or_default();
-    let title = match problem.title {
-        Some(title) => title,
-        None => {
-            let reason = status.canonical_reason().unwrap_or("unknown status");
-            format!("{} {reason}", status.as_u16())
-        }
+    let notified = header_text(headers, "Tidings-Told").unwrap_or("0");
+    let done = if status == StatusCode::CREATED {
+        "created"
+    } else {
+        done
     };
-    match problem.detail {
-        Some(detail) => format!("{title}: {detail}"),
-        None => title,
+    match header_text(headers, "Tidings-Changed") {
+        Some("false") => format!("{uri} {etag} unchanged"),
+        _ => format!("{uri} {etag} {done}, {notified} told"),
     }
 }
 
@@ -275,26 +178,26 @@ mod tests {
     fn parse(arguments: &[&str]) -> Publish {
         let line = ["tidings", "publish"].iter().chain(arguments);
         match Cli::try_parse_from(line).unwrap().command {
-            Command::Publish(publish) => publish,
+            Command::Put(publish) => publish,
             other => panic!("{other:?}"),
         }
     }
 
+    async fn send(publish: &Publish, body: Vec<u8>) -> Result<String, CliError> {
+        let service = publish.service.open("put")?;
+        publish.send(&service, &resource(), body).await
+    }
+
     #[test]
     fn uri_is_one_segment_below_the_service() {
-        for (url, expected) in [
-            (
-                "http://h:1",
-                "http://h:1/v1/resources/demo%3A%2F%2Fa%2Fb%20%3Fc~d",
-            ),
-            (
-                "http://h:1/base/",
-                "http://h:1/base/v1/resources/demo%3A%2F%2Fa%2Fb%20%3Fc~d",
-            ),
-        ] {
-            let publish = parse(&["demo://a", "--url", url]);
+        for base in ["http://h:1", "http://h:1/base/", "http://h:1/base/mcp"] {
+            let publish = parse(&["demo://a", "--url", base]);
             let uri = ResourceUri::new("demo://a/b%20?c~d").unwrap();
-            assert_eq!(publish.address(&uri), expected.replace("%20", "%2520"));
+            let service = publish.service.open("put").unwrap();
+            let request = publish.request(&service, &uri, Vec::new()).build().unwrap();
+            let base = base.trim_end_matches('/').trim_end_matches("/mcp");
+            let expected = format!("{base}/v1/resources/demo%3A%2F%2Fa%2Fb%2520%3Fc~d");
+            assert_eq!(request.url().as_str(), expected);
         }
     }
 
@@ -345,25 +248,13 @@ mod tests {
             headers.insert(ETAG, "\"v3-1764000000\"".parse().unwrap());
             headers.insert("tidings-changed", changed.parse().unwrap());
             headers.insert("tidings-told", notified.parse().unwrap());
-            assert_eq!(describe_outcome("demo://a", status, &headers), expected);
+            assert_eq!(
+                describe_outcome("demo://a", "changed", status, &headers),
+                expected
+            );
         }
-        let bare = describe_outcome("demo://a", StatusCode::NO_CONTENT, &HeaderMap::new());
+        let bare = describe_outcome("demo://a", "changed", StatusCode::NO_CONTENT, &HeaderMap::new());
         assert_eq!(bare, "demo://a - changed, 0 told");
-    }
-
-    #[test]
-    fn refusal_is_in_the_words_of_the_service() {
-        for (body, expected) in [
-            (
-                r#"{"type":"about:blank","title":"Changed meanwhile","detail":"demo://a is at v4-7","status":412}"#,
-                "Changed meanwhile: demo://a is at v4-7",
-            ),
-            ("<html>", "412 Precondition Failed"),
-            (r#"{"detail":"no"}"#, "412 Precondition Failed: no"),
-        ] {
-            let text = describe_problem(StatusCode::PRECONDITION_FAILED, body);
-            assert_eq!(text, expected);
-        }
     }
 
     type Seen = (reqwest::Method, Uri, Headers, Bytes);
@@ -408,7 +299,7 @@ mod tests {
             "a/b",
         ]);
         assert_eq!(
-            publish.send(&resource(), b"body".to_vec()).await.unwrap(),
+            send(&publish, b"body".to_vec()).await.unwrap(),
             "demo://a v2-5 changed, 4 told"
         );
         let (method, uri, headers, body) = seen.lock().unwrap().take().unwrap();
@@ -422,7 +313,7 @@ mod tests {
         assert_eq!(&body[..], b"body");
 
         let publish = parse(&["demo://a", "--url", &url, "--create"]);
-        publish.send(&resource(), Vec::new()).await.unwrap();
+        send(&publish, Vec::new()).await.unwrap();
         assert_eq!(seen.lock().unwrap().take().unwrap().0.as_str(), "POST");
     }
 
@@ -437,7 +328,10 @@ mod tests {
         let file = dir.path().join("changes.ndjson");
         std::fs::write(&file, "{\"touch\":\"demo://a\"}\n\n{}").unwrap();
         let publish = parse(&["--url", &url, "--batch", file.to_str().unwrap()]);
-        let error = publish.send_batches(&file).await.unwrap_err();
+        let error = publish
+            .send_batches(&publish.service.open("put").unwrap(), &file)
+            .await
+            .unwrap_err();
         assert_eq!(
             (error.exit(), error.to_string().as_str()),
             (
@@ -463,8 +357,7 @@ mod tests {
                 .into_response()
         })
         .await;
-        let error = parse(&["demo://a", "--url", &url, "--create"])
-            .send(&resource(), Vec::new())
+        let error = send(&parse(&["demo://a", "--url", &url, "--create"]), Vec::new())
             .await
             .unwrap_err();
         assert_eq!(
@@ -475,8 +368,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);
-        let error = parse(&["demo://a", "--url", &url])
-            .send(&resource(), Vec::new())
+        let error = send(&parse(&["demo://a", "--url", &url]), Vec::new())
             .await
             .unwrap_err();
         assert_eq!(error.exit(), Exit::Unavailable);

@@ -4,12 +4,12 @@
 //! The whole configuration is checked before anything is started.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{CliError, environment};
+use super::{CliError, address, environment, output, usage};
 use crate::config::{Config, ConfigError, Overrides};
 use crate::service::{self, Reload, ServeOptions};
 use crate::telemetry;
@@ -17,39 +17,67 @@ use crate::telemetry;
 /// The arguments of `tidings serve`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Serve {
-    /// Folder whose files are served
+    /// Folder whose files are served; without one only the HTTP API writes
     dir: Option<PathBuf>,
-    /// Address to listen on for HTTP
-    #[arg(long, value_name = "ADDR")]
+    /// Address to listen on for HTTP [default: 127.0.0.1:8808]
+    #[arg(short, long, value_name = "ADDR", value_parser = address::listen)]
     listen: Option<SocketAddr>,
-    /// Configuration file (TOML)
-    #[arg(long, value_name = "FILE")]
+    /// Port to listen on, for this machine alone; 0 is any free one
+    #[arg(short, long, conflicts_with = "listen")]
+    port: Option<u16>,
+    /// Configuration file (TOML); variables such as TIDINGS_HTTP__LISTEN override its keys
+    #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Serve one client on standard input and output; HTTP only where --listen is given too
+    /// Serve one client on standard input and output; HTTP only where --listen or --port is given too
     #[arg(long)]
     stdio: bool,
-    /// Folder where versions outlive the process
-    #[arg(long, value_name = "DIR")]
+    /// Folder where versions outlive the process [default: none, all is forgotten at the end]
+    #[arg(short, long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Print the configuration in effect as TOML, and end
-    #[arg(long)]
-    print_config: bool,
-    /// Print the JSON Schema of the configuration file, and end
-    #[arg(long, conflicts_with = "print_config")]
-    print_config_schema: bool,
-    /// Level of the log, or directives such as info,tidings=debug
+    /// Level of the log, or directives such as info,tidings=debug [env: TIDINGS_LOG] [default: info]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
+    /// Check the configuration, name all of its mistakes, and end
+    #[arg(long)]
+    check_config: bool,
+    /// Print the configuration in effect as TOML, and end
+    #[arg(long, conflicts_with = "check_config")]
+    print_config: bool,
+    /// Print the JSON Schema of the configuration file, and end
+    #[arg(long, conflicts_with_all = ["print_config", "check_config"])]
+    print_config_schema: bool,
 }
 
 impl Serve {
+    /// Returns the address of the command line.
+    fn listen(&self) -> Option<SocketAddr> {
+        match (self.listen, self.port) {
+            (None, Some(port)) => Some((Ipv4Addr::LOCALHOST, port).into()),
+            (listen, _) => listen,
+        }
+    }
+
+    /// Refuses a file in the place of the folder, most often the configuration.
+    fn check_dir(&self) -> Result<(), CliError> {
+        match &self.dir {
+            Some(dir) if dir.is_file() => {
+                let dir = dir.display();
+                let message = format!("{dir} is a file, not a folder; did you mean --config {dir}?");
+                Err(usage("serve", &message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Loads the configuration; `env` are the variables of the environment.
     fn load(&self, env: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigError> {
         let overrides = Overrides {
-            listen: self.listen,
+            listen: self.listen(),
             workspace_dir: self.dir.clone(),
             data_dir: self.data.clone(),
-            log_level: self.log.clone(),
+            log_level: output::log_level()
+                .map(str::to_owned)
+                .or_else(|| self.log.clone()),
         };
         Config::load(self.config.as_deref(), env, &overrides)
     }
@@ -59,7 +87,7 @@ impl Serve {
             config,
             stdio: self.stdio,
             // A client starts one process for itself over stdio; a second one could not bind the same port.
-            http: !self.stdio || self.listen.is_some(),
+            http: !self.stdio || self.listen().is_some(),
             // Without a file nothing can have changed.
             reload: match &self.config {
                 Some(file) => {
@@ -75,7 +103,14 @@ impl Serve {
         if self.print_config_schema {
             return print(&Config::json_schema());
         }
+        self.check_dir()?;
         let config = self.load(environment())?;
+        if self.check_config {
+            return match service::check_files(&config).as_slice() {
+                [] => print("the configuration is good\n"),
+                mistakes => Err(CliError::Settings(mistakes.join("\n"))),
+            };
+        }
         if self.print_config {
             return print(&config.to_toml_without_secrets());
         }
@@ -85,8 +120,25 @@ impl Serve {
         // Dropping the runtime would wait for the thread that reads stdin: the read cannot be cancelled and
         // may never return.
         runtime.shutdown_background();
-        served.map_err(|error| CliError::Failed(format!("{error:#}")))
+        served.map_err(|error| match service::is_misconfiguration(&error) {
+            true => CliError::Settings(described(&error)),
+            false => CliError::Failed(described(&error)),
+        })
     }
+}
+
+/// Returns an error and its causes, each text once: many errors print their cause themselves.
+fn described(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        match text.as_str() {
+            "" => text = cause,
+            said if said.contains(&cause) => {}
+            _ => text.push_str(&format!(": {cause}")),
+        }
+    }
+    text
 }
 
 fn print(text: &str) -> Result<(), CliError> {

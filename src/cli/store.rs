@@ -5,12 +5,10 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use reqwest::{Client, Response};
+use reqwest::{Method, StatusCode};
 
-use super::credentials::{CredentialsArgs, ServiceUrl, denial};
-use super::{CliError, block_on, exit, usage};
-use crate::client::Credentials;
-use crate::http_client::{self, SendError};
+use super::server::{Service, ServiceArgs};
+use super::{CliError, block_on};
 use crate::store;
 
 /// The name of standard input and output in the place of a file.
@@ -20,16 +18,12 @@ const STANDARD: &str = "-";
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
     /// Verify every line and body of a store that no service uses, and print the counts
-    #[command(after_help = exit::HELP)]
     Check(StoreFolder),
     /// Write everything in a store as text, one JSON object per line
-    #[command(after_help = exit::HELP)]
     Backup(Box<Backup>),
     /// Make a store of a backup, in a new or an empty folder
-    #[command(after_help = exit::HELP)]
     Restore(Restore),
     /// Give free pages of a store that no service uses back to the file system
-    #[command(after_help = exit::HELP)]
     Compact(StoreFolder),
 }
 
@@ -50,15 +44,13 @@ pub(super) struct Backup {
     #[arg(
         long,
         value_name = "DIR",
-        required_unless_present = "url",
-        conflicts_with = "url"
+        required_unless_present_any = ["url", "context"],
+        conflicts_with_all = ["url", "context"]
     )]
     data: Option<PathBuf>,
-    /// Address of a running service, which goes on meanwhile
-    #[arg(long)]
-    url: Option<ServiceUrl>,
+    /// A running service goes on meanwhile
     #[command(flatten)]
-    credentials: CredentialsArgs,
+    service: ServiceArgs,
 }
 
 /// The arguments of `tidings store restore`.
@@ -124,27 +116,30 @@ impl Backup {
     }
 
     fn write(&self, out: &mut dyn Write) -> Result<(), CliError> {
-        match (&self.url, &self.data) {
-            (Some(url), _) => {
-                url.accept("store")?;
-                let credentials = self.credentials.read("store", url.as_str())?;
-                block_on(download(url, &credentials, out))
-            }
-            (None, Some(dir)) => match store::backup(dir, out) {
+        match &self.data {
+            None => block_on(download(&self.service.open("store")?, out)),
+            Some(dir) => match store::backup(dir, out) {
                 Ok(_counts) => Ok(()),
                 Err(store::BackupError::Text(error)) => Err(error.into()),
                 Err(error) => Err(CliError::failed(error)),
             },
-            (None, None) => Err(usage("store", "name --data or --url")),
         }
     }
 }
 
 /// Copies the backup of a running service to `out`.
-async fn download(url: &ServiceUrl, credentials: &Credentials, out: &mut dyn Write) -> Result<(), CliError> {
-    let client = http_client::builder_with(url.as_str(), credentials).map_err(CliError::failed)?;
-    let client = client.build().map_err(CliError::failed)?;
-    let mut answer = request(&client, url, credentials).await?;
+async fn download(service: &Service, out: &mut dyn Write) -> Result<(), CliError> {
+    let answer = service
+        .send(service.request(Method::GET, "/v1/store/backup"))
+        .await?;
+    if answer.status() == StatusCode::NOT_FOUND {
+        let text = format!(
+            "{} has no store to back up (HTTP 404); a service has one with `serve --data DIR`",
+            service.url
+        );
+        return Err(CliError::Failed(text));
+    }
+    let mut answer = service.success(answer).await?;
     let mut last = LastLine::default();
     loop {
         match answer.chunk().await {
@@ -164,28 +159,6 @@ async fn download(url: &ServiceUrl, credentials: &Credentials, out: &mut dyn Wri
             "the backup was cut off; the log of the service says why".into(),
         )),
     }
-}
-
-async fn request(client: &Client, url: &ServiceUrl, credentials: &Credentials) -> Result<Response, CliError> {
-    // The service may be mounted below a path of its own.
-    let address = format!("{}/v1/store/backup", url.as_str().trim_end_matches('/'));
-    let answer = match http_client::send(client.get(address), credentials).await {
-        Ok(answer) => answer,
-        Err(SendError::Credentials(error)) => return Err(CliError::failed(error)),
-        Err(SendError::Http(error)) => {
-            return Err(CliError::Unavailable(format!("cannot reach {url}: {error}")));
-        }
-    };
-    let status = answer.status();
-    if status.is_success() {
-        return Ok(answer);
-    }
-    if let Some(challenge) = http_client::challenge(&answer) {
-        return Err(denial(url, &challenge));
-    }
-    // A body that breaks off says no more than the status does.
-    let text = answer.text().await.unwrap_or_default();
-    Err(CliError::Failed(format!("{url} answered {status}: {text}")))
 }
 
 /// The start of the last line that was received.

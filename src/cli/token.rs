@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 
-use super::{CliError, exit};
+use super::CliError;
 use crate::auth::NewToken;
 use crate::timestamp;
 
@@ -16,7 +16,6 @@ use crate::timestamp;
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
     /// Make a token. It is printed once and kept nowhere: the service knows its hash alone
-    #[command(after_help = exit::HELP)]
     New(New),
 }
 

@@ -3,43 +3,67 @@
 //! Changes go to standard output, and messages about the connection to standard error.
 
 mod exec;
+mod lines;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::Write;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use tokio::time::{Instant, interval_at};
 
-use super::credentials::{CredentialsArgs, denied};
-use super::{CliError, block_on, signal, usage};
+use super::address;
+use super::credentials::denied;
+use super::server::ServerArgs;
+use super::{CliError, block_on, output, signal, table, usage};
 use crate::client::{
-    ConnectError, Era, ResourceChanged, Target, WatchError, WatchEvent, WatchOptions, WatchStrategy, Watcher,
+    ConnectError, Credentials, Era, ResourceChanged, Target, WatchError, WatchEvent, WatchOptions,
+    WatchStrategy, Watcher,
 };
 use crate::config::{LogConfig, LogFormat};
-use crate::{ResourceUri, telemetry};
+use crate::{ListKind, ResourceUri, telemetry};
 use crate::{printable, timestamp};
 use exec::Exec;
+use lines::{ChangeLine, ListLine, describe, listening};
 
 const USAGE: &str =
-    "tidings watch [OPTIONS] TARGET URI...\n       tidings watch [OPTIONS] URI... -- COMMAND [ARG]...";
+    "tidings watch [OPTIONS] [TARGET] [URI]...\n       tidings watch [OPTIONS] [URI]... -- COMMAND [ARG]...";
 
 /// The default log filter. Without rmcp, whose errors about a lost connection repeat our own message.
 const LOG_DEFAULT: &str = "warn,rmcp=off";
+
+/// The resources of a list that are watched at most.
+const WATCHED_MAX: usize = 10_000;
+
+/// The interval at which the list is read again, for servers that notify of no changes of it.
+const RELIST_EVERY: Duration = Duration::from_secs(30);
+
+/// The wait after which a status line says what is waited for.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// The arguments of `tidings watch`.
 #[derive(Debug, Args)]
 #[command(override_usage = USAGE)]
 pub(super) struct Watch {
-    /// Address of the server, such as http://127.0.0.1:8808/mcp, unless a COMMAND is given; then the URIs to
-    /// watch
-    #[arg(required = true, value_name = "TARGET|URI")]
+    /// Address of the server, such as http://127.0.0.1:8808/mcp or localhost:8808, then the URIs to watch;
+    /// without an address or a COMMAND, the service of the context or of TIDINGS_URL
+    #[arg(value_name = "TARGET|URI")]
     words: Vec<String>,
     /// Program that is an MCP server on its standard input and output, and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+    /// Watch every resource that the server lists, and those that it lists later
+    #[arg(short, long, conflicts_with = "prefix")]
+    all: bool,
+    /// Watch the listed resources whose URI begins with this, and those that are listed later; may be given
+    /// several times
+    #[arg(short, long, value_name = "PREFIX")]
+    prefix: Vec<String>,
+    /// Print a line, too, when the list of resources, tools or prompts changed
+    #[arg(short, long)]
+    lists: bool,
     /// Print one JSON object per line
-    #[arg(long)]
+    #[arg(short, long)]
     json: bool,
     /// Revisions of the protocol to try: all, 2026-07-28, or 2025-11-25 and older
     #[arg(long, value_enum, default_value_t = EraName::Auto)]
@@ -55,7 +79,7 @@ pub(super) struct Watch {
     #[arg(long, env = "TIDINGS_LOG", default_value = LOG_DEFAULT, value_name = "LEVEL", hide_env_values = true)]
     log: String,
     #[command(flatten)]
-    credentials: CredentialsArgs,
+    server: ServerArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -100,44 +124,73 @@ impl From<StrategyName> for WatchStrategy {
 
 impl Watch {
     pub(super) fn run(&self) -> Result<(), CliError> {
-        let (target, uris) = self.target_and_uris()?;
-        let options = self.options(&target)?;
+        let (target, credentials, uris) = self.plan()?;
+        let options = WatchOptions {
+            strategy: self.strategy.map(Into::into),
+            wait_for_missing: true,
+            lists: self.lists || self.follows_list(),
+            credentials,
+            ..WatchOptions::default()
+        };
         telemetry::install(&LogConfig {
-            level: self.log.clone(),
+            level: output::log_level().unwrap_or(&self.log).to_owned(),
             format: LogFormat::Text,
         })?;
         block_on(self.watch(target, uris, options))
     }
 
-    /// Reads the server and the resources from the two forms of the command line.
-    fn target_and_uris(&self) -> Result<(Target, Vec<String>), CliError> {
+    /// Reads the server, its credentials and the resources from the forms of the command line.
+    fn plan(&self) -> Result<(Target, Credentials, Vec<String>), CliError> {
         let mut uris = self.words.clone();
-        let target = if self.command.is_empty() {
-            // clap requires one word at least.
-            Target::http(&uris.remove(0))
-        } else {
-            Target::command(self.command.clone())
+        let (target, credentials) = match self.command.as_slice() {
+            [] => {
+                let first = uris.first().filter(|word| self.is_target(word)).cloned();
+                if first.is_some() {
+                    uris.remove(0);
+                }
+                self.server.target("watch", first.as_deref())?
+            }
+            command => {
+                self.server.refuse_for_program("watch")?;
+                let target = Target::command(command.to_vec());
+                let target = target.map_err(|error| usage("watch", &error.to_string()))?;
+                (target, Credentials::default())
+            }
         };
-        let target = target.map_err(|error| usage("watch", &error.to_string()))?;
-        if uris.is_empty() {
-            let message = "name the resources to watch after the server's address";
+        if uris.is_empty() && !self.follows_list() && !self.lists {
+            let message =
+                "name the resources to watch after the server's address, or use --all, --prefix or --lists";
             return Err(usage("watch", message));
         }
         for uri in &uris {
             ResourceUri::new(uri).map_err(|error| usage("watch", &error.to_string()))?;
         }
-        Ok((target, uris))
+        Ok((target, credentials, uris))
+    }
+
+    /// Returns true if resources are chosen from the server's list.
+    fn follows_list(&self) -> bool {
+        self.all || !self.prefix.is_empty()
+    }
+
+    /// Returns true for a listed resource that is to be watched.
+    fn wants(&self, uri: &str) -> bool {
+        self.all || self.prefix.iter().any(|prefix| uri.starts_with(prefix))
+    }
+
+    /// Returns true for a first word that is the server's address: resources may have http addresses, too.
+    fn is_target(&self, word: &str) -> bool {
+        !self.server.has_context() && address::is_address(word)
     }
 
     /// Watches until an interrupt.
     async fn watch(&self, target: Target, uris: Vec<String>, options: WatchOptions) -> Result<(), CliError> {
         let interrupted = signal::interrupted();
         tokio::pin!(interrupted);
-        let name = target.to_string();
-        let mut watcher = tokio::select! {
+        let (name, mut watcher) = tokio::select! {
             biased;
             () = &mut interrupted => return Ok(()),
-            connected = Watcher::connect_with(target, self.era.into(), options) => connected?,
+            connected = connect(target, self.era.into(), options) => connected?,
         };
         let mut exec = Exec::new(self.exec.clone());
         // Biased: an interrupt ends the watch even if events never pause.
@@ -151,14 +204,6 @@ impl Watch {
         watched
     }
 
-    fn options(&self, target: &Target) -> Result<WatchOptions, CliError> {
-        Ok(WatchOptions {
-            strategy: self.strategy.map(Into::into),
-            credentials: self.credentials.for_target("watch", target)?,
-            ..WatchOptions::default()
-        })
-    }
-
     /// Subscribes, prints the current versions, and then prints every event.
     async fn follow(
         &self,
@@ -167,19 +212,29 @@ impl Watch {
         exec: &mut Exec,
         uris: Vec<String>,
     ) -> Result<(), CliError> {
-        let etags = watcher.subscribe_resources(uris.clone()).await?;
+        let mut seen = BTreeSet::new();
+        unless_silent(name, self.begin(watcher, &mut seen, uris)).await??;
         print_status(&listening(name, watcher.revision(), watcher.strategy()))?;
-        for (uri, etag) in std::iter::zip(&uris, &etags) {
-            let strategy = watcher.strategy_of(uri).unwrap_or(watcher.strategy());
-            self.print(uri, etag.as_deref(), strategy, true)?;
-        }
+        self.begin_listed(watcher, &mut seen, name).await?;
+        // The first tick of an interval is at once.
+        let mut relist = interval_at(Instant::now() + RELIST_EVERY, RELIST_EVERY);
         loop {
             tokio::select! {
                 event = watcher.next_event() => match event {
                     None => return Err(CliError::failed("the watcher ended")),
                     Some(WatchEvent::Changed(changed)) => self.changed(exec, &changed)?,
+                    Some(WatchEvent::ListChanged(kind)) => {
+                        self.print_list(kind)?;
+                        if kind == ListKind::Resources {
+                            self.begin_listed(watcher, &mut seen, name).await?;
+                        }
+                    }
                     Some(other) => print_status(&describe(name, &other))?,
                 },
+                _ = relist.tick(), if self.follows_list() => {
+                    // Not every server notifies of its lists.
+                    self.begin_listed(watcher, &mut seen, name).await?;
+                }
                 ended = exec.ended() => {
                     let (uri, status) = ended?;
                     if !status.success() {
@@ -187,6 +242,65 @@ impl Watch {
                     }
                 }
             }
+        }
+    }
+
+    /// Subscribes to resources and prints their current versions.
+    async fn begin(
+        &self,
+        watcher: &mut Watcher,
+        seen: &mut BTreeSet<String>,
+        uris: Vec<String>,
+    ) -> Result<(), CliError> {
+        if uris.is_empty() {
+            return Ok(());
+        }
+        let etags = watcher.subscribe_resources(uris.clone()).await?;
+        for (uri, etag) in std::iter::zip(uris, &etags) {
+            let strategy = watcher.strategy_of(&uri).unwrap_or(watcher.strategy());
+            self.print(&uri, etag.as_deref(), strategy, true)?;
+            seen.insert(uri);
+        }
+        Ok(())
+    }
+
+    /// Subscribes to the listed resources that are wanted and not watched yet.
+    async fn begin_listed(
+        &self,
+        watcher: &mut Watcher,
+        seen: &mut BTreeSet<String>,
+        name: &str,
+    ) -> Result<(), CliError> {
+        if !self.follows_list() {
+            return Ok(());
+        }
+        let listed = match watcher.list_resources().await {
+            Ok(listed) => listed,
+            // The watcher connects again by itself, and the next look finds the rest.
+            Err(WatchError::Disconnected(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut new: Vec<String> = Vec::new();
+        for uri in listed {
+            // A listed text that is no URI could not be subscribed to, and would fail all others.
+            if self.wants(&uri) && !seen.contains(&uri) && ResourceUri::new(&uri).is_ok() {
+                new.push(uri);
+            }
+        }
+        // Each watched resource costs memory here and a subscription there.
+        let room = WATCHED_MAX.saturating_sub(seen.len());
+        if new.len() > room {
+            let left = new.len() - room;
+            let hint = "choose fewer with --prefix";
+            print_status(&format!(
+                "{name} lists {left} resources more than the {WATCHED_MAX} that are watched; {hint}"
+            ))?;
+            new.truncate(room);
+        }
+        match self.begin(watcher, seen, new).await {
+            // The connection was lost after the list was read.
+            Err(CliError::Failed(reason)) => print_status(&reason),
+            other => other,
         }
     }
 
@@ -212,75 +326,65 @@ impl Watch {
             at: &at,
             current,
         };
-        // Flushed line by line: a program at the other end of a pipe waits for each change.
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{}", if self.json { line.json() } else { line.text() })?;
-        Ok(out.flush()?)
-    }
-}
-
-/// One line of standard output.
-#[derive(Debug, Serialize)]
-struct ChangeLine<'a> {
-    uri: &'a str,
-    etag: Option<&'a str>,
-    #[serde(rename = "road")]
-    strategy: &'static str,
-    at: &'a str,
-    /// True for the version at which watching began, which is not a change.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    current: bool,
-}
-
-impl ChangeLine<'_> {
-    fn text(&self) -> String {
-        let mark = if self.current { " current" } else { "" };
-        format!("{} {} {}{mark}", self.at, self.uri, self.etag.unwrap_or("-"))
+        print_line(if self.json { line.json() } else { line.text() })
     }
 
-    fn json(&self) -> String {
-        serde_json::to_string(self).expect("a line has only texts and a flag")
-    }
-}
-
-fn listening(name: &str, revision: &str, strategy: WatchStrategy) -> String {
-    format!("listening to {name} on {revision} by {}", strategy.method())
-}
-
-/// Describes an event that is not a change.
-fn describe(name: &str, event: &WatchEvent) -> String {
-    match event {
-        WatchEvent::Lost { reason, retry_in } => {
-            format!(
-                "lost {name}: {reason}; trying again in {:.1} s",
-                retry_in.as_secs_f64()
-            )
+    fn print_list(&self, kind: ListKind) -> Result<(), CliError> {
+        if !self.lists {
+            return Ok(());
         }
-        WatchEvent::Restored { revision, strategy } => listening(name, revision, *strategy),
-        WatchEvent::SteppedDown {
-            uri,
-            from,
-            to,
-            reason,
-        } => {
-            let subject = uri.as_deref().unwrap_or(name);
-            format!(
-                "{subject} goes from {} to {}: {reason}",
-                from.method(),
-                to.method()
-            )
-        }
-        WatchEvent::Missing { uri, reason } => {
-            format!("{uri} is missing: {reason}; waiting for it")
-        }
-        other => format!("{other:?}"),
+        let at = timestamp::utc(SystemTime::now());
+        let list = kind.name();
+        let line = ListLine { list, at: &at };
+        print_line(if self.json { line.json() } else { line.text() })
     }
+}
+
+/// Prints a line and flushes it: a program at the other end of a pipe waits for each change.
+fn print_line(line: String) -> Result<(), CliError> {
+    table::print(&(line + "\n"))
+}
+
+/// Connects, and tries the usual path if nothing speaks MCP at an address without one.
+async fn connect(target: Target, era: Era, options: WatchOptions) -> Result<(String, Watcher), CliError> {
+    let name = target.to_string();
+    let first = Watcher::connect_with(target.clone(), era, options.clone());
+    let error = match unless_silent(&name, first).await? {
+        Ok(watcher) => return Ok((name, watcher)),
+        Err(error) => error,
+    };
+    let (ConnectError::NotServed { .. }, Target::Http(url)) = (&error, &target) else {
+        return Err(error.into());
+    };
+    let Some(usual) = address::usual_endpoint(url) else {
+        return Err(error.into());
+    };
+    let other = Target::Http(usual);
+    let name = other.to_string();
+    match unless_silent(&name, Watcher::connect_with(other, era, options)).await? {
+        Ok(watcher) => Ok((name, watcher)),
+        Err(_) => Err(error.into()),
+    }
+}
+
+/// Awaits an answer of the server, and says so when it takes long.
+async fn unless_silent<T>(name: &str, answer: impl Future<Output = T>) -> Result<T, CliError> {
+    tokio::pin!(answer);
+    tokio::select! {
+        biased;
+        answer = &mut answer => return Ok(answer),
+        () = tokio::time::sleep(SILENCE) => {}
+    }
+    let seconds = SILENCE.as_secs();
+    print_status(&format!(
+        "{name} has not answered for {seconds} s; waiting for it, up to 30 s for each try"
+    ))?;
+    Ok(answer.await)
 }
 
 /// Prints a line on standard error, away from the changes.
 fn print_status(line: &str) -> Result<(), CliError> {
-    let line = printable::without_secrets(line);
-    Ok(writeln!(std::io::stderr(), "{}", printable::line(&line))?)
+    output::status(&printable::without_secrets(line))
 }
 
 impl From<ConnectError> for CliError {
@@ -304,12 +408,11 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command, Exit};
     use clap::Parser;
-    use std::time::Duration;
 
-    fn target_and_uris(line: &str) -> Result<(Target, Vec<String>), CliError> {
+    fn plan(line: &str) -> Result<(Target, Vec<String>), CliError> {
         let words = ["tidings", "watch"].into_iter().chain(line.split_whitespace());
         match Cli::try_parse_from(words).map_err(CliError::Usage)?.command {
-            Command::Watch(watch) => watch.target_and_uris(),
+            Command::Watch(watch) => watch.plan().map(|(target, _, uris)| (target, uris)),
             other => panic!("{other:?}"),
         }
     }
@@ -336,6 +439,12 @@ mod tests {
                 http("http://h/mcp"),
                 &["demo://a"],
             ),
+            ("9 demo://a", http("http://127.0.0.1:9/mcp"), &["demo://a"]),
+            (
+                "localhost:9 demo://a",
+                http("http://localhost:9/mcp"),
+                &["demo://a"],
+            ),
             ("demo://a -- server", program(&["server"]), &["demo://a"]),
             (
                 "demo://a demo://b -- server --json -x",
@@ -348,7 +457,7 @@ mod tests {
                 &["http://h/page"],
             ),
         ] {
-            let planned = target_and_uris(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let planned = plan(line).unwrap_or_else(|error| panic!("{line}: {error}"));
             assert_eq!(planned.0, target, "{line}");
             assert_eq!(planned.1, uris, "{line}");
         }
@@ -358,86 +467,15 @@ mod tests {
     fn misuse_names_the_mistake() {
         for (line, expected) in [
             ("http://h/mcp", "name the resources to watch"),
-            (
-                "demo://a demo://b",
-                "cannot watch \"demo://a\": expected an address that starts with http://",
-            ),
+            ("http://a:b@h/mcp demo://a", "a password is not accepted"),
             ("http://h/mcp nonsense", "invalid resource URI \"nonsense\""),
-            ("-- server", "TARGET|URI"),
+            ("-- server", "name the resources to watch"),
+            ("http://h/mcp --all --prefix demo://", "cannot be used with"),
         ] {
-            let error = target_and_uris(line).expect_err(line);
+            let error = plan(line).expect_err(line);
             assert_eq!(error.exit(), Exit::Usage, "{line}");
             assert!(error.to_string().contains(expected), "{line}: {error}");
         }
-    }
-
-    fn line(etag: Option<&str>, current: bool) -> ChangeLine<'_> {
-        ChangeLine {
-            uri: "demo://a",
-            etag,
-            strategy: WatchStrategy::Listen.name(),
-            at: "2026-11-21T10:00:00Z",
-            current,
-        }
-    }
-
-    #[test]
-    fn lines_have_the_documented_form() {
-        assert_eq!(
-            line(Some("v3-1764000000"), false).text(),
-            "2026-11-21T10:00:00Z demo://a v3-1764000000"
-        );
-        assert_eq!(line(None, false).text(), "2026-11-21T10:00:00Z demo://a -");
-        assert_eq!(
-            line(Some("v3-1"), true).text(),
-            "2026-11-21T10:00:00Z demo://a v3-1 current"
-        );
-        assert_eq!(
-            line(Some("v3-1"), false).json(),
-            r#"{"uri":"demo://a","etag":"v3-1","road":"listen","at":"2026-11-21T10:00:00Z"}"#
-        );
-        assert_eq!(
-            line(None, true).json(),
-            r#"{"uri":"demo://a","etag":null,"road":"listen","at":"2026-11-21T10:00:00Z","current":true}"#
-        );
-    }
-
-    #[test]
-    fn connection_events_name_method_and_reason() {
-        let restored = WatchEvent::Restored {
-            revision: "2025-11-25".to_owned(),
-            strategy: WatchStrategy::Subscribe,
-        };
-        assert_eq!(
-            describe("http://h/mcp", &restored),
-            "listening to http://h/mcp on 2025-11-25 by resources/subscribe"
-        );
-        let lost = WatchEvent::Lost {
-            reason: "the stream broke off".to_owned(),
-            retry_in: Duration::from_millis(840),
-        };
-        assert_eq!(
-            describe("h", &lost),
-            "lost h: the stream broke off; trying again in 0.8 s"
-        );
-    }
-
-    fn stepped(uri: Option<&str>) -> WatchEvent {
-        WatchEvent::SteppedDown {
-            uri: uri.map(str::to_owned),
-            from: WatchStrategy::Listen,
-            to: WatchStrategy::EtagTool,
-            reason: "it keeps silent".to_owned(),
-        }
-    }
-
-    #[test]
-    fn step_down_names_both_methods_and_the_reason() {
-        assert_eq!(
-            describe("http://h/mcp", &stepped(None)),
-            "http://h/mcp goes from subscriptions/listen to get_resource_etag: it keeps silent"
-        );
-        assert!(describe("h", &stepped(Some("demo://a"))).starts_with("demo://a goes from "));
     }
 
     #[test]

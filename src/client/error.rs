@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use rmcp::service::ClientInitializeError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
 use crate::credentials::{Challenge, CredentialsError};
@@ -12,7 +13,7 @@ use crate::printable;
 #[non_exhaustive]
 pub enum ConnectError {
     /// The target is not an address or a program.
-    #[error("cannot watch {target:?}: {reason}")]
+    #[error("cannot reach {target:?}: {reason}")]
     Target {
         /// The target as given.
         target: String,
@@ -34,6 +35,16 @@ pub enum ConnectError {
         target: String,
         /// The error of the handshake.
         reason: String,
+    },
+    /// An HTTP server is at the address, but nothing is served under its path.
+    #[error("nothing speaks MCP at {target} (HTTP {status}){hint}")]
+    NotServed {
+        /// The server.
+        target: String,
+        /// The status of its answer: 404 or 405.
+        status: u16,
+        /// The address that is probably meant, as the end of the message; empty if there is none.
+        hint: String,
     },
     /// The server does not let this client in, or not with these credentials.
     #[error("{target} does not let this client in: {reason}")]
@@ -102,6 +113,36 @@ pub(super) fn is_unreachable(error: &(dyn Error + 'static)) -> bool {
         }
     }
     false
+}
+
+/// Returns the status that says that nothing is served under the path, if it caused `error`.
+pub(super) fn absence(error: &(dyn Error + 'static)) -> Option<u16> {
+    causes(error).find_map(|error| match error.downcast_ref()? {
+        // rmcp keeps the status in its texts alone.
+        StreamableHttpError::<reqwest::Error>::UnexpectedServerResponse(text) => {
+            match text.strip_prefix("HTTP ")?.get(..3)? {
+                "404" => Some(404),
+                "405" => Some(405),
+                _ => None,
+            }
+        }
+        StreamableHttpError::Client(error) => match error.status()?.as_u16() {
+            status @ (404 | 405) => Some(status),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+/// Returns true if `error` was caused by a program that closed its input or output.
+pub(super) fn is_ended(error: &(dyn Error + 'static)) -> bool {
+    causes(error).any(|error| match error.downcast_ref::<std::io::Error>() {
+        Some(error) => error.kind() == std::io::ErrorKind::BrokenPipe,
+        None => matches!(
+            error.downcast_ref::<ClientInitializeError>(),
+            Some(ClientInitializeError::ConnectionClosed(_))
+        ),
+    })
 }
 
 /// Returns the refusal of the client that caused `error`, if one did.

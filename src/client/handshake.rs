@@ -17,33 +17,31 @@ use rmcp::transport::{IntoTransport, StreamableHttpClientTransport, TokioChildPr
 use rmcp::{ClientCacheConfig, ClientLifecycleMode, ClientServiceExt, RoleClient};
 use tokio::sync::watch;
 
-use super::error::{ConnectError, credentials_error, is_unreachable, reason, refusal};
+use super::error::{ConnectError, absence, credentials_error, is_ended, is_unreachable, reason, refusal};
 use super::inbox::Inbox;
 use super::known_etags::{EtagTransport, ListenEtags};
-use super::link::{ANSWER_TIMEOUT, Link, LinkSignals, no_answer};
+use super::link::{ANSWER_TIMEOUT, Link, LinkSignals, Lost, no_answer};
+use super::options::WatchOptions;
 use super::strategy::WatchStrategy;
 use super::stream_monitor::{MonitoredClient, StreamState};
 use super::target::{Era, Target};
 use super::version::etag_of;
+use crate::ListKind;
 use crate::credentials::Credentials;
 
 /// The time to wait for the GET stream of an older revision before the first subscription. Such a stream may
 /// stay silent until its first event, so its absence by then is no error.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connects to `target` in an era that has the strategy `only`, if one is given.
-pub(super) async fn open(
-    target: &Target,
-    era: Era,
-    only: Option<WatchStrategy>,
-    credentials: &Credentials,
-) -> Result<Link, ConnectError> {
+/// Connects to `target` in an era that has the one strategy of the options, if there is one.
+pub(super) async fn open(target: &Target, era: Era, options: &WatchOptions) -> Result<Link, ConnectError> {
+    let only = options.strategy;
     let era = match (era, only) {
         (Era::Auto, Some(WatchStrategy::Listen)) => Era::Modern,
         (Era::Auto, Some(WatchStrategy::Subscribe)) => Era::Legacy,
         (era, _) => era,
     };
-    let mut link = connect_in_era(target, era, credentials).await?;
+    let mut link = connect_in_era(target, era, &options.credentials).await?;
     if let Err(error) = link.find_tools().await {
         tracing::debug!(error, "the server does not list its tools");
     }
@@ -55,7 +53,17 @@ pub(super) async fn open(
                 missing: strategy.method(),
             })
         }
-        _ => Ok(link),
+        _ => {
+            link.lists = options.lists;
+            // Before the caller has the link, so that a change of a list after that is notified.
+            match link.listen_to_lists().await {
+                Ok(()) => Ok(link),
+                Err(Lost(reason)) => {
+                    link.close().await;
+                    Err(handshake_error(target, reason))
+                }
+            }
+        }
     }
 }
 
@@ -74,7 +82,7 @@ async fn connect_in_era(target: &Target, era: Era, credentials: &Credentials) ->
             };
             match connect(target, auto, credentials).await {
                 // Some older servers answer an unknown first request by hanging up, or without JSON-RPC.
-                Err(first @ ConnectError::Handshake { .. }) => {
+                Err(first @ (ConnectError::Handshake { .. } | ConnectError::NotServed { .. })) => {
                     let again = connect(target, ClientLifecycleMode::Initialize, credentials).await;
                     again.map_err(|_| first)
                 }
@@ -224,7 +232,17 @@ fn transport_error(target: &Target, error: &(dyn std::error::Error + 'static)) -
             reason: refusal.to_string(),
         };
     }
-    let reason = reason(error);
+    if let Some(status) = absence(error) {
+        return ConnectError::NotServed {
+            target: shown,
+            status,
+            hint: target.endpoint_hint(),
+        };
+    }
+    let reason = match target {
+        Target::Command(_) if is_ended(error) => "it ended before it answered".to_owned(),
+        _ => reason(error),
+    };
     match is_unreachable(error) {
         true => ConnectError::Unreachable {
             target: shown,
@@ -261,6 +279,18 @@ impl ClientHandler for NotificationHandler {
             .get::<NotificationMetaObject>()
             .unwrap_or(&context.meta);
         self.inbox.updated(&params.uri, etag_of(meta));
+    }
+
+    async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.inbox.list_changed(ListKind::Resources);
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.inbox.list_changed(ListKind::Tools);
+    }
+
+    async fn on_prompt_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.inbox.list_changed(ListKind::Prompts);
     }
 
     fn get_info(&self) -> ClientConfig {

@@ -4,13 +4,15 @@ use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::latest_queue::LatestQueue;
-use crate::Etag;
+use crate::{Etag, ListKind};
 
 /// A signal of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Signal {
     /// This resource changed; its etag now, if the server gives etags.
     Updated(String, Option<String>),
+    /// A list changed.
+    List(ListKind),
     /// The connection holds, but notifications may have been missed.
     Gap,
     /// The connection is lost, for this reason.
@@ -67,6 +69,12 @@ impl Inbox {
                 (Signal::Updated(_, Some(held)), Signal::Updated(_, Some(new))) => is_older(new, held),
                 _ => false,
             });
+    }
+
+    /// Puts in a change of a list.
+    pub(super) fn list_changed(&self, kind: ListKind) {
+        let key = format!("\0list {}", kind.name());
+        self.signals.push(&key, Signal::List(kind));
     }
 
     /// Puts in a gap.

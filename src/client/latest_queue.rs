@@ -3,15 +3,14 @@
 //! A slow reader thus costs one entry per key and never blocks a writer.
 
 use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use tokio::sync::Notify;
+use std::task::{Context, Poll, Waker};
 
 /// A queue with the newest value of each key, for any number of writers and one reader.
 #[derive(Debug)]
 pub(crate) struct LatestQueue<T> {
     entries: Mutex<QueueEntries<T>>,
-    wake: Notify,
 }
 
 #[derive(Debug)]
@@ -19,6 +18,15 @@ struct QueueEntries<T> {
     order: VecDeque<String>,
     values: HashMap<String, T>,
     closed: bool,
+    /// Wakes the reader that waits.
+    reader: Option<Waker>,
+}
+
+impl<T> QueueEntries<T> {
+    fn take_first(&mut self) -> Option<T> {
+        let key = self.order.pop_front()?;
+        self.values.remove(&key)
+    }
 }
 
 impl<T> LatestQueue<T> {
@@ -28,8 +36,8 @@ impl<T> LatestQueue<T> {
                 order: VecDeque::new(),
                 values: HashMap::new(),
                 closed: false,
+                reader: None,
             }),
-            wake: Notify::new(),
         }
     }
 
@@ -53,8 +61,7 @@ impl<T> LatestQueue<T> {
                 entries.order.push_back(key.to_owned());
             }
         }
-        drop(entries);
-        self.wake.notify_one();
+        wake(entries);
     }
 
     /// Puts `value` under `key`, in place of an older value.
@@ -64,8 +71,9 @@ impl<T> LatestQueue<T> {
 
     /// Rejects further values. Values that are already in the queue can still be read.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
-        self.wake.notify_one();
+        let mut entries = self.lock();
+        entries.closed = true;
+        wake(entries);
     }
 
     /// Removes the value under `key`.
@@ -78,23 +86,36 @@ impl<T> LatestQueue<T> {
 
     /// Waits for the oldest value. Returns `None` once the queue is closed and empty. Cancel safe.
     pub(super) async fn next(&self) -> Option<T> {
-        loop {
-            if let Some(value) = self.try_next() {
-                return Some(value);
-            }
-            if self.lock().closed {
-                // A value may have come between the two locks; after `closed` no further one can.
-                return self.try_next();
-            }
-            self.wake.notified().await;
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Polls for the oldest value, as [`next`](Self::next) waits for it. The last caller is woken.
+    pub(super) fn poll_next(&self, cx: &Context<'_>) -> Poll<Option<T>> {
+        let mut entries = self.lock();
+        if let Some(value) = entries.take_first() {
+            return Poll::Ready(Some(value));
         }
+        if entries.closed {
+            return Poll::Ready(None);
+        }
+        // Under the lock, so that no value comes between the look and the registration.
+        entries.reader = Some(cx.waker().clone());
+        Poll::Pending
     }
 
     /// Returns the oldest value, if there is one.
+    #[cfg(any(test, feature = "service"))]
     pub(crate) fn try_next(&self) -> Option<T> {
-        let mut entries = self.lock();
-        let key = entries.order.pop_front()?;
-        entries.values.remove(&key)
+        self.lock().take_first()
+    }
+}
+
+/// Wakes the reader after the lock is released, since it may run at once.
+fn wake<T>(mut entries: MutexGuard<'_, QueueEntries<T>>) {
+    let reader = entries.reader.take();
+    drop(entries);
+    if let Some(reader) = reader {
+        reader.wake();
     }
 }
 

@@ -3,6 +3,8 @@
 //! A link never reconnects and keeps no versions. Notifications go to its [`Inbox`].
 
 mod etag_tool;
+mod listed;
+mod pump;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -10,13 +12,10 @@ use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientRequest, GetMeta, PingRequest, ReadResourceRequestParams, ReadResourceResponse, ServerNotification,
+    ClientRequest, GetMeta, PingRequest, ReadResourceRequestParams, ReadResourceResponse,
     SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
 };
-use rmcp::service::{
-    Peer, RunningService, RunningServiceCancellationToken, Service, ServiceError, Subscription,
-    SubscriptionEnd,
-};
+use rmcp::service::{Peer, RunningService, RunningServiceCancellationToken, Service, ServiceError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -24,8 +23,9 @@ use super::error::{reason, refusal};
 use super::inbox::Inbox;
 use super::known_etags::{HeldEtags, ListenEtags, current_etag};
 use super::strategy::WatchStrategy;
-use super::version::{ETAG_KEY, Version, etag_of, version_of};
+use super::version::{ETAG_KEY, Version, version_of};
 pub(super) use etag_tool::{EtagTools, ITEMS_MAX, ItemVersion};
+use pump::pump;
 
 /// The time a handshake or a request may take before the connection counts as lost.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -118,6 +118,8 @@ pub(super) struct Link {
     /// The negotiated protocol revision.
     pub(super) revision: String,
     pub(super) inbox: Arc<Inbox>,
+    /// True if listen streams ask for changes of lists, too.
+    pub(super) lists: bool,
     /// True once the server has answered a subscription with a current etag: it compares ours, and holds
     /// subscriptions to resources that do not exist yet.
     pub(super) compares_etags: bool,
@@ -162,6 +164,7 @@ impl Link {
             session,
             revision,
             inbox,
+            lists: false,
             compares_etags: false,
             etags,
             peer,
@@ -299,13 +302,18 @@ impl Link {
     ///
     /// The old stream ends [`LISTEN_OVERLAP`] later, so that no notification is missed in between.
     async fn listen(&mut self, uris: &HeldEtags) -> Result<Vec<String>, LinkError> {
-        if uris.is_empty() {
+        if uris.is_empty() && !self.lists {
             self.listening = None;
             return Ok(Vec::new());
         }
         self.etags.hand_over(uris);
         let mut filter = SubscriptionFilter::new();
         filter.resource_subscriptions = Some(uris.keys().cloned().collect());
+        if self.lists {
+            filter.resources_list_changed = Some(true);
+            filter.tools_list_changed = Some(true);
+            filter.prompts_list_changed = Some(true);
+        }
         let subscription = within(self.peer.listen_with_capacity(filter, LISTEN_BUFFER)).await?;
         let accepted = subscription.acknowledged().resource_subscriptions.clone();
         let (stop, stopped) = oneshot::channel();
@@ -396,39 +404,4 @@ async fn within<T>(request: impl Future<Output = Result<T, ServiceError>>) -> Re
 /// The reason of a timeout.
 pub(super) fn no_answer() -> String {
     format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())
-}
-
-/// Moves the notifications of a listen stream into the inbox, until the stream ends or is stopped.
-async fn pump(mut subscription: Subscription, inbox: Arc<Inbox>, mut stopped: oneshot::Receiver<()>) {
-    loop {
-        let next = tokio::select! {
-            biased;
-            _ = &mut stopped => {
-                if let Err(error) = subscription.cancel().await {
-                    tracing::debug!(%error, "a listen stream could not be cancelled");
-                }
-                return;
-            }
-            next = subscription.next() => next,
-        };
-        match next {
-            Ok(Some(notification)) => {
-                let etag = etag_of(notification.get_meta());
-                if let ServerNotification::ResourceUpdatedNotification(update) = notification {
-                    inbox.updated(&update.params.uri, etag);
-                }
-            }
-            Ok(None) => return inbox.lost(end_reason(subscription.end())),
-            Err(error) => return inbox.lost(reason(&error)),
-        }
-    }
-}
-
-fn end_reason(end: Option<&SubscriptionEnd>) -> &'static str {
-    match end {
-        Some(SubscriptionEnd::Graceful(_)) => "the server ended the stream",
-        Some(SubscriptionEnd::Cancelled) => "the server cancelled the stream",
-        Some(SubscriptionEnd::Lagged { .. }) => "notifications came faster than they were taken",
-        _ => "the stream broke off",
-    }
 }

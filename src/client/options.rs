@@ -43,6 +43,12 @@ pub struct WatchOptions {
     /// Time that the notification of a detected change may take before the server counts as silent (default 2
     /// s).
     pub verify_grace: Duration,
+    /// Watch resources that the server does not have yet, too (default `false`: subscribing fails). They are
+    /// reported as missing, and as changed when they appear.
+    pub wait_for_missing: bool,
+    /// Report changes of the lists of resources, tools and prompts, as the server notifies them (default
+    /// `false`).
+    pub lists: bool,
     /// The credentials that are presented to a server over HTTP (default: none). A program that is a server
     /// gets none: its credentials are in its environment.
     pub credentials: Credentials,
@@ -82,6 +88,8 @@ impl Default for WatchOptions {
             verify_first: Duration::from_secs(10),
             verify_every: Duration::from_secs(60),
             verify_grace: Duration::from_secs(2),
+            wait_for_missing: false,
+            lists: false,
             credentials: Credentials::default(),
         }
     }

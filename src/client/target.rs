@@ -46,6 +46,23 @@ impl Target {
     }
 }
 
+impl Target {
+    /// Returns the end of a message that names the usual path, for an address with another one.
+    pub(super) fn endpoint_hint(&self) -> String {
+        let Target::Http(url) = self else {
+            return String::new();
+        };
+        match reqwest::Url::parse(url) {
+            Ok(mut url) if !url.path().trim_end_matches('/').ends_with("/mcp") => {
+                url.set_path("/mcp");
+                let url = Target::Http(url.into());
+                format!("; did you mean \"{url}\"?")
+            }
+            _ => String::new(),
+        }
+    }
+}
+
 fn invalid(target: &str, reason: &str) -> ConnectError {
     ConnectError::Target {
         target: http_client::shown(target).into_owned(),
@@ -104,7 +121,7 @@ mod tests {
         ] {
             let error = Target::http(url).unwrap_err().to_string();
             assert!(
-                error.starts_with(&format!("cannot watch {url:?}: {expected}")),
+                error.starts_with(&format!("cannot reach {url:?}: {expected}")),
                 "{error}"
             );
         }
@@ -121,6 +138,17 @@ mod tests {
         let target = Target::Http("http://user:s3cr3t@h/mcp".to_owned());
         assert_eq!(target.to_string(), "http://***@h/mcp");
         assert!(!format!("{target:?}").contains("s3cr3t"));
+    }
+
+    #[test]
+    fn hint_names_the_usual_path() {
+        for (url, expected) in [
+            ("http://h/", "; did you mean \"http://h/mcp\"?"),
+            ("http://h/foo", "; did you mean \"http://h/mcp\"?"),
+            ("http://h/a/mcp/", ""),
+        ] {
+            assert_eq!(Target::http(url).unwrap().endpoint_hint(), expected);
+        }
     }
 
     #[test]

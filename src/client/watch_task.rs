@@ -26,6 +26,7 @@ use super::strategy::WatchStrategy;
 use super::target::{Era, Target};
 use super::version::Version;
 use super::{ResourceChanged, WatchEvent};
+use crate::ListKind;
 use crate::backoff::Backoff;
 use poll::LongPoll;
 
@@ -43,6 +44,8 @@ type Subscribed = Result<Vec<(Option<String>, WatchStrategy)>, WatchError>;
 pub(super) enum WatchCommand {
     /// Watch these resources; the reply is in the same order.
     Subscribe(Vec<String>, oneshot::Sender<Subscribed>),
+    /// Name the listed resources.
+    List(oneshot::Sender<Result<Vec<String>, WatchError>>),
     /// Stop watching this resource.
     Unsubscribe(String, oneshot::Sender<Result<(), WatchError>>),
 }
@@ -144,6 +147,7 @@ impl WatchTask {
                 Turn::Command(None) => return Ok(()),
                 Turn::Command(Some(command)) => self.execute(link, command).await?,
                 Turn::Signal(Signal::Updated(uri, etag)) => self.notified(&uri, etag.as_deref()),
+                Turn::Signal(Signal::List(kind)) => self.list_changed(link, kind).await?,
                 Turn::Signal(Signal::Gap) => {
                     let pushed = self.reported.present(WatchStrategy::is_push);
                     self.compare(link, pushed).await?;
@@ -189,6 +193,18 @@ impl WatchTask {
         }
     }
 
+    /// Reports a change of a list, after which resources that were missing may be there.
+    async fn list_changed(&mut self, link: &mut Link, kind: ListKind) -> Result<(), Lost> {
+        if self.options.lists {
+            let key = format!("\0list {}", kind.name());
+            self.events.push(&key, WatchEvent::ListChanged(kind));
+        }
+        match kind {
+            ListKind::Resources if self.retry.is_some() => self.resubscribe(link).await,
+            _ => Ok(()),
+        }
+    }
+
     /// Takes in a polled version and reports it if it is new. Returns true if it is.
     fn polled(&mut self, uri: &str, version: Version) -> bool {
         let changed = self.reported.polled(uri, version);
@@ -223,6 +239,17 @@ impl WatchTask {
                     return Err(Lost(reason));
                 }
             },
+            WatchCommand::List(reply) => match link.list().await {
+                Ok(uris) => send_reply(reply, Ok(uris)),
+                Err(LinkError::Refused(reason)) => {
+                    let uri = "the list of resources".to_owned();
+                    send_reply(reply, Err(WatchError::Refused { uri, reason }));
+                }
+                Err(LinkError::Lost(Lost(reason))) => {
+                    send_reply(reply, Err(WatchError::Disconnected(reason.clone())));
+                    return Err(Lost(reason));
+                }
+            },
             WatchCommand::Unsubscribe(uri, reply) => {
                 let strategy = self.reported.strategy(&uri);
                 self.forget(&uri);
@@ -248,6 +275,24 @@ impl WatchTask {
         self.long_poll.cancel();
     }
 
+    /// Watches resources that the server does not have yet.
+    fn await_missing(
+        &mut self,
+        link: &Link,
+        refusals: impl Iterator<Item = RefusedResource>,
+        answers: &mut BTreeMap<String, (Option<String>, WatchStrategy)>,
+    ) {
+        let strategy = self.best_strategy(link);
+        for refusal in refusals {
+            answers.insert(refusal.uri.clone(), (None, strategy));
+            // Of no version, so that the first one that is found is a change.
+            self.reported
+                .add(refusal.uri.clone(), Version::default(), strategy);
+            self.report_missing(refusal);
+        }
+        self.schedule_retry();
+    }
+
     /// Watches all of `uris` or none.
     async fn subscribe(&mut self, link: &mut Link, uris: &[String]) -> Result<Subscribed, Lost> {
         let mut answers = BTreeMap::new();
@@ -261,11 +306,15 @@ impl WatchTask {
             if !answers.contains_key(uri) {
                 match link.version(uri, strategy).await? {
                     Ok(version) => answers.insert(uri.clone(), (version.etag, strategy)),
+                    Err(_) if self.options.wait_for_missing => answers.insert(uri.clone(), (None, strategy)),
                     Err(refusal) => return Ok(Err(refusal.into())),
                 };
             }
         }
-        let (assigned, refusals) = self.assign(link, new.into_iter().collect()).await?;
+        let (assigned, mut refusals) = self.assign(link, new.into_iter().collect()).await?;
+        if self.options.wait_for_missing {
+            self.await_missing(link, refusals.drain(..), &mut answers);
+        }
         if let Some(refusal) = refusals.into_iter().next() {
             let mut pushed = Vec::new();
             for assignment in assigned {

@@ -1,9 +1,12 @@
 //! The handle of a watch: subscribes, unsubscribes and reads events.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_core::Stream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -24,6 +27,9 @@ const COMMANDS: usize = 4;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client that watches resources of one server. Dropping it ends the connection.
+///
+/// It is a [`Stream`] of [`WatchEvent`]s, too. Its own [`next`](Watcher::next), which returns changes alone,
+/// is found before that of stream extensions.
 ///
 /// ```no_run
 /// use tidings::client::{Era, Target, Watcher};
@@ -67,7 +73,7 @@ impl Watcher {
     ) -> Result<Watcher, ConnectError> {
         let options = options.bounded();
         // Here rather than in the task, so that the caller gets the error of the first connection.
-        let link = handshake::open(&target, era, options.strategy, &options.credentials).await?;
+        let link = handshake::open(&target, era, &options).await?;
         let (commands, received) = mpsc::channel(COMMANDS);
         let events = Arc::new(LatestQueue::new());
         let task = WatchTask::new(target, era, options, received, events.clone());
@@ -114,7 +120,8 @@ impl Watcher {
     ///
     /// # Errors
     /// [`WatchError::Refused`] naming the first that the server does not have, cannot read or does not let us
-    /// watch; [`WatchError::Disconnected`] while the connection is lost.
+    /// watch, unless [`WatchOptions::wait_for_missing`] is set;
+    /// [`WatchError::Disconnected`] while the connection is lost.
     pub async fn subscribe_resources(
         &mut self,
         uris: Vec<String>,
@@ -129,6 +136,15 @@ impl Watcher {
             etags.push(etag);
         }
         Ok(etags)
+    }
+
+    /// Returns the URIs of all resources that the server lists, in its order and at most 100,000.
+    ///
+    /// # Errors
+    /// [`WatchError::Disconnected`] while the connection is lost, [`WatchError::Refused`] if the server does
+    /// not list them.
+    pub async fn list_resources(&mut self) -> Result<Vec<String>, WatchError> {
+        self.send(WatchCommand::List).await
     }
 
     /// Stops watching `uri` and returns whether it was watched. No event of it is handed out afterwards.
@@ -190,5 +206,14 @@ impl Watcher {
             Ok(answer) => answer,
             Err(_) => Err(WatchError::Closed),
         }
+    }
+}
+
+/// The events of the watcher, as [`Watcher::next_event`] returns them. The stream ends with the watcher.
+impl Stream for Watcher {
+    type Item = WatchEvent;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<WatchEvent>> {
+        self.events.poll_next(cx)
     }
 }

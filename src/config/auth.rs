@@ -30,8 +30,8 @@ table! { AuthConfig = "Credentials and rights. Without tokens, issuers, certific
     scopes: Vec<String> = Vec::new(), "Checked::<List<Scope, 0, 64>>";
     /// Difference of clocks that times of tokens are allowed.
     leeway: Duration = Duration::from_millis(30 * SECOND), "Checked::<Time<0, { 5 * MINUTE }>>";
-    /// Wrong credentials of one address in a minute. At the limit: its requests with credentials get 429
-    /// until the minute is over.
+    /// Wrong tokens of one address in a minute, at once or spread over it. At the limit: its requests with
+    /// unknown tokens get 429 until there is room for another one.
     failures_max: usize = 30, "Checked::<Count<1, 1_000_000>>";
     /// Principals with static tokens.
     token: Vec<AuthTokenConfig> = Vec::new();
@@ -65,7 +65,8 @@ table! { AuthTokenConfig = "A principal with static tokens.";
 table! { IssuerConfig = "An authorization server (OAuth 2.1).";
     /// Its issuer identifier, which the tokens must name exactly.
     url: String = String::new(), "Checked::<HttpUrl>";
-    /// Its keys: an address or a file; empty finds them by the metadata of the issuer.
+    /// Its keys: an address or a file; empty finds them by the metadata of the issuer. A relative path starts
+    /// at the folder of the configuration file.
     jwks: String = String::new(), "Checked::<Text<0, 4096>>";
     /// Signature algorithms that its tokens may have.
     algorithms: Vec<String> = ["ES256", "RS256", "EdDSA"].map(String::from).to_vec(),
@@ -77,9 +78,13 @@ table! { IssuerConfig = "An authorization server (OAuth 2.1).";
     /// The claim with the roles, a list or a text with blanks between them.
     roles_claim: String = String::from("roles"), "Checked::<Field>";
     /// File with lines `client_id = ID` and `client_secret = SECRET`, with which its opaque tokens are looked
-    /// up (RFC 7662); empty for JSON Web Tokens.
+    /// up (RFC 7662); empty for JSON Web Tokens alone. One issuer may have it. A relative path starts at the
+    /// folder of the configuration file.
     #[schemars(extend("x-path" = "read"))]
     introspect: Option<PathBuf> = None, "Checked::<OrNone<File>>";
+    /// Time after which a token that was looked up and is in use is looked up again, at the latest: its
+    /// revocation takes effect within it.
+    introspect_age: Duration = Duration::from_secs(30), "Checked::<Time<SECOND, { 5 * MINUTE }>>";
 }
 
 table! { CertificateConfig = "A principal with a client certificate.";

@@ -164,6 +164,9 @@ rules! {
     /// A text of `MIN` to `MAX` bytes.
     Text<MIN, MAX> = format!("a text of {MIN} to {MAX} bytes"),
         { "type": "string", "minLength": MIN, "maxLength": MAX };
+    /// Whether something is served.
+    Served = "\"loopback\", true or false",
+        { "oneOf": [{ "const": "loopback" }, { "const": true }, { "const": false }] };
     /// A text, a number or a boolean.
     Scalar = "a text, a number, true or false", { "type": ["string", "number", "boolean"] };
 }

@@ -1,6 +1,7 @@
 //! The HTTP side: the listener, and the transports beside MCP.
 
 use super::bounded::*;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,9 +32,13 @@ table! { HttpConfig = "The listener: its address, the hosts and origins it admit
     /// Time a client has to send the whole body of a request.
     /// At the limit: The request gets 408, and its connection is closed.
     body_timeout: Duration = Duration::from_secs(30), "Checked::<Time<SECOND, HOUR>>";
-    /// Bytes of all request bodies that are received or answered at a time, over all connections.
-    /// At the limit: A request whose body would take more gets 503 and is not read further.
+    /// Bytes of all request bodies that are received or answered at a time, over all connections, and of the
+    /// notices with content that are being written. At the limit: A request whose body would take more gets
+    /// 503 and is not read further, and a notice comes without its content.
     bodies_bytes_max: usize = 256 << 20, "Checked::<Bytes<MIB, { 1024 * GIB }>>";
+    /// Largest content that a notice carries on `/v1/events` and `/v1/ws` with `?body=1`; 0B carries empty
+    /// contents alone. At the limit: The notice comes without its content, and says so.
+    notice_body_max: usize = 64 << 10, "Checked::<Bytes<0, { 4 * MIB }>>";
     /// Interval of the comments on an idle stream, by which proxies keep it and dead peers are noticed.
     keep_alive: Duration = Limits::default().keep_alive, "Checked::<Time<SECOND, { 5 * MINUTE }>>";
     /// Time a connection may read nothing of the bytes that are written to it.
@@ -64,6 +69,59 @@ table! { TlsConfig = "TLS on the listeners. Files are read again when they chang
     /// path starts at the folder of the configuration file.
     #[schemars(extend("x-path" = "read"))]
     client_crl: Option<PathBuf> = None, "Checked::<OrNone<File>>";
+}
+
+/// Whether the page at `/ui/` is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageEnabled {
+    /// On a listener that this machine alone can reach.
+    #[default]
+    Loopback,
+    /// Always.
+    Yes,
+    /// Never.
+    No,
+}
+
+impl Serialize for PageEnabled {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            PageEnabled::Loopback => to.serialize_str("loopback"),
+            PageEnabled::Yes => to.serialize_bool(true),
+            PageEnabled::No => to.serialize_bool(false),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for PageEnabled {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<PageEnabled, D::Error> {
+        match serde_json::Value::deserialize(from)? {
+            serde_json::Value::Bool(true) => Ok(PageEnabled::Yes),
+            serde_json::Value::Bool(false) => Ok(PageEnabled::No),
+            serde_json::Value::String(text) if text == "loopback" => Ok(PageEnabled::Loopback),
+            other => Err(serde::de::Error::custom(format_args!(
+                "expected \"loopback\", true or false, not {other}"
+            ))),
+        }
+    }
+}
+
+table! { PageConfig = "The live page at `/ui/`.";
+    /// Serves the page: on a listener that this machine alone can reach, always, or never. With `true`, a
+    /// listener that other machines can reach needs credentials, or the service does not start.
+    enabled: PageEnabled = PageEnabled::default(), "Checked::<Served>";
+}
+
+#[cfg(feature = "service")]
+impl PageConfig {
+    /// Returns true if the page is served on a listener with this address.
+    pub(crate) fn is_served_on(&self, listen: SocketAddr) -> bool {
+        match self.enabled {
+            PageEnabled::Loopback => listen.ip().to_canonical().is_loopback(),
+            PageEnabled::Yes => true,
+            PageEnabled::No => false,
+        }
+    }
 }
 
 table! { EventsConfig = "The streams of `GET /v1/events` and the history they read from.";
@@ -103,7 +161,8 @@ table! { QuotaConfig = "The share of one client: of one principal, or of one add
     /// At the limit: A further one gets 429 with `Retry-After`; on a WebSocket an error.
     requests_per_second: Option<u32> = None, "Checked::<OrNone<Count<0, 1_000_000>>>";
     /// Bodies and URIs of the resources that one client wrote last over HTTP and that exist; 0 is no limit.
-    /// Counted from the start of the service.
+    /// Counted from the start of the service: content that a store kept counts for no client until one writes
+    /// it again.
     /// At the limit: A change that needs more is refused with 507.
     bytes_max: Option<usize> = None, "Checked::<OrNone<Bytes<0, { 1024 * GIB }>>>";
     /// Tool calls of one client that run at a time; 0 is no limit.

@@ -12,7 +12,7 @@ mod tests;
 
 pub use error::{ConfigError, Mistake, Place};
 
-use super::{Anonymous, Config, TlsConfig};
+use super::{Anonymous, AuthConfig, Config, PageEnabled, TlsConfig};
 use crate::units::time;
 use keys::ROOT;
 use schemars::generate::SchemaSettings;
@@ -181,6 +181,10 @@ impl<'a> Draft<'a> {
                         collection.file = beside(&self.path, &collection.file);
                     }
                 }
+                // Not a path by its schema, since it may also be an address.
+                for issuer in &mut config.auth.issuer {
+                    issuer.jwks = self.beside_unless_address(&issuer.jwks);
+                }
                 self.check_agreement(&config);
                 if self.mistakes.is_empty() {
                     return Ok(config);
@@ -192,6 +196,18 @@ impl<'a> Draft<'a> {
         self.mistakes.sort();
         let mistakes = self.mistakes;
         Err(ConfigError { mistakes })
+    }
+
+    /// The file `text` as found from the folder of the configuration file; an address or nothing as it is.
+    fn beside_unless_address(&self, text: &str) -> String {
+        if text.is_empty() || text.contains("://") {
+            return text.to_owned();
+        }
+        match beside(&self.path, Path::new(text)).into_os_string().into_string() {
+            Ok(path) => path,
+            // A folder with a name outside UTF-8: the file is found only if the service was started there.
+            Err(_) => text.to_owned(),
+        }
     }
 
     /// Notes a mistake.
@@ -231,11 +247,8 @@ impl<'a> Draft<'a> {
                 self.note_disagreement(&[key, "auth.anonymous"], &text);
             }
         }
-        if !config.auth.issuer.is_empty() && config.auth.resource.is_none() {
-            let text = "auth.issuer is set, but auth.resource is not: set it to the address of /mcp as clients know it, \
-                        which tokens must be meant for";
-            self.note_disagreement(&["auth.issuer", "auth.resource"], text);
-        }
+        self.check_page(config);
+        self.check_issuers(&config.auth);
         self.check_tls(&config.tls);
         let workspace = &config.workspace;
         if workspace.debounce > workspace.debounce_max {
@@ -257,6 +270,22 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Checks that a page which other machines can reach is for callers with credentials.
+    fn check_page(&mut self, config: &Config) {
+        let listen = config.http.listen;
+        if config.page.enabled == PageEnabled::Yes
+            && !listen.ip().to_canonical().is_loopback()
+            && !config.auth.has_credentials()
+        {
+            let text = format!(
+                "page.enabled is true and http.listen is {listen}, which other machines may reach, but nobody has \
+                 credentials: set [[auth.token]], [[auth.issuer]] or [[auth.certificate]], or page.enabled = \
+                 \"loopback\", or listen on 127.0.0.1"
+            );
+            self.note_disagreement(&["page.enabled", "http.listen"], &text);
+        }
+    }
+
     /// Checks that no part of TLS is set without the part that it needs.
     fn check_tls(&mut self, tls: &TlsConfig) {
         for (key, value, needed, by) in [
@@ -274,6 +303,20 @@ impl<'a> Draft<'a> {
                 let text = format!("{key} is set, but {needed} is not: set {needed} too, or remove {key}");
                 self.note_disagreement(&[key, needed], &text);
             }
+        }
+    }
+
+    fn check_issuers(&mut self, auth: &AuthConfig) {
+        if !auth.issuer.is_empty() && auth.resource.is_none() {
+            let text = "auth.issuer is set, but auth.resource is not: set it to the address of /mcp as clients know it, \
+                        which tokens must be meant for";
+            self.note_disagreement(&["auth.issuer", "auth.resource"], text);
+        }
+        let introspecting = auth.issuer.iter().filter(|issuer| issuer.introspect.is_some());
+        if introspecting.count() > 1 {
+            let text = "several [[auth.issuer]] have introspect, but an opaque token does not say whose it is, and must \
+                        not be shown to others: leave it with one";
+            self.note_disagreement(&["auth.issuer.introspect"], text);
         }
     }
 

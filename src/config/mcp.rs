@@ -19,6 +19,11 @@ table! { McpConfig = "The presentation of the server, its lists and its tools to
     /// Items of one `get_resource_etags` or `wait_for_resource_change` call.
     /// At the limit: A call with more gets a tool error that names the limit.
     items_max: usize = 100, "Checked::<Count<1, 1000>>";
+    /// Longest time of one call of a tool, prompt or reader of the library, or of a wrapped server; 0s is no
+    /// limit. A tool may have its own. The tools of a folder have `tools.timeout`.
+    /// At the limit: The handler is stopped, and the client gets an error that names the limit; over the HTTP
+    /// API 504.
+    handler_timeout: Option<Duration> = Some(Duration::from_secs(300)), "Checked::<OrNone<Time<0, { 24 * HOUR }>>>";
     /// Name of the server, as clients show it.
     name: String = "tidings".to_owned(), "Checked::<Text<1, 256>>";
     /// Instructions for a model about the use of the server; empty sends none.

@@ -1,33 +1,17 @@
 //! A token in a file, read again when the file changes.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
 
 use http::header::HeaderValue;
 
 use super::{Challenge, CredentialsError, TokenFuture, TokenSource, bearer};
+use crate::file_watch::FileStamp;
 
 /// The limit on the size of a token file, in bytes.
 const BYTES_MAX: u64 = 64 * 1024;
-
-/// The state of a file by which a change is seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileStamp {
-    modified: Option<SystemTime>,
-    length: u64,
-}
-
-impl FileStamp {
-    fn of(metadata: &Metadata) -> FileStamp {
-        FileStamp {
-            modified: metadata.modified().ok(),
-            length: metadata.len(),
-        }
-    }
-}
 
 /// The token that was read last, and the state of its file then; none for a pipe, which can be read once.
 struct Held {
@@ -170,11 +154,9 @@ mod tests {
         let first = file.authorization().await.unwrap().unwrap();
         let refused = Challenge::parse(401, None);
         assert!(!file.renew(Some(&first), &refused).await.unwrap());
-        // A file of the same length and time differs in its content alone.
-        let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+        // A change that the facts of the file do not show.
         std::fs::write(&path, "bbbbb").unwrap();
-        let handle = File::options().write(true).open(&path).unwrap();
-        handle.set_modified(modified).unwrap();
+        file.held.lock().unwrap().as_mut().unwrap().stamp = FileStamp::at(&path);
         assert_eq!(file.authorization().await.unwrap().unwrap(), first);
         assert!(file.renew(Some(&first), &refused).await.unwrap());
         assert_eq!(

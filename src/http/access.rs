@@ -6,6 +6,7 @@
 //! part.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::http::{HeaderMap, HeaderName, Method, Request, Uri, header};
 
@@ -16,6 +17,9 @@ use crate::hosts::{Host, WebOrigin};
 
 /// The length to which a refusal shortens the text that it repeats.
 const SHOWN_LEN_MAX: usize = 120;
+
+/// True once a refusal of an origin was logged.
+static ORIGIN_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// The hosts and origins whose requests are answered, besides those of loopback.
 #[derive(Debug, Clone, Default)]
@@ -63,7 +67,24 @@ impl Access {
         self.check_page(request.method(), request.headers())
     }
 
+    /// Checks the names that a request calls the service by, and not the page behind it.
+    ///
+    /// # Errors
+    /// 403.
+    #[cfg(feature = "service")]
+    pub(crate) fn check_names<B>(&self, request: &Request<B>) -> Result<(), Problem> {
+        self.check_called(request.uri(), request.headers())
+    }
+
     fn check_caller(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+        self.check_called(uri, headers)?;
+        match sole(headers, &header::ORIGIN)? {
+            Some(origin) => self.check_origin(origin),
+            None => Ok(()),
+        }
+    }
+
+    fn check_called(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         // The name in the request line counts too: a server behind this one may go by either.
         let authority = uri.authority().map(|authority| authority.as_str());
         let host = sole(headers, &header::HOST)?;
@@ -73,10 +94,7 @@ impl Access {
         for called in [host, authority].into_iter().flatten() {
             self.check_host(called)?;
         }
-        match sole(headers, &header::ORIGIN)? {
-            Some(origin) => self.check_origin(origin),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Refuses what pages of other origins may not cause, but for those that the configuration names.
@@ -127,6 +145,13 @@ impl Access {
             return Ok(());
         }
         let origin = shorten(origin);
+        // Once, since a page can cause any number of requests; its author sees no reason in the browser.
+        if !ORIGIN_REFUSED.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                ?origin,
+                "refused a page of another origin; http.allowed_origins admits some"
+            );
+        }
         Err(ProblemKind::Forbidden.because(format!(
             "pages of origin {origin:?} may not call; add it to http.allowed_origins"
         )))

@@ -5,18 +5,23 @@
 //!
 //! `GET`, `HEAD`, `PUT`, `POST` and `DELETE` on `/v1/resources/{uri}`, where `{uri}` is the resource's URI
 //! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET` and `POST` on `/v1/resources`,
-//! `GET /v1/sessions`, `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /healthz`, `GET
-//! /readyz`. Errors are problem details (RFC 9457).
+//! `GET /v1/sessions`, `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /v1/stats`,
+//! `GET /v1/openapi.json`, `GET /healthz`, `GET /readyz`. Errors are problem details (RFC 9457).
 
 mod batch;
+mod api_path;
 mod path;
+mod parameters;
 mod conditions;
 mod body;
 mod resources;
+mod resource_list;
 mod sessions;
 mod sinks;
+mod stats;
 mod metrics;
 mod backup;
+mod openapi;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -24,28 +29,31 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use ::http::request::Parts;
 use ::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use axum::Router;
-use axum::extract::Query;
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::Full;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tidings_actors::attach::Health;
 use tidings_actors::{Bus, Owner, StoreState};
 
 pub use backup::{WriteBackup, backup_router};
 pub use metrics::{Render, metrics_router};
+pub use stats::StatsHistory;
+
+use api_path::ApiPath;
+use resource_list::Listing;
 
 use super::access::Access;
 use super::limits::SharedLimits;
 use super::problem::{Problem, ProblemKind};
 use super::rights::require;
 use crate::auth::{Object, Right};
-use crate::config::HttpConfig;
+use crate::config::{HttpConfig, McpConfig};
 use crate::metrics as recorded;
 
 /// A response of the API: its body is there as a whole.
@@ -64,6 +72,11 @@ pub struct Api {
     /// The largest batch in bytes.
     batch_bytes_max: usize,
     limits: SharedLimits,
+    /// The time that the reader of a resource may take; none for no limit.
+    handler_timeout: Option<Duration>,
+    /// The figures of the last minutes; none where they are not taken.
+    stats: Option<StatsHistory>,
+    listing: Arc<Listing>,
 }
 
 /// Returns the API as a router, to be merged with others: it has no fallback outside `/v1`. Until `ready` is
@@ -97,13 +110,31 @@ impl Api {
             ready,
             batch_bytes_max: HttpConfig::default().body_bytes_max,
             limits: SharedLimits::default(),
+            handler_timeout: McpConfig::default().handler_timeout,
+            stats: None,
+            listing: Arc::default(),
         }
+    }
+
+    /// Answers `/v1/stats` with this history. Without one, the path is answered 404.
+    #[must_use]
+    pub fn stats(mut self, history: Option<StatsHistory>) -> Api {
+        self.stats = history;
+        self
     }
 
     /// Shares `limits` with other endpoints. Unless set, the API has the default ones for itself.
     #[must_use]
     pub fn limits(mut self, limits: SharedLimits) -> Api {
         self.limits = limits;
+        self
+    }
+
+    /// Lets the reader of a resource take this long (`mcp.handler_timeout`, 5 minutes unless set; none for no
+    /// limit). A read that takes longer is stopped and answered 504.
+    #[must_use]
+    pub fn handler_timeout(mut self, timeout: Option<Duration>) -> Api {
+        self.handler_timeout = timeout;
         self
     }
 
@@ -150,45 +181,43 @@ impl Api {
     where
         B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
     {
-        let path = head.uri.path();
-        if let Some(rest) = path.strip_prefix(path::RESOURCES) {
-            return match rest.split_once('/') {
-                None if !rest.is_empty() => self.resource(rest, head, body).await,
-                Some((segment, "touch")) => self.touch(segment, head).await,
-                Some((segment, "subscribers")) => {
-                    require(&head.extensions, Right::Admin, Object::Service)?;
-                    self.subscribers(segment, head).await
-                }
-                _ => Err(unknown_path(path)),
+        let text = head.uri.path();
+        let Some(path) = ApiPath::parse(text) else {
+            let is_ours = text == "/v1" || text.starts_with("/v1/");
+            return match is_ours {
+                true => Err(unknown_path(text)),
+                false => Ok(empty(StatusCode::NOT_FOUND)),
             };
-        }
-        if let Some(id) = path.strip_prefix("/v1/sessions/")
-            && !id.is_empty()
-            && !id.contains('/')
-        {
+        };
+        // Before the method is looked at: what a caller may not use tells it nothing of itself.
+        if matches!(
+            path,
+            ApiPath::Subscribers(_) | ApiPath::Sessions | ApiPath::Session(_) | ApiPath::Sinks
+        ) {
             require(&head.extensions, Right::Admin, Object::Service)?;
-            return self.session(id, head).await;
+        }
+        let allow = path.allow();
+        if !allow.split(',').any(|method| method == head.method.as_str()) {
+            return Err(Problem::wrong_method(&head.method, allow));
         }
         match path {
-            "/v1/resources" if head.method == Method::POST => self.publish_batch(head, body).await,
-            "/v1/resources" => self.list_resources(head).await,
-            "/v1/sessions" | "/v1/subscribers" => {
-                require(&head.extensions, Right::Admin, Object::Service)?;
-                match path {
-                    "/v1/sessions" => self.list_sessions(head).await,
-                    _ => self.list_sinks(head),
-                }
-            }
-            "/healthz" => self.health(head),
-            "/readyz" => self.readiness(head),
-            _ if path == "/v1" || path.starts_with("/v1/") => Err(unknown_path(path)),
-            _ => Ok(empty(StatusCode::NOT_FOUND)),
+            ApiPath::Resource(segment) => self.resource(segment, head, body).await,
+            ApiPath::Resources if head.method == Method::POST => self.publish_batch(head, body).await,
+            ApiPath::Resources => self.list_resources(head).await,
+            ApiPath::Touch(segment) => self.touch(segment, head).await,
+            ApiPath::Subscribers(segment) => self.subscribers(segment, head).await,
+            ApiPath::Sessions => self.list_sessions(head).await,
+            ApiPath::Session(id) => self.session(id, head).await,
+            ApiPath::Sinks => Ok(self.list_sinks()),
+            ApiPath::Stats => self.show_stats(head),
+            ApiPath::OpenApi => Ok(openapi::answer()),
+            ApiPath::Health => self.health(),
+            ApiPath::Ready => self.readiness(),
         }
     }
 
     /// `GET /healthz`: 200 while the bus runs. Asks no actor, so a busy bus does not look like a dead one.
-    fn health(&self, head: &Parts) -> Result<ApiResponse, Problem> {
-        require_get(head)?;
+    fn health(&self) -> Result<ApiResponse, Problem> {
         if !self.bus.is_running() {
             let text = "the bus has stopped; the service must be started again";
             return Err(ProblemKind::Unavailable.because(text));
@@ -204,13 +233,12 @@ impl Api {
     /// `GET /readyz`: 200 when everything that the service is configured to serve is there, the bus runs, and
     /// its store keeps changes. Sinks that fail are named and change no status: a restart or another instance
     /// would not mend them.
-    fn readiness(&self, head: &Parts) -> Result<ApiResponse, Problem> {
-        require_get(head)?;
+    fn readiness(&self) -> Result<ApiResponse, Problem> {
         if !self.ready.load(Ordering::Acquire) {
             return Err(ProblemKind::Unavailable.because("the service is still starting; try again"));
         }
         self.check_store()?;
-        let mut response = self.health(head)?;
+        let mut response = self.health()?;
         let warnings = self.sink_warnings();
         if !warnings.is_empty() {
             *response.body_mut() = Full::new(Bytes::from(format!("ok{warnings}")));
@@ -270,33 +298,9 @@ fn unknown_path(path: &str) -> Problem {
     let hint = if path.starts_with(path::RESOURCES) {
         "percent-encode the resource's URI as one segment, for example /v1/resources/demo%3A%2F%2Fgreeting"
     } else {
-        "see /v1/resources and /v1/sessions"
+        "see /v1/openapi.json for what is"
     };
     ProblemKind::NotFound.because(format!("nothing is served under this path; {hint}"))
-}
-
-/// Refuses every method but GET and HEAD.
-fn require_get(head: &Parts) -> Result<(), Problem> {
-    match head.method {
-        Method::GET | Method::HEAD => Ok(()),
-        _ => Err(Problem::wrong_method(&head.method, "GET,HEAD")),
-    }
-}
-
-/// Reads the query of a request; `takes` names its parameters.
-fn query<T: DeserializeOwned>(head: &Parts, takes: &str) -> Result<T, Problem> {
-    match Query::try_from_uri(&head.uri) {
-        Ok(Query(query)) => Ok(query),
-        Err(error) => {
-            let text = format!("{}; the query takes {takes}", error.body_text());
-            Err(ProblemKind::BadRequest.because(text))
-        }
-    }
-}
-
-/// Returns a query parameter; one that is empty counts as left out.
-fn given(parameter: Option<String>) -> Option<String> {
-    parameter.filter(|text| !text.is_empty())
 }
 
 fn empty(status: StatusCode) -> ApiResponse {

@@ -27,17 +27,21 @@ use query::EventsQuery;
 use recorder::Recorder;
 use shared::HubState;
 use sight::Sight;
-use stream::{EventClient, EventStream};
+use stream::{ContentReader, EventClient, EventStream};
 
 use crate::attach::{AttachError, AttachOptions, Attachment};
 use crate::config::EventsConfig;
 use crate::http::access::Access;
 use crate::http::layers::guarded;
 use crate::http::limits::{Counted, SharedLimits};
+use crate::http::notice_body::NoticeBodies;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::rights::caller;
 use crate::http::stream_handover::{BodyStream, StreamHandover};
 use crate::{Bus, Position, WeakBus};
+
+/// The path of the streams.
+pub(super) const PATH: &str = "/v1/events";
 
 /// The hub's name among the attached subscribers.
 const NAME: &str = "v1-events";
@@ -97,28 +101,44 @@ impl Hub {
 
 /// Returns `GET /v1/events` as a router of its own, to be served alone or merged with others.
 pub fn router(hub: Hub, access: Access, limits: SharedLimits) -> Router {
+    let bodies = Arc::new(NoticeBodies::new(hub.bus.clone(), limits.clone()));
+    let context = EventsContext { hub, limits, bodies };
     let routes = Router::new()
-        .route("/v1/events", get(open).options(preflight))
+        .route(PATH, get(open).options(preflight))
         .layer(from_fn(allow_origin))
-        .with_state((hub, limits));
+        .with_state(context);
     guarded(routes, access)
 }
 
+/// The parts that all requests share.
+#[derive(Clone)]
+struct EventsContext {
+    hub: Hub,
+    limits: SharedLimits,
+    bodies: Arc<NoticeBodies>,
+}
+
 async fn open(
-    State((hub, limits)): State<(Hub, SharedLimits)>,
+    State(EventsContext { hub, limits, bodies }): State<EventsContext>,
     extensions: Extensions,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let EventsQuery { filter, resume } = EventsQuery::parse(&uri, &headers)?;
+    let query = EventsQuery::parse(&uri, &headers)?;
     let place = limits.session(&Counted::of(&extensions))?;
-    let sight = Sight::open(&hub.bus, caller(&extensions)?).await?;
+    let caller = caller(&extensions)?;
+    let sight = Sight::open(&hub.bus, caller).await?;
+    let content = query.bodies.then(|| ContentReader {
+        bodies,
+        caller: caller.clone(),
+    });
     let client = EventClient {
-        filter,
+        filter: query.filter,
         sight,
+        content,
         _place: place,
     };
-    let stream = match EventStream::open(hub.state, client, resume.as_deref()) {
+    let stream = match EventStream::open(hub.state, client, query.resume.as_deref()) {
         Ok(stream) => stream,
         Err(max) => {
             return Err(ProblemKind::Unavailable.because(format!(

@@ -4,7 +4,8 @@
 
 use ::http::{HeaderMap, HeaderName, Method, header};
 
-const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// The header that tells whether the page is one of this origin, of this site, or of another one.
+pub(super) const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 const USER: HeaderName = HeaderName::from_static("sec-fetch-user");
 

@@ -47,6 +47,7 @@ struct Counts {
     published: Published,
     bodies: Bodies,
     body_timeout: Duration,
+    notice_body_max: usize,
 }
 
 /// A limit that a request has reached, which is counted already.
@@ -78,8 +79,8 @@ impl Default for SharedLimits {
 }
 
 impl SharedLimits {
-    /// Makes the limits: of `http` it heeds `body_timeout` and `bodies_bytes_max`, of `session`
-    /// `per_peer_max`, of `quota` everything.
+    /// Makes the limits: of `http` it heeds `body_timeout`, `bodies_bytes_max` and `notice_body_max`, of
+    /// `session` `per_peer_max`, of `quota` everything.
     pub fn new(http: &HttpConfig, session: &SessionConfig, quota: &QuotaConfig) -> SharedLimits {
         SharedLimits {
             shared: Arc::new(Counts {
@@ -94,6 +95,7 @@ impl SharedLimits {
                 published: Published::default(),
                 bodies: Bodies::new(http.bodies_bytes_max),
                 body_timeout: http.body_timeout,
+                notice_body_max: http.notice_body_max,
             }),
         }
     }
@@ -124,6 +126,12 @@ impl SharedLimits {
     pub(crate) fn subscriptions(&self, caller: &Counted) -> Option<Arc<SubscriptionAllowance>> {
         let max = self.shared.quota.subscriptions_max?;
         Some(self.shared.subscriptions.of(caller, max))
+    }
+
+    /// The largest content of a notice, in bytes.
+    #[cfg(feature = "service")]
+    pub(crate) fn notice_body_max(&self) -> usize {
+        self.shared.notice_body_max
     }
 
     /// Counts requests of a caller.

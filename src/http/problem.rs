@@ -18,6 +18,8 @@ pub(crate) enum ProblemKind {
     Forbidden,
     NotFound,
     MethodNotAllowed,
+    /// The content is kept in a form that the client does not take.
+    NotAcceptable,
     AlreadyExists,
     Conflict,
     PreconditionFailed,
@@ -30,6 +32,8 @@ pub(crate) enum ProblemKind {
     TooManyRequests,
     Internal,
     ReaderFailed,
+    /// A callback did not return the content in time.
+    ReaderLate,
     Unavailable,
     Full,
     NotOwner,
@@ -53,6 +57,7 @@ impl ProblemKind {
                 "method-not-allowed",
                 "Method not allowed",
             ),
+            Self::NotAcceptable => (Status::NOT_ACCEPTABLE, "not-acceptable", "Not in this form"),
             Self::AlreadyExists => (Status::CONFLICT, "already-exists", "The resource already exists"),
             Self::Conflict => (Status::CONFLICT, "conflict", "The resource changed"),
             Self::PreconditionFailed => (
@@ -78,11 +83,8 @@ impl ProblemKind {
             Self::RequestTimeout => (Status::REQUEST_TIMEOUT, "request-timeout", "The body is late"),
             Self::TooManyRequests => (Status::TOO_MANY_REQUESTS, "too-many", "Too many requests"),
             Self::Internal => (Status::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
-            Self::ReaderFailed => (
-                Status::BAD_GATEWAY,
-                "reader-failed",
-                "The resource could not be read",
-            ),
+            Self::ReaderFailed => (Status::BAD_GATEWAY, "reader-failed", "The read failed"),
+            Self::ReaderLate => (Status::GATEWAY_TIMEOUT, "reader-late", "The read took too long"),
             Self::Unavailable => (Status::SERVICE_UNAVAILABLE, "unavailable", "Not available now"),
             Self::Full => (
                 Status::INSUFFICIENT_STORAGE,
@@ -124,8 +126,10 @@ pub(crate) struct Problem {
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
+/// The body of a problem.
 #[derive(Serialize)]
-struct Details<'a> {
+#[cfg_attr(feature = "service", derive(schemars::JsonSchema))]
+pub(super) struct Details<'a> {
     r#type: String,
     title: &'a str,
     status: u16,

@@ -11,7 +11,7 @@ mod stream;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rustls::crypto::ring;
@@ -23,8 +23,9 @@ use tracing::{error, info, warn};
 
 use crate::auth::{PeerCertificate, Trust};
 use crate::config::TlsConfig;
+use crate::file_watch::{self, FileStamps, Looks};
 use crate::metrics::TlsMetrics;
-use files::{Loaded, Signature, TlsFiles};
+use files::{Loaded, TlsFiles};
 use handshakes::Handshakes;
 pub(super) use stream::TlsStream;
 
@@ -53,8 +54,8 @@ struct Shared {
 
 struct Current {
     loaded: Arc<Loaded>,
-    /// The signature of the files before they were read last, with success or not.
-    signature: Signature,
+    /// The state of the files before they were read last, with success or not.
+    stamps: FileStamps,
 }
 
 impl Tls {
@@ -68,14 +69,14 @@ impl Tls {
         };
         let tickets = ring::Ticketer::new();
         let tickets = tickets.map_err(|error| TlsError(format!("TLS cannot make keys: {error}")))?;
-        let signature = files.signature();
+        let stamps = files.stamps();
         let loaded = Arc::new(files.load(&tickets)?);
         let metrics = TlsMetrics::new();
         note_expiry(&loaded, &metrics);
         let shared = Shared {
             files,
             tickets,
-            current: Mutex::new(Current { loaded, signature }),
+            current: Mutex::new(Current { loaded, stamps }),
             generation: watch::Sender::new(0),
             handshakes: Arc::default(),
             metrics,
@@ -94,7 +95,13 @@ impl Tls {
 
     /// Reads the files again whenever they have changed, until the last handle is dropped.
     pub fn follow_files(&self) {
-        tokio::spawn(follow(Arc::downgrade(&self.0)));
+        let mut looks = Looks::default();
+        file_watch::watch(&self.0, LOOK_INTERVAL, move |shared| {
+            let read = shared.current().stamps.clone();
+            if looks.is_due(shared.files.stamps(), &read) {
+                shared.reload();
+            }
+        });
     }
 
     /// Returns the number of times that the files were read anew, which wakes its holder. After each, clients
@@ -150,10 +157,10 @@ impl Shared {
     /// Reads the files, and replaces the present certificates if they can be used.
     fn reload(&self) {
         // Taken first: a file that changes while it is read is read again.
-        let signature = self.files.signature();
+        let stamps = self.files.stamps();
         let read = self.files.load(&self.tickets);
         let mut current = self.current();
-        current.signature = signature;
+        current.stamps = stamps;
         match read {
             Ok(loaded) => {
                 note_expiry(&loaded, &self.metrics);
@@ -173,7 +180,11 @@ impl Shared {
 }
 
 impl Trust for Shared {
-    fn generation(&self) -> watch::Receiver<u64> {
+    fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 
@@ -190,27 +201,6 @@ impl Trust for Shared {
         verifier
             .verify_client_cert(&own, &others, UnixTime::now())
             .is_ok()
-    }
-}
-
-/// Looks at the files from time to time, and reads them when they have changed.
-async fn follow(tls: Weak<Shared>) {
-    let mut before = None;
-    loop {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-        let Some(shared) = tls.upgrade() else {
-            return;
-        };
-        // On a thread of its own: the files may be on a disk that does not answer.
-        let looked = tokio::task::spawn_blocking(move || {
-            let now = shared.files.signature();
-            let is_settled = before.as_ref() == Some(&now);
-            if is_settled && now != shared.current().signature {
-                shared.reload();
-            }
-            now
-        });
-        before = looked.await.ok();
     }
 }
 

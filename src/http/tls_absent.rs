@@ -1,5 +1,7 @@
 //! The place of TLS in a build without it: there is never a value of [`Tls`].
 
+use tokio::sync::watch;
+
 use crate::config::TlsConfig;
 
 /// TLS that cannot be used: this build has none.
@@ -26,6 +28,11 @@ impl Tls {
     /// Never called, as there is no value.
     #[allow(clippy::unused_async, reason = "the same form as with TLS")]
     pub async fn reload(&self) {
+        match *self {}
+    }
+
+    /// Never called, as there is no value.
+    pub fn generation(&self) -> watch::Receiver<u64> {
         match *self {}
     }
 

@@ -6,17 +6,19 @@
 
 mod close;
 mod connection;
-mod message;
+pub(super) mod message;
+mod patterns;
+mod entry_messages;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::http::Extensions;
+use axum::extract::{Query, State};
+use axum::http::{Extensions, Uri};
 use axum::response::Response;
 use axum::routing::get;
 
@@ -26,9 +28,13 @@ use crate::http::ConnectionPermit;
 use crate::http::access::Access;
 use crate::http::layers::guarded;
 use crate::http::limits::{Counted, SharedLimits};
+use crate::http::notice_body::{NoticeBodies, wants_bodies};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::rights::caller;
 use crate::metrics::WsMetrics;
+
+/// The path of the connections.
+pub(super) const PATH: &str = "/v1/ws";
 
 /// The bytes that are read from a socket at a time. Requests are small.
 const READ_BUFFER: usize = 4 << 10;
@@ -43,6 +49,7 @@ struct WsContext {
     bus: Bus,
     config: WsConfig,
     limits: SharedLimits,
+    bodies: NoticeBodies,
     /// The time for which a write may make no progress; then the connection is cut.
     write_timeout: Duration,
     open: AtomicUsize,
@@ -87,6 +94,7 @@ pub fn router(
     limits: SharedLimits,
 ) -> Router {
     let context = WsContext {
+        bodies: NoticeBodies::new(bus.downgrade(), limits.clone()),
         bus,
         config,
         limits,
@@ -95,16 +103,18 @@ pub fn router(
         metrics: WsMetrics::new(),
     };
     let routes = Router::new()
-        .route("/v1/ws", get(upgrade))
+        .route(PATH, get(upgrade))
         .with_state(Arc::new(context));
     guarded(routes, access)
 }
 
 async fn upgrade(
     State(context): State<Arc<WsContext>>,
+    uri: Uri,
     extensions: Extensions,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
+    let bodies = parse_query(&uri)?;
     let upgrade = match upgrade {
         Ok(upgrade) => upgrade,
         Err(rejection) => {
@@ -122,8 +132,29 @@ async fn upgrade(
         .max_message_size(message_bytes_max)
         .max_frame_size(message_bytes_max);
     Ok(upgrade.on_upgrade(async move |socket| {
-        connection::serve(socket, &context, &caller).await;
+        connection::serve(socket, &context, &caller, bodies).await;
         // Until here the connection counts among those of its listener and of its client.
         drop((permit, place));
     }))
+}
+
+/// Reads the query: true if notices are to carry the content.
+fn parse_query(uri: &Uri) -> Result<bool, Problem> {
+    let mut bodies = false;
+    let pairs = match Query::<Vec<(String, String)>>::try_from_uri(uri) {
+        Ok(Query(pairs)) => pairs,
+        Err(error) => {
+            let text = format!("{}; see body", error.body_text());
+            return Err(ProblemKind::BadRequest.because(text));
+        }
+    };
+    for (name, value) in pairs {
+        if name != "body" {
+            let name: String = name.chars().take(40).collect();
+            let text = format!("the query has {name:?}; it takes body");
+            return Err(ProblemKind::BadRequest.because(text));
+        }
+        bodies = wants_bodies(&value)?;
+    }
+    Ok(bodies)
 }

@@ -1,5 +1,6 @@
 //! Conversions between the bus's types and rmcp's.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -28,7 +29,7 @@ pub(crate) fn resource(descriptor: &Descriptor, etag: Etag) -> RmcpResource {
     let mut item = RmcpResource::new(descriptor.uri.as_str(), descriptor.name.as_str());
     item.title.clone_from(&descriptor.title);
     item.description.clone_from(&descriptor.description);
-    item.mime_type.clone_from(&descriptor.media_type);
+    item.mime_type = descriptor.media_type.clone().map(Cow::into_owned);
     item.meta = Some(etag_meta(etag));
     item
 }
@@ -75,7 +76,7 @@ pub(crate) fn contents(snapshot: Snapshot) -> ResourceContents {
     let meta = Some(etag_meta(snapshot.etag));
     body(
         snapshot.descriptor.uri.as_str(),
-        snapshot.descriptor.media_type,
+        snapshot.descriptor.media_type.map(Cow::into_owned),
         &snapshot.body,
         meta,
     )

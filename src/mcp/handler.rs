@@ -16,6 +16,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 
+use super::handlers::guarded;
 use super::listen::{ListenCheck, ListenPump};
 use super::lists::{self, ListRequest, ResultHints};
 use super::revision::Revision;
@@ -61,20 +62,24 @@ impl Handler {
         slot: &SessionSlot,
         revision: Revision,
         caller: &Caller,
+        client: &str,
     ) -> Result<(), ErrorData> {
         let lifetime = match self.own_session {
             Some(_) => SessionLifetime::Connection,
             None => SessionLifetime::Limited,
         };
-        let session = self.server.open_session(revision, lifetime, caller).await?;
+        let session = self
+            .server
+            .open_session(revision, lifetime, caller, client)
+            .await?;
         slot.set(session)
             .map_err(|_| ErrorData::invalid_request("the connection is initialized already", None))
     }
 
-    /// Opens the session of a connection that has only one.
-    pub(crate) async fn open_own(&self, revision: Revision) -> Result<(), ErrorData> {
+    /// Opens the session of a connection that has only one, for a client of this name.
+    pub(crate) async fn open_own(&self, revision: Revision, client: &str) -> Result<(), ErrorData> {
         match &self.own_session {
-            Some(slot) => self.open_into(slot, revision, &self.server.caller).await,
+            Some(slot) => self.open_into(slot, revision, &self.server.caller, client).await,
             None => Err(ErrorData::invalid_request(
                 "the connection is initialized already",
                 None,
@@ -153,6 +158,7 @@ impl ServerHandler for Handler {
         info.capabilities = capabilities(revision);
         // Later requests of this connection take their revision from here.
         request.protocol_version = info.protocol_version.clone();
+        let client = request.client_info.name.clone();
         context.peer.set_peer_info(request);
         let slot = self
             .own_session
@@ -165,7 +171,7 @@ impl ServerHandler for Handler {
             ));
         };
         let caller = self.caller(&context);
-        self.open_into(&slot, revision, &caller).await?;
+        self.open_into(&slot, revision, &caller, &client).await?;
         Ok(info)
     }
 
@@ -198,7 +204,9 @@ impl ServerHandler for Handler {
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let caller = self.caller(&context);
-        let read = caller.read(&self.server.bus, &request.uri).await;
+        let bus = &self.server.bus;
+        let timeout = self.server.options.mcp.handler_timeout;
+        let read = guarded(timeout, || caller.read(bus, &request.uri)).await?;
         let snapshot = read.map_err(|failure| error::read(&failure))?;
         let hints = self.hints(&context);
         let mut meta = convert::etag_meta(snapshot.etag);

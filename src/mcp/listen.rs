@@ -36,6 +36,13 @@ pub(crate) struct ListenRequest {
     pub(crate) filter: SubscriptionFilter,
     /// The etags that the client holds, as its `_meta` has them.
     pub(crate) etags: Option<Value>,
+    /// The name that the client gives itself.
+    pub(crate) client: Option<Arc<str>>,
+}
+
+/// Returns the name in a `clientInfo`.
+pub(crate) fn client_name(info: Option<&Value>) -> Option<Arc<str>> {
+    Some(info?.get("name")?.as_str()?.into())
 }
 
 /// The part of a listen request that the bus honours.
@@ -77,6 +84,7 @@ impl AcceptedListen {
         }
         // No idle time-out: the stream lives as long as the request that opened it.
         let mut options = session_options(SubscriberKind::Stream, Revision::STATELESS, server.transport);
+        options.client = request.client;
         options.subscriptions_max = max;
         options.pending_subscriptions = server.options.session.pending_subscriptions;
         options.allowance = server.allowance(caller);

@@ -52,7 +52,7 @@ pub(crate) fn session_options(
 impl McpContext {
     /// Returns the server's name and version, as clients show them.
     pub(crate) fn server_info(&self) -> Implementation {
-        Implementation::new(self.options.mcp.name.clone(), env!("CARGO_PKG_VERSION"))
+        self.options.implementation()
     }
 
     /// Returns the subscriptions that the sessions of a caller share; none when they are not counted.
@@ -71,7 +71,8 @@ impl McpContext {
         limits.tool_place(&Counted::by(caller)).map_err(error::exceeded)
     }
 
-    /// Opens a session at the bus. Once its client is ready it receives all lists that are not empty.
+    /// Opens a session at the bus for a client of this name. Once its client is ready it receives all lists
+    /// that are not empty.
     ///
     /// # Errors
     /// A server that is full or stopping.
@@ -80,8 +81,10 @@ impl McpContext {
         revision: Revision,
         lifetime: SessionLifetime,
         caller: &Caller,
+        client: &str,
     ) -> Result<Arc<McpSession>, ErrorData> {
         let mut options = session_options(SubscriberKind::Session, revision, self.transport);
+        options.client = Some(client.into());
         if revision.rules().sends_list_changes {
             options.lists = ListKind::ALL.to_vec();
         }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use self::lines::{InputLine, InputLines};
 use super::handler::Handler;
-use super::listen::{AcceptedListen, ListenPump, ListenRequest};
+use super::listen::{AcceptedListen, ListenPump, ListenRequest, client_name};
 use super::options::McpOptions;
 use super::revision::{ETAG_META_KEY, Revision};
 use super::session::{McpContext, McpSession, PumpStage, SessionLifetime};
@@ -30,6 +30,7 @@ use crate::Bus;
 use crate::auth::Caller;
 use crate::http::WriteDeadline;
 use crate::metrics::McpMetrics;
+use crate::wire::protocol::CLIENT_INFO_META_KEY;
 
 /// The time in which a client that has closed its output must read its pending messages; it may have stopped
 /// reading.
@@ -348,10 +349,10 @@ fn is_listen(message: &ClientJsonRpcMessage) -> bool {
     matches!(request.request, ClientRequest::SubscriptionsListenRequest(_))
 }
 
-/// Returns the etags that the client of a request holds.
-fn etags_in(message: &ClientJsonRpcMessage) -> Option<Value> {
+/// Returns a value of the `_meta` of a request.
+fn meta_value(message: &ClientJsonRpcMessage, key: &str) -> Option<Value> {
     match message {
-        ClientJsonRpcMessage::Request(request) => request.request.get_meta().get(ETAG_META_KEY).cloned(),
+        ClientJsonRpcMessage::Request(request) => request.request.get_meta().get(key).cloned(),
         _ => None,
     }
 }
@@ -363,12 +364,17 @@ async fn narrow(
     mut message: ClientJsonRpcMessage,
 ) -> Result<NarrowedListen, ServerJsonRpcMessage> {
     let mut opened = None;
-    let etags = etags_in(&message);
+    let etags = meta_value(&message, ETAG_META_KEY);
+    let client = client_name(meta_value(&message, CLIENT_INFO_META_KEY).as_ref());
     if let ClientJsonRpcMessage::Request(request) = &mut message
         && let ClientRequest::SubscriptionsListenRequest(listen) = &mut request.request
     {
         let filter = std::mem::take(&mut listen.params.notifications);
-        let requested = ListenRequest { filter, etags };
+        let requested = ListenRequest {
+            filter,
+            etags,
+            client,
+        };
         let accepted =
             AcceptedListen::open(&server, requested, SessionLifetime::Connection, &server.caller).await;
         let mut accepted =

@@ -2,11 +2,14 @@
 
 use rmcp::ErrorData;
 use rmcp::model::{CallToolRequestParams, CallToolResult, GetPromptRequestParams, GetPromptResult};
+use serde_json::{Map, Value};
 
+use super::handlers::{checked_arguments, guarded};
 use super::session::McpContext;
 use super::tool_report::Reporter;
 use super::{convert, error};
 use crate::auth::{Caller, Object, Right};
+use crate::{CallContext, CallbackError, Tool, ToolOutput};
 
 /// Calls the tool that `request` names and returns its answer, once the messages that the tool sent while it
 /// ran are on their way. A cancelled call drops the future of its handler.
@@ -26,7 +29,7 @@ pub(crate) async fn call_tool(
     let arguments = request.arguments.unwrap_or_default();
     let context = reporter.call_context().with_viewer(caller.viewer());
     let answer = tokio::select! {
-        answer = tool.call(arguments, context) => Some(answer),
+        answer = run(server, &tool, arguments, context) => Some(answer),
         () = reporter.cancelled() => None,
     };
     // The tool may have handed its context to a task of its own; no message may follow the answer.
@@ -38,6 +41,21 @@ pub(crate) async fn call_tool(
     };
     call.ended(answer.is_ok());
     Ok(convert::tool_result(answer))
+}
+
+/// Runs the tool with arguments that fit its schema, for as long as it may run.
+async fn run(
+    server: &McpContext,
+    tool: &Tool,
+    arguments: Map<String, Value>,
+    context: CallContext,
+) -> Result<ToolOutput, CallbackError> {
+    let arguments = checked_arguments(tool, arguments)?;
+    let timeout = tool.call_timeout().or(server.options.mcp.handler_timeout);
+    match guarded(timeout, || tool.call(arguments, context)).await {
+        Ok(answer) => answer,
+        Err(reason) => Err(format!("{} failed: {reason}", tool.name()).into()),
+    }
 }
 
 /// Renders the prompt that `request` names.
@@ -60,7 +78,7 @@ pub(crate) async fn get_prompt(
             request.name
         )));
     }
-    let rendered = prompt.render(arguments).await;
+    let rendered = guarded(server.options.mcp.handler_timeout, || prompt.render(arguments)).await?;
     let messages = rendered.map_err(|failure| ErrorData::internal_error(failure.to_string(), None))?;
     Ok(convert::prompt_result(&prompt, messages))
 }

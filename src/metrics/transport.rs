@@ -5,8 +5,9 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, counter, gauge};
 
 use super::{
-    EVENTS_GAPS, EVENTS_LOST, EVENTS_RESUMED, EVENTS_STREAMS, EVENTS_WRITTEN, HandshakeFailure, TLS_EXPIRY,
-    TLS_HANDSHAKES, TLS_RELOADS, WS_CLOSED, WS_CONNECTIONS, WS_REQUESTS, WS_WRITTEN, describe,
+    EVENTS_GAPS, EVENTS_LOST, EVENTS_RESUMED, EVENTS_STREAMS, EVENTS_WRITTEN, HandshakeFailure,
+    NOTICE_BODIES, NoticeBody, TLS_EXPIRY, TLS_HANDSHAKES, TLS_RELOADS, WS_CLOSED, WS_CONNECTIONS,
+    WS_REQUESTS, WS_WRITTEN, describe,
 };
 
 /// The close codes that the service sends on a WebSocket.
@@ -15,6 +16,7 @@ const CLOSE_CODES: [u16; 7] = [1001, 1002, 1003, 1008, 1009, 1011, 1013];
 /// Exports every metric of this file at 0.
 pub(super) fn register() {
     EventsMetrics::new();
+    NoticeBodyMetrics::new();
     let ws = WsMetrics::new();
     for code in CLOSE_CODES {
         count_closed(code, 0);
@@ -115,6 +117,25 @@ impl EventsMetrics {
             &self.incomplete
         };
         counter.increment(1);
+    }
+}
+
+/// The metrics of the content that notices carry.
+#[derive(Debug, Clone)]
+pub(crate) struct NoticeBodyMetrics([Counter; NoticeBody::ALL.len()]);
+
+impl NoticeBodyMetrics {
+    pub(crate) fn new() -> NoticeBodyMetrics {
+        // As for the events: this transport may be mounted alone.
+        describe();
+        NoticeBodyMetrics(std::array::from_fn(
+            |at| counter!(NOTICE_BODIES, "outcome" => NoticeBody::ALL[at].label()),
+        ))
+    }
+
+    /// Counts a notice whose content had this outcome.
+    pub(crate) fn count(&self, outcome: NoticeBody) {
+        self.0[outcome as usize].increment(1);
     }
 }
 

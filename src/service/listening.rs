@@ -1,5 +1,6 @@
 //! The listeners of the service: their addresses, TLS before them, and the callers that they let in.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,8 +16,8 @@ use super::routes::Routes;
 use crate::Bus;
 use crate::auth::{ConfiguredBorder, ProtectedResource};
 use crate::config::Config;
-use crate::http::api::Api;
-use crate::http::{Access, HttpServer, Listener, SharedLimits, Tls};
+use crate::http::api::{Api, StatsHistory};
+use crate::http::{Access, HttpServer, Listener, Page, PageTransport, SharedLimits, Tls};
 use crate::mcp::Endpoint;
 
 /// The way in which the service listens.
@@ -44,7 +45,7 @@ impl Listening {
         let limits = SharedLimits::new(&config.http, &config.session, &config.quota);
         let border = ConfiguredBorder::new(&config.auth, &config.audit)
             .context("the section [auth] cannot be used")?;
-        border.watch();
+        border.watch(tls.as_ref().map(Tls::generation));
         let access = Access {
             allowed_hosts: config.http.allowed_hosts.clone(),
             allowed_origins: config.http.allowed_origins.clone(),
@@ -76,6 +77,17 @@ impl Listening {
     }
 }
 
+/// Returns the error of an address that cannot be listened on, with the remedy; `key` sets the address.
+fn cannot_listen(listen: SocketAddr, key: &str, error: &std::io::Error) -> anyhow::Error {
+    let remedy = match error.kind() {
+        ErrorKind::AddrInUse => "another program listens there; choose another port, or 0 for any free one",
+        ErrorKind::AddrNotAvailable => "this machine has no such address; use one of its own, or 0.0.0.0",
+        ErrorKind::PermissionDenied => "ports below 1024 need a privilege; choose a higher one",
+        _ => "choose another address",
+    };
+    anyhow::anyhow!("cannot listen on {listen}: {error}; {remedy} ({key})")
+}
+
 /// Binds the listener of `metrics.listen`, which serves `/metrics` alone.
 pub(super) async fn bind_metrics(
     config: &Config,
@@ -86,7 +98,7 @@ pub(super) async fn bind_metrics(
 ) -> anyhow::Result<Listener> {
     let socket = TcpListener::bind(listen)
         .await
-        .with_context(|| format!("cannot listen on {listen} (metrics.listen)"))?;
+        .map_err(|error| cannot_listen(listen, "metrics.listen", &error))?;
     let server = HttpServer::new(
         bus,
         Routes::only(listening.access.clone(), listening.limits.clone(), router.clone()),
@@ -102,18 +114,45 @@ pub(super) async fn bind_metrics(
     Ok(listener)
 }
 
-/// Binds the listener of `http.listen`, which serves MCP, the HTTP API and `routes`.
+/// The parts of the listener of `http.listen` besides MCP and the HTTP API.
+pub(super) struct Served {
+    /// The paths of the other transports.
+    pub(super) routes: Router,
+    /// The figures that the API shows; none without metrics.
+    pub(super) stats: Option<StatsHistory>,
+}
+
+/// Returns the page, if it is served.
+fn page(config: &Config, listening: &Listening) -> Option<Page> {
+    let listen = config.http.listen;
+    if !config.page.is_served_on(listen) {
+        return None;
+    }
+    let transport = match (&listening.tls, listen.ip().to_canonical().is_loopback()) {
+        (Some(_), _) => PageTransport::Tls,
+        (None, true) => PageTransport::Loopback,
+        (None, false) => PageTransport::Plain,
+    };
+    Some(Page::new(
+        listening.access.clone(),
+        listening.limits.clone(),
+        transport,
+    ))
+}
+
+/// Binds the listener of `http.listen`, which serves MCP, the HTTP API, the page and what `served` has.
 pub(super) async fn bind(
     config: &Config,
     bus: &Bus,
     ready: &Arc<AtomicBool>,
-    routes: Router,
+    served: Served,
     listening: &Listening,
 ) -> anyhow::Result<Listener> {
+    let Served { routes, stats } = served;
     let http = &config.http;
     let socket = TcpListener::bind(http.listen)
         .await
-        .with_context(|| format!("cannot listen on {}", http.listen))?;
+        .map_err(|error| cannot_listen(http.listen, "http.listen, or --listen", &error))?;
     // The configuration allows it only on request, yet the log must show it at each start.
     if !http.listen.ip().is_loopback() && listening.access.border.is_none() {
         warn!(listen = %http.listen, "listening beyond this machine, and every caller may do everything");
@@ -124,9 +163,12 @@ pub(super) async fn bind(
     let endpoint = Endpoint::with_limits(bus.clone(), mcp_options(config), access(), limits.clone());
     let api = Api::new(bus.clone(), access(), ready.clone())
         .batch_bytes_max(http.body_bytes_max)
-        .limits(limits);
+        .limits(limits)
+        .handler_timeout(config.mcp.handler_timeout)
+        .stats(stats);
     let routes = Routes::new(access(), listening.limits.clone(), endpoint, api, routes)
-        .with_metadata(ProtectedResource::new(&config.auth));
+        .with_metadata(ProtectedResource::new(&config.auth))
+        .with_page(page(config, listening));
     let server = HttpServer::new(bus, routes, http).with_joined_puts();
     let server = server.with_tls(listening.tls.clone());
     Listener::start(socket, server).context("the listener could not be started")

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::signal::unix::Signal;
@@ -17,8 +17,11 @@ use tracing::{error, info, warn};
 
 use crate::auth::ConfiguredBorder;
 use crate::config::{Config, ConfigError};
+use crate::file_watch::{FileStamps, Looks};
 use crate::http::Tls;
 use crate::sink::Sinks;
+
+use super::supervisor::Supervisor;
 
 /// The lists of the configuration that are read again.
 const SINKS: [&str; 3] = ["journal", "webhook", "debug_log"];
@@ -75,31 +78,33 @@ impl fmt::Debug for Reload {
     }
 }
 
-/// The looks at the configuration file.
-struct FileLooks {
+/// The configuration file, and its state when it was read last.
+struct WatchedFile {
     file: PathBuf,
-    /// The file as it was read last.
-    read: Option<(SystemTime, u64)>,
+    read: FileStamps,
 }
 
-impl FileLooks {
-    async fn look(&self) -> Option<(SystemTime, u64)> {
-        let found = tokio::fs::metadata(&self.file).await.ok()?;
-        Some((found.modified().ok()?, found.len()))
+impl WatchedFile {
+    async fn look(&self) -> FileStamps {
+        let file = self.file.clone();
+        // On a thread of its own: the file may be on a disk that does not answer.
+        let looked = tokio::task::spawn_blocking(move || FileStamps::at([file.as_path()]));
+        // A look that failed is like one at a file that is gone for a moment.
+        looked.await.unwrap_or_default()
     }
 
     /// Waits until the file is another one than was read last, and rests.
     async fn changed(&mut self) {
-        let mut before = self.read;
+        let mut looks = Looks::default();
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let now = self.look().await;
-            // A file that is gone for a moment is being replaced.
-            if now.is_some() && now != self.read && now == before {
+            let is_there = now.are_all_there();
+            // One that is gone is being replaced. It is not read, as the defaults would take its place.
+            if looks.is_due(now.clone(), &self.read) && is_there {
                 self.read = now;
                 return;
             }
-            before = now;
         }
     }
 }
@@ -110,46 +115,76 @@ pub(super) struct Reloaded {
     pub(super) border: ConfiguredBorder,
 }
 
-/// Holds the sinks, and replaces them on each signal by those of the configuration as it is then. Has the
-/// files of TLS read again first.
-pub(super) async fn keep(
-    mut sinks: Sinks,
+/// The parts that are replaced while the service runs, and the configuration that they have.
+pub(super) struct Kept {
+    sinks: Sinks,
     front: Reloaded,
-    mut config: Config,
-    hangup: Option<(Signal, Reload)>,
-) {
-    let Some((mut hangup, reload)) = hangup else {
-        // Returning would drop the sinks, which detaches them.
-        return std::future::pending().await;
-    };
-    let mut looks = FileLooks {
-        file: reload.file.clone(),
-        read: None,
-    };
-    looks.read = looks.look().await;
-    loop {
-        let is_signal = tokio::select! {
-            received = hangup.recv() => match received {
-                Some(()) => true,
-                None => return,
-            },
-            () = looks.changed() => false,
+    config: Config,
+}
+
+impl Kept {
+    pub(super) fn new(sinks: Sinks, front: Reloaded, config: Config) -> Kept {
+        Kept { sinks, front, config }
+    }
+
+    /// Holds the sinks, and replaces them on each signal by those of the configuration as it is then. Has the
+    /// files of TLS read again first.
+    pub(super) async fn keep(mut self, hangup: Option<(Signal, Reload)>, supervisor: Supervisor) {
+        let Some((mut hangup, reload)) = hangup else {
+            // Returning would drop the sinks, which detaches them.
+            return std::future::pending().await;
         };
-        if is_signal && let Some(tls) = &front.tls {
+        let mut watched = WatchedFile {
+            file: reload.file.clone(),
+            read: FileStamps::default(),
+        };
+        watched.read = watched.look().await;
+        loop {
+            let is_signal = tokio::select! {
+                received = hangup.recv() => match received {
+                    Some(()) => true,
+                    None => return,
+                },
+                () = watched.changed() => false,
+            };
+            if !is_signal {
+                self.follow_file(&reload).await;
+                continue;
+            }
+            supervisor.reloading().await;
+            // Seen before it is read, so that this change is not read a second time, and a later one is.
+            watched.read = watched.look().await;
+            let is_used = self.reload(&reload).await;
+            supervisor.reloaded(is_used).await;
+        }
+    }
+
+    /// Takes the rules and tokens of a file that has changed. Sinks wait for the signal: their files and
+    /// receivers are an operator's business.
+    async fn follow_file(&self, reload: &Reload) {
+        if let Some(read) = reload.read().await
+            && replace_border(&self.front.border, &read).await
+        {
+            info!(file = %reload.file.display(), "the configuration file has changed; its rules and tokens are in use");
+        }
+    }
+
+    /// Reads everything again that is replaced on a signal. Returns false if the configuration cannot be
+    /// used.
+    async fn reload(&mut self, reload: &Reload) -> bool {
+        if let Some(tls) = &self.front.tls {
             tls.reload().await;
         }
         let Some(read) = reload.read().await else {
-            continue;
+            return false;
         };
-        if !replace_border(&front.border, &read).await {
-            continue;
+        if !replace_border(&self.front.border, &read).await
+            || !replace_sinks(&mut self.sinks, &self.config, &read).await
+        {
+            return false;
         }
-        // Sinks wait for the signal: their files and receivers are an operator's business.
-        if !is_signal {
-            info!(file = %looks.file.display(), "the configuration file has changed; its rules and tokens are in use");
-        } else if replace_sinks(&mut sinks, &config, &read).await {
-            config = read;
-        }
+        self.config = read;
+        true
     }
 }
 

@@ -18,7 +18,7 @@ use tower_service::Service;
 use crate::auth::ProtectedResource;
 use crate::http::api::{self, Api};
 use crate::http::problem::Problem;
-use crate::http::{Access, Counted, SharedLimits};
+use crate::http::{Access, Counted, Page, SharedLimits};
 use crate::mcp::{Endpoint, EndpointBody};
 use crate::metrics;
 
@@ -38,6 +38,7 @@ pub(super) struct Routes {
     /// Answers the paths that are neither the endpoint's nor the API's.
     others: Router,
     metadata: Option<Arc<ProtectedResource>>,
+    page: Option<Page>,
 }
 
 impl Routes {
@@ -45,6 +46,13 @@ impl Routes {
     #[must_use]
     pub(super) fn with_metadata(mut self, metadata: Option<ProtectedResource>) -> Routes {
         self.metadata = metadata.map(Arc::new);
+        self
+    }
+
+    /// Answers the paths of the page, without credentials, and lets in those who have logged in there.
+    #[must_use]
+    pub(super) fn with_page(mut self, page: Option<Page>) -> Routes {
+        self.page = page;
         self
     }
 
@@ -64,6 +72,7 @@ impl Routes {
             api: Some(api.clone()),
             others: others.fallback_service(api),
             metadata: None,
+            page: None,
         }
     }
 
@@ -76,6 +85,7 @@ impl Routes {
             api: None,
             others,
             metadata: None,
+            page: None,
         }
     }
 }
@@ -116,6 +126,17 @@ impl Service<Request<Incoming>> for Routes {
             let answer = answer_metadata(&self.access, metadata, &request);
             return Box::pin(async move { Ok(answer) });
         }
+        if let Some(page) = &self.page {
+            if page.is_at(path) {
+                let page = page.clone();
+                return Box::pin(async move { Ok(page.handle(request).await.map(api_body)) });
+            }
+            if let Err(problem) = page.identify(&mut request) {
+                let answer = refusal(&request, &problem);
+                return Box::pin(async move { Ok(answer) });
+            }
+        }
+        let path = request.uri().path();
         let is_open = api::is_open(path);
         let route = self.route(path);
         let access = self.access.clone();
@@ -132,7 +153,7 @@ impl Service<Request<Incoming>> for Routes {
                 Route::Mcp(endpoint) => Ok(endpoint.handle(request).await.map(Either::Left)),
                 Route::Api(api) => {
                     let response = api.handle(request).await;
-                    Ok(response.map(|body| Either::Right(Either::Left(body))))
+                    Ok(response.map(api_body))
                 }
                 Route::Other => {
                     // The body is boxed only for axum; the services above take the library's own type.
@@ -142,6 +163,10 @@ impl Service<Request<Incoming>> for Routes {
             }
         })
     }
+}
+
+fn api_body(body: Full<Bytes>) -> AnswerBody {
+    Either::Right(Either::Left(body))
 }
 
 /// Answers a request for the metadata, by the rule of hosts and origins alone.

@@ -88,6 +88,21 @@ where
     }
 }
 
+fn faults(wanted: &BTreeMap<Arc<str>, WantedSink>) -> Vec<SinkError> {
+    let mut faults = Vec::new();
+    for (name, WantedSink { sink, .. }) in wanted {
+        let checked = match filter(sink.uris()) {
+            Ok(_) => sink.check(),
+            Err(reason) => Err(reason),
+        };
+        if let Err(reason) = checked {
+            let name = name.clone();
+            faults.push(SinkError { name, reason });
+        }
+    }
+    faults
+}
+
 /// The attached sinks of a configuration. Dropping it detaches them without waiting.
 #[derive(Debug)]
 pub struct Sinks {
@@ -97,6 +112,11 @@ pub struct Sinks {
 }
 
 impl Sinks {
+    /// Returns an error for each sink of `config` that cannot be used at all. Attaches nothing.
+    pub fn check(config: &Config) -> Vec<SinkError> {
+        faults(&configured(config))
+    }
+
     /// Attaches the sinks of `config`. They get everything that is published after this has returned.
     ///
     /// # Errors
@@ -127,15 +147,8 @@ impl Sinks {
     /// [`SinkError`] for a sink that cannot be used at all; nothing has changed then.
     pub async fn follow(&mut self, config: &Config, timeout: Duration) -> Result<SinkChanges, SinkError> {
         let wanted = configured(config);
-        for (name, WantedSink { sink, .. }) in &wanted {
-            let checked = match filter(sink.uris()) {
-                Ok(_) => sink.check(),
-                Err(reason) => Err(reason),
-            };
-            if let Err(reason) = checked {
-                let name = name.clone();
-                return Err(SinkError { name, reason });
-            }
+        if let Some(error) = faults(&wanted).into_iter().next() {
+            return Err(error);
         }
         let mut changes = SinkChanges::default();
         let mut detaching = Vec::new();

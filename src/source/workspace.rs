@@ -20,7 +20,6 @@ mod launcher;
 mod tools;
 mod prompts;
 mod template;
-mod schema;
 mod fields;
 // Shared values and rules.
 mod executable;

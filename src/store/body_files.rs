@@ -4,7 +4,7 @@
 //! last reference to it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -296,7 +296,7 @@ fn remove_file(file: &Path) {
 /// Makes the names in a folder durable; fsync of a file covers only its contents.
 #[cfg(unix)]
 pub(super) fn sync_folder(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+    fs::File::open(dir)?.sync_all()
 }
 
 /// Other systems cannot open folders, and record the name with the file.

@@ -4,6 +4,8 @@
 //! (2), one of flags, then version, time and offset as 8 bytes each, and the optional parts in the order of
 //! their flags. Format 1 had the flags "live" (1) and "digest" (2) and no other part.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use tidings_actors::{
     Body, Cause, ChangeKind, Descriptor, Digest, Etag, Line, LineState, ListKind, LoggedChange, Owner,
@@ -66,9 +68,9 @@ impl<'a> StoredContent<'a> {
     /// Appends the encoding of a resource whose body is stored in `body`.
     pub(super) fn encode(descriptor: &Descriptor, blob: bool, body: StoredBody<'_>, out: &mut Vec<u8>) {
         let optional = [
-            (content_flag::TITLE, &descriptor.title),
-            (content_flag::DESCRIPTION, &descriptor.description),
-            (content_flag::MEDIA_TYPE, &descriptor.media_type),
+            (content_flag::TITLE, descriptor.title.as_deref()),
+            (content_flag::DESCRIPTION, descriptor.description.as_deref()),
+            (content_flag::MEDIA_TYPE, descriptor.media_type.as_deref()),
         ];
         let mut flags = 0;
         for (flag, text) in optional {
@@ -80,7 +82,7 @@ impl<'a> StoredContent<'a> {
         flags |= flag_if(matches!(body, StoredBody::File(..)), content_flag::FILE);
         out.push(flags);
         write_text(&descriptor.name, out);
-        for text in optional.iter().filter_map(|(_, text)| text.as_ref()) {
+        for text in optional.iter().filter_map(|(_, text)| *text) {
             write_text(text, out);
         }
         match body {
@@ -103,7 +105,9 @@ impl<'a> StoredContent<'a> {
             name: input.text()?.to_owned(),
             title: input.text_if(flags & content_flag::TITLE != 0)?,
             description: input.text_if(flags & content_flag::DESCRIPTION != 0)?,
-            media_type: input.text_if(flags & content_flag::MEDIA_TYPE != 0)?,
+            media_type: input
+                .text_if(flags & content_flag::MEDIA_TYPE != 0)?
+                .map(Cow::Owned),
             subscribable: flags & content_flag::SUBSCRIBABLE != 0,
             listed: flags & content_flag::LISTED != 0,
         };
@@ -446,7 +450,7 @@ mod tests {
             name in ".{0,12}",
             title in option::of(".{0,12}"),
             description in option::of(".{0,12}"),
-            media_type in option::of("[a-z/]{0,12}"),
+            media_type in option::of("[a-z/]{0,12}".prop_map(Cow::Owned)),
             subscribable: bool,
             listed: bool,
         ) -> Descriptor {

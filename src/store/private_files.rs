@@ -1,13 +1,11 @@
 //! Files and folders that only the user of the service may look at: they hold what clients may not read.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
 /// The permissions of folders and of files.
-#[cfg(unix)]
 const FOLDER_MODE: u32 = 0o700;
-#[cfg(unix)]
 const FILE_MODE: u32 = 0o600;
 
 /// Creates a folder and those above it, as far as they are missing. One that exists keeps its permissions.
@@ -32,18 +30,17 @@ pub(crate) fn create(file: &Path) -> io::Result<File> {
 
 /// Takes the permissions of others from a file that exists, as far as the system lets it.
 pub(super) fn restrict(file: &Path) {
-    #[cfg(unix)]
     set_mode(file, FILE_MODE);
 }
 
 /// Takes the permissions of others from a folder of the store's own, as far as the system lets it.
 pub(super) fn restrict_folder(folder: &Path) {
-    #[cfg(unix)]
     set_mode(folder, FOLDER_MODE);
 }
 
 #[cfg(unix)]
 fn set_mode(path: &Path, mode: u32) {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
     let set = fs::metadata(path).and_then(|metadata| match metadata.permissions().mode() & 0o077 {
         0 => Ok(()),
@@ -54,3 +51,7 @@ fn set_mode(path: &Path, mode: u32) {
         tracing::warn!(path = %path.display(), %error, "other users may read the store");
     }
 }
+
+/// Other systems have no such permissions: a file has those of its folder.
+#[cfg(not(unix))]
+fn set_mode(_path: &Path, _mode: u32) {}

@@ -1,7 +1,7 @@
 //! The tables of the database, and the effect of each record on them.
 
 use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
-use tidings_actors::{Batch, Content, KeptContent, Line, Lineage, ListHash, Record, Resource, ResourceUri};
+use tidings_actors::{Batch, Content, KeptContent, Line, Lineage, Record, Resource, ResourceUri};
 
 use super::body_files::FileUses;
 use super::encoding::{BodyHash, StoredBody, StoredContent, StoredLine, encode_change, list_number};
@@ -140,9 +140,9 @@ impl<'t> Tables<'t> {
         match record {
             Record::Line { uri, line, content } => self.put_line(uri, line, content, files),
             Record::Forget(uri) => self.replace_line(uri.as_str(), None),
-            Record::List(kind, ListHash(hash), offset) => {
+            Record::List(kind, hash, offset) => {
                 let number = list_number(*kind);
-                let before = self.lists.insert(number, (*hash, *offset))?;
+                let before = self.lists.insert(number, (hash.0, *offset))?;
                 let before = before.map(|before| before.value());
                 self.effects.before.lists.push((number, before));
                 Ok(())

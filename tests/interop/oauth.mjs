@@ -198,4 +198,7 @@ async function refresh(client, inbox, options) {
   if (client.revision !== LISTEN_REVISION) log.checkOneSession();
 }
 
-export const oauthScenarios = { credentials, code, refresh };
+/** Client credentials with tokens that the service looks up. */
+const opaque = credentials;
+
+export const oauthScenarios = { credentials, opaque, code, refresh };

@@ -165,6 +165,11 @@ async def credentials(client, inbox, arguments):
     await steps_up(client, arguments, "client_credentials")
 
 
+async def opaque(client, inbox, arguments):
+    """Client credentials with tokens that the service looks up."""
+    await steps_up(client, arguments, "client_credentials")
+
+
 async def code(client, inbox, arguments):
     """Authorization code with PKCE."""
     await steps_up(client, arguments, "authorization_code")
@@ -202,4 +207,4 @@ async def refresh(client, inbox, arguments):
         log.check_one_session()
 
 
-SCENARIOS = {"credentials": credentials, "code": code, "refresh": refresh}
+SCENARIOS = {"credentials": credentials, "opaque": opaque, "code": code, "refresh": refresh}

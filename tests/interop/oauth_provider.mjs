@@ -1,9 +1,11 @@
 // An OAuth 2.1 authorization server (the package oidc-provider), a proxy before the service, and the person who consents.
 //
 // Arguments: --upstream FILE (the service's URL, read at each request, as the service starts later), --log FILE (JSON
-// lines, see `note`), --lifetime SECONDS (of access tokens). Prints `ISSUER RESOURCE` once both are up.
+// lines, see `note`), --lifetime SECONDS (of access tokens), --opaque (tokens that the service has to ask about). Prints
+// `ISSUER RESOURCE` once both are up.
 //
-// Clients: `machine` with the secret `machine-secret` (client credentials), `person-app` (public; code and PKCE).
+// Clients: `machine` with the secret `machine-secret` (client credentials), `person-app` (public; code and PKCE),
+// `service` with the secret `service secret` (introspection).
 // Tokens are JSON Web Tokens by ES256 for exactly the resource, with the role `agent`; scopes are `read` and `tools`.
 
 import { appendFileSync, readFileSync } from 'node:fs';
@@ -15,7 +17,7 @@ import { errors, Provider } from 'oidc-provider';
 import { startProxy } from './proxy.mjs';
 
 const string = { type: 'string' };
-const { values: options } = parseArgs({ options: { upstream: string, log: string, lifetime: { ...string, default: '300' } } });
+const { values: options } = parseArgs({ options: { upstream: string, log: string, lifetime: { ...string, default: '300' }, opaque: { type: 'boolean' } } });
 const SCOPES = 'read tools';
 const CALLBACK = 'http://127.0.0.1/callback';
 
@@ -75,6 +77,13 @@ const provider = new Provider(issuer, {
       redirect_uris: [CALLBACK],
       response_types: ['code'],
       scope: SCOPES
+    },
+    {
+      client_id: 'service',
+      client_secret: 'service secret',
+      grant_types: ['client_credentials'],
+      redirect_uris: [],
+      response_types: []
     }
   ],
   scopes: SCOPES.split(' '),
@@ -87,6 +96,7 @@ const provider = new Provider(issuer, {
   features: {
     devInteractions: { enabled: false },
     clientCredentials: { enabled: true },
+    introspection: { enabled: true },
     resourceIndicators: {
       enabled: true,
       getResourceServerInfo: (_context, indicator) => {
@@ -95,7 +105,7 @@ const provider = new Provider(issuer, {
           scope: SCOPES,
           audience: indicator,
           accessTokenTTL: Number(options.lifetime),
-          accessTokenFormat: 'jwt',
+          accessTokenFormat: options.opaque ? 'opaque' : 'jwt',
           jwt: { sign: { alg: 'ES256' } }
         };
       }
@@ -105,6 +115,7 @@ const provider = new Provider(issuer, {
 provider.on('grant.success', ({ oidc, body }) =>
   note({ kind: 'token', grant: oidc.params.grant_type, scope: body.scope, resource: oidc.params.resource })
 );
+provider.on('introspection.error', (_context, error) => note({ kind: 'introspection', error: error.message }));
 provider.on('grant.error', (_context, error) => note({ kind: 'token', error: error.error_description ?? error.message }));
 provider.on('server_error', (_context, error) => console.error(error));
 

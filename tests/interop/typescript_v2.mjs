@@ -59,8 +59,22 @@ class Adapter {
   }
 
   async close() {
-    if (this.revision !== LISTEN_REVISION) await this.transport.terminateSession?.();
-    await this.client.close();
+    try {
+      if (this.revision !== LISTEN_REVISION) await this.endSession();
+    } finally {
+      await this.client.close();
+    }
+  }
+
+  /** `terminateSession` alone never refreshes a token that expired; a request before it does. */
+  async endSession() {
+    try {
+      await this.transport.terminateSession?.();
+    } catch (error) {
+      if (error.data?.status !== 401) throw error;
+      await this.client.ping();
+      await this.transport.terminateSession();
+    }
   }
 }
 

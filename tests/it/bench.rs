@@ -188,12 +188,15 @@ async fn report_is_documented_and_comparable() {
     assert!(names.iter().any(|name| name == "missing_finals"));
 
     let page = std::fs::read_to_string(&html).unwrap();
-    assert!(page.contains("<svg") && page.contains("prefers-color-scheme:dark"));
+    assert!(page.contains("<svg") && page.contains("(prefers-color-scheme: dark)"));
     for foreign in ["<script", "<link", "src=", "@import", "url("] {
         assert!(!page.contains(foreign), "the page needs {foreign}");
     }
+    let p99 = report.group("reading").unwrap().latency.p99_us;
+    let figure = format!("data-field=\"groups.0.latency.p99_us\" value=\"{p99}\"");
+    assert!(page.contains(&figure), "{figure}");
 
-    let output = bench(&["--compare", &json, &json]).await;
+    let output = bench(&["--compare", &json, &json, "--html", &html]).await;
     assert!(output.status.success(), "{}", stderr(&output));
     let table = String::from_utf8(output.stdout).unwrap();
     let line = table
@@ -201,6 +204,16 @@ async fn report_is_documented_and_comparable() {
         .find(|line| line.starts_with("reading: p99"))
         .unwrap();
     assert!(line.ends_with("1.00"), "{table}");
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains("Both had the same load") && page.contains("line one earlier"));
+
+    let run = [&[url.as_str(), "--baseline", &json, "--html", &html], &short[..]].concat();
+    let output = bench(&run).await;
+    assert!(output.status.success(), "{}", stderr(&output));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("a.json  this run"), "{table}");
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains("a.json</bdi> of"), "{page}");
 }
 
 fn keys(value: &Value, names: &mut Vec<String>) {

@@ -7,6 +7,7 @@ mod degrade;
 mod etag;
 mod interest;
 mod limits;
+mod listing;
 mod lists;
 mod model;
 mod resources;

@@ -4,10 +4,11 @@
 //! the servers never send a message that must not come, except as their fault.
 
 mod faulty_server;
+mod program;
 
 use std::time::Duration;
 
-use tidings::check::{CheckError, Options, Report, Severity, Verdict, run};
+use tidings::check::{CheckError, Options, Report, Severity, ToolCall, Verdict, run};
 use tidings::client::{Era, Target};
 
 use crate::mcp::server::{Server, binary, service_folder};
@@ -44,7 +45,7 @@ const NEW: &str = "2026-07-28";
 const SHORT: Duration = Duration::from_millis(200);
 
 /// Every fault with the checks that it fails.
-const FOUND: [(Fault, &[(&str, &str)]); 18] = [
+const FOUND: [(Fault, &[(&str, &str)]); 24] = [
     (
         Fault::SpuriousLists,
         &[("spurious-list-changed", OLD), ("spurious-list-changed", NEW)],
@@ -91,12 +92,30 @@ const FOUND: [(Fault, &[(&str, &str)]); 18] = [
         Fault::NeverAnnounces,
         &[("subscribe-obeyed", OLD), ("listen-obeyed", NEW)],
     ),
+    (
+        Fault::HidesListChanges,
+        &[("list-changed-obeyed", OLD), ("list-changed-obeyed", NEW)],
+    ),
+    (
+        Fault::FloodsUpdates,
+        &[("spurious-updates", OLD), ("spurious-updates", NEW)],
+    ),
+    (
+        Fault::AnnouncesOnSubscribe,
+        &[("spurious-updates", OLD), ("spurious-updates", NEW)],
+    ),
+    (Fault::AnnouncesStrangers, &[("spurious-updates", OLD)]),
+    (Fault::FailsOnInitialize, &[("opening-answered", OLD)]),
+    (Fault::ModernAlone, &[]),
     (Fault::KeepsDeletedSessions, &[("graceful-end", OLD)]),
     (Fault::None, &[]),
 ];
 
 /// The faults that are warnings.
-const WARNINGS: [Fault; 6] = [
+const WARNINGS: [Fault; 9] = [
+    Fault::AnnouncesOnSubscribe,
+    Fault::AnnouncesStrangers,
+    Fault::ModernAlone,
     Fault::FloodsFreshSessions,
     Fault::AnnouncesTwice,
     Fault::AnnouncesBeforeInitialized,
@@ -115,6 +134,77 @@ async fn each_fault_fails_its_checks_only() {
         assert_eq!(has_errors, !WARNINGS.contains(&fault), "{fault:?}: {report}");
     });
     futures_util::future::join_all(runs).await;
+}
+
+#[tokio::test]
+async fn era_that_hangs_is_an_error() {
+    for (fault, revision, spoken) in [
+        (Fault::HangsOnInitialize, OLD, NEW),
+        (Fault::HangsOnDiscover, NEW, OLD),
+    ] {
+        let report = check(fault, |options| {
+            options.quiet_time = SHORT;
+            options.start_timeout = Duration::from_secs(2);
+        })
+        .await;
+        assert_eq!(failures(&report), [("opening-answered", revision)], "{report}");
+        assert_eq!(report.revisions, [spoken]);
+        assert_eq!(report.worst(), Some(Severity::Error));
+        assert!(report.to_string().contains("--start-timeout"), "{report}");
+    }
+}
+
+#[tokio::test]
+async fn slow_start_differs_from_slow_answers() {
+    let report = check(Fault::StartsSlowly, |options| {
+        options.quiet_time = SHORT;
+        options.answer_timeout = Duration::from_secs(5);
+    })
+    .await;
+    assert_eq!(failures(&report), [], "{report}");
+    assert_eq!(report.revisions, [OLD, NEW]);
+}
+
+#[tokio::test]
+async fn unimplemented_subscription_is_no_refusal() {
+    let report = check(Fault::PromisesSubscribe, |options| options.quiet_time = SHORT).await;
+    let unknown = report.checks.iter().filter(|finding| finding.id == "unknown-uri");
+    let verdicts: Vec<Verdict> = unknown.map(|finding| finding.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Skipped, Verdict::Skipped], "{report}");
+}
+
+#[tokio::test]
+async fn tool_changes_the_resource() {
+    let report = check(Fault::None, |options| {
+        options.touch = None;
+        options.touch_tools = vec![ToolCall::parse(r#"append={"text": "{n}"}"#).unwrap()];
+    })
+    .await;
+    assert_eq!(failures(&report), [], "{report}");
+    for id in ["subscribe-obeyed", "listen-obeyed", "list-changed-obeyed"] {
+        let mut found = report.checks.iter().filter(|finding| finding.id == id);
+        assert!(found.all(|finding| finding.verdict == Verdict::Pass), "{report}");
+    }
+}
+
+#[tokio::test]
+async fn change_without_an_effect_is_incomplete() {
+    let server = FaultyServer::start(Fault::None).await;
+    let target = Target::http(&server.url).unwrap();
+    let mut options = options("true");
+    options.wait = SHORT;
+    options.quiet_time = SHORT;
+    let report = run(&target, &options).await.unwrap();
+    assert_eq!(failures(&report), [], "{report}");
+    let reason = report.incomplete.unwrap();
+    assert!(reason.contains("left the content of the resource"), "{reason}");
+    options.touch = None;
+    options.touch_tools = vec![ToolCall::parse("gone").unwrap()];
+    let reason = run(&target, &options).await.unwrap().incomplete.unwrap();
+    assert!(
+        reason.contains("the tool gone of --touch-tool failed: no such tool"),
+        "{reason}"
+    );
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ mod server;
 mod watching;
 mod strategies;
 mod returning;
-mod guarded;
+pub(crate) mod guarded;
 mod issuer;
 mod credentials;
 mod oauth;

@@ -12,6 +12,10 @@ mod pipelined;
 mod quota;
 mod tls;
 mod ws;
+mod content;
+mod patterns;
+mod page;
+mod stats;
 
 use std::net::SocketAddr;
 

@@ -10,12 +10,12 @@ mod memory_store;
 
 mod bus;
 mod client;
+mod cli;
 mod sink;
 mod mcp;
 mod http;
 mod source;
 
-mod story;
 mod wrap;
 mod check;
 mod bench;

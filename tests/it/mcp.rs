@@ -11,7 +11,7 @@
 pub(crate) mod http;
 pub(crate) mod events;
 pub(crate) mod client;
-mod local;
+pub(crate) mod local;
 pub(crate) mod server;
 
 mod golden;
@@ -28,3 +28,4 @@ mod stdio;
 mod pressure;
 mod slow;
 mod hostile;
+mod handlers;

@@ -3,6 +3,7 @@
 //! Every finding names the file, the line and the remedy.
 
 mod imports;
+mod platforms;
 mod prose;
 mod tree;
 

@@ -9,6 +9,7 @@ mod notes;
 mod client;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::ServiceError;
 use rmcp::model::*;
@@ -125,6 +126,25 @@ async fn change_is_sent_with_next_etag_over_pipe() {
 #[tokio::test]
 async fn change_is_sent_with_next_etag_over_http() {
     change_is_sent_with_next_etag(Over::Http).await;
+}
+
+async fn panicking_tool_is_answered(over: Over) {
+    let (wrap, notes) = wrap().await;
+    let client = Client::connect(over, &wrap, &notes).await;
+    let call = client.peer().call_tool(CallToolRequestParams::new("panics"));
+    let refusal = tokio::time::timeout(Duration::from_secs(10), call).await.unwrap();
+    assert!(refusal.unwrap_err().to_string().contains("panicked"));
+    client.end().await;
+}
+
+#[tokio::test]
+async fn panicking_tool_is_answered_over_pipe() {
+    panicking_tool_is_answered(Over::Pipe).await;
+}
+
+#[tokio::test]
+async fn panicking_tool_is_answered_over_http() {
+    panicking_tool_is_answered(Over::Http).await;
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Pages of the lists, of everything or of the part that one audience sees.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::Bus;
@@ -40,6 +41,24 @@ impl Bus {
             resource.uri().as_str().to_owned()
         })
         .await
+    }
+
+    /// Returns all listed resources with their etags, the one that changed last first. It asks no actor, and
+    /// takes time that grows with their number, so call it where a thread may be held up.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn resources_by_change(&self) -> Result<Vec<(Arc<Resource>, Etag)>, Closed> {
+        if !self.inner.admission.is_open() {
+            return Err(Closed);
+        }
+        let mut all = self.inner.etag_index.all();
+        // Before the sort, which takes most of the time.
+        all.retain(|entry| entry.resource.descriptor().listed);
+        // Etags tell seconds; generations order the changes within one.
+        all.sort_unstable_by_key(|entry| Reverse((entry.etag.updated_at, entry.generation)));
+        let found = all.into_iter().map(|entry| (entry.resource, entry.etag));
+        Ok(found.collect())
     }
 
     /// Returns at most `limit` tools after `after`.

@@ -1,5 +1,7 @@
 //! Requests about resources. Callbacks that fetch bodies run on the task of the caller.
 
+use std::sync::Arc;
+
 use super::Bus;
 use crate::messages::{FinishStart, Found, Lookup, Publish, PublishMany, RegistryRequest, RemoveUnclaimed};
 use crate::model::{
@@ -286,6 +288,19 @@ impl Bus {
         }
     }
 
+    /// Returns a registered resource with its etag, as [`cached_etag`](Self::cached_etag) does: its content
+    /// is the one of that etag.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub fn cached_resource(&self, uri: &str) -> Result<Option<(Arc<Resource>, Etag)>, Closed> {
+        if !self.inner.admission.is_open() {
+            return Err(Closed);
+        }
+        let entry = self.inner.etag_index.get(uri);
+        Ok(entry.map(|entry| (entry.resource, entry.etag)))
+    }
+
     /// Returns true if a client that holds `client_etag` must read again.
     ///
     /// # Errors
@@ -321,7 +336,7 @@ async fn fetch(uri: &ResourceUri, found: &Found) -> Result<(Descriptor, Body, bo
     let descriptor = match found {
         Found::Resource(resource) => resource.descriptor().clone(),
         Found::Member(template, ..) => Descriptor {
-            media_type: template.body_media_type().map(str::to_owned),
+            media_type: template.media_type.clone(),
             subscribable: template.subscribable,
             ..Descriptor::new(uri.clone())
         },

@@ -1,5 +1,6 @@
 //! Requests about sessions and other subscribers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,11 +8,13 @@ use actix::{Actor, Addr};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Bus;
-use crate::messages::{EndSession, ListSubscribers, Lookup, QuerySubscriber, RightsJudged, SubscriberQuery};
+use crate::messages::{
+    CountSubscribers, EndSession, ListSubscribers, Lookup, QuerySubscriber, RightsJudged, SubscriberQuery,
+};
 use crate::metrics::{Limit, Metrics};
 use crate::model::{
-    Closed, DeliveryStatus, EndReason, OpenError, ResourceUri, SessionOptions, SubscriberId, SubscriberInfo,
-    SubscriberPage, SubscriberState,
+    Closed, DeliveryStatus, EndReason, OpenError, ResourceUri, SessionOptions, SubscriberFilter,
+    SubscriberId, SubscriberInfo, SubscriberPage, SubscriberState,
 };
 use crate::outbox::{Outbox, SessionTimeouts};
 use crate::runtime::{Reply, Shard, current_shard, mailbox};
@@ -127,11 +130,27 @@ impl Bus {
         uri: Option<&ResourceUri>,
         limit: usize,
     ) -> Result<SubscriberPage, Closed> {
+        self.find_subscribers(SubscriberFilter::of_uri(uri.cloned()), limit)
+            .await
+    }
+
+    /// Returns the `limit` slowest of the subscribers that a filter accepts, and the number of all that it
+    /// accepts.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub async fn find_subscribers(
+        &self,
+        mut filter: SubscriberFilter,
+        limit: usize,
+    ) -> Result<SubscriberPage, Closed> {
+        // Once here rather than for each subscriber.
+        filter.text = filter.text.to_lowercase();
         let mut all = SubscriberPage::default();
         for publisher in &self.inner.actors.publishers {
-            let uri = uri.cloned();
+            let filter = filter.clone();
             let part = self
-                .ask_at(publisher, |reply| ListSubscribers { uri, limit, reply })
+                .ask_at(publisher, |reply| ListSubscribers { filter, limit, reply })
                 .await?;
             all.total += part.total;
             all.subscribers.extend(part.subscribers);
@@ -140,6 +159,28 @@ impl Bus {
             .sort_by_key(|info| (std::cmp::Reverse(info.slowness()), info.id));
         all.subscribers.truncate(limit);
         Ok(all)
+    }
+
+    /// Returns the number of subscribers of each of these resources, or of every resource that has some.
+    /// Subscribers by filter, such as sinks, are not among them.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub async fn count_subscribers(
+        &self,
+        uris: Option<Arc<[ResourceUri]>>,
+    ) -> Result<HashMap<ResourceUri, usize>, Closed> {
+        let mut counts: HashMap<ResourceUri, usize> = HashMap::new();
+        for publisher in &self.inner.actors.publishers {
+            let uris = uris.clone();
+            let part = self
+                .ask_at(publisher, |reply| CountSubscribers { uris, reply })
+                .await?;
+            for (uri, count) in part {
+                *counts.entry(uri).or_default() += count;
+            }
+        }
+        Ok(counts)
     }
 
     /// Returns the state of a subscriber; none if it never existed or ended long ago. The last 1,024 that

@@ -45,8 +45,9 @@ pub enum Condition {
     /// Applies in any case.
     #[default]
     Always,
-    /// Applies if the etag of the resource satisfies this at the moment of the change.
-    Etag(EtagCondition),
+    /// Applies if the etag of the resource satisfies this at the moment of the change. Boxed, since most
+    /// changes have no condition.
+    Etag(Box<EtagCondition>),
 }
 
 /// A condition on the etag of a resource, like `If-Match` and `If-None-Match` of HTTP (RFC 9110 section
@@ -69,6 +70,12 @@ pub enum EtagSet {
     Any,
     /// These etags.
     Listed(Vec<Etag>),
+}
+
+impl From<EtagCondition> for Condition {
+    fn from(condition: EtagCondition) -> Condition {
+        Condition::Etag(Box::new(condition))
+    }
 }
 
 impl EtagCondition {

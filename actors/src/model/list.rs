@@ -35,7 +35,9 @@ impl ListKind {
 }
 
 /// The hash of the complete items of one list, schemas and descriptions included.
+// Packed like a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(Rust, packed(8))]
 pub struct ListHash(pub u128);
 
 impl ListHash {
@@ -70,7 +72,7 @@ impl ListHash {
 
 impl std::fmt::Display for ListHash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", { self.0 })
     }
 }
 

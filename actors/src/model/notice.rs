@@ -3,6 +3,7 @@
 //! A frame that is the same for many subscribers is encoded once and kept here. The bus itself encodes
 //! nothing.
 
+use std::fmt;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -25,7 +26,6 @@ pub enum Cause {
 }
 
 /// The notice of one change of a resource, shared by the outboxes in which it is pending.
-#[derive(Debug)]
 pub struct Notice {
     /// The resource.
     pub uri: ResourceUri,
@@ -84,6 +84,18 @@ impl Notice {
             Some(frame) => out.extend_from_slice(frame.get_or_init(|| encode(self))),
             None => out.extend_from_slice(&encode(self)),
         }
+    }
+}
+
+impl fmt::Debug for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the frames, which are encodings of the rest.
+        f.debug_struct("Notice")
+            .field("uri", &self.uri)
+            .field("etag", &self.etag)
+            .field("cause", &self.cause)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::callback::{BoxFuture, CallbackError};
+use super::callback::{BoxFuture, CallbackError, run_callback};
 use super::digest::Digest;
 use super::tool::{Block, object_of};
 
@@ -191,9 +191,9 @@ impl Prompt {
     /// Renders the prompt.
     ///
     /// # Errors
-    /// The error of the callback.
+    /// The error of the callback, also when it panics.
     pub async fn render(&self, arguments: Map<String, Value>) -> Result<Vec<PromptMessage>, CallbackError> {
-        self.handler.render(arguments).await
+        run_callback(|| self.handler.render(arguments)).await
     }
 
     pub(crate) fn digest(&self) -> Digest {

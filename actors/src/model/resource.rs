@@ -1,6 +1,7 @@
 //! Resources: a descriptor, and either a body or the reader that fetches it. Versions are kept apart, in the
 //! ledger.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub struct Descriptor {
     /// The description for people and models.
     pub description: Option<String>,
     /// The media type of the body (RFC 6838), such as `text/markdown`.
-    pub media_type: Option<String>,
+    pub media_type: Option<Cow<'static, str>>,
     /// True if clients may subscribe to it.
     pub subscribable: bool,
     /// True if the resource list contains it. Set it to false if another server of the process lists the
@@ -62,15 +63,15 @@ impl Descriptor {
             b"resource",
             self.uri.as_str().as_bytes(),
             self.name.as_bytes(),
-            digest_part(&self.title).as_bytes(),
-            digest_part(&self.description).as_bytes(),
-            digest_part(&self.media_type).as_bytes(),
+            digest_part(self.title.as_deref()).as_bytes(),
+            digest_part(self.description.as_deref()).as_bytes(),
+            digest_part(self.media_type.as_deref()).as_bytes(),
         ])
     }
 }
 
 /// Returns an optional field as a part of a digest, so that an absent field and an empty one differ.
-pub(super) fn digest_part(field: &Option<String>) -> String {
+pub(super) fn digest_part(field: Option<&str>) -> String {
     match field {
         Some(text) => format!("+{text}"),
         None => String::new(),
@@ -193,14 +194,18 @@ impl fmt::Debug for Content {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
-    descriptor: Descriptor,
+    /// Shared, so that a resource is small on its way through the bus, and its versions have one description.
+    descriptor: Arc<Descriptor>,
     content: Content,
 }
 
 impl Resource {
     /// Creates a resource from its parts.
     pub fn new(descriptor: Descriptor, content: Content) -> Resource {
-        Resource { descriptor, content }
+        Resource {
+            descriptor: Arc::new(descriptor),
+            content,
+        }
     }
 
     /// Creates a text resource whose body the bus holds, with the media type `text/plain`.
@@ -254,42 +259,42 @@ impl Resource {
     /// Sets the name for programs.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Resource {
-        self.descriptor.name = name.into();
+        Arc::make_mut(&mut self.descriptor).name = name.into();
         self
     }
 
     /// Sets the name shown to people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Resource {
-        self.descriptor.title = Some(title.into());
+        Arc::make_mut(&mut self.descriptor).title = Some(title.into());
         self
     }
 
     /// Sets the description.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Resource {
-        self.descriptor.description = Some(description.into());
+        Arc::make_mut(&mut self.descriptor).description = Some(description.into());
         self
     }
 
     /// Sets the media type of the body.
     #[must_use]
-    pub fn media_type(mut self, media_type: impl Into<String>) -> Resource {
-        self.descriptor.media_type = Some(media_type.into());
+    pub fn media_type(mut self, media_type: impl Into<Cow<'static, str>>) -> Resource {
+        Arc::make_mut(&mut self.descriptor).media_type = Some(media_type.into());
         self
     }
 
     /// Sets whether clients may subscribe to it (default: yes).
     #[must_use]
     pub fn subscribable(mut self, subscribable: bool) -> Resource {
-        self.descriptor.subscribable = subscribable;
+        Arc::make_mut(&mut self.descriptor).subscribable = subscribable;
         self
     }
 
     /// Sets whether the resource list contains it (default: yes).
     #[must_use]
     pub fn listed(mut self, listed: bool) -> Resource {
-        self.descriptor.listed = listed;
+        Arc::make_mut(&mut self.descriptor).listed = listed;
         self
     }
 
@@ -317,15 +322,22 @@ impl Resource {
     pub(crate) fn digest_with(&self, item: Digest) -> Option<Digest> {
         match &self.content {
             Content::Held(body) => {
-                let Descriptor {
-                    subscribable, listed, ..
-                } = self.descriptor;
-                let body = body.digest(self.descriptor.media_type.as_deref());
+                let descriptor = &*self.descriptor;
+                let body = body.digest(descriptor.media_type.as_deref());
                 // An item shows neither of the flags.
-                Some(body.combine(item, [subscribable, listed]))
+                Some(body.combine(item, [descriptor.subscribable, descriptor.listed]))
             }
             Content::Lazy(_) => None,
         }
+    }
+
+    /// Takes the description of the version before if it is the same. Returns true if it is.
+    pub(crate) fn share_descriptor(&mut self, before: &Resource) -> bool {
+        let same = self.descriptor == before.descriptor;
+        if same {
+            self.descriptor = before.descriptor.clone();
+        }
+        same
     }
 
     /// The size in bytes of a held body; 0 for a lazy one.
@@ -368,7 +380,7 @@ mod tests {
                 ..base.clone()
             },
             Descriptor {
-                media_type: some(),
+                media_type: Some("x".into()),
                 ..base.clone()
             },
             Descriptor {

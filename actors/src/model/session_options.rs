@@ -16,6 +16,9 @@ pub struct SessionOptions {
     pub kind: SubscriberKind,
     /// The name shown in listings and logs, such as revision and transport. Must not contain secrets.
     pub label: Arc<str>,
+    /// The name that the client gives itself, for listings alone (default: none). At most 200 characters of
+    /// it are kept.
+    pub client: Option<Arc<str>>,
     /// The protocol, such as an MCP revision (default `none`). A label of metrics, so it must be one of a few
     /// values.
     pub protocol: &'static str,
@@ -61,6 +64,7 @@ impl SessionOptions {
         SessionOptions {
             kind,
             label: label.into(),
+            client: None,
             protocol: "none",
             transport: "local",
             lists: Vec::new(),

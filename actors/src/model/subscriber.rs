@@ -78,6 +78,8 @@ pub struct SubscriberInfo {
     pub kind: SubscriberKind,
     /// The label given when it was opened, for example the revision and transport of a session.
     pub label: Arc<str>,
+    /// The name that its client gives itself, at most 200 characters of it. It proves nothing.
+    pub client: Option<Arc<str>>,
     /// Its protocol, for example an MCP revision.
     pub protocol: &'static str,
     /// Its transport.
@@ -135,10 +137,32 @@ pub struct Progress {
     pub stalled: bool,
 }
 
+/// The subscribers that a listing is about; the default are all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubscriberFilter {
+    /// Those of this resource; none for those of any.
+    pub uri: Option<ResourceUri>,
+    /// Those whose name, label or client's name has this text in it, in capitals or not; empty for all.
+    pub text: String,
+    /// Only those that are stalled.
+    pub stalled: bool,
+}
+
+impl SubscriberFilter {
+    /// All subscribers, or those of one resource.
+    pub fn of_uri(uri: Option<ResourceUri>) -> SubscriberFilter {
+        SubscriberFilter {
+            uri,
+            ..SubscriberFilter::default()
+        }
+    }
+}
+
 /// A listing of live subscribers, the slowest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubscriberPage {
-    /// Number of live subscribers.
+    /// Number of live subscribers that the filter accepts.
     pub total: usize,
     /// The slowest of them, as many as were requested.
     pub subscribers: Vec<SubscriberInfo>,

@@ -1,6 +1,7 @@
 //! Resource templates: families of resources that share a URI template. Their callbacks run in the task that
 //! reads or lists.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -65,7 +66,7 @@ pub struct ResourceTemplate {
     pub(crate) name: String,
     pub(crate) title: Option<String>,
     pub(crate) description: Option<String>,
-    pub(crate) media_type: Option<String>,
+    pub(crate) media_type: Option<Cow<'static, str>>,
     pub(crate) subscribable: bool,
     reader: Arc<dyn ReadTemplate>,
     lister: Option<Arc<dyn ListTemplate>>,
@@ -117,7 +118,7 @@ impl ResourceTemplate {
 
     /// Sets the media type of the bodies.
     #[must_use]
-    pub fn media_type(mut self, media_type: impl Into<String>) -> ResourceTemplate {
+    pub fn media_type(mut self, media_type: impl Into<Cow<'static, str>>) -> ResourceTemplate {
         self.media_type = Some(media_type.into());
         self
     }
@@ -176,9 +177,9 @@ impl ResourceTemplate {
             b"template",
             self.uri_template.as_str().as_bytes(),
             self.name.as_bytes(),
-            digest_part(&self.title).as_bytes(),
-            digest_part(&self.description).as_bytes(),
-            digest_part(&self.media_type).as_bytes(),
+            digest_part(self.title.as_deref()).as_bytes(),
+            digest_part(self.description.as_deref()).as_bytes(),
+            digest_part(self.media_type.as_deref()).as_bytes(),
         ])
     }
 }

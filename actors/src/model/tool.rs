@@ -1,15 +1,18 @@
-//! Tools that clients may call. A tool runs in the task that serves the call; arguments are not checked
-//! against the schema.
+//! Tools that clients may call. A tool runs in the task that serves the call; the endpoint that serves it
+//! checks the arguments against the schema and keeps the time.
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::call_context::CallContext;
-use super::callback::{BoxFuture, CallbackError};
+use super::callback::{BoxFuture, CallbackError, run_callback};
 use super::digest::Digest;
 use super::resource::Body;
 use super::uri::ResourceUri;
@@ -128,6 +131,34 @@ where
     }
 }
 
+/// The JSON schema of a tool's arguments, with room for its compiled form: the bus knows no language of
+/// schemas, and an endpoint that does should not compile one at every call.
+pub struct InputSchema {
+    value: Value,
+    compiled: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl InputSchema {
+    fn new(value: Value) -> Arc<InputSchema> {
+        Arc::new(InputSchema {
+            value,
+            compiled: OnceLock::new(),
+        })
+    }
+
+    /// The schema as it was written.
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// Returns the compiled form, which `compile` makes at the first call. None if it was made as another
+    /// type before.
+    pub fn compiled<T: Any + Send + Sync>(&self, compile: impl FnOnce(&Value) -> T) -> Option<&T> {
+        let compiled = self.compiled.get_or_init(|| Box::new(compile(&self.value)));
+        compiled.downcast_ref()
+    }
+}
+
 /// A tool that can be registered on the bus.
 ///
 /// ```
@@ -148,9 +179,10 @@ pub struct Tool {
     name: String,
     title: Option<String>,
     description: Option<String>,
-    input_schema: Value,
+    input_schema: Arc<InputSchema>,
     output_schema: Option<Value>,
     annotations: Option<Value>,
+    timeout: Option<Duration>,
     handler: Arc<dyn CallTool>,
 }
 
@@ -162,9 +194,10 @@ impl Tool {
             title: None,
             description: None,
             // Clients expect an object schema even for a tool without arguments.
-            input_schema: json!({ "type": "object" }),
+            input_schema: InputSchema::new(json!({ "type": "object" })),
             output_schema: None,
             annotations: None,
+            timeout: None,
             handler: Arc::new(handler),
         }
     }
@@ -192,10 +225,60 @@ impl Tool {
         self
     }
 
-    /// Sets the JSON schema of the arguments, which has to be an object schema.
+    /// Creates a tool whose arguments are read into a type, from which their JSON schema is made.
+    /// Arguments that do not fit get a tool error that names the field, and the handler is not called.
+    ///
+    /// ```
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    /// use tidings_actors::{Tool, ToolOutput};
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Greeting {
+    ///     /// The person to greet.
+    ///     name: String,
+    /// }
+    ///
+    /// let greet = Tool::typed("greet", |greeting: Greeting| async move {
+    ///     Ok(ToolOutput::text(format!("hello {}", greeting.name)))
+    /// });
+    /// assert_eq!(greet.item()["inputSchema"]["required"][0], "name");
+    /// ```
+    ///
+    /// `A` has to be a struct or a map, since the arguments of a tool are an object.
+    pub fn typed<A, F, R>(name: impl Into<String>, handler: F) -> Tool
+    where
+        A: DeserializeOwned + JsonSchema + Send + 'static,
+        F: Fn(A) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<ToolOutput, CallbackError>> + Send + 'static,
+    {
+        let handler = Arc::new(handler);
+        let tool = Tool::new(name, move |arguments| {
+            let handler = handler.clone();
+            async move {
+                let arguments = serde_json::from_value(Value::Object(arguments));
+                match arguments {
+                    Ok(arguments) => handler(arguments).await,
+                    Err(error) => Err(CallbackError::from(format!("invalid arguments: {error}"))),
+                }
+            }
+        });
+        tool.input_schema(schemars::schema_for!(A).to_value())
+    }
+
+    /// Sets the JSON schema of the arguments, which has to be an object schema. An endpoint refuses
+    /// arguments that violate it with a tool error.
     #[must_use]
     pub fn input_schema(mut self, schema: Value) -> Tool {
-        self.input_schema = schema;
+        self.input_schema = InputSchema::new(schema);
+        self
+    }
+
+    /// Sets the longest time of one call. Without it an endpoint applies its own limit to all handlers.
+    /// At the limit the future of the call is dropped, and the client gets a tool error.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Tool {
+        self.timeout = Some(timeout);
         self
     }
 
@@ -227,6 +310,16 @@ impl Tool {
         &self.name
     }
 
+    /// The JSON schema of the arguments, which copies of the tool share.
+    pub fn arguments_schema(&self) -> &InputSchema {
+        &self.input_schema
+    }
+
+    /// The longest time of one call; none for the limit of the endpoint.
+    pub fn call_timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     /// Returns the handler if it has the type `H`.
     pub fn handler<H: CallTool>(&self) -> Option<&H> {
         // `CallTool: Any` makes the upcast possible.
@@ -241,22 +334,23 @@ impl Tool {
             ("name", Some(json!(self.name))),
             ("title", self.title.as_ref().map(|text| json!(text))),
             ("description", self.description.as_ref().map(|text| json!(text))),
-            ("inputSchema", Some(self.input_schema.clone())),
+            ("inputSchema", Some(self.input_schema.value.clone())),
             ("outputSchema", self.output_schema.clone()),
             ("annotations", self.annotations.clone()),
         ])
     }
 
-    /// Runs one call. The handler reports to `context`.
+    /// Runs one call. The handler reports to `context`. The arguments are passed as they are: an endpoint
+    /// holds them against [`arguments_schema`](Tool::arguments_schema) first.
     ///
     /// # Errors
-    /// The error of the handler.
+    /// The error of the handler, also when it panics.
     pub async fn call(
         &self,
         arguments: Map<String, Value>,
         context: CallContext,
     ) -> Result<ToolOutput, CallbackError> {
-        self.handler.call(arguments, context).await
+        run_callback(|| self.handler.call(arguments, context)).await
     }
 
     pub(crate) fn digest(&self) -> Digest {

@@ -27,8 +27,8 @@ impl ResourceUri {
     /// Checks `text` and keeps it unchanged.
     ///
     /// # Errors
-    /// [`InvalidUri`] if the text has no scheme, has a space or control character, or is longer than 2,048
-    /// bytes.
+    /// [`InvalidUri`] if the text has no scheme, has a space, a control character or a mark of writing
+    /// direction, or is longer than 2,048 bytes.
     pub fn new(text: &str) -> Result<Self, InvalidUri> {
         check(text).map_err(|reason| InvalidUri {
             uri: shorten(text),
@@ -67,12 +67,23 @@ fn check(text: &str) -> Result<(), &'static str> {
         return Err("its scheme is not a letter followed by letters, digits, '+', '-' or '.'");
     }
     // Nearly all URIs are printable ASCII, for which the check of bytes is much cheaper than that of
-    // characters.
-    let plain = text.bytes().all(|byte| byte.is_ascii_graphic());
+    // characters. It looks at all of them, so that the compiler can take many at once.
+    let plain = text
+        .bytes()
+        .fold(true, |plain, byte| plain & byte.is_ascii_graphic());
     if !plain && text.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err("it has a space or control character; percent-encode it");
     }
+    if !plain && text.contains(turns_direction) {
+        return Err("it has a mark of writing direction, which would disguise it; leave it out");
+    }
     Ok(())
+}
+
+/// Returns true for a character that changes the order in which a text is shown. RFC 3987, section 4.1,
+/// forbids them in identifiers, of which `exe.txt` could otherwise be shown as `txt.exe`.
+fn turns_direction(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn shorten(text: &str) -> String {
@@ -171,6 +182,8 @@ mod tests {
             "demo://a b",
             "demo://a\n",
             "d\u{0}:x",
+            "demo://\u{202e}gpj.exe",
+            "demo://a\u{2066}",
             &long,
         ] {
             let error = ResourceUri::new(text).unwrap_err();

@@ -7,7 +7,7 @@ use super::timeouts::SessionAges;
 use super::{EndReason, Outbox, OutboxState};
 use crate::model::{
     DelayReason, DeliveryStatus, ListKind, MonotonicMillis, PENDING_URIS_MAX, Pending, Progress, ResourceUri,
-    SubscriberInfo,
+    SubscriberFilter, SubscriberInfo,
 };
 
 impl OutboxState {
@@ -88,6 +88,25 @@ impl Outbox {
         pending.max(state.untaken_since().map(|since| now.since(since)))
     }
 
+    /// Returns true if a listing with this filter has the subscriber. The filter's text is in lower case, and
+    /// its URI was looked at before.
+    pub(crate) fn is_in(
+        &self,
+        filter: &SubscriberFilter,
+        now: MonotonicMillis,
+        stalled_after: Duration,
+    ) -> bool {
+        // The lock is taken only where the question needs it.
+        if filter.stalled && !self.lock().is_stalled(now, stalled_after) {
+            return false;
+        }
+        let has = |text: &str| text.to_lowercase().contains(&filter.text);
+        filter.text.is_empty()
+            || has(&self.id.to_string())
+            || has(&self.label)
+            || matches!(&self.client, Some(client) if has(client))
+    }
+
     /// Describes the subscriber for a listing.
     pub(crate) fn info(&self, stalled_after: Duration) -> SubscriberInfo {
         // All fields are read under one lock, so that they belong together.
@@ -99,6 +118,7 @@ impl Outbox {
             id: self.id,
             kind: self.kind,
             label: self.label.clone(),
+            client: self.client.clone(),
             protocol: self.labels.protocol,
             transport: self.labels.transport,
             pending: Pending {

@@ -131,7 +131,7 @@ impl OutboxSet {
         self.slots.insert(uri, etag.version)
     }
 
-    /// Ends a subscription and drops its pending notice, unless the outbox has a filter. Returns its slot.
+    /// Ends a subscription and drops its pending notice, unless the filter lets it through. Returns its slot.
     pub(crate) fn unsubscribe(&mut self, uri: &ResourceUri) -> Option<SlotId> {
         let index = self.find(uri)?;
         let slot = self.slots.get_mut(index)?;
@@ -143,10 +143,21 @@ impl OutboxSet {
             allowance.give_back(1);
         }
         self.awaited -= usize::from(std::mem::take(&mut slot.awaited));
-        if self.filter.is_none() {
-            self.remove(index);
+        if !self.filter_wants(uri) {
+            self.drop_slot(index);
         }
         Some(index)
+    }
+
+    /// Drops a slot that nothing wants any more, and its pending notice.
+    fn drop_slot(&mut self, index: SlotId) {
+        if let Some(slot) = self.slots.get_mut(index)
+            && slot.withdraw().is_some()
+        {
+            self.queue.retain(|key| *key != Key::Slot(index));
+        }
+        // With a filter it may have to stay for a while, without a notice.
+        self.free(index);
     }
 
     fn remove(&mut self, index: SlotId) {
@@ -185,11 +196,15 @@ impl OutboxSet {
         if notice.etag.version <= held.version || notice.uri != held.uri {
             return MarkResult::Ignored;
         }
-        if held.hidden && self.filter.is_none() {
+        let filtered = match &self.filter {
+            Some(filtered) if held.hidden || held.awaited => filtered.wants(notice),
+            _ => false,
+        };
+        if held.hidden && !filtered {
             return MarkResult::Ignored;
         }
         if held.awaited {
-            if self.filter.is_none() && !missed::ends_wait(notice) {
+            if !filtered && !missed::ends_wait(notice) {
                 return MarkResult::Ignored;
             }
             held.awaited = false;

@@ -127,6 +127,12 @@ impl Outbox {
         }
     }
 
+    /// Returns true while a request to settle the rights is under way; one of an ended session never returns.
+    pub(crate) fn is_settling(&self) -> bool {
+        let asked = self.settling.load(Ordering::Acquire) && self.on_judged.get().is_some();
+        asked && self.ended().is_none()
+    }
+
     /// Notes that `shard` has the subscriptions in its table from here on, and forgets the hidden ones of the
     /// table before.
     pub(crate) fn settle_in(&self, shard: usize) {

@@ -1,10 +1,13 @@
 //! The rights of the subscribers of a shard: the end of hidden subscriptions, and the look at all subscribers
 //! after a policy changed.
 //!
-//! The look goes in steps, between which the thread serves its streams and the notices that wait.
+//! The look goes in steps, between which the thread serves its streams and the notices that wait. A step
+//! waits until the lists of the one before it were compared, so that no crowd of such requests stands in the
+//! order in front of a change.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::fut::ActorFutureExt;
 use actix::{AsyncContext, Context, Handler, WrapFuture};
@@ -15,15 +18,19 @@ use crate::model::Position;
 use crate::outbox::Outbox;
 use crate::runtime::Reply;
 
-/// The subscribers, and the subscriptions of theirs, after which a step ends.
-const STEP_SUBSCRIBERS: usize = 256;
-const STEP_SUBSCRIPTIONS: usize = 2_048;
+/// The subscribers, and the subscriptions of theirs, after which a step ends: a few hundred microseconds.
+const STEP_SUBSCRIBERS: usize = 64;
+const STEP_SUBSCRIPTIONS: usize = 512;
+/// The time between two looks at the requests of a step.
+const SETTLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// The look at the rights of all subscribers.
 #[derive(Default)]
 pub(super) struct RightsWalk {
     /// The subscribers to look at, if a walk is under way.
     left: Vec<Member>,
+    /// The subscribers of the last step whose lists are not compared yet.
+    unsettled: Vec<Arc<Outbox>>,
     /// The request of the walk under way, and those that came meanwhile: each needs a walk that began after
     /// it.
     replies: VecDeque<Reply<()>>,
@@ -66,6 +73,12 @@ impl Publisher {
 
     /// Looks at the next subscribers. A place that was taken by another one meanwhile is no harm.
     fn walk(&mut self, ctx: &mut Context<Self>) {
+        self.rights.unsettled.retain(|outbox| outbox.is_settling());
+        if !self.rights.unsettled.is_empty() {
+            // A timer, not a message of the last answer: a session may end before its lists are compared.
+            ctx.run_later(SETTLE_PAUSE, Self::walk);
+            return;
+        }
         let mut subscribers = 0;
         let mut subscriptions = 0;
         while subscribers < STEP_SUBSCRIBERS && subscriptions < STEP_SUBSCRIPTIONS {
@@ -79,6 +92,7 @@ impl Publisher {
             if let Some(outbox) = self.table.get(member).map(Arc::clone) {
                 subscriptions += outbox.recheck();
                 self.forget_hidden(&outbox);
+                self.rights.unsettled.push(outbox);
             }
         }
         // Not a message: this actor takes all messages before it lets the streams of its thread run.

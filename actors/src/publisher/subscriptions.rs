@@ -101,7 +101,8 @@ impl<T> SubscriptionTable<T> {
                 *at = place;
             }
         } else if column.is_empty() {
-            self.columns.remove(&uri);
+            // Columns are found by their URI alone, so another one may take the place.
+            self.columns.swap_remove(&uri);
         }
         Some(uri)
     }

@@ -11,9 +11,11 @@ use std::time::Duration;
 use actix::{AsyncContext, Context, Handler};
 
 use super::Publisher;
-use crate::messages::{CountReaders, ListMembers, ListSubscribers, QuerySubscriber, SubscriberQuery};
+use crate::messages::{
+    CountReaders, CountSubscribers, ListMembers, ListSubscribers, QuerySubscriber, SubscriberQuery,
+};
 use crate::metrics::Metrics;
-use crate::model::{MonotonicMillis, SubscriberId, SubscriberPage};
+use crate::model::{MonotonicMillis, ResourceUri, SubscriberFilter, SubscriberId, SubscriberPage};
 use crate::outbox::Outbox;
 use crate::runtime::current_shard;
 
@@ -84,11 +86,17 @@ impl Publisher {
         self.table.get(*self.members.get(&id)?)
     }
 
-    /// Lists the `limit` slowest of these subscribers.
-    fn slowest<'a>(&self, all: impl Iterator<Item = &'a Arc<Outbox>>, limit: usize) -> SubscriberPage {
+    /// Lists the `limit` slowest of these subscribers that a filter accepts.
+    fn slowest<'a>(
+        &self,
+        all: impl Iterator<Item = &'a Arc<Outbox>>,
+        filter: &SubscriberFilter,
+        limit: usize,
+    ) -> SubscriberPage {
         let now = MonotonicMillis::now();
         // Ranked by numbers alone, since a description of each subscriber would copy its texts.
         let mut ranked: Vec<_> = all
+            .filter(|outbox| outbox.is_in(filter, now, self.stalled_after))
             .map(|outbox| (Reverse(outbox.slowness(now)), outbox.id(), outbox))
             .collect();
         let total = ranked.len();
@@ -110,10 +118,27 @@ impl Publisher {
 impl Handler<ListSubscribers> for Publisher {
     type Result = ();
 
-    fn handle(&mut self, ListSubscribers { uri, limit, reply }: ListSubscribers, _: &mut Context<Self>) {
-        reply.answer(match uri {
-            None => self.slowest(self.table.members().map(|(_, outbox)| outbox), limit),
-            Some(uri) => self.slowest(self.table.subscribers(&uri).map(|(outbox, _)| outbox), limit),
+    fn handle(&mut self, question: ListSubscribers, _: &mut Context<Self>) {
+        let ListSubscribers { filter, limit, reply } = question;
+        reply.answer(match &filter.uri {
+            None => self.slowest(self.table.members().map(|(_, outbox)| outbox), &filter, limit),
+            Some(uri) => {
+                let subscribers = self.table.subscribers(uri).map(|(outbox, _)| outbox);
+                self.slowest(subscribers, &filter, limit)
+            }
+        });
+    }
+}
+
+impl Handler<CountSubscribers> for Publisher {
+    type Result = ();
+
+    fn handle(&mut self, CountSubscribers { uris, reply }: CountSubscribers, _: &mut Context<Self>) {
+        // A look at the table alone: subscribers by filter have no row for a URI.
+        let count = |uri: &ResourceUri| (uri.clone(), self.table.subscribers(uri).len());
+        reply.answer(match uris {
+            Some(uris) => uris.iter().map(count).collect(),
+            None => self.table.uris().map(count).collect(),
         });
     }
 }

@@ -8,7 +8,9 @@ use tokio::sync::{Semaphore, oneshot, watch};
 
 use super::*;
 use crate::messages::{Completion, FanOut, Finish, ListSubscribers};
-use crate::model::{Cause, Notice, Outcome, Position, PublishError, SessionOptions, SubscriberKind};
+use crate::model::{
+    Cause, Notice, Outcome, Position, PublishError, SessionOptions, SubscriberFilter, SubscriberKind,
+};
 use crate::outbox::{OutboxEntry, OutboxReader};
 use crate::runtime::{Admission, BusState, Reply};
 
@@ -280,7 +282,7 @@ fn ended_subscriber_leaves_nothing_behind() {
         assert!(!fixture.wants(0, "demo://a") && !fixture.wants(0, "demo://b"));
         let (reply, listed) = fixture.reply();
         let question = ListSubscribers {
-            uri: None,
+            filter: SubscriberFilter::default(),
             limit: 10,
             reply,
         };

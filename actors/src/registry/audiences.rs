@@ -3,12 +3,16 @@
 //! A change that an audience does not see leaves its hash as it is, so its subscribers are told nothing. The
 //! sums over the resources follow each change; those over the other lists, which are short and change seldom,
 //! are made again.
+//!
+//! The resources are walked for a new audience in steps, so that the requests behind it do not wait for a
+//! long list. Between two steps the sum follows the changes of what was walked already.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::catalog::Catalog;
 use crate::metrics::Metrics;
-use crate::model::{Digest, ListHash, ListKind, ResourceUri, Viewer};
+use crate::model::{Audience, Digest, ListHash, ListKind, ResourceUri, Viewer};
 use crate::outbox::{AudienceHashes, JoinedAudience, ListAudience};
 
 /// The most audiences whose hashes are kept. Those beyond are counted anew for each subscriber and change.
@@ -19,6 +23,50 @@ pub(super) struct Relisted {
     pub(super) uri: ResourceUri,
     pub(super) before: Option<Digest>,
     pub(super) now: Option<Digest>,
+}
+
+impl Relisted {
+    /// Takes the change over into the sum of an audience.
+    fn apply(&self, sum: &mut ListHash, audience: &dyn Audience) {
+        if !audience.shows_resource(&self.uri) {
+            return;
+        }
+        if let Some(before) = self.before {
+            *sum = sum.without(before);
+        }
+        if let Some(now) = self.now {
+            *sum = sum.with(now);
+        }
+    }
+}
+
+/// The walk through the resources for a new audience.
+struct Walk {
+    audience: Arc<ListAudience>,
+    /// The sum over the resources that were walked.
+    resources: ListHash,
+    /// The last one of them in the order of the list; none before the first step.
+    last: Option<ResourceUri>,
+}
+
+impl Walk {
+    /// Takes over the changes of what was walked; the rest is still to come.
+    fn follow(&mut self, relisted: &[Relisted]) {
+        let Some(last) = &self.last else {
+            return;
+        };
+        for change in relisted {
+            if change.uri <= *last {
+                change.apply(&mut self.resources, self.audience.audience.as_ref());
+            }
+        }
+    }
+}
+
+/// The hashes of the lists for an audience whose walk has ended.
+pub(super) struct Walked {
+    pub(super) id: u64,
+    pub(super) hashes: [ListHash; 3],
 }
 
 /// An audience with subscribers that watch lists.
@@ -33,6 +81,22 @@ struct Registered {
 }
 
 impl Registered {
+    /// Adds the other lists to the sum of a walk that has ended.
+    fn new(walk: Walk, catalog: &Catalog) -> Registered {
+        let Walk {
+            audience, resources, ..
+        } = walk;
+        let viewer = audience.audience.as_ref();
+        let durable = catalog.resources().durable_sum(viewer, resources);
+        let others = catalog.shown_others(viewer);
+        Registered {
+            resources,
+            visible: [durable.plus(others[0]), others[1], others[2]],
+            others,
+            audience,
+        }
+    }
+
     fn hash(&self, kind: ListKind) -> ListHash {
         match kind {
             ListKind::Resources => self.resources.plus(self.others[0]),
@@ -55,6 +119,8 @@ impl Registered {
 /// The registered audiences.
 pub(super) struct Audiences {
     registered: Vec<Registered>,
+    /// The walks for new audiences, one after the other: the first one is under way.
+    walks: VecDeque<Walk>,
     /// True once there was one: from then on every change of a list goes with the hashes of the audiences.
     used: bool,
     metrics: Arc<Metrics>,
@@ -64,19 +130,21 @@ impl Audiences {
     pub(super) fn new(metrics: Arc<Metrics>) -> Audiences {
         Audiences {
             registered: Vec::new(),
+            walks: VecDeque::new(),
             used: false,
             metrics,
         }
     }
 
-    /// Returns the audience of a subscriber with the hashes of its lists, or with those from before the
-    /// changes that are not durable. Counts a new audience.
+    /// Returns the audience of a subscriber, with the hashes of its lists or those from before the changes
+    /// that are not durable. A new audience has no hashes yet: its walk begins, or goes on, with
+    /// [`step`](Self::step).
     pub(super) fn join(
         &mut self,
         viewer: &dyn Viewer,
         catalog: &mut Catalog,
         durable: bool,
-    ) -> (JoinedAudience, [ListHash; 3]) {
+    ) -> (JoinedAudience, Option<[ListHash; 3]>) {
         self.used = true;
         self.follow(catalog);
         // Read before the audience: one that changes meanwhile has another generation.
@@ -87,32 +155,54 @@ impl Audiences {
         if let Some(known) = known {
             let audience = known.audience.clone();
             let hashes = known.hashes(catalog, durable);
-            return (JoinedAudience { audience, generation }, hashes);
+            return (JoinedAudience { audience, generation }, Some(hashes));
         }
-        let audience = Arc::new(ListAudience { id, audience });
-        let counted = self.count(audience.clone(), catalog);
+        let walk = self.walks.iter().find(|walk| walk.audience.id == id);
+        let audience = match walk {
+            Some(walk) => walk.audience.clone(),
+            None => self.begin_walk(Arc::new(ListAudience { id, audience })),
+        };
+        (JoinedAudience { audience, generation }, None)
+    }
+
+    fn begin_walk(&mut self, audience: Arc<ListAudience>) -> Arc<ListAudience> {
+        self.walks.push_back(Walk {
+            audience: audience.clone(),
+            resources: ListHash::EMPTY,
+            last: None,
+        });
+        audience
+    }
+
+    /// Returns true if a step is to be taken.
+    pub(super) fn is_walking(&self) -> bool {
+        !self.walks.is_empty()
+    }
+
+    /// Looks at the next `max` resources for the audience whose turn it is. Returns its hashes if its walk
+    /// has ended.
+    pub(super) fn step(&mut self, catalog: &mut Catalog, max: usize, durable: bool) -> Option<Walked> {
+        self.follow(catalog);
+        let walk = self.walks.front_mut()?;
+        let audience = walk.audience.audience.as_ref();
+        let part = catalog.resources().shown_part(audience, walk.last.as_ref(), max);
+        walk.resources = walk.resources.plus(part.sum);
+        if part.last.is_some() {
+            walk.last = part.last;
+            return None;
+        }
+        let walk = self.walks.pop_front()?;
+        self.metrics.list_hashes_computed.add(1);
+        let counted = Registered::new(walk, catalog);
         let hashes = counted.hashes(catalog, durable);
+        let id = counted.audience.id;
         self.drop_unused();
         if self.registered.len() < AUDIENCES_MAX {
             self.registered.push(counted);
         } else {
             self.metrics.audiences_uncounted.add(1);
         }
-        (JoinedAudience { audience, generation }, hashes)
-    }
-
-    /// Counts the lists for an audience.
-    fn count(&self, audience: Arc<ListAudience>, catalog: &Catalog) -> Registered {
-        self.metrics.list_hashes_computed.add(1);
-        let viewer = audience.audience.as_ref();
-        let (resources, durable) = catalog.shown_resources(viewer);
-        let others = catalog.shown_others(viewer);
-        Registered {
-            resources,
-            visible: [durable.plus(others[0]), others[1], others[2]],
-            others,
-            audience,
-        }
+        Some(Walked { id, hashes })
     }
 
     /// Forgets the audiences that no outbox has joined.
@@ -129,18 +219,13 @@ impl Audiences {
     /// Takes over the changes of the catalog since the last call.
     pub(super) fn follow(&mut self, catalog: &mut Catalog) {
         let (relisted, others) = catalog.take_list_changes();
+        if let Some(walk) = self.walks.front_mut() {
+            walk.follow(&relisted);
+        }
         for known in &mut self.registered {
             let audience = known.audience.audience.as_ref();
             for change in &relisted {
-                if !audience.shows_resource(&change.uri) {
-                    continue;
-                }
-                if let Some(before) = change.before {
-                    known.resources = known.resources.without(before);
-                }
-                if let Some(now) = change.now {
-                    known.resources = known.resources.with(now);
-                }
+                change.apply(&mut known.resources, audience);
             }
             if others {
                 known.others = catalog.shown_others(audience);
@@ -234,7 +319,26 @@ mod tests {
             let viewer = AudienceViewer(AtomicU64::new(id));
             let (joined, hashes) = self.audiences.join(&viewer, &mut self.catalog, durable);
             self.members.push(joined);
-            hashes
+            if let Some(hashes) = hashes {
+                return hashes;
+            }
+            loop {
+                let walked = self.audiences.step(&mut self.catalog, 2, durable);
+                if let Some(Walked { id: of, hashes }) = walked
+                    && of == id
+                {
+                    return hashes;
+                }
+                assert!(self.audiences.is_walking());
+            }
+        }
+
+        /// Begins the walk of an audience that is not known.
+        fn begin(&mut self, id: u64) {
+            let viewer = AudienceViewer(AtomicU64::new(id));
+            let (joined, hashes) = self.audiences.join(&viewer, &mut self.catalog, false);
+            assert!(hashes.is_none());
+            self.members.push(joined);
         }
 
         /// The hashes of an audience as the shards get them.
@@ -245,16 +349,13 @@ mod tests {
             })
         }
 
-        /// The hashes by a walk through the whole catalog.
+        /// The hashes by a look at the whole catalog at once.
         fn walked(&self, id: u64) -> [ListHash; 3] {
-            let viewer = AudienceViewer(AtomicU64::new(id));
-            let audience = Arc::new(ListAudience {
-                id,
-                audience: viewer.audience(),
-            });
-            self.audiences
-                .count(audience, &self.catalog)
-                .hashes(&self.catalog, false)
+            let audience = AudienceViewer(AtomicU64::new(id)).audience();
+            let others = self.catalog.shown_others(audience.as_ref());
+            let resources = self.catalog.resources().shown(audience.as_ref()).plus(others[0]);
+            let own = [resources, others[1], others[2]];
+            ListKind::ALL.map(|kind| self.catalog.with_foreign(kind, own[kind.index()]))
         }
 
         fn apply(&mut self, change: Change) {
@@ -397,6 +498,10 @@ mod tests {
         Members(u8, Vec<u8>),
         RemoveTemplate(u8),
         Join(u64),
+        /// The walk of another audience begins.
+        Begin(bool),
+        /// The walk under way goes on.
+        Walk,
         Keep,
         Undo,
     }
@@ -411,6 +516,8 @@ mod tests {
             2 => (0..2u8, prop::collection::vec(6..9u8, 0..3)).prop_map(|(number, of)| Step::Members(number, of)),
             1 => (0..2u8).prop_map(Step::RemoveTemplate),
             2 => (2..6u64).prop_map(Step::Join),
+            2 => any::<bool>().prop_map(Step::Begin),
+            6 => Just(Step::Walk),
             1 => Just(Step::Keep),
             1 => Just(Step::Undo),
         ];
@@ -418,10 +525,11 @@ mod tests {
     }
 
     proptest! {
-        /// After any changes, kept or taken back, the hashes are those of a walk, and an audience that joins
-        /// meanwhile gets those from before the changes that are not durable.
+        /// After any changes, kept or taken back, also between the steps of a walk, the hashes are those of a
+        /// look at the whole catalog, and an audience that joins meanwhile gets those from before the changes
+        /// that are not durable.
         #[test]
-        fn hashes_equal_a_walk(steps in steps()) {
+        fn hashes_equal_a_look_at_everything(steps in steps()) {
             let mut rig = Rig::new();
             rig.catalog.record_changes();
             rig.join(GUEST, false);
@@ -442,6 +550,17 @@ mod tests {
                     Step::Join(id) => {
                         let hashes = rig.join(id, true);
                         prop_assert_eq!(hashes, durable[usize::from(id % 2 == 1)]);
+                        continue;
+                    }
+                    Step::Begin(sees_all) => {
+                        rig.begin(1_000 + 2 * run + u64::from(sees_all));
+                        continue;
+                    }
+                    Step::Walk => {
+                        if let Some(Walked { id, hashes }) = rig.audiences.step(&mut rig.catalog, 1, false) {
+                            prop_assert_eq!(hashes, rig.walked(id));
+                            prop_assert_eq!(rig.shown(id), rig.walked(id));
+                        }
                         continue;
                     }
                     Step::Undo => rig.catalog.undo(),

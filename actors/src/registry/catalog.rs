@@ -398,10 +398,9 @@ impl Catalog {
         (self.resources.take_relisted(), others)
     }
 
-    /// The sums of the listed resources that an audience sees: now, and without the changes that are not
-    /// durable.
-    pub(super) fn shown_resources(&self, audience: &dyn Audience) -> (ListHash, ListHash) {
-        self.resources.shown(audience)
+    /// The registered resources.
+    pub(super) fn resources(&self) -> &Resources {
+        &self.resources
     }
 
     /// The sums of the templates with their listed members, the tools and the prompts that an audience sees.

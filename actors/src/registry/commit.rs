@@ -73,6 +73,7 @@ impl Handler<BatchStored> for Registry {
         // What came meanwhile joins the next batch.
         self.decide_waiting();
         self.send_decided();
+        self.continue_walks(ctx);
     }
 }
 

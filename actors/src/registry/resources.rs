@@ -1,5 +1,7 @@
 //! The registered resources with their bodies, and the hash of those that are listed.
 
+mod shown;
+
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,15 +9,10 @@ use std::sync::Arc;
 use super::audiences::Relisted;
 use super::unclaimed::Unclaimed;
 use crate::messages::{Decision, Effect};
-use crate::model::{
-    Audience, Content, Digest, Limits, ListHash, Owner, PublishError, Resource, ResourceUri, UriMap,
-};
+use crate::model::{Content, Digest, Limits, ListHash, Owner, PublishError, Resource, ResourceUri, UriMap};
 
 #[derive(Debug, Clone)]
 struct ResourceEntry {
-    /// The key itself. Handed on in place of the publisher's copy, it makes comparisons further down the
-    /// way look at one pointer.
-    uri: ResourceUri,
     resource: Arc<Resource>,
     /// The digest of body and description; none for a lazy body.
     content: Option<Digest>,
@@ -26,6 +23,12 @@ struct ResourceEntry {
 }
 
 impl ResourceEntry {
+    /// The URI. While the description stays it is one with the key and with what was handed on before, so
+    /// comparisons further down the way look at one pointer.
+    fn uri(&self) -> &ResourceUri {
+        self.resource.uri()
+    }
+
     /// Returns the share in the hash of the list; none when the resource is not listed.
     fn share(&self) -> Option<Digest> {
         self.resource.descriptor().listed.then_some(self.item)
@@ -36,7 +39,7 @@ impl ResourceEntry {
             return Ok(());
         }
         Err(PublishError::NotOwner {
-            uri: self.uri.clone(),
+            uri: self.uri().clone(),
             owner: self.owner.clone(),
         })
     }
@@ -52,7 +55,7 @@ impl ResourceEntry {
 
     fn decision(&self, effect: Effect, created: bool) -> Decision {
         Decision {
-            uri: self.uri.clone(),
+            uri: self.uri().clone(),
             effect,
             created,
             owner: self.owner.clone(),
@@ -163,32 +166,6 @@ impl Resources {
         std::mem::take(self.relisted.get_or_insert_default())
     }
 
-    /// The sums of the listed resources that an audience sees: now, and without the changes that are not
-    /// durable.
-    pub(super) fn shown(&self, audience: &dyn Audience) -> (ListHash, ListHash) {
-        let mut now = ListHash::EMPTY;
-        for entry in self.entries.values() {
-            if let Some(share) = entry.share()
-                && audience.shows_resource(&entry.uri)
-            {
-                now = now.with(share);
-            }
-        }
-        let mut visible = now;
-        for (uri, before) in self.durable.iter().flat_map(|durable| &durable.entries) {
-            if !audience.shows_resource(uri) {
-                continue;
-            }
-            if let Some(share) = share_of(self.entries.get(uri)) {
-                visible = visible.without(share);
-            }
-            if let Some(share) = share_of(before.as_ref()) {
-                visible = visible.with(share);
-            }
-        }
-        (now, visible)
-    }
-
     /// Keeps what each change replaces until [`keep`](Self::keep) or [`undo`](Self::undo) is called.
     pub(super) fn record_changes(&mut self) {
         self.durable = Some(Durable {
@@ -228,7 +205,8 @@ impl Resources {
                 // Generations are not taken back, so that no later change gets that of a refused one.
                 match before {
                     Some(entry) => self.entries.insert(uri, entry),
-                    None => self.entries.remove(&uri),
+                    // The order of the entries does not count, and closing the gap would take them all.
+                    None => self.entries.swap_remove(&uri),
                 };
             }
             self.list_again(uris.into_iter());
@@ -257,7 +235,7 @@ impl Resources {
     /// Adds a resource that a store kept. Returns it with its generation.
     pub(super) fn restore(&mut self, resource: Resource, owner: Owner) -> (Arc<Resource>, u64) {
         let entry = self.new_entry(resource, owner);
-        let uri = entry.uri.clone();
+        let uri = entry.uri().clone();
         let restored = entry.resource.clone();
         let generation = entry.generation;
         self.relist(&uri, None, entry.share());
@@ -275,7 +253,7 @@ impl Resources {
     }
 
     /// Replaces a resource.
-    pub(super) fn update(&mut self, resource: Resource, owner: &Owner) -> Result<Decision, PublishError> {
+    pub(super) fn update(&mut self, mut resource: Resource, owner: &Owner) -> Result<Decision, PublishError> {
         let Some(entry) = self.entries.get_mut(resource.uri()) else {
             return Err(PublishError::NotFound(resource.uri().clone()));
         };
@@ -284,11 +262,11 @@ impl Resources {
         let bytes = self.bytes - entry.resource.held_len() + resource.held_len();
         check_bytes(bytes, self.bytes, self.limits.bytes_max)?;
         if let Some(durable) = &mut self.durable {
-            durable.save(&entry.uri, Some(entry));
+            durable.save(entry.uri(), Some(entry));
         }
         let before = entry.share();
         // A digest costs more than this comparison, and most updates change the body alone.
-        let described = resource.descriptor() != entry.resource.descriptor();
+        let described = !resource.share_descriptor(&entry.resource);
         if described {
             entry.item = resource.descriptor().digest();
         }
@@ -352,7 +330,6 @@ impl Resources {
         self.bytes += resource.held_len();
         let item = resource.descriptor().digest();
         ResourceEntry {
-            uri: resource.uri().clone(),
             content: resource.digest_with(item),
             item,
             generation: self.generation,
@@ -393,7 +370,8 @@ impl Resources {
         if let Some(durable) = &mut self.durable {
             durable.save(&uri, Some(entry));
         }
-        self.entries.remove(&uri);
+        // Pages come from the ordered set of URIs, not from this map.
+        self.entries.swap_remove(&uri);
         self.relist(&uri, share, None);
         Ok(Decision {
             uri,

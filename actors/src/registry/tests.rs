@@ -306,7 +306,7 @@ fn second_guarded_write_of_a_turn_conflicts() {
         let fixture = Fixture::start();
         let etag = fixture.register_visibly("demo://a").await;
         // Both writers have read version 1.
-        let is_at_1 = Condition::Etag(EtagCondition::is_at(etag));
+        let is_at_1 = Condition::from(EtagCondition::is_at(etag));
         let _first = fixture.publish(Change::Update(text("demo://a", "2")), is_at_1.clone());
         let second = fixture.publish(Change::Update(text("demo://a", "3")), is_at_1);
         assert_eq!(fixture.decisions().await.len(), 1);
@@ -322,7 +322,7 @@ fn guarded_write_sees_a_new_description() {
     System::new().block_on(async {
         let fixture = Fixture::start();
         let etag = fixture.register_visibly("demo://a").await;
-        let is_at_1 = Condition::Etag(EtagCondition::is_at(etag));
+        let is_at_1 = Condition::from(EtagCondition::is_at(etag));
         // Both writers have read version 1, and the first one replaces the title alone.
         let titled = text("demo://a", "1").title("A");
         let _first = fixture.publish(Change::Update(titled), is_at_1.clone());
@@ -465,8 +465,8 @@ fn condition_sees_earlier_changes_of_its_batch() {
             generation,
         };
         fixture.etag_index.set(uri("demo://a"), Some(entry));
-        let is_at_1 = Condition::Etag(EtagCondition::is_at(etag));
-        let is_new = Condition::Etag(EtagCondition {
+        let is_at_1 = Condition::from(EtagCondition::is_at(etag));
+        let is_new = Condition::from(EtagCondition {
             if_none_match: Some(EtagSet::Any),
             ..EtagCondition::default()
         });

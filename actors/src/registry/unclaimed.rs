@@ -58,7 +58,7 @@ impl Unclaimed {
     /// Lets the URIs whose wait ended wait again.
     pub(super) fn undo(&mut self) {
         if let Some(ended) = &mut self.ended {
-            for (uri, waiting) in ended.drain() {
+            for (uri, waiting) in ended.drain(..) {
                 // Their order among each other is lost, but they are older than what was told since.
                 self.order.push_front(uri.clone());
                 self.waiting.insert(uri, waiting);
@@ -81,7 +81,8 @@ impl Unclaimed {
         if self.waiting.is_empty() {
             return false;
         }
-        let Some(waiting) = self.waiting.remove(uri) else {
+        // The queue has the order, this map only what each of them waits with.
+        let Some(waiting) = self.waiting.swap_remove(uri) else {
             return false;
         };
         if let Some(ended) = &mut self.ended {

@@ -314,7 +314,8 @@ impl AttachmentState {
         self.metrics
             .up
             .set(f64::from(u8::from(health == Health::Running)));
-        if self.logged_health.swap(health as u8, Ordering::Relaxed) == health as u8 {
+        let logged = self.logged_health.swap(health as u8, Ordering::Relaxed);
+        if logged == health as u8 {
             return;
         }
         let name = &self.name;
@@ -326,6 +327,11 @@ impl AttachmentState {
             Health::Stalled => {
                 tracing::warn!(subscriber = %name, pending, timeout = ?self.stall_timeout, "a subscriber stalls");
             }
+            // A sink that starts in order is no news to an operator.
+            Health::Running if logged == Health::Starting as u8 => {
+                tracing::debug!(subscriber = %name, "a subscriber runs");
+            }
+            Health::Running => tracing::info!(subscriber = %name, pending, "a subscriber runs again"),
             _ => tracing::info!(subscriber = %name, pending, state = health.name(), "a subscriber's state"),
         }
     }

@@ -242,7 +242,7 @@ impl EtagActor {
             return;
         };
         let mut failed = Vec::with_capacity(commit.before.len());
-        for (uri, line) in commit.before.drain() {
+        for (uri, line) in commit.before.drain(..) {
             self.ledger.restore(&uri, line);
             failed.push(uri);
         }

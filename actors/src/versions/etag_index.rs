@@ -43,7 +43,8 @@ impl EtagIndex {
             .unwrap_or_else(PoisonError::into_inner);
         let before = match entry {
             Some(entry) => part.insert(uri, entry),
-            None => part.remove(&uri),
+            // Not in order: readers wait for this lock.
+            None => part.swap_remove(&uri),
         };
         // The old body may be large, and readers need not wait until it is freed.
         drop(part);
@@ -58,6 +59,16 @@ impl EtagIndex {
     /// A registered resource with its etag.
     pub(crate) fn get(&self, uri: &str) -> Option<IndexedResource> {
         self.part(uri).get(uri).cloned()
+    }
+
+    /// All entries, in no order. Each part is locked for its own copy alone.
+    pub(crate) fn all(&self) -> Vec<IndexedResource> {
+        let mut all = Vec::new();
+        for part in &self.parts {
+            let part = part.read().unwrap_or_else(PoisonError::into_inner);
+            all.extend(part.values().cloned());
+        }
+        all
     }
 
     /// The etag of a registered resource at this generation; none while a change of it is on its way.

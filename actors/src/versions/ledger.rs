@@ -287,7 +287,7 @@ impl Ledger {
 
     /// Gives `uri` back the line that it had before a change that was not kept.
     pub(crate) fn restore(&mut self, uri: &ResourceUri, before: Option<Line>) {
-        if let Some(line) = self.lines.remove(uri) {
+        if let Some(line) = self.lines.swap_remove(uri) {
             self.removed_len -= usize::from(!line.is_live());
         }
         let Some(line) = before else {
@@ -365,7 +365,8 @@ impl Ledger {
                 self.floor = self.floor.max(line.etag.version);
                 self.forgotten_offset = self.forgotten_offset.max(line.offset);
                 self.families.forget(&uri, line);
-                self.lines.remove(&uri);
+                // The oldest are found by the queue, so the order of the lines does not count.
+                self.lines.swap_remove(&uri);
                 self.removed_len -= 1;
                 self.forgotten += 1;
             }

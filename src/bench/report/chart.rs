@@ -1,120 +1,145 @@
-//! Line charts as SVG: scales, ticks and paths. The colours are classes of the page around them.
+//! Line charts: the lines as SVG, which is stretched to the room there is, and the labels as text beside it,
+//! which stays readable on a phone. The colours are classes of the page around them.
 
-const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 240.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 16.0;
-const TOP: f64 = 16.0;
-const BOTTOM: f64 = 32.0;
-const TICKS: usize = 4;
+use crate::bench::report::axis::Axis;
+use crate::bench::report::html::text::escape;
+
+/// The sides of the drawing; it is stretched, so they are the steps of its grid alone.
+const SIDE: f64 = 1_000.0;
+/// Lines with more points than this have no marks with the values.
+const MARKS_MAX: usize = 130;
 
 /// One line.
 pub(crate) struct Line<'l> {
-    pub(crate) name: &'l str,
-    /// The class of its style.
+    pub(crate) name: String,
+    /// The classes of its style.
     pub(crate) class: &'l str,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Draws a chart whose x-axis has these ticks (position and label) and whose y-axis begins at 0; `label`
-/// formats the values of the y-axis.
-pub(crate) fn chart(
-    title: &str,
-    lines: &[Line<'_>],
-    ticks: &[(f64, String)],
-    label: impl Fn(f64) -> String,
-) -> String {
-    let scale = Scale::new(lines, ticks);
-    let mut svg = format!(
-        "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
-        escape(title),
-        escape(title)
-    );
-    for tick in 0..=TICKS {
-        let value = scale.y_max * tick as f64 / TICKS as f64;
-        let at = scale.y(value);
-        svg += &format!(
-            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
-             <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            WIDTH - RIGHT,
-            LEFT - 6.0,
-            at + 4.0,
-            escape(&label(value))
-        );
+/// A label below the chart.
+pub(crate) struct Tick {
+    pub(crate) at: f64,
+    pub(crate) label: String,
+    /// Left out where there is little room.
+    pub(crate) is_minor: bool,
+}
+
+/// A chart.
+pub(crate) struct Chart<'c> {
+    pub(crate) title: &'c str,
+    /// The meaning of both axes.
+    pub(crate) note: String,
+    pub(crate) x_max: f64,
+    pub(crate) x_ticks: Vec<Tick>,
+    pub(crate) y: Axis,
+    /// Writes a value of the y-axis.
+    pub(crate) label: fn(f64) -> String,
+    pub(crate) lines: Vec<Line<'c>>,
+    /// The same figures as a table, as HTML.
+    pub(crate) twin: String,
+}
+
+impl Chart<'_> {
+    /// Returns the chart as HTML.
+    pub(crate) fn html(&self) -> String {
+        let names: Vec<&str> = self.lines.iter().map(|line| line.name.as_str()).collect();
+        let described = format!("{}: {}. {}", self.title, names.join(", "), self.note);
+        let note = match self.y.is_log {
+            true => format!("{} The axis is logarithmic.", self.note),
+            false => self.note.clone(),
+        };
+        format!(
+            "<figure class=\"card\"><figcaption><h3>{}</h3><p class=\"soft\">{}</p>{}</figcaption>\
+             <div class=\"plot\" role=\"img\" aria-label=\"{}\"><div class=\"area\">{}{}</div></div>\
+             <details><summary>As a table<span class=\"unseen\">: {}</span></summary>{}</details></figure>\n",
+            escape(self.title),
+            escape(&note),
+            self.legend(),
+            escape(&described),
+            self.drawing(),
+            self.labels(),
+            escape(self.title),
+            self.twin,
+        )
     }
-    for (at, text) in ticks {
-        svg += &format!(
-            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            scale.x(*at),
-            HEIGHT - 10.0,
-            escape(text)
-        );
+
+    fn legend(&self) -> String {
+        let mut entries = String::new();
+        for line in &self.lines {
+            let name = escape(&line.name);
+            entries += &format!("<li><i class=\"key {}\"></i>{name}</li>", line.class);
+        }
+        format!("<ul class=\"legend\">{entries}</ul>")
     }
-    for line in lines.iter().filter(|line| !line.points.is_empty()) {
-        let points = line.points.iter();
-        let points: Vec<String> = points
-            .map(|(at, value)| format!("{:.1},{:.1}", scale.x(*at), scale.y(*value)))
-            .collect();
-        svg += &format!(
-            "<polyline class=\"line {}\" points=\"{}\"><title>{}</title></polyline>",
+
+    fn drawing(&self) -> String {
+        let mut svg = format!(
+            "<svg viewBox=\"0 0 {SIDE} {SIDE}\" preserveAspectRatio=\"none\" aria-hidden=\"true\" focusable=\"false\">"
+        );
+        for tick in &self.y.ticks {
+            let at = self.y_place(*tick) * SIDE;
+            svg += &format!("<path class=\"grid\" d=\"M0 {at:.1}H{SIDE}\"/>");
+        }
+        for tick in &self.x_ticks {
+            let at = self.x_place(tick.at) * SIDE;
+            svg += &format!("<path class=\"grid x\" d=\"M{at:.1} 0V{SIDE}\"/>");
+        }
+        for line in &self.lines {
+            svg += &self.line(line);
+        }
+        svg + "</svg>"
+    }
+
+    fn line(&self, line: &Line<'_>) -> String {
+        let mut places = Vec::with_capacity(line.points.len());
+        for (x, y) in &line.points {
+            let x = self.x_place(*x) * SIDE;
+            places.push(format!("{x:.1},{:.1}", self.y_place(*y) * SIDE));
+        }
+        let mut svg = format!(
+            "<polyline class=\"line {}\" points=\"{}\"/>",
             line.class,
-            points.join(" "),
-            escape(line.name)
+            places.join(" ")
         );
-    }
-    svg + "</svg></figure>"
-}
-
-/// The largest values of both axes.
-struct Scale {
-    x_max: f64,
-    y_max: f64,
-}
-
-impl Scale {
-    fn new(lines: &[Line<'_>], ticks: &[(f64, String)]) -> Scale {
-        // Never 0, because positions are divided by it.
-        let mut x_max: f64 = 1e-9;
-        let mut y_max: f64 = 0.0;
-        for (x, y) in lines.iter().flat_map(|line| &line.points) {
-            x_max = x_max.max(*x);
-            y_max = y_max.max(*y);
+        if line.points.len() > MARKS_MAX {
+            return svg;
         }
-        for (at, _) in ticks {
-            x_max = x_max.max(*at);
+        for (place, (_, y)) in std::iter::zip(&places, &line.points) {
+            // A dot is a stroke without length: a circle would be stretched with the drawing.
+            let text = escape(&format!("{}: {}", line.name, (self.label)(*y)));
+            svg += &format!(
+                "<path class=\"mark {}\" d=\"M{place}h0\"><title>{text}</title></path>",
+                line.class
+            );
         }
-        Scale {
-            x_max,
-            y_max: round_up(y_max),
+        svg
+    }
+
+    fn labels(&self) -> String {
+        let mut labels = String::new();
+        for tick in &self.y.ticks {
+            let top = self.y_place(*tick) * 100.0;
+            let text = escape(&(self.label)(*tick));
+            labels += &format!("<span class=\"y\" style=\"top:{top:.2}%\">{text}</span>");
         }
+        for tick in self.x_ticks.iter().filter(|tick| !tick.label.is_empty()) {
+            let left = self.x_place(tick.at) * 100.0;
+            let class = if tick.is_minor { "x minor" } else { "x" };
+            let text = escape(&tick.label);
+            labels += &format!("<span class=\"{class}\" style=\"left:{left:.2}%\">{text}</span>");
+        }
+        labels
     }
 
-    fn x(&self, value: f64) -> f64 {
-        LEFT + value / self.x_max * (WIDTH - LEFT - RIGHT)
+    fn x_place(&self, value: f64) -> f64 {
+        (value / self.x_max.max(1e-9)).clamp(0.0, 1.0)
     }
 
-    fn y(&self, value: f64) -> f64 {
-        HEIGHT - BOTTOM - value / self.y_max * (HEIGHT - TOP - BOTTOM)
+    /// The place from the top.
+    fn y_place(&self, value: f64) -> f64 {
+        1.0 - self.y.place(value)
     }
-}
-
-/// Returns the next of 1, 2, 2.5, 5, 10, 20, … that is not below.
-fn round_up(value: f64) -> f64 {
-    if value <= 0.0 || !value.is_finite() {
-        return 1.0;
-    }
-    // Round steps, so that the labels of the axis stay short.
-    let power = 10f64.powf(value.log10().floor());
-    let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
-    steps.into_iter().find(|step| *step >= value).unwrap_or(value)
-}
-
-/// Escapes text for HTML.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -122,27 +147,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_end_at_round_numbers() {
-        assert_eq!(
-            [0.0, 0.7, 1.0, 13.0, 2_400.0, 9_999.0].map(round_up),
-            [1.0, 1.0, 1.0, 20.0, 2_500.0, 10_000.0]
-        );
-    }
-
-    #[test]
     fn points_stay_in_frame_and_text_is_escaped() {
-        let line = Line {
-            name: "a<b",
-            class: "one",
-            points: vec![(0.0, 0.0), (10.0, 100.0)],
+        let points = vec![(0.0, 0.0), (10.0, 100.0), (99.0, 1e9)];
+        let chart = Chart {
+            title: "t & u",
+            note: String::new(),
+            x_max: 10.0,
+            x_ticks: vec![Tick {
+                at: 10.0,
+                label: "<10>".to_owned(),
+                is_minor: false,
+            }],
+            y: Axis::linear(&[100.0]),
+            label: |value| format!("{value}"),
+            lines: vec![Line {
+                name: "a<b".to_owned(),
+                class: "one",
+                points,
+            }],
+            twin: String::new(),
         };
-        let svg = chart(
-            "t & u",
-            &[line],
-            &[(0.0, "0".to_owned()), (10.0, "10 s".to_owned())],
-            |value| format!("{value}"),
+        let html = chart.html();
+        assert!(
+            html.contains("points=\"0.0,1000.0 1000.0,0.0 1000.0,0.0\""),
+            "{html}"
         );
-        assert!(svg.contains("points=\"64.0,208.0 704.0,16.0\""), "{svg}");
-        assert!(svg.contains("t &amp; u") && svg.contains("a&lt;b"), "{svg}");
+        assert!(html.contains("t &amp; u") && html.contains("a&lt;b"), "{html}");
+        assert!(html.contains("left:100.00%\">&lt;10&gt;"), "{html}");
+        assert!(!html.contains("<b"), "{html}");
     }
 }

@@ -1,148 +1,193 @@
-//! A report as one page without scripts or other files: charts as SVG, readable in light and dark.
+//! A report as one page without scripts or other files: the verdict and the big figures first, then charts as
+//! SVG and tables; in light and dark, on a phone and on paper.
+//!
+//! Its policy allows no script and no request, whatever the names in the report try.
 
-use serde_json::Value;
+pub(crate) mod text;
+pub(crate) mod tables;
+pub(crate) mod charts;
+pub(crate) mod figures;
 
-use crate::bench::report::chart::{Line, chart, escape};
-use crate::bench::report::table::{table, time};
-use crate::bench::report::{Report, Second};
+use std::time::{Duration, UNIX_EPOCH};
 
-const STYLE: &str = "\
-:root{color-scheme:light dark;--ink:#1d2329;--dim:#66717d;--paper:#fff;--rule:#dfe4e8;--one:#1668b8;--two:#c2571a;--bad:#b3261e}\
-@media(prefers-color-scheme:dark){:root{--ink:#e6eaee;--dim:#98a4b0;--paper:#14181c;--rule:#2c343c;--one:#6db3f2;--two:#f0a070;--bad:#f2877f}}\
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:760px;margin:2rem auto;padding:0 1rem}\
-h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}pre{overflow-x:auto;border:1px solid var(--rule);padding:1rem;font-size:12px}\
-figure{margin:1.5rem 0}figcaption{font-weight:600;margin-bottom:.3rem}svg{width:100%;height:auto}\
-.grid{stroke:var(--rule)}.tick{fill:var(--dim);font:11px system-ui,sans-serif}.line{fill:none;stroke-width:2}\
-.one{stroke:var(--one)}.two{stroke:var(--two)}.bad{color:var(--bad)}table{border-collapse:collapse}\
-td,th{padding:.15rem 1rem .15rem 0;text-align:left;border-bottom:1px solid var(--rule)}";
+use crate::bench::report::Report;
+use crate::bench::report::compare::differences;
+use crate::timestamp;
+use figures::tiles;
+use text::{count, escape, foreign};
 
-/// The most ticks of an axis of time.
-const TIME_TICKS: usize = 8;
+const STYLE: &str = include_str!("html/report.css");
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const LOGO: &str = "<svg viewBox=\"0 0 32 32\" width=\"24\" height=\"24\" aria-hidden=\"true\">\
+    <rect class=\"tile\" width=\"32\" height=\"32\" rx=\"8\"/><path class=\"tee\" d=\"M8 11h16M16 11v12\"/>\
+    <circle class=\"dot\" cx=\"24\" cy=\"21\" r=\"2.5\"/></svg>";
+/// Problems that are shown, each with a line.
+const PROBLEMS_MAX: usize = 50;
+/// Years beyond this are no time of a run.
+const SECONDS_MAX: u64 = 253_402_300_799;
 
-/// Returns the page.
-pub fn html(report: &Report) -> String {
-    let sessions = report.settings["sessions"].as_u64().unwrap_or_default();
-    let title = format!("tidings bench: {sessions} sessions");
-    let mut body = format!("<h1>{}</h1>", escape(&title));
-    for problem in &report.problems {
-        body += &format!("<p class=\"bad\">{}</p>", escape(problem));
+/// The report that is shown, and the one to compare it with, each with its name.
+pub(crate) struct Shown<'r> {
+    pub(crate) name: &'r str,
+    pub(crate) report: &'r Report,
+    pub(crate) earlier: Option<(&'r str, &'r Report)>,
+}
+
+impl<'r> Shown<'r> {
+    /// The report and the earlier one.
+    pub(crate) fn reports(&self) -> impl Iterator<Item = (&'r str, &'r Report)> + use<'r> {
+        [Some((self.name, self.report)), self.earlier]
+            .into_iter()
+            .flatten()
     }
-    body += &format!("<pre>{}</pre><h2>Latency</h2>", escape(&table(report)));
-    body += &distribution(report);
-    body += "<h2>Second by second</h2>";
-    body += &timelines(report);
-    body += &format!("<h2>Settings</h2>{}", settings(&report.settings));
+}
+
+/// Returns the page of a report; with an earlier one beside it, each under its name.
+pub fn html(report: (&str, &Report), earlier: Option<(&str, &Report)>) -> String {
+    let shown = Shown {
+        name: report.0,
+        report: report.1,
+        earlier,
+    };
+    let report = shown.report;
+    let title = title(report);
+    let mut main = format!("<h1>{}</h1>{}\n", escape(&title), subtitle(&shown));
+    main += &verdict(report);
+    main += &beside(&shown);
+    main += &tiles(&shown);
+    let distribution = charts::distribution(&shown);
+    if !distribution.is_empty() {
+        main += &format!("<h2>Latency</h2>\n{distribution}");
+    }
+    let courses = charts::courses(&shown);
+    if !courses.is_empty() {
+        main += &format!("<h2>Second by second</h2>\n<div class=\"two-wide\">{courses}</div>\n");
+    }
+    main += &tables::comparison(&shown);
+    for (title, table) in [
+        ("Clients", tables::clients(report)),
+        ("The measurement", tables::measurement(report)),
+        ("Settings", tables::settings(&shown)),
+    ] {
+        main += &format!("<section class=\"card\"><h2>{title}</h2>{table}</section>\n");
+    }
     format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>{}</title><style>{STYLE}</style></head><body>{body}</body></html>\n",
-        escape(&title)
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
+         <title>{title} - tidings bench</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <header><p class=\"brand\">{LOGO}Tidings <span>load test</span></p></header>\n<main>\n{main}</main>\n\
+         <footer>{}</footer>\n</body>\n</html>\n",
+        footer(report),
+        title = escape(&title),
     )
 }
 
-/// Draws the latency over the percentile, whose axis gives each nine the same room.
-fn distribution(report: &Report) -> String {
-    let points = report.percentiles.iter();
-    let points = points
-        .map(|point| (nines(point.percentile), point.us as f64))
-        .collect();
-    let ticks = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999]
-        .map(|percentile| (nines(percentile), format!("{percentile} %")));
-    let line = Line {
-        name: "latency",
-        class: "one",
-        points,
+/// Says in a sentence what the load was.
+fn title(report: &Report) -> String {
+    let settings = &report.settings;
+    let sessions = count(settings["sessions"].as_f64().unwrap_or_default());
+    let pace = match (settings["rate"].as_f64(), settings["flat_out"].as_bool()) {
+        _ if report.matching == "none" => "only listening".to_owned(),
+        (_, Some(true)) => "updates flat out".to_owned(),
+        (rate, _) => format!("{} updates a second", count(rate.unwrap_or_default())),
     };
-    chart(
-        "Latency of reading clients, by percentile",
-        &[line],
-        &ticks,
-        |us| time(us as u64),
+    format!("{sessions} sessions, {pace}")
+}
+
+fn subtitle(shown: &Shown<'_>) -> String {
+    let report = shown.report;
+    let settings = &report.settings;
+    let url = settings["url"].as_str().unwrap_or_default();
+    let matching = match report.matching.as_str() {
+        "version" => ", each notice matched by the version in it",
+        "order" => ", notices matched by their order",
+        _ => "",
+    };
+    let load = format!(
+        "each session subscribed to {} of {} resources, {:.1} s measured{matching}",
+        count(settings["subscribe"].as_f64().unwrap_or_default()),
+        count(settings["resources"].as_f64().unwrap_or_default()),
+        report.measured_s,
+    );
+    format!(
+        "<p class=\"soft\">{}: {}. {}</p>",
+        foreign(url),
+        escape(&load),
+        ended(report)
     )
 }
 
-fn nines(percentile: f64) -> f64 {
-    -(1.0 - percentile.min(99.999) / 100.0).log10()
+/// The time of a run.
+fn ended(report: &Report) -> String {
+    // A report of another program may have any number, and times end before the largest.
+    let at = timestamp::utc(UNIX_EPOCH + Duration::from_secs(report.ended_at.min(SECONDS_MAX)));
+    let shown = at.replace('T', " ").replace('Z', " UTC");
+    format!("<time datetime=\"{}\">{}</time>", escape(&at), escape(&shown))
 }
 
-fn timelines(report: &Report) -> String {
-    let seconds = &report.timeline;
-    let last = match seconds.last() {
-        Some(second) => second.at_s,
-        None => 1.0,
-    };
-    let step = (last / TIME_TICKS as f64).ceil().max(1.0);
-    let ticks: Vec<(f64, String)> = (0..=TIME_TICKS)
-        .map(|tick| tick as f64 * step)
-        .filter(|at| *at <= last)
-        .map(|at| (at, format!("{at} s")))
-        .collect();
-    let mut charts = chart(
-        "Notices per second",
-        &[line(seconds, "notices", "one", |second| {
-            Some(second.deliveries_per_s)
-        })],
-        &ticks,
-        count,
-    );
-    charts += &chart(
-        "p99 of the latency",
-        &[line(seconds, "p99", "one", |second| {
-            second.p99_us.map(|us| us as f64)
-        })],
-        &ticks,
-        |us| time(us as u64),
-    );
-    if seconds.iter().any(|second| second.server_kib.is_some()) {
-        charts += &chart(
-            "Memory of the server",
-            &[line(seconds, "memory", "one", |second| {
-                second.server_kib.map(|kib| kib as f64)
-            })],
-            &ticks,
-            |kib| format!("{:.0} MiB", kib / 1024.0),
-        );
-    }
-    charts
-        + &chart(
-            "CPU, percent of a core: the server (blue), this test (orange)",
-            &[
-                line(seconds, "server", "one", |second| second.server_cpu_percent),
-                line(seconds, "this test", "two", |second| second.own_cpu_percent),
-            ],
-            &ticks,
-            count,
-        )
-}
-
-/// Draws a value of each second, where there is one.
-fn line<'l>(
-    seconds: &[Second],
-    name: &'l str,
-    class: &'l str,
-    value: fn(&Second) -> Option<f64>,
-) -> Line<'l> {
-    let mut points = Vec::new();
-    for second in seconds {
-        if let Some(value) = value(second) {
-            points.push((second.at_s, value));
-        }
-    }
-    Line { name, class, points }
-}
-
-fn count(value: f64) -> String {
-    format!("{value:.0}")
-}
-
-fn settings(settings: &Value) -> String {
-    let mut rows = String::new();
-    for (name, value) in settings.as_object().into_iter().flatten() {
-        let value = match value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
+fn verdict(report: &Report) -> String {
+    if report.problems.is_empty() {
+        let (class, head, text) = match report.matching.as_str() {
+            "none" => (
+                "same",
+                "Listened",
+                "nothing was published, so no state could be missed",
+            ),
+            _ => (
+                "good",
+                "✓ Passed",
+                "every client has the newest state of all it asked for",
+            ),
         };
-        rows += &format!("<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(&value));
+        // By a word and a sign, not by its colour alone: some people do not see the difference.
+        return format!("<p class=\"verdict {class}\"><b>{head}</b> {text}</p>\n");
     }
-    format!("<table>{rows}</table>")
+    let mut items = String::new();
+    // A run that fails for every session would otherwise make a page of thousands of lines.
+    for problem in report.problems.iter().take(PROBLEMS_MAX) {
+        items += &format!("<li>{}</li>", foreign(problem));
+    }
+    if let Some(rest @ 1..) = report.problems.len().checked_sub(PROBLEMS_MAX) {
+        items += &format!("<li>and {} more</li>", count(rest as f64));
+    }
+    let found = match report.problems.len() {
+        1 => "1 problem".to_owned(),
+        problems => format!("{} problems", count(problems as f64)),
+    };
+    format!("<div class=\"verdict bad\"><p><b>✗ Failed</b> {found}</p><ul>{items}</ul></div>\n")
+}
+
+/// Names the earlier run, and the differences between the loads of both.
+fn beside(shown: &Shown<'_>) -> String {
+    let Some((name, earlier)) = shown.earlier else {
+        return String::new();
+    };
+    let name = foreign(name);
+    let at = ended(earlier);
+    let failed = match earlier.problems.is_empty() {
+        true => "",
+        false => " That run had failed.",
+    };
+    let differences = differences(earlier, shown.report);
+    let (class, loads) = match differences.is_empty() {
+        true => ("soft", "Both had the same load.".to_owned()),
+        false => (
+            "verdict warn",
+            format!(
+                "<b>▲ The loads differ</b>, so the figures do, too: {}.",
+                foreign(&differences.join(", "))
+            ),
+        ),
+    };
+    format!("<p class=\"{class}\">Beside it, dashed in the charts: {name} of {at}.{failed} {loads}</p>\n")
+}
+
+fn footer(report: &Report) -> String {
+    format!(
+        "<p>Measured by tidings {}. The rules of latencies and missing states are in the page \
+         <i>The load test</i> of its documentation.</p>",
+        foreign(&report.version)
+    )
 }

@@ -5,13 +5,14 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::bench::Progress;
+use crate::cli::output;
 
 /// The bar; hidden without a terminal.
 pub(super) struct Bar(ProgressBar);
 
 impl Bar {
     pub(super) fn new() -> Bar {
-        let target = match std::io::stderr().is_terminal() {
+        let target = match std::io::stderr().is_terminal() && !output::is_quiet() {
             true => ProgressDrawTarget::stderr(),
             false => ProgressDrawTarget::hidden(),
         };

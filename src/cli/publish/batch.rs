@@ -5,17 +5,21 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
+use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 use serde::Deserialize;
 
-use super::{CliError, Publish, Service, denial, describe_problem};
-use crate::{http_client, printable};
+use super::{CliError, Publish, Service};
+use crate::printable;
 
 /// The lines of one request: as many as a service takes that is not configured otherwise (`http.batch_max`).
 const LINES_MAX: usize = 1_000;
 
 /// The bytes of one request, for the same reason (`http.body_bytes_max`).
 const BYTES_MAX: usize = 4 << 20;
+
+/// The limit on the answers to one request, each of which repeats a URI and may name a mistake, in bytes.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// The numbers of lines that were answered.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -67,13 +71,12 @@ impl<R: BufRead> Batches<R> {
 
 impl Publish {
     /// Sends the lines of `file`, or of standard input for "-", and prints the answers.
-    pub(super) async fn send_batches(&self, file: &Path) -> Result<(), CliError> {
+    pub(super) async fn send_batches(&self, service: &Service, file: &Path) -> Result<(), CliError> {
         let unreadable = |error| CliError::Failed(format!("cannot read {}: {error}", file.display()));
         let input: Box<dyn BufRead> = match file.as_os_str() == "-" {
             true => Box::new(std::io::stdin().lock()),
             false => Box::new(BufReader::new(File::open(file).map_err(unreadable)?)),
         };
-        let service = self.service()?;
         let mut batches = Batches {
             input,
             left: Vec::new(),
@@ -81,7 +84,7 @@ impl Publish {
         let mut tally = Tally::default();
         // Reading blocks this thread, which has nothing else to do meanwhile.
         while let Some((body, lines)) = batches.next().map_err(unreadable)? {
-            let answers = self.send_batch(&service, body).await?;
+            let answers = send_batch(service, body).await?;
             tally.count(&answers, lines)?;
             let answers = String::from_utf8_lossy(&answers);
             std::io::stdout().write_all(printable::lines(&answers).as_bytes())?;
@@ -93,29 +96,15 @@ impl Publish {
             ))),
         }
     }
+}
 
-    async fn send_batch(&self, service: &Service, body: Vec<u8>) -> Result<Vec<u8>, CliError> {
-        let base = self.url.as_str().trim_end_matches('/');
-        let request = service
-            .client
-            .post(format!("{base}/v1/resources"))
-            .header(CONTENT_TYPE, "application/x-ndjson")
-            .body(body);
-        let sent = http_client::send(request, &service.credentials).await;
-        let answer = sent.map_err(|error| self.not_sent(error))?;
-        if let Some(challenge) = http_client::challenge(&answer) {
-            return Err(denial(&self.url, &challenge));
-        }
-        let status = answer.status();
-        let text = answer.bytes().await.map_err(|error| self.no_answer(&error))?;
-        match status.is_success() {
-            true => Ok(text.into()),
-            false => Err(CliError::Failed(describe_problem(
-                status,
-                &String::from_utf8_lossy(&text),
-            ))),
-        }
-    }
+async fn send_batch(service: &Service, body: Vec<u8>) -> Result<Vec<u8>, CliError> {
+    let request = service
+        .request(Method::POST, "/v1/resources")
+        .header(CONTENT_TYPE, "application/x-ndjson")
+        .body(body);
+    let answer = service.ask(request).await?;
+    service.bytes(answer, ANSWER_BYTES_MAX).await
 }
 
 impl Tally {

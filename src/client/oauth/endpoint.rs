@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, Url};
@@ -205,13 +203,6 @@ async fn body(url: &Url, mut response: Response) -> Result<Vec<u8>, CredentialsE
     }
 }
 
-/// Returns the header of a client that authenticates itself (RFC 6749, section 2.3.1).
 fn basic(id: &str, secret: &str) -> Result<HeaderValue, CredentialsError> {
-    let encode = |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
-    let text = STANDARD.encode(format!("{}:{}", encode(id), encode(secret)));
-    let Ok(mut value) = HeaderValue::from_str(&format!("Basic {text}")) else {
-        return Err(grant("the client's id and secret make no header"));
-    };
-    value.set_sensitive(true);
-    Ok(value)
+    http_client::basic(id, secret).ok_or_else(|| grant("the client's id and secret make no header"))
 }

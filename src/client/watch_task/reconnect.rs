@@ -47,6 +47,9 @@ impl WatchTask {
                 Some(WatchCommand::Subscribe(_, reply)) => {
                     send_reply(reply, Err(WatchError::Disconnected(reason.to_owned())));
                 }
+                Some(WatchCommand::List(reply)) => {
+                    send_reply(reply, Err(WatchError::Disconnected(reason.to_owned())));
+                }
                 Some(WatchCommand::Unsubscribe(uri, reply)) => {
                     self.forget(&uri);
                     send_reply(reply, Ok(()));
@@ -56,13 +59,7 @@ impl WatchTask {
     }
 
     async fn connect(&mut self) -> Result<Link, Lost> {
-        let opened = handshake::open(
-            &self.target,
-            self.era,
-            self.options.strategy,
-            &self.options.credentials,
-        )
-        .await;
+        let opened = handshake::open(&self.target, self.era, &self.options).await;
         let mut link = opened.map_err(|error| Lost(error.to_string()))?;
         // The schedule belongs to the old connection; the server may offer other strategies now.
         self.ping_at = Instant::now() + PING_EVERY;

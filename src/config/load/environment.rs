@@ -77,6 +77,9 @@ fn parse(key: &Key, text: &str) -> Value {
         (Some("array"), _) if text.trim().is_empty() => Value::Array(Vec::new()),
         (Some("array"), _) => text.split(',').map(str::trim).collect(),
         (Some("boolean"), _) if text == "true" || text == "false" => Value::from(text == "true"),
+        (None, _) if key.schema["oneOf"].is_array() && (text == "true" || text == "false") => {
+            Value::from(text == "true")
+        }
         // Sizes are numbers or texts with a unit, and have two types.
         (Some("integer") | None, Ok(number)) => Value::from(number),
         _ => Value::from(text),

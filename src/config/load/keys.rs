@@ -252,7 +252,7 @@ mod tests {
             );
             assert!(!allowed.is_empty(), "{path} has no range");
         }
-        assert_eq!(Key::of_sections().count(), 84);
+        assert_eq!(Key::of_sections().count(), 87);
     }
 
     #[test]

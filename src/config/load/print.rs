@@ -43,6 +43,7 @@ mod tests {
     use crate::units::{size, time};
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use serde_json::json;
     use std::net::SocketAddr;
     use std::time::Duration;
 
@@ -105,6 +106,8 @@ mod tests {
             "http.listen" => return address.boxed(),
             "metrics.listen" => return prop_oneof![Just(Value::from("")), address].boxed(),
             "workspace.scheme" => return "[a-z][a-z0-9+.-]{0,9}".prop_map(Value::from).boxed(),
+            // The page needs credentials on some addresses.
+            "page.enabled" => return proptest::sample::select(vec![json!("loopback"), json!(false)]).boxed(),
             // Any address may be listened on then.
             "auth.anonymous" => return Just(Value::from("all")).boxed(),
             "auth.resource" => return "https?://[a-z]{1,9}/[a-z]{0,9}".prop_map(Value::from).boxed(),

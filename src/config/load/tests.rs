@@ -210,6 +210,31 @@ fn public_listener_needs_credentials() {
         assert!(from_text(&format!("{text}{token}")).is_ok());
     }
     assert!(refusal("[[auth.issuer]]\nurl = 'https://a.example'").contains("auth.resource is not"));
+    let issuer = "[[auth.issuer]]\nurl = 'https://a.example'\nintrospect = 'client'\n";
+    let auth = format!("auth.resource = 'https://b.example/mcp'\n{issuer}");
+    assert!(from_text(&auth).is_ok());
+    let refused = refusal(&format!("{auth}{issuer}"));
+    assert!(
+        refused.starts_with("several [[auth.issuer]] have introspect"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn key_file_of_issuer_is_beside_the_configuration() {
+    for (written, read) in [
+        ("keys.json", "/etc/tidings/keys.json"),
+        ("/run/keys.json", "/run/keys.json"),
+        ("https://a.example/keys", "https://a.example/keys"),
+        ("", ""),
+    ] {
+        let issuer = format!("[[auth.issuer]]\nurl = 'https://a.example'\njwks = '{written}'\n");
+        let text = format!("auth.resource = 'https://b.example/mcp'\n{issuer}");
+        let config = Draft::new(Path::new("/etc/tidings/tidings.toml"), &text)
+            .finish()
+            .unwrap();
+        assert_eq!(config.auth.issuer[0].jwks, read);
+    }
 }
 
 #[test]

@@ -23,6 +23,12 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// The chunks that wait for the client.
 const CHUNKS_MAX: usize = 4;
 
+/// The headers of a backup.
+const HEADERS: [(header::HeaderName, &str); 2] = [
+    (header::CONTENT_TYPE, "application/x-ndjson"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
 /// Writes a backup. It blocks, so it is called on a thread of its own; the error says why the store cannot be
 /// read.
 pub type WriteBackup = Arc<dyn Fn(&mut dyn Write) -> Result<(), String> + Send + Sync>;
@@ -33,6 +39,11 @@ pub fn backup_router(write: WriteBackup, access: Access) -> Router {
     let route = get(async move |extensions: Extensions| {
         require(&extensions, Right::Admin, Object::Service)?;
         answer(&write, &free)
+    });
+    // Of its own: the handler above would write a backup, and its answer has no body.
+    let route = route.head(async |extensions: Extensions| {
+        require(&extensions, Right::Admin, Object::Service)?;
+        Ok::<_, Problem>(HEADERS)
     });
     guarded(Router::new().route("/v1/store/backup", route), access)
 }
@@ -60,11 +71,7 @@ fn answer(write: &WriteBackup, free: &Arc<Semaphore>) -> Result<Response, Proble
         drop(permit);
     });
     let chunks = futures_util::stream::poll_fn(move |context| chunks.poll_recv(context));
-    let headers = [
-        (header::CONTENT_TYPE, "application/x-ndjson"),
-        (header::CACHE_CONTROL, "no-store"),
-    ];
-    Ok((headers, Body::from_stream(chunks)).into_response())
+    Ok((HEADERS, Body::from_stream(chunks)).into_response())
 }
 
 /// Hands bytes to the response in chunks.
@@ -124,6 +131,17 @@ mod tests {
         assert_eq!(response.headers()["content-type"], "application/x-ndjson");
         let body = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(body, expected);
+    }
+
+    #[tokio::test]
+    async fn head_writes_no_backup() {
+        let write: WriteBackup = Arc::new(|_| panic!("nobody reads it"));
+        let request = Request::head("/v1/store/backup").header("host", "localhost");
+        let request = request.body(Body::empty()).unwrap();
+        let mut router = backup_router(write, Access::default());
+        let response = router.as_service().call(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["content-type"], "application/x-ndjson");
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 //! All lines are one request inside the bus, one step of the store and at most one change of the resource
 //! list. Each line has an answer of its own, so a bad one does not hide the others.
 
-mod line;
+pub(super) mod line;
 
 use std::error::Error;
 
@@ -12,6 +12,7 @@ use ::http::{Extensions, HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
 use http_body::Body as HttpBody;
 use http_body_util::Full;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use tidings_actors::{Change, Closed, Condition, Content, Etag, Outcome, PublishError, ResourceUri};
 
@@ -44,11 +45,12 @@ struct Sent {
 }
 
 /// The answer to one line.
-#[derive(Serialize)]
-struct AnswerLine<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct AnswerLine<'a> {
     uri: Option<&'a str>,
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_etag")]
+    #[schemars(with = "Option<String>")]
     etag: Option<Etag>,
     #[serde(skip_serializing_if = "Option::is_none")]
     changed: Option<bool>,
@@ -82,7 +84,7 @@ impl Api {
             let line = line::parse(number, line);
             lines.push(line.and_then(|line| permitted(line, number, &head.extensions)));
         }
-        self.find_members(&mut lines).await?;
+        self.in_time(self.find_members(&mut lines)).await??;
         let mut changes = Vec::with_capacity(lines.len());
         let mut sent = Vec::with_capacity(lines.len());
         let caller = Counted::of(&head.extensions);
@@ -269,7 +271,7 @@ fn check_head(head: &Parts) -> Result<(), Problem> {
 fn condition(preconditions: &Preconditions, member: Option<Etag>) -> Condition {
     match preconditions.is_empty() {
         true => Condition::Always,
-        false => Condition::Etag(preconditions.condition(member)),
+        false => preconditions.condition(member).into(),
     }
 }
 

@@ -113,7 +113,7 @@ fn describe(uri: ResourceUri, headers: &HeaderMap, media_type: &MediaType) -> Re
     }
     descriptor.title = text(headers, "tidings-title")?;
     descriptor.description = text(headers, "tidings-description")?;
-    descriptor.media_type = Some(media_type.text.clone());
+    descriptor.media_type = Some(media_type.text.clone().into());
     descriptor.subscribable = match text(headers, "tidings-subscribable")?.as_deref() {
         None | Some("true") => true,
         Some("false") => false,

@@ -1,4 +1,4 @@
-//! Resources: read, listed, created, replaced, touched and removed.
+//! Resources: read, created, replaced, touched and removed.
 //!
 //! A write with preconditions cannot overwrite a version that its client did not see: they travel with the
 //! change and are evaluated where its place in the order of changes is decided.
@@ -11,27 +11,21 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, h
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Body as HttpBody;
 use http_body_util::Full;
-use serde::{Deserialize, Serialize};
-use tidings_actors::rights::ListQuery;
 use tidings_actors::{
-    Body, Bus, Change, Condition, Etag, Outcome, PublishError, ReadError, Resource, ResourceUri, Snapshot,
+    Body, Bus, Change, Condition, Etag, Outcome, PublishError, ReadError, ResourceUri, Snapshot,
 };
 
+use super::api_path::ApiPath;
 use super::body::receive;
 use super::conditions::{Evaluation, Preconditions};
 use super::path::{parse_uri, path_of};
-use super::{Api, ApiResponse, empty, given, json, query, require_get};
+use super::{Api, ApiResponse, empty};
 use crate::auth::{Denied, Object, Right};
 use crate::http::limits::Counted;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::rights::{caller, refusal as rights_refusal, require};
+use crate::metrics::{self, Limit};
 
-/// The items of a page for which the query sets no limit.
-pub(super) const PAGE_LEN: usize = 100;
-/// The largest limit that a query may set.
-pub(super) const PAGE_LEN_MAX: usize = 1000;
-
-const METHODS: &str = "GET,HEAD,PUT,POST,DELETE";
 const CHANGED: HeaderName = HeaderName::from_static("tidings-changed");
 const TOLD: HeaderName = HeaderName::from_static("tidings-told");
 
@@ -53,7 +47,7 @@ impl Api {
             Method::PUT => Change::Upsert,
             // A resource that exists is left as it is (409).
             Method::POST => Change::Register,
-            _ => return Err(Problem::wrong_method(&head.method, METHODS)),
+            _ => return Err(Problem::wrong_method(&head.method, ApiPath::Resource("").allow())),
         };
         let uri = parse_uri(segment, head)?;
         require(&head.extensions, Right::Publish, Object::Resource(uri.as_str()))?;
@@ -64,7 +58,7 @@ impl Api {
         let (resource, place) = received.await?;
         let caller = Counted::of(&head.extensions);
         let reserved = self.limits.publish(&caller, &uri, place.len())?;
-        let outcome = publish(&self.bus, make_change(resource), &preconditions).await;
+        let outcome = self.publish(make_change(resource), &preconditions).await;
         if let (Err(_), Some(reserved)) = (&outcome, reserved) {
             reserved.refused();
         }
@@ -90,7 +84,8 @@ impl Api {
         {
             return Ok(not_modified(etag));
         }
-        let snapshot = caller.read(&self.bus, uri.as_str()).await?;
+        let read = self.in_time(caller.read(&self.bus, uri.as_str()));
+        let snapshot = read.await??;
         let etag = snapshot.etag;
         match preconditions.evaluate(Some(etag)) {
             Evaluation::Hold => Ok(whole(snapshot)),
@@ -110,7 +105,7 @@ impl Api {
     async fn remove(&self, uri: ResourceUri, head: &Parts) -> Result<ApiResponse, Problem> {
         require(&head.extensions, Right::Publish, Object::Resource(uri.as_str()))?;
         let preconditions = Preconditions::parse(&head.headers)?;
-        let outcome = publish(&self.bus, Change::Remove(uri.clone()), &preconditions).await;
+        let outcome = self.publish(Change::Remove(uri.clone()), &preconditions).await;
         match &outcome {
             Err(problem) if problem.kind() != ProblemKind::NotFound => {}
             // Also of one that is gone: a write whose client left counts although it may have been refused.
@@ -121,43 +116,51 @@ impl Api {
 
     /// `POST …/touch`: announces that the resource changed (204).
     pub(super) async fn touch(&self, segment: &str, head: &Parts) -> Result<ApiResponse, Problem> {
-        if head.method != Method::POST {
-            return Err(Problem::wrong_method(&head.method, "POST"));
-        }
         let uri = parse_uri(segment, head)?;
         require(&head.extensions, Right::Publish, Object::Resource(uri.as_str()))?;
         let preconditions = Preconditions::parse(&head.headers)?;
-        let outcome = publish(&self.bus, Change::Touch(uri), &preconditions).await?;
+        let outcome = self.publish(Change::Touch(uri), &preconditions).await?;
         Ok(changed(StatusCode::NO_CONTENT, &outcome))
     }
 
-    /// `GET /v1/resources?after=&limit=`: a page of the list, ordered by URI; `next` is the `after` of the
-    /// next page.
-    pub(super) async fn list_resources(&self, head: &Parts) -> Result<ApiResponse, Problem> {
-        if require_get(head).is_err() {
-            return Err(Problem::wrong_method(&head.method, "GET,HEAD,POST"));
+    /// Makes `change` if `preconditions` hold at the moment it is made.
+    async fn publish(&self, change: Change, preconditions: &Preconditions) -> Result<Outcome, Problem> {
+        let bus = &self.bus;
+        if preconditions.is_empty() {
+            return Ok(bus.publish(change, Condition::Always).await?);
         }
-        let PageQuery { after, limit } = query(head, "after and limit")?;
-        let caller = caller(&head.extensions)?;
-        let page_query = ListQuery {
-            after: given(after),
-            limit: page_len(limit)?,
-            audience: caller.audience(),
+        let uri = change.uri().clone();
+        let mut member = None;
+        if bus.cached_etag(uri.as_str())?.is_none() {
+            // Only the reader of its template knows whether a member exists, so it is asked before.
+            member = self.in_time(current(bus, &uri)).await??;
+        }
+        let condition = preconditions.condition(member);
+        match bus.publish(change, condition.into()).await {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => Err(refusal(bus, error, preconditions, member)),
+        }
+    }
+
+    /// Waits for a read, which may run code of others, as long as that may take.
+    ///
+    /// # Errors
+    /// 504. The read is stopped then.
+    pub(super) async fn in_time<T>(&self, read: impl Future<Output = T>) -> Result<T, Problem> {
+        let Some(timeout) = self.handler_timeout else {
+            return Ok(read.await);
         };
-        let page = self.bus.resources_page(page_query).await?;
-        // The items borrow from the page, so the JSON is made without copies of their texts.
-        let items = page
-            .items
-            .iter()
-            .map(|(resource, etag)| {
-                let object = Object::Resource(resource.uri().as_str());
-                item(resource, caller.sees(Right::Read, object).then_some(*etag))
-            })
-            .collect();
-        Ok(json(&ResourceItems {
-            items,
-            next: page.next,
-        }))
+        match tokio::time::timeout(timeout, read).await {
+            Ok(read) => Ok(read),
+            Err(_elapsed) => {
+                metrics::limit_reached(Limit::HandlerTime);
+                Err(ProblemKind::ReaderLate.because(format!(
+                    "the reader took longer than {} s and was stopped (mcp.handler_timeout); try again later, or \
+                     see the log of what publishes it",
+                    timeout.as_secs_f64()
+                )))
+            }
+        }
     }
 }
 
@@ -169,7 +172,9 @@ fn whole(snapshot: Snapshot) -> ApiResponse {
     };
     let media_type = match snapshot.descriptor.media_type {
         // A media type that comes from another source than this API may be no header.
-        Some(text) => HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(default_type)),
+        Some(text) => {
+            HeaderValue::try_from(text.into_owned()).unwrap_or(HeaderValue::from_static(default_type))
+        }
         None => HeaderValue::from_static(default_type),
     };
     let bytes = match snapshot.body {
@@ -219,24 +224,6 @@ struct SharedText(std::sync::Arc<str>);
 impl AsRef<[u8]> for SharedText {
     fn as_ref(&self) -> &[u8] {
         self.0.as_bytes()
-    }
-}
-
-/// Makes `change` if `preconditions` hold at the moment it is made.
-async fn publish(bus: &Bus, change: Change, preconditions: &Preconditions) -> Result<Outcome, Problem> {
-    if preconditions.is_empty() {
-        return Ok(bus.publish(change, Condition::Always).await?);
-    }
-    let uri = change.uri().clone();
-    let mut member = None;
-    if bus.cached_etag(uri.as_str())?.is_none() {
-        // Only the reader of its template knows whether a member exists, so it is asked before.
-        member = current(bus, &uri).await?;
-    }
-    let condition = preconditions.condition(member);
-    match bus.publish(change, Condition::Etag(condition)).await {
-        Ok(outcome) => Ok(outcome),
-        Err(error) => Err(refusal(bus, error, preconditions, member)),
     }
 }
 
@@ -300,63 +287,4 @@ fn changed(status: StatusCode, outcome: &Outcome) -> ApiResponse {
     headers.insert(CHANGED, HeaderValue::from_static(changed));
     headers.insert(TOLD, HeaderValue::from(outcome.notified));
     response
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PageQuery {
-    after: Option<String>,
-    limit: Option<String>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ResourceItem<'a> {
-    uri: &'a str,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    media_type: Option<&'a str>,
-    subscribable: bool,
-    /// Left out for a caller that may not read the resource.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    etag: Option<String>,
-}
-
-#[derive(Serialize)]
-struct ResourceItems<'a> {
-    items: Vec<ResourceItem<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
-}
-
-/// Reads the limit of a page.
-pub(super) fn page_len(limit: Option<String>) -> Result<usize, Problem> {
-    let Some(text) = given(limit) else {
-        return Ok(PAGE_LEN);
-    };
-    match text.parse() {
-        Ok(limit @ 1..=PAGE_LEN_MAX) => Ok(limit),
-        _ => {
-            let text: String = text.chars().take(40).collect();
-            let text = format!("limit {text:?} is not a number from 1 to {PAGE_LEN_MAX}");
-            Err(ProblemKind::BadRequest.because(text))
-        }
-    }
-}
-
-fn item(resource: &Resource, etag: Option<Etag>) -> ResourceItem<'_> {
-    let descriptor = resource.descriptor();
-    ResourceItem {
-        uri: descriptor.uri.as_str(),
-        name: &descriptor.name,
-        title: descriptor.title.as_deref(),
-        description: descriptor.description.as_deref(),
-        media_type: descriptor.media_type.as_deref(),
-        subscribable: descriptor.subscribable,
-        etag: etag.map(|etag| etag.to_string()),
-    }
 }

@@ -4,15 +4,18 @@ use std::time::Duration;
 
 use ::http::request::Parts;
 use ::http::{Method, StatusCode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tidings_actors::status::{
-    DelayReason, DeliveryStatus, EndedSubscriber, SubscriberInfo, SubscriberPage, SubscriberState,
+    DelayReason, DeliveryStatus, EndedSubscriber, SubscriberFilter, SubscriberInfo, SubscriberPage,
+    SubscriberState,
 };
 use tidings_actors::{ListKind, ReadError, ResourceUri, SubscriberId};
 
+use super::api_path::ApiPath;
+use super::parameters::{PAGE_LEN_MAX, flag, given, page_len, query, search_text};
 use super::path::{decode, parse_uri};
-use super::resources::{PAGE_LEN_MAX, page_len};
-use super::{Api, ApiResponse, empty, given, json, query, require_get};
+use super::{Api, ApiResponse, empty, json};
 use crate::http::problem::{Problem, ProblemKind};
 
 #[derive(Deserialize)]
@@ -20,6 +23,8 @@ use crate::http::problem::{Problem, ProblemKind};
 struct ListQuery {
     uri: Option<String>,
     limit: Option<String>,
+    q: Option<String>,
+    stalled: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -28,20 +33,23 @@ struct ExplainQuery {
     uri: Option<String>,
 }
 
-#[derive(Serialize)]
-struct SubscriberItems<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SubscriberItems<'a> {
     /// The slowest first.
     items: Vec<SubscriberItem<'a>>,
-    /// The number of all of them.
+    /// The number of all that the query asks for.
     total: usize,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct SubscriberItem<'a> {
+pub(super) struct SubscriberItem<'a> {
     id: String,
     kind: &'static str,
     label: &'a str,
+    /// The name that its client gives itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<&'a str>,
     /// The protocol that it speaks, and its transport.
     revision: &'static str,
     transport: &'static str,
@@ -54,7 +62,7 @@ struct SubscriberItem<'a> {
     progress: ProgressItem,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct PendingItem<'a> {
     entries: usize,
@@ -67,7 +75,7 @@ struct PendingItem<'a> {
     oldest_ms: Option<u64>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct ProgressItem {
     stalled: bool,
@@ -83,7 +91,7 @@ struct ProgressItem {
     bytes: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct ListsTold {
     #[serde(skip_serializing_if = "Option::is_none")]
     resources: Option<String>,
@@ -93,16 +101,16 @@ struct ListsTold {
     prompts: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct EndedItem<'a> {
+pub(super) struct EndedItem<'a> {
     id: String,
     kind: &'static str,
     label: &'a str,
     ended: EndItem,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct EndItem {
     reason: &'static str,
@@ -112,15 +120,15 @@ struct EndItem {
     pending: usize,
 }
 
-#[derive(Serialize)]
-struct Explained<T> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Explained<T> {
     #[serde(flatten)]
     subscriber: T,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<ExplanationItem>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct ExplanationItem {
     uri: String,
     /// A word for programs.
@@ -134,20 +142,21 @@ struct ExplanationItem {
 }
 
 impl Api {
-    /// `GET /v1/sessions?uri=&limit=`: the subscribers, or those of `uri`, with their pending notifications.
-    /// The slowest come first, as many as `limit` allows.
+    /// `GET /v1/sessions?uri=&q=&stalled=&limit=`: the subscribers, or those of `uri`, whose names have `q`
+    /// in them, or that are stalled, with their pending notifications. The slowest come first, as many as
+    /// `limit` allows.
     pub(super) async fn list_sessions(&self, head: &Parts) -> Result<ApiResponse, Problem> {
-        require_get(head)?;
-        let ListQuery { uri, limit } = query(head, "uri and limit")?;
-        let uri = resource_uri(uri)?;
-        let found = self.bus.list_subscribers(uri.as_ref(), page_len(limit)?).await?;
+        let query: ListQuery = query(head, "uri, q, stalled and limit")?;
+        let mut filter = SubscriberFilter::of_uri(resource_uri(query.uri)?);
+        filter.text = search_text(query.q)?;
+        filter.stalled = flag("stalled", query.stalled)?;
+        let found = self.bus.find_subscribers(filter, page_len(query.limit)?).await?;
         Ok(subscriber_items(&found))
     }
 
     /// `GET …/subscribers`: the subscribers of a resource, the slowest first and at most 1,000 of them. A
     /// resource that was removed may still have some; 404 when there is neither.
     pub(super) async fn subscribers(&self, segment: &str, head: &Parts) -> Result<ApiResponse, Problem> {
-        require_get(head)?;
         let uri = parse_uri(segment, head)?;
         let found = self.bus.list_subscribers(Some(&uri), PAGE_LEN_MAX).await?;
         // A removed resource may still have subscribers, so its existence matters only when there are
@@ -166,7 +175,7 @@ impl Api {
         match head.method {
             Method::GET | Method::HEAD => self.show_session(subscriber_id(id)?, head).await,
             Method::DELETE => self.end_session(subscriber_id(id)?).await,
-            _ => Err(Problem::wrong_method(&head.method, "GET,HEAD,DELETE")),
+            _ => Err(Problem::wrong_method(&head.method, ApiPath::Session("").allow())),
         }
     }
 
@@ -280,6 +289,7 @@ fn subscriber_item(info: &SubscriberInfo) -> SubscriberItem<'_> {
         id: info.id.to_string(),
         kind: info.kind.name(),
         label: &info.label,
+        client: info.client.as_deref(),
         revision: info.protocol,
         transport: info.transport,
         streams: pending.streams,

@@ -1,13 +1,12 @@
 //! Subscribers that are attached to the bus and are not sessions, such as sinks: `GET /v1/subscribers`.
 
-use ::http::request::Parts;
+use schemars::JsonSchema;
 use serde::Serialize;
 use tidings_actors::attach::{AttachedInfo, DeliveryClass};
 
-use super::{Api, ApiResponse, json, require_get};
-use crate::http::problem::Problem;
+use super::{Api, ApiResponse, json};
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct SinkItem<'a> {
     name: &'a str,
     class: &'static str,
@@ -26,18 +25,17 @@ struct SinkItem<'a> {
     error: Option<&'a str>,
 }
 
-#[derive(Serialize)]
-struct SinkItems<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SinkItems<'a> {
     items: Vec<SinkItem<'a>>,
 }
 
 impl Api {
     /// Lists every attached subscriber, by name.
-    pub(super) fn list_sinks(&self, head: &Parts) -> Result<ApiResponse, Problem> {
-        require_get(head)?;
+    pub(super) fn list_sinks(&self) -> ApiResponse {
         let infos = self.bus.attached();
         let items = infos.iter().map(item).collect();
-        Ok(json(&SinkItems { items }))
+        json(&SinkItems { items })
     }
 }
 

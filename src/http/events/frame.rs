@@ -15,6 +15,9 @@ use crate::{ListKind, Notice, NoticeKind, Position};
 /// A comment that keeps the connection alive.
 pub(super) const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 
+/// The end of a notice, from the end of its JSON object on.
+pub(super) const NOTICE_TAIL: &str = "}\n\n";
+
 /// The bytes of a notice beside its URI, unless the URI needs escapes.
 const NOTICE_BYTES: usize = 160;
 
@@ -33,7 +36,7 @@ pub(super) fn notice(notice: &Notice) -> Bytes {
     serde_json::to_writer(&mut text, uri.as_str()).expect("a buffer that grows takes any text");
     write_text(
         &mut text,
-        format_args!(",\"etag\":\"{etag}\",\"time\":{time}}}\n\n"),
+        format_args!(",\"etag\":\"{etag}\",\"time\":{time}{NOTICE_TAIL}"),
     );
     // A copy, because the history keeps the frame and must not keep the room that was left.
     Bytes::copy_from_slice(&text)

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Filter, Lineage, NoticeKind, Position, ResourceUri};
+use crate::{Etag, Filter, Lineage, NoticeKind, Position, ResourceUri};
 
 /// The bytes that one event takes beside its frame and its URI.
-const OVERHEAD: usize = 160;
+const OVERHEAD: usize = 192;
 
 /// One event.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Event {
 /// The subject of an event, by which filters decide.
 #[derive(Debug)]
 pub(super) enum Subject {
-    Resource(NoticeKind, ResourceUri),
+    Resource(NoticeKind, ResourceUri, Etag),
     List(NoticeKind),
     /// Events that the hub itself did not receive. Every stream carries it.
     Gap,
@@ -35,7 +35,7 @@ impl Event {
     /// Returns true if a stream with this filter carries the event.
     pub(super) fn passes(&self, filter: &Filter) -> bool {
         match &self.subject {
-            Subject::Resource(kind, uri) => filter.wants_kind(*kind) && filter.wants_uri(uri),
+            Subject::Resource(kind, uri, _) => filter.wants_kind(*kind) && filter.wants_uri(uri),
             Subject::List(kind) => filter.wants_kind(*kind),
             Subject::Gap => true,
         }
@@ -43,7 +43,7 @@ impl Event {
 
     fn cost(&self) -> usize {
         let uri = match &self.subject {
-            Subject::Resource(_, uri) => uri.as_str().len(),
+            Subject::Resource(_, uri, _) => uri.as_str().len(),
             Subject::List(_) | Subject::Gap => 0,
         };
         self.frame.len() + uri + OVERHEAD

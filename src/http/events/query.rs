@@ -1,11 +1,15 @@
-//! The query of `/v1/events`: the parameters `uri`, `kind` and `last_event_id`, and the header
+//! The query of `/v1/events`: the parameters `uri`, `kind`, `last_event_id` and `body`, and the header
 //! `Last-Event-ID`.
 
 use axum::extract::Query;
 use axum::http::{HeaderMap, HeaderName, Uri};
 
+use crate::http::notice_body::wants_bodies;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::{Filter, NoticeKind, UriPattern};
+
+/// The parameters, for refusals.
+const PARAMETERS: &str = "uri, kind, last_event_id and body";
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -15,6 +19,8 @@ pub(super) struct EventsQuery {
     pub(super) filter: Filter,
     /// The id of the client's last event; none when it begins.
     pub(super) resume: Option<String>,
+    /// True if notices are to carry the content.
+    pub(super) bodies: bool,
 }
 
 impl EventsQuery {
@@ -23,23 +29,22 @@ impl EventsQuery {
         let Query(pairs) = match Query::<Vec<(String, String)>>::try_from_uri(uri) {
             Ok(pairs) => pairs,
             Err(error) => {
-                let text = format!("{}; see uri, kind and last_event_id", error.body_text());
+                let text = format!("{}; see {PARAMETERS}", error.body_text());
                 return Err(ProblemKind::BadRequest.because(text));
             }
         };
         let mut patterns = Vec::new();
         let mut kinds = Vec::new();
         let mut resume = None;
+        let mut bodies = false;
         for (name, value) in pairs {
             match name.as_str() {
                 "uri" => patterns.push(pattern(&value)?),
                 "kind" => kinds.push(kind(&value)?),
                 "last_event_id" => resume = Some(value),
+                "body" => bodies = wants_bodies(&value)?,
                 _ => {
-                    let text = format!(
-                        "the query has {:?}; it takes uri, kind and last_event_id",
-                        shorten(&name)
-                    );
+                    let text = format!("the query has {:?}; it takes {PARAMETERS}", shorten(&name));
                     return Err(ProblemKind::BadRequest.because(text));
                 }
             }
@@ -61,6 +66,7 @@ impl EventsQuery {
         Ok(EventsQuery {
             filter,
             resume: resume.filter(|id| !id.is_empty()),
+            bodies,
         })
     }
 }
@@ -114,6 +120,18 @@ mod tests {
     }
 
     #[test]
+    fn content_is_sent_if_asked_for() {
+        for (query, wanted) in [
+            ("", false),
+            ("?body=0", false),
+            ("?body=", false),
+            ("?body=1", true),
+        ] {
+            assert_eq!(parse(query, None).unwrap().bodies, wanted, "{query}");
+        }
+    }
+
+    #[test]
     fn header_is_newer_than_query() {
         assert_eq!(
             parse("?last_event_id=a-1", None).unwrap().resume.as_deref(),
@@ -131,6 +149,7 @@ mod tests {
             "?kind=changed",
             "?url=demo%3A%2F%2Fa",
             "?uri=a%3A%7B",
+            "?body=yes",
         ] {
             assert!(parse(query, None).is_err(), "{query}");
         }

@@ -28,7 +28,7 @@ pub(super) fn seed(history: &mut History, start: Position, newest: &NewestChange
 fn event_of(delivery: &Delivery) -> Option<(Position, Subject, Bytes)> {
     match delivery {
         Delivery::Notice(notice) => {
-            let subject = Subject::Resource(notice.cause.into(), notice.uri.clone());
+            let subject = Subject::Resource(notice.cause.into(), notice.uri.clone(), notice.etag);
             Some((notice.position, subject, frame::notice(notice)))
         }
         Delivery::List(kind, position) => {

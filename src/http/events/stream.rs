@@ -16,7 +16,9 @@ use super::frame;
 use super::history::{Event, FoundEvents, Subject};
 use super::shared::HubState;
 use super::sight::Sight;
+use crate::auth::Caller;
 use crate::http::limits::Place;
+use crate::http::notice_body::{NoticeBodies, NoticeFrame};
 use crate::metrics::{self, Limit};
 use crate::{EndReason, Filter, NoticeKind};
 
@@ -25,6 +27,9 @@ const BATCH: usize = 256;
 
 /// The bytes beyond which no further event is put into the same write.
 const WRITE_BYTES: usize = 16 << 10;
+
+/// The bytes beyond which a frame is written by itself, since streams share its bytes.
+const COPIED_BYTES: usize = 4 << 10;
 
 /// Batches that a stream filters before other streams of the thread have their turn.
 const BATCHES_PER_POLL: usize = 16;
@@ -43,6 +48,8 @@ pub(super) struct EventStream {
     written: u64,
     written_at: Instant,
     batch: Vec<Arc<Event>>,
+    /// A frame that is too large to be copied, and comes next.
+    large: Option<Bytes>,
     ended: bool,
 }
 
@@ -51,6 +58,8 @@ pub(super) struct EventClient {
     pub(super) filter: Filter,
     /// Its rights; none if it sees everything.
     pub(super) sight: Option<Sight>,
+    /// Puts the content into notices; none unless the client asks for it.
+    pub(super) content: Option<ContentReader>,
     /// The place among the streams of its caller.
     pub(super) _place: Option<Place>,
 }
@@ -60,12 +69,34 @@ impl EventClient {
     fn sees(&self, event: &Event) -> bool {
         let Some(sight) = &self.sight else { return true };
         match &event.subject {
-            Subject::Resource(_, uri) => sight.sees(uri),
+            Subject::Resource(_, uri, _) => sight.sees(uri),
             // Its own changes of lists come from its session at the bus.
             Subject::List(_) => false,
             Subject::Gap => true,
         }
     }
+
+    /// Returns the frame of an event for the client.
+    fn frame(&self, event: &Event) -> Bytes {
+        match (&self.content, &event.subject) {
+            (Some(content), Subject::Resource(NoticeKind::Updated, uri, etag)) => {
+                let notice = NoticeFrame {
+                    uri,
+                    etag: *etag,
+                    frame: &event.frame,
+                    tail: frame::NOTICE_TAIL.len(),
+                };
+                content.bodies.frame(&content.caller, &notice)
+            }
+            _ => event.frame.clone(),
+        }
+    }
+}
+
+/// Reads the content of notices for a client.
+pub(super) struct ContentReader {
+    pub(super) bodies: Arc<NoticeBodies>,
+    pub(super) caller: Caller,
 }
 
 /// The result of looking for the next frame.
@@ -112,6 +143,7 @@ impl EventStream {
             written: resumed.from.offset,
             written_at: Instant::now(),
             batch: Vec::new(),
+            large: None,
             ended: false,
         })
     }
@@ -122,7 +154,16 @@ impl EventStream {
         if let Some(ended) = self.look_at_rights(cx, &mut frames) {
             return ended;
         }
+        if frames.count == 0
+            && let Some(large) = self.large.take()
+        {
+            self.hub.metrics.written.increment(1);
+            return Next::Frame(large);
+        }
         for _ in 0..BATCHES_PER_POLL {
+            if self.large.is_some() {
+                break;
+            }
             let mut contents = self.hub.lock();
             match contents.history.read(self.cursor, BATCH, &mut self.batch) {
                 FoundEvents::Events => drop(contents),
@@ -158,7 +199,8 @@ impl EventStream {
         }
     }
 
-    /// Moves the events of the batch that pass the filter into `frames`, up to the size of one write.
+    /// Moves the events of the batch that pass the filter into `frames`, up to the size of one write. A large
+    /// one is kept for a write of its own.
     fn collect(&mut self, frames: &mut Frames) {
         for event in self.batch.drain(..) {
             if frames.len() >= WRITE_BYTES {
@@ -167,7 +209,13 @@ impl EventStream {
             self.cursor = event.offset;
             if event.passes(&self.client.filter) && self.client.sees(&event) {
                 self.written = event.offset;
-                frames.push(&event.frame);
+                let frame = self.client.frame(&event);
+                // The first one needs no copy either: it goes out as it is unless small ones follow.
+                if frame.len() > COPIED_BYTES && frames.count > 0 {
+                    self.large = Some(frame);
+                    break;
+                }
+                frames.push(&frame);
             }
         }
     }

@@ -99,6 +99,19 @@ impl Drop for BytesPlace {
 }
 
 impl SharedLimits {
+    /// Takes a place for `len` bytes that wait to be written; none if all bodies together would then have
+    /// more than `http.bodies_bytes_max`, which is counted.
+    #[cfg(feature = "service")]
+    pub(crate) fn place_body(&self, len: usize) -> Option<BytesPlace> {
+        let bodies = &self.shared.bodies;
+        let mut place = bodies.place();
+        if place.grow(len, bodies.max) {
+            return Some(place);
+        }
+        metrics::limit_reached(Limit::BodiesBytes);
+        None
+    }
+
     /// Receives a body of at most `bytes_max` bytes. Bytes are counted as they come, not as they are
     /// announced: a client must send what it takes from the others.
     ///

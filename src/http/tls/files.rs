@@ -1,8 +1,7 @@
 //! The PEM files of TLS: the certificate and its key, the authorities of clients and their revocation lists.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,6 +16,7 @@ use rustls::{RootCertStore, ServerConfig};
 use super::TlsError;
 use crate::auth::expiry_of;
 use crate::config::TlsConfig;
+use crate::file_watch::FileStamps;
 
 /// The largest file. Revocation lists of large authorities have some megabytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -32,10 +32,6 @@ pub(super) struct TlsFiles {
     client_ca: Option<PathBuf>,
     client_crl: Option<PathBuf>,
 }
-
-/// Facts that differ whenever a file was written or replaced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Signature(Vec<Option<[i64; 7]>>);
 
 /// All that new connections need, of one reading of the files.
 pub(super) struct Loaded {
@@ -57,28 +53,11 @@ impl TlsFiles {
         })
     }
 
-    /// Returns the present signature of the files.
-    pub(super) fn signature(&self) -> Signature {
-        let paths = [
-            Some(&self.certificate),
-            Some(&self.key),
-            self.client_ca.as_ref(),
-            self.client_crl.as_ref(),
-        ];
-        let facts = paths.into_iter().flatten().map(|path| {
-            let facts = fs::metadata(path).ok()?;
-            // The time of the change of the file itself cannot be set, unlike that of its content.
-            Some([
-                i64::from_ne_bytes(facts.dev().to_ne_bytes()),
-                i64::from_ne_bytes(facts.ino().to_ne_bytes()),
-                i64::from_ne_bytes(facts.len().to_ne_bytes()),
-                facts.mtime(),
-                facts.mtime_nsec(),
-                facts.ctime(),
-                facts.ctime_nsec(),
-            ])
-        });
-        Signature(facts.collect())
+    /// Looks at the files.
+    pub(super) fn stamps(&self) -> FileStamps {
+        let named = [&self.certificate, &self.key].into_iter();
+        let paths = named.chain(&self.client_ca).chain(&self.client_crl);
+        FileStamps::at(paths.map(PathBuf::as_path))
     }
 
     /// Reads the files. `tickets` resumes sessions of clients that cannot present a certificate.

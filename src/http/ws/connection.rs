@@ -15,7 +15,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::debug;
 
 use super::close::Close;
+use super::entry_messages::EntryMessages;
 use super::message::{self, Ack, ClientMessage};
+use super::patterns::Patterns;
 use super::{WsContext, WsPermit};
 use crate::auth::{Caller, Grant, Object, Right};
 use crate::http::limits::Counted;
@@ -33,12 +35,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The end of a connection: a close frame to send, or none when the client is gone.
 type End = Option<Close>;
 
-/// Serves a connection to its end.
-pub(super) async fn serve(mut socket: WebSocket, context: &Arc<WsContext>, caller: &Caller) {
+/// Serves a connection to its end. With `bodies`, notices carry the content.
+pub(super) async fn serve(mut socket: WebSocket, context: &Arc<WsContext>, caller: &Caller, bodies: bool) {
     let end = match WsPermit::take(context) {
         Some(_permit) => match open_session(context, caller).await {
             Ok(session) => {
                 let mut connection = WsConnection::new(&mut socket, session, context, caller);
+                connection.bodies = bodies;
                 connection.run().await
             }
             Err(close) => Some(close),
@@ -102,6 +105,9 @@ struct WsConnection<'s> {
     lists: [bool; ListKind::ALL.len()],
     /// True once the session watches lists at all.
     watches_lists: bool,
+    patterns: Patterns,
+    /// True if notices carry the content.
+    bodies: bool,
     /// The time of the oldest ping that the client has not answered.
     pinged_at: Option<Instant>,
 }
@@ -122,6 +128,8 @@ impl<'s> WsConnection<'s> {
             caller,
             lists: [false; ListKind::ALL.len()],
             watches_lists: false,
+            patterns: Patterns::default(),
+            bodies: false,
             pinged_at: None,
         }
     }
@@ -193,21 +201,39 @@ impl<'s> WsConnection<'s> {
                 Err(_) => &Value::Null,
             };
             let refusal = message::failed(id, &exceeded.text);
-            return self.write(vec![refusal]).await;
+            return self.write([refusal]).await;
         }
-        let answers = match request {
+        let answer = match request {
             Ok(ClientMessage::Subscribe {
                 id,
                 uris,
                 lists,
+                patterns,
                 known,
-            }) => self.subscribe(id, uris, &lists, known).await,
-            Ok(ClientMessage::Unsubscribe { id, uris, lists }) => self.unsubscribe(id, uris, &lists).await,
-            Ok(ClientMessage::Ping { id }) => Ok(vec![message::pong(&id)]),
-            Err(error) => Ok(vec![error]),
+            }) => {
+                let mut ack = Ack::to(id);
+                match self.subscribe(&mut ack, uris, known).await {
+                    Ok(()) => self.set_others(ack, &lists, &patterns, true).await,
+                    Err(closed) => Err(closed),
+                }
+            }
+            Ok(ClientMessage::Unsubscribe {
+                id,
+                uris,
+                lists,
+                patterns,
+            }) => {
+                let mut ack = Ack::to(id);
+                match self.unsubscribe(&mut ack, uris).await {
+                    Ok(()) => self.set_others(ack, &lists, &patterns, false).await,
+                    Err(closed) => Err(closed),
+                }
+            }
+            Ok(ClientMessage::Ping { id }) => Ok(message::pong(&id)),
+            Err(error) => Ok(error),
         };
-        match answers {
-            Ok(answers) => self.write(answers).await,
+        match answer {
+            Ok(answer) => self.write([answer]).await,
             // The outbox tells the reason of the end, after its last entries.
             Err(Closed) => ControlFlow::Continue(()),
         }
@@ -215,12 +241,10 @@ impl<'s> WsConnection<'s> {
 
     async fn subscribe(
         &mut self,
-        id: Value,
+        ack: &mut Ack,
         uris: Vec<String>,
-        lists: &[String],
         known: BTreeMap<String, Option<String>>,
-    ) -> Result<Vec<Message>, Closed> {
-        let mut ack = Ack { id, ..Ack::default() };
+    ) -> Result<(), Closed> {
         // A URI may be in both, and then the client says what it holds.
         let mut requested: BTreeMap<String, Option<Option<String>>> = BTreeMap::new();
         requested.extend(uris.into_iter().map(|uri| (uri, None)));
@@ -252,22 +276,10 @@ impl<'s> WsConnection<'s> {
             }
         }
         ack.subscribed = Some(subscribed);
-        self.set_lists(lists, true, &mut ack);
-        // A session that never wants a list costs the bus no list notices.
-        if self.lists.contains(&true) && !self.watches_lists {
-            self.watches_lists = true;
-            self.session.ready().await?;
-        }
-        Ok(vec![ack.message()])
+        Ok(())
     }
 
-    async fn unsubscribe(
-        &mut self,
-        id: Value,
-        uris: Vec<String>,
-        lists: &[String],
-    ) -> Result<Vec<Message>, Closed> {
-        let mut ack = Ack { id, ..Ack::default() };
+    async fn unsubscribe(&mut self, ack: &mut Ack, uris: Vec<String>) -> Result<(), Closed> {
         let mut unsubscribed = Vec::new();
         for text in uris {
             let was_subscribed = match ResourceUri::new(&text) {
@@ -281,8 +293,42 @@ impl<'s> WsConnection<'s> {
             }
         }
         ack.unsubscribed = Some(unsubscribed);
-        self.set_lists(lists, false, &mut ack);
-        Ok(vec![ack.message()])
+        Ok(())
+    }
+
+    /// Begins or ends the notices of lists and patterns, and returns the whole answer.
+    async fn set_others(
+        &mut self,
+        mut ack: Ack,
+        lists: &[String],
+        patterns: &[String],
+        wanted: bool,
+    ) -> Result<Message, Closed> {
+        self.set_lists(lists, wanted, &mut ack);
+        // A session that never wants a list costs the bus no list notices.
+        if self.lists.contains(&true) && !self.watches_lists {
+            self.watches_lists = true;
+            self.session.ready().await?;
+        }
+        for text in patterns {
+            match wanted {
+                true => {
+                    if let Err(reason) = self.patterns.add(text) {
+                        ack.refuse(text, reason);
+                    }
+                }
+                false if self.patterns.remove(text) => {}
+                false => ack.refuse(text, "not subscribed to".to_owned()),
+            }
+        }
+        ack.patterns = self.patterns.texts();
+        // Without patterns the bus looks at no filter for this connection.
+        if !patterns.is_empty() {
+            // The filter takes a place in the outbox for each resource that it tells of, like a subscription.
+            let pending_max = self.context.bus.limits().subscriptions_max;
+            self.session.watch(self.patterns.filter(), pending_max).await?;
+        }
+        Ok(ack.message())
     }
 
     /// Sets for the named lists whether the client wants their changes, and puts all wanted lists into `ack`.
@@ -304,42 +350,36 @@ impl<'s> WsConnection<'s> {
         }
     }
 
-    fn wants_list(&self, kind: ListKind) -> bool {
-        match ListKind::ALL.iter().position(|other| *other == kind) {
-            Some(at) => self.lists[at],
-            None => false,
-        }
-    }
-
     async fn drained(&mut self, drained: Drained, entries: &mut Vec<OutboxEntry>) -> ControlFlow<End> {
         match drained {
             Drained::Entries(position) => {
-                let mut messages = Vec::with_capacity(entries.len());
-                for entry in entries.drain(..) {
-                    match entry {
-                        OutboxEntry::Updated(notice) => messages.push(message::notice(&notice)),
-                        OutboxEntry::ListChanged(kind) if self.wants_list(kind) => {
-                            messages.push(message::list_changed(kind, position));
-                        }
-                        OutboxEntry::ListChanged(_) => {}
-                    }
-                }
-                self.write(messages).await
+                let lost = self.reader.take_lost();
+                let gap = (lost > 0).then(|| message::gap(lost));
+                let messages = EntryMessages {
+                    content: self.bodies.then_some(&self.context.bodies),
+                    caller: self.caller,
+                    lists: self.lists,
+                };
+                // Made one by one as the client takes them, so that one content waits at a time.
+                let told = entries.drain(..);
+                let told = told.flat_map(move |entry| messages.message(&entry, position));
+                self.write(gap.into_iter().chain(told)).await
             }
             Drained::KeepAlive => {
                 // A second ping does not extend the time for the answer to the first.
                 self.pinged_at.get_or_insert_with(Instant::now);
-                self.write(vec![Message::Ping(bytes::Bytes::new())]).await
+                self.write([Message::Ping(bytes::Bytes::new())]).await
             }
             Drained::Ended(reason) => ControlFlow::Break(Some(Close::ended(reason))),
         }
     }
 
     /// Writes messages, all at once, and waits for the client to take them.
-    async fn write(&mut self, messages: Vec<Message>) -> ControlFlow<End> {
-        let count = messages.len() as u64;
+    async fn write(&mut self, messages: impl IntoIterator<Item = Message>) -> ControlFlow<End> {
+        let mut count = 0;
         let writing = async {
             for message in messages {
+                count += 1;
                 self.socket.feed(message).await?;
             }
             self.socket.flush().await

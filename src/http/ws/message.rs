@@ -6,9 +6,12 @@ use std::collections::BTreeMap;
 
 use axum::extract::ws::{Message, Utf8Bytes};
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::auth::Caller;
+use crate::http::notice_body::{NoticeBodies, NoticeFrame};
 use crate::{Cause, ListKind, Notice, Position};
 
 /// The slot of this transport among the frames that a notice keeps; MCP uses the others.
@@ -18,9 +21,9 @@ const SLOT: usize = 3;
 pub(super) const NAMES_MAX: usize = 1_000;
 
 /// A request of a client.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum ClientMessage {
+pub(in crate::http) enum ClientMessage {
     /// Begin to send changes.
     Subscribe {
         #[serde(default)]
@@ -29,6 +32,10 @@ pub(super) enum ClientMessage {
         uris: Vec<String>,
         #[serde(default)]
         lists: Vec<String>,
+        /// URIs, prefixes that end with `*`, and RFC 6570 templates, as `/v1/events` takes them. The etags of
+        /// their resources are not told.
+        #[serde(default)]
+        patterns: Vec<String>,
         /// Further URIs, with the etags that the client has. A resource that is at another one is sent at
         /// once, and one that does not exist is waited for.
         #[serde(default)]
@@ -42,6 +49,8 @@ pub(super) enum ClientMessage {
         uris: Vec<String>,
         #[serde(default)]
         lists: Vec<String>,
+        #[serde(default)]
+        patterns: Vec<String>,
     },
     /// Answer, to show that the connection works.
     Ping {
@@ -60,10 +69,13 @@ impl ClientMessage {
             serde_json::from_str(text).map_err(|error| failed(&Value::Null, &format!("no JSON: {error}")))?;
         let id = value.get("id").cloned().unwrap_or_default();
         let request: ClientMessage = serde_json::from_value(value).map_err(|error| {
-            failed(
-                &id,
-                &format!("no request: {error}; see subscribe, unsubscribe and ping"),
-            )
+            let error = error.to_string();
+            // An unknown type is answered with the list of those that exist already.
+            let hint = match error.contains("expected one of") {
+                true => "",
+                false => "; see subscribe, unsubscribe and ping",
+            };
+            failed(&id, &format!("no request: {error}{hint}"))
         })?;
         // Bounded, as one request is carried out as a whole before the next is read.
         match request.names() {
@@ -87,18 +99,27 @@ impl ClientMessage {
     fn names(&self) -> usize {
         match self {
             ClientMessage::Subscribe {
-                uris, lists, known, ..
-            } => uris.len() + lists.len() + known.len(),
-            ClientMessage::Unsubscribe { uris, lists, .. } => uris.len() + lists.len(),
+                uris,
+                lists,
+                patterns,
+                known,
+                ..
+            } => uris.len() + lists.len() + patterns.len() + known.len(),
+            ClientMessage::Unsubscribe {
+                uris,
+                lists,
+                patterns,
+                ..
+            } => uris.len() + lists.len() + patterns.len(),
             ClientMessage::Ping { .. } => 0,
         }
     }
 }
 
 /// The answer to a request.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 #[serde(tag = "type", rename = "ack")]
-pub(super) struct Ack {
+pub(in crate::http) struct Ack {
     pub(super) id: Value,
     /// The URIs, with the etags after which changes are sent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,11 +129,18 @@ pub(super) struct Ack {
     pub(super) unsubscribed: Option<Vec<String>>,
     /// The lists whose changes are sent from now on.
     pub(super) lists: Vec<&'static str>,
+    /// The patterns whose resources are told of from now on.
+    pub(super) patterns: Vec<String>,
     /// The names that were refused, with the reasons.
     pub(super) refused: BTreeMap<String, String>,
 }
 
 impl Ack {
+    /// Makes the answer to the request with this id.
+    pub(super) fn to(id: Value) -> Ack {
+        Ack { id, ..Ack::default() }
+    }
+
     pub(super) fn refuse(&mut self, name: &str, reason: String) {
         self.refused.insert(name.to_owned(), reason);
     }
@@ -124,7 +152,26 @@ impl Ack {
 
 /// Encodes the change or the removal of a resource.
 pub(super) fn notice(notice: &Notice) -> Message {
-    let frame = notice.frame(SLOT, |notice| {
+    text_of(notice_frame(notice))
+}
+
+/// Encodes the change or the removal of a resource, the former with its content.
+pub(super) fn notice_with_content(notice: &Notice, bodies: &NoticeBodies, caller: &Caller) -> Message {
+    let frame = notice_frame(notice);
+    if notice.cause == Cause::Removed {
+        return text_of(frame);
+    }
+    let notice = NoticeFrame {
+        uri: &notice.uri,
+        etag: notice.etag,
+        frame: &frame,
+        tail: 1,
+    };
+    text_of(bodies.frame(caller, &notice))
+}
+
+fn notice_frame(notice: &Notice) -> Bytes {
+    notice.frame(SLOT, |notice| {
         let kind = match notice.cause {
             Cause::Updated => "updated",
             Cause::Removed => "removed",
@@ -134,8 +181,16 @@ pub(super) fn notice(notice: &Notice) -> Message {
         Bytes::from(format!(
             "{{\"type\":\"{kind}\",\"uri\":{uri},\"etag\":\"{etag}\",\"position\":\"{position}\"}}"
         ))
-    });
+    })
+}
+
+fn text_of(frame: Bytes) -> Message {
     Message::Text(Utf8Bytes::try_from(frame).unwrap_or_default())
+}
+
+/// Encodes a gap: so many changes of resources that match patterns are not told, because too many waited.
+pub(super) fn gap(missed: u64) -> Message {
+    text(json!({ "type": "gap", "missed": missed }).to_string())
 }
 
 /// Encodes the change of a list.

@@ -21,9 +21,10 @@ use super::plain::{PlainMeta, is_plain_id};
 use super::reply::{self, Answer, Refusal};
 use crate::auth::Caller;
 use crate::mcp::frames::FrameFormat;
-use crate::mcp::listen::{AcceptedListen, ListenCheck, ListenRequest};
+use crate::mcp::listen::{AcceptedListen, ListenCheck, ListenRequest, client_name};
 use crate::mcp::revision::{ETAG_META_KEY, Revision};
 use crate::mcp::session::SessionLifetime;
+use crate::wire::protocol::CLIENT_INFO_META_KEY;
 
 const METHOD: &str = "subscriptions/listen";
 
@@ -145,6 +146,7 @@ fn plain_request(headers: &HeaderMap, body: &[u8]) -> Option<ListenRequest> {
         && request.params.meta.is_plain();
     plain.then_some(ListenRequest {
         filter: request.params.notifications,
+        client: request.params.meta.client_name(),
         etags: request.params.meta.etags,
     })
 }
@@ -154,6 +156,7 @@ fn any_request(params: Option<&RawValue>) -> Option<ListenRequest> {
     let params: AnyListenParams = serde_json::from_str(params?.get()).ok()?;
     Some(ListenRequest {
         filter: params.notifications,
+        client: client_name(params.meta.get(CLIENT_INFO_META_KEY)),
         etags: params.meta.get(ETAG_META_KEY).cloned(),
     })
 }

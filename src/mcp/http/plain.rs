@@ -1,6 +1,8 @@
 //! The parts that plain requests have in common: requests that can be answered without rmcp, because every
 //! field of them is known here and has its usual form.
 
+use std::sync::Arc;
+
 use rmcp::model::ClientCapabilities;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -20,7 +22,7 @@ pub(super) struct PlainMeta<'a> {
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
     capabilities: Map<String, Value>,
     #[serde(default, rename = "io.modelcontextprotocol/clientInfo")]
-    _client: Option<Map<String, Value>>,
+    client: Option<Map<String, Value>>,
     /// The etags that the client of a listen request holds; no part of other requests.
     #[serde(default, rename = "io.github.tidings/etag", deserialize_with = "present")]
     pub(super) etags: Option<Value>,
@@ -32,6 +34,11 @@ fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Erro
 }
 
 impl PlainMeta<'_> {
+    /// Returns the name that the client gives itself.
+    pub(super) fn client_name(&self) -> Option<Arc<str>> {
+        Some(self.client.as_ref()?.get("name")?.as_str()?.into())
+    }
+
     /// Returns true when rmcp would accept this `_meta` of a request of 2026-07-28.
     pub(super) fn is_plain(&self) -> bool {
         self.version == Revision::STATELESS.as_str()

@@ -14,7 +14,7 @@ use super::batch;
 use super::endpoint::EndpointState;
 use super::headers::{self, MCP_METHOD, PROTOCOL_VERSION, SESSION_ID};
 use super::reply::{self, Answer, Refusal, answer_or_refusal};
-use crate::auth::{Caller, Denied, Object, Right};
+use crate::auth::{Caller, Object, Right};
 use crate::http::Counted;
 use crate::http::problem::Problem;
 use crate::mcp::params;
@@ -249,18 +249,12 @@ fn check_scope(parts: &Parts, peek: &Peek<'_>) -> Result<(), Refusal> {
         UsedRight::Prompt => (Right::Read, Object::Prompt(&name)),
     };
     let (right, object) = object;
-    if caller.lacks_scope(right, object).is_none() {
+    let Some(scope) = caller.lacks_scope(right, object) else {
         return Ok(());
-    }
-    // Judged again, for the audit; where the request is answered it is judged once.
-    match caller.may(right, object) {
-        Err(Denied::NeedsScope(scope)) => {
-            let problem = Problem::from(border.insufficient_scope(&scope));
-            let refusal = problem.respond(parts.uri.path());
-            Err(refusal.map(|body| Full::new(body).boxed()).into())
-        }
-        Err(Denied::Absent) | Ok(()) => Ok(()),
-    }
+    };
+    let problem = Problem::from(border.insufficient_scope(&scope));
+    let refusal = problem.respond(parts.uri.path());
+    Err(refusal.map(|body| Full::new(body).boxed()).into())
 }
 
 /// Checks the parameters of a message, if it is a request.

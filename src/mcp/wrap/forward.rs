@@ -13,9 +13,10 @@ use serde_json::Value;
 use super::client_view::{ClientView, ServerList, declares};
 use super::wrapped::{Wrapped, if_implemented};
 use crate::ResourceUri;
-use crate::mcp::listen::ListenRequest;
+use crate::mcp::listen::{ListenRequest, client_name};
 use crate::mcp::revision::{ETAG_META_KEY, Revision};
 use crate::mcp::{convert, error, lists};
+use crate::wire::protocol::CLIENT_INFO_META_KEY;
 
 /// The time that the wrapped server may be busy with a new client before that client is sent list changes. A
 /// server that sets up its lists then is waited for, one that works for as long as the client stays is not.
@@ -34,22 +35,34 @@ macro_rules! forward {
     };
 }
 
+/// Forwards requests as [`forward`] does. A handler that panics or never ends is answered for.
+macro_rules! forward_guarded {
+    ($($name:ident($($argument:ident: $kind:ty),+) -> $result:ty;)+) => {
+        $(async fn $name(&self, $($argument: $kind),+) -> Result<$result, ErrorData> {
+            self.options().answered(|| self.inner.$name($($argument),+)).await
+        })+
+    };
+}
+
 impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     forward! {
-        ping(context: Context) -> Result<(), ErrorData>;
-        complete(request: CompleteRequestParams, context: Context) -> Result<CompleteResult, ErrorData>;
-        on_custom_request(request: CustomRequest, context: Context) -> Result<CustomResult, ErrorData>;
         on_cancelled(notification: CancelledNotificationParam, context: NotificationContext<RoleServer>) -> ();
         on_progress(notification: ProgressNotificationParam, context: NotificationContext<RoleServer>) -> ();
         on_roots_list_changed(context: NotificationContext<RoleServer>) -> ();
         on_custom_notification(notification: CustomNotification, context: NotificationContext<RoleServer>) -> ();
-        get_task(request: GetTaskParams, context: Context) -> Result<GetTaskResult, ErrorData>;
-        update_task(request: UpdateTaskParams, context: Context) -> Result<(), ErrorData>;
-        cancel_task(request: CancelTaskParams, context: Context) -> Result<(), ErrorData>;
-        list_skills(request: Page, context: Context) -> Result<ListSkillsResult, ErrorData>;
-        get_skill(request: GetSkillRequestParams, context: Context) -> Result<GetSkillResult, ErrorData>;
+    }
+
+    forward_guarded! {
+        ping(context: Context) -> ();
+        complete(request: CompleteRequestParams, context: Context) -> CompleteResult;
+        on_custom_request(request: CustomRequest, context: Context) -> CustomResult;
+        get_task(request: GetTaskParams, context: Context) -> GetTaskResult;
+        update_task(request: UpdateTaskParams, context: Context) -> ();
+        cancel_task(request: CancelTaskParams, context: Context) -> ();
+        list_skills(request: Page, context: Context) -> ListSkillsResult;
+        get_skill(request: GetSkillRequestParams, context: Context) -> GetSkillResult;
         read_resource_directory(request: ReadResourceDirectoryRequestParams, context: Context)
-            -> Result<ReadResourceDirectoryResult, ErrorData>;
+            -> ReadResourceDirectoryResult;
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -76,10 +89,11 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         context: Context,
     ) -> Result<InitializeResult, ErrorData> {
         self.client_view(&context);
+        let name = request.client_info.name.clone();
         let mut info = self.inner.initialize(request, context).await?;
         let revision = Revision::negotiated(Some(&info.protocol_version));
         revision.declare_capabilities(&mut info.capabilities);
-        self.bus_handler.open_own(revision).await?;
+        self.bus_handler.open_own(revision, &name).await?;
         Ok(info)
     }
 
@@ -116,7 +130,10 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         self.client_view(&context);
         let mut result = ListResourcesResult::default();
         if declares(&*self.inner, ServerList::Resources) {
-            result = self.inner.list_resources(request.clone(), context).await?;
+            result = self
+                .options()
+                .answered(|| self.inner.list_resources(request.clone(), context))
+                .await?;
         }
         let next = result.next_cursor.as_ref();
         self.observe(ServerList::Resources, &result.resources, request.as_ref(), next)
@@ -147,8 +164,10 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         self.client_view(&context);
         let mut result = ListResourceTemplatesResult::default();
         if declares(&*self.inner, ServerList::Templates) {
-            let listed = self.inner.list_resource_templates(request.clone(), context);
-            result = listed.await?;
+            result = self
+                .options()
+                .answered(|| self.inner.list_resource_templates(request.clone(), context))
+                .await?;
         }
         let next = result.next_cursor.as_ref();
         let items = &result.resource_templates;
@@ -167,7 +186,10 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         self.client_view(&context);
         let mut result = ListToolsResult::default();
         if declares(&*self.inner, ServerList::Tools) {
-            result = self.inner.list_tools(request.clone(), context).await?;
+            result = self
+                .options()
+                .answered(|| self.inner.list_tools(request.clone(), context))
+                .await?;
         }
         let next = result.next_cursor.as_ref();
         self.observe(ServerList::Tools, &result.tools, request.as_ref(), next)
@@ -187,7 +209,10 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         self.client_view(&context);
         let mut result = ListPromptsResult::default();
         if declares(&*self.inner, ServerList::Prompts) {
-            result = self.inner.list_prompts(request.clone(), context).await?;
+            result = self
+                .options()
+                .answered(|| self.inner.list_prompts(request.clone(), context))
+                .await?;
         }
         let next = result.next_cursor.as_ref();
         self.observe(ServerList::Prompts, &result.prompts, request.as_ref(), next)
@@ -210,11 +235,18 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
     ) -> Result<ReadResourceResponse, ErrorData> {
         self.client_view(&context);
         let Ok(uri) = ResourceUri::new(&request.uri) else {
-            return self.inner.read_resource(request, context).await;
+            return self
+                .options()
+                .answered(|| self.inner.read_resource(request, context))
+                .await;
         };
         // Asked before the read: the etag that goes with the content must not be newer than the content.
         let before = self.wrap.etag(&uri).await.map_err(error::stopping)?;
-        let read = match self.inner.read_resource(request.clone(), context.clone()).await {
+        let answer = self
+            .options()
+            .answered(|| self.inner.read_resource(request.clone(), context.clone()))
+            .await;
+        let read = match answer {
             Ok(ReadResourceResponse::Complete(result)) => Ok(result),
             Ok(other) => return Ok(other),
             Err(refusal) => Err(refusal),
@@ -255,7 +287,9 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         }
         // rmcp cancels the call of the wrapped server once the endpoint has seen the cancellation.
         let _running = self.bus_handler.running_call(&context);
-        self.inner.call_tool(request, context).await
+        self.options()
+            .answered(|| self.inner.call_tool(request, context))
+            .await
     }
 
     async fn get_prompt(
@@ -268,7 +302,10 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
             .is_of_bus(ServerList::Prompts, &request.name, &client)
             .await?
         {
-            return self.inner.get_prompt(request, context).await;
+            return self
+                .options()
+                .answered(|| self.inner.get_prompt(request, context))
+                .await;
         }
         let mut answer = self.bus_handler.get_prompt(request, context).await?;
         if let GetPromptResponse::Complete(result) = &mut answer {
@@ -328,12 +365,18 @@ impl<H: ServerHandler> ServerHandler for Wrapped<H> {
         for (index, uri) in uris.into_iter().enumerate() {
             etags_before.insert(uri, etags[index]);
         }
-        let etags = context.request_context().meta.get(ETAG_META_KEY).cloned();
+        let meta = &context.request_context().meta;
+        let client = client_name(meta.get(CLIENT_INFO_META_KEY));
+        let etags = meta.get(ETAG_META_KEY).cloned();
         if let Some(Value::Object(known)) = &etags {
             // The bus compares these with what the client holds.
             etags_before.retain(|uri, _| !known.contains_key(uri));
         }
-        let request = ListenRequest { filter, etags };
+        let request = ListenRequest {
+            filter,
+            etags,
+            client,
+        };
         let (stream, missed) = self.open(request, changes_before, &etags_before).await?;
         for notification in missed {
             if context.sink().send(notification).await.is_err() {

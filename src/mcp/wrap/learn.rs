@@ -1,5 +1,6 @@
 //! Learning: the bus's versions and list hashes are moved by the wrapped server's answers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -142,7 +143,7 @@ impl Wrap {
             async move { read_body(state, &uri).await }
         }));
         let mut descriptor = Descriptor::new(uri.clone());
-        descriptor.media_type = media_type;
+        descriptor.media_type = media_type.map(Cow::Owned);
         // Not listed by the bus: the wrapped server lists it, with its own title and description.
         Resource::new(descriptor, content).listed(false)
     }

@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use super::client_view::{ClientView, ServerList, as_json};
 use super::{CALLING_CLIENT, Wrap, listed};
 use crate::config::McpConfig;
-use crate::mcp::error;
 use crate::mcp::frames::{notification, updated};
 use crate::mcp::handler::Handler;
 use crate::mcp::listen::{AcceptedListen, ListenPump, ListenRequest, requested_lists};
 use crate::mcp::revision::SERVER_INFO_META_KEY;
 use crate::mcp::session::SessionLifetime;
+use crate::mcp::{McpOptions, error};
 use crate::{Digest, Etag, OutboxEntry, ResourceUri};
 
 /// A `ServerHandler` with a bus, to be served in place of the one that it wraps, on any transport of rmcp.
@@ -202,6 +202,11 @@ impl<H: ServerHandler> Wrapped<H> {
         }
         let learned = self.wrap.learn_all(client, to_read).await;
         learned.map_err(|failure| error::list(&failure))
+    }
+
+    /// The options of this server.
+    pub(super) fn options(&self) -> &McpOptions {
+        &self.bus_handler.server.options
     }
 
     /// Calls a tool of the bus, which reads the wrapped server's resources in this client's name.

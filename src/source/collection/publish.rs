@@ -150,7 +150,7 @@ fn resource(uri: &ResourceUri, view: &View) -> Resource {
         name: view.name.clone(),
         title: Some(view.title.clone()),
         description: Some(view.description.clone()),
-        media_type: Some("application/json".to_owned()),
+        media_type: Some("application/json".into()),
         ..Descriptor::new(uri.clone())
     };
     Resource::new(descriptor, Content::Held(Body::text(view.text.clone())))

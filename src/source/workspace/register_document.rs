@@ -10,6 +10,7 @@ use super::tools::{self, Sidecar, ToolSpec};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ fn read_resource(object: &Map<String, Value>) -> Result<(ResourceUri, Resource),
     }
     descriptor.title = text(object, "title")?;
     descriptor.description = text(object, "description")?;
-    descriptor.media_type = text(object, "mediaType")?;
+    descriptor.media_type = text(object, "mediaType")?.map(Cow::Owned);
     match object.get("subscribable") {
         None => {}
         Some(Value::Bool(subscribable)) => descriptor.subscribable = *subscribable,

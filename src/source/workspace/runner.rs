@@ -16,6 +16,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+/// The time by which a call's own limits come before that of its endpoint.
+const TIMEOUT_MARGIN: Duration = Duration::from_secs(10);
+
 /// Runs the tools of a folder, a limited number at a time.
 #[derive(Debug)]
 pub(super) struct Runner {
@@ -47,6 +50,9 @@ impl Runner {
         });
         let sidecar = &spec.sidecar;
         tool = tool.input_schema(sidecar.input.value().clone());
+        // A call may wait for its turn as long as it may run, and both end with answers of their own.
+        let timeout = sidecar.timeout.unwrap_or(self.config.timeout);
+        tool = tool.timeout(timeout * 2 + TIMEOUT_MARGIN);
         if let Some(title) = &sidecar.title {
             tool = tool.title(title);
         }
@@ -65,9 +71,6 @@ impl Runner {
     async fn call(&self, spec: &Arc<ToolSpec>, arguments: Map<String, Value>) -> Result<ToolOutput, String> {
         let name = &spec.name;
         let arguments = Value::Object(arguments);
-        if let Some(violations) = spec.sidecar.input.violations(&arguments) {
-            return Err(format!("invalid arguments for {name}:\n{violations}"));
-        }
         let timeout = spec.sidecar.timeout.unwrap_or(self.config.timeout);
         // The semaphore is never closed, so an error is always the timeout.
         let Ok(Ok(_permit)) = tokio::time::timeout(timeout, self.permits.acquire()).await else {

@@ -361,7 +361,7 @@ fn refused(path: FilePath, seen: SeenFile, reason: SkipReason, detail: String) -
 fn resource(path: &FilePath, uri: &ResourceUri, contents: &FileContents) -> Resource {
     let descriptor = Descriptor {
         name: path.name().to_owned(),
-        media_type: Some(contents.media_type.to_owned()),
+        media_type: Some(contents.media_type.into()),
         ..Descriptor::new(uri.clone())
     };
     Resource::new(descriptor, Content::Held(contents.body.clone()))

@@ -1,7 +1,7 @@
 //! Tools as they are written: the sidecar of an executable, or an entry of the document of `register`.
 
 use super::fields::{refuse_unknown, text};
-use super::schema::ToolSchema;
+use crate::tool_schema::ToolSchema;
 use crate::units::time;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;

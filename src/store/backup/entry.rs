@@ -1,5 +1,7 @@
 //! The lines of a backup, and their conversion from and to the records of the store.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
@@ -243,7 +245,7 @@ impl ContentEntry {
             name: descriptor.name.clone(),
             title: descriptor.title.clone(),
             description: descriptor.description.clone(),
-            media_type: descriptor.media_type.clone(),
+            media_type: descriptor.media_type.clone().map(Cow::into_owned),
             subscribable: descriptor.subscribable,
             listed: descriptor.listed,
             body,
@@ -264,7 +266,7 @@ impl ContentEntry {
             name: self.name,
             title: self.title,
             description: self.description,
-            media_type: self.media_type,
+            media_type: self.media_type.map(Cow::Owned),
             subscribable: self.subscribable,
             listed: self.listed,
         };

@@ -203,7 +203,7 @@ async fn removed_resource_leaves_reads_and_lists() {
 async fn condition_holds_only_at_the_read_etag() {
     let bench = Bench::with_resources(["demo://a"]).await;
     let read = bench.bus.read("demo://a").await.unwrap().etag;
-    let condition = Condition::Etag(EtagCondition::is_at(read));
+    let condition = Condition::from(EtagCondition::is_at(read));
     let publish = async |change| bench.bus.publish(change, condition.clone()).await;
     let second = publish(Change::Update(text("demo://a", "two"))).await;
     assert_eq!(second.unwrap().etag.version, 2);
@@ -221,7 +221,7 @@ async fn condition_holds_only_at_the_read_etag() {
 async fn guarded_writers_at_once_let_one_through() {
     let bench = Bench::with_resources(["demo://a"]).await;
     let read = bench.bus.read("demo://a").await.unwrap().etag;
-    let condition = &Condition::Etag(EtagCondition::is_at(read));
+    let condition = &Condition::from(EtagCondition::is_at(read));
     let write = async |body: &str| {
         let change = Change::Update(text("demo://a", body));
         bench.bus.publish(change, condition.clone()).await.is_ok()
@@ -236,7 +236,7 @@ async fn guarded_writers_at_once_let_one_through() {
 #[tokio::test]
 async fn unmet_condition_yields_to_the_reason_before_it() {
     let bench = Bench::with_resources(["demo://a"]).await;
-    let never = || Condition::Etag(EtagCondition::is_at(tidings::Etag::UNKNOWN));
+    let never = || Condition::from(EtagCondition::is_at(tidings::Etag::UNKNOWN));
     let exists = Change::Register(text("demo://a", "two"));
     let exists = bench.bus.publish(exists, never()).await;
     assert_eq!(exists, Err(PublishError::AlreadyExists(uri("demo://a"))));

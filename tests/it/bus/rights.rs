@@ -296,3 +296,46 @@ async fn new_policy_counts_each_audience_once() {
     }
     assert_eq!(bench.bus.stats().await.unwrap().list_hashes_computed, before + 3);
 }
+
+#[tokio::test]
+async fn long_list_is_walked_beside_changes_of_it() {
+    let bench = Bench::start();
+    for number in 0..3_500 {
+        bench.put(&format!("demo://{number:04}"), "one").await;
+    }
+    let guests: Vec<Arc<Rights>> = (0..3).map(|_| Rights::new()).collect();
+    let opening = async {
+        let mut clients = Vec::new();
+        for (id, rights) in (1..).zip(&guests) {
+            rights.join(Sees::all_but(id, &["secret"]));
+            clients.push(client(&bench, rights, &ListKind::ALL).await);
+        }
+        clients
+    };
+    let changing = async {
+        for number in 0..400 {
+            bench
+                .put(&format!("demo://{:04}-secret", number * 9), "one")
+                .await;
+            bench
+                .bus
+                .remove(format!("demo://{:04}", number * 7).as_str())
+                .await
+                .unwrap();
+        }
+    };
+    let (mut clients, ()) = tokio::join!(opening, changing);
+    bench.until_routed().await;
+    for client in &mut clients {
+        client.received();
+    }
+    // The hash of each is that of what it sees: a change that it does not see tells it nothing.
+    bench.put("demo://last-secret", "one").await;
+    for client in &mut clients {
+        assert_eq!(client.received(), [""; 0]);
+    }
+    bench.put("demo://last", "one").await;
+    for client in &mut clients {
+        assert_eq!(client.received(), ["resources changed"]);
+    }
+}

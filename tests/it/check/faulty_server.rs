@@ -55,8 +55,29 @@ pub(crate) enum Fault {
     WrongMethodCode,
     AcceptsCursors,
     NeverAnnounces,
+    /// A list that changes is not announced.
+    HidesListChanges,
+    /// Subscribers are told of the unchanged resource ten times a second.
+    FloodsUpdates,
+    /// A new subscriber is told of the unchanged resource once.
+    AnnouncesOnSubscribe,
+    /// A fresh session is told of a resource that it has not subscribed to.
+    AnnouncesStrangers,
+    /// `initialize` is never answered.
+    HangsOnInitialize,
+    /// `initialize` is answered with an internal error.
+    FailsOnInitialize,
+    /// `server/discover` is never answered.
+    HangsOnDiscover,
+    /// `initialize` is refused, as by a server of 2026-07-28 alone.
+    ModernAlone,
+    /// The first answer takes longer than any other one may.
+    StartsSlowly,
     KeepsDeletedSessions,
 }
+
+/// Longer than the limit on other answers in the test of a slow start.
+const SLOW_START: Duration = Duration::from_secs(6);
 
 type Sender = mpsc::Sender<Value>;
 
@@ -85,6 +106,7 @@ struct Clients {
 
 struct Shared {
     fault: Fault,
+    file: PathBuf,
     clients: Mutex<Clients>,
 }
 
@@ -103,6 +125,7 @@ impl FaultyServer {
         fs::write(&file, "0").expect("a file");
         let shared = Arc::new(Shared {
             fault,
+            file: file.clone(),
             clients: Mutex::default(),
         });
         shared.clients().content = "0".to_owned();
@@ -135,8 +158,11 @@ impl Drop for FaultyServer {
 /// Polls the file and announces its changes.
 async fn poll_file(shared: Arc<Shared>, file: PathBuf) {
     let mut ticks = tokio::time::interval(Duration::from_millis(5));
-    loop {
+    for tick in 0_usize.. {
         ticks.tick().await;
+        if shared.has(Fault::FloodsUpdates) && tick % 20 == 0 {
+            shared.announce_update();
+        }
         let now = fs::read_to_string(&file).unwrap_or_default();
         let mut clients = shared.clients();
         if now != clients.content {
@@ -145,6 +171,10 @@ async fn poll_file(shared: Arc<Shared>, file: PathBuf) {
                 clients.stale = Some(before);
             }
             drop(clients);
+            // The description of the tool has the content.
+            if !shared.has(Fault::HidesListChanges) {
+                shared.announce_list("tools");
+            }
             shared.announce_update();
         }
     }
@@ -168,7 +198,11 @@ async fn handle(
             }
             empty(StatusCode::NO_CONTENT)
         }
-        _ => shared.post(session, &serde_json::from_slice(&body).expect("a message")),
+        _ => {
+            let message: Value = serde_json::from_slice(&body).expect("a message");
+            shared.delay(message["method"].as_str().unwrap_or_default()).await;
+            shared.post(session, &message)
+        }
     }
 }
 
@@ -181,11 +215,29 @@ impl Shared {
         self.fault == fault
     }
 
+    /// Holds back an answer, for the faults of a slow or silent server.
+    async fn delay(&self, method: &str) {
+        match (self.fault, method) {
+            (Fault::HangsOnInitialize, "initialize") | (Fault::HangsOnDiscover, "server/discover") => {
+                std::future::pending::<()>().await;
+            }
+            (Fault::StartsSlowly, "initialize") => tokio::time::sleep(SLOW_START).await,
+            _ => {}
+        }
+    }
+
     fn post(&self, session: &str, message: &Value) -> Response {
         let method = message["method"].as_str().unwrap_or_default();
         let modern = message["params"]["_meta"][REVISION_META_KEY].is_string();
         if method == "initialize" {
-            return self.initialize(message);
+            let code = match self.fault {
+                Fault::FailsOnInitialize => -32603,
+                Fault::ModernAlone => -32601,
+                _ => return self.initialize(message),
+            };
+            let error = json!({ "code": code, "message": "no" });
+            let body = json!({ "jsonrpc": "2.0", "id": message["id"], "error": error });
+            return json_response(StatusCode::OK, &body);
         }
         if !modern && !self.clients().sessions.contains_key(session) {
             return empty(StatusCode::NOT_FOUND);
@@ -265,6 +317,9 @@ impl Shared {
                 session.send(list_changed(kind));
             }
         }
+        if self.has(Fault::AnnouncesStrangers) {
+            session.send(updated("bad://other"));
+        }
     }
 
     fn answer(&self, session: &str, method: &str, params: &Value, modern: bool) -> Result<Value, i64> {
@@ -280,7 +335,20 @@ impl Shared {
                 "supportedVersions": ["2026-07-28"],
                 "capabilities": self.capabilities(),
             })),
-            "tools/list" => Ok(json!({ "tools": [{ "name": "t", "inputSchema": { "type": "object" } }] })),
+            "tools/list" => {
+                let content = self.clients().content.clone();
+                let schema = json!({ "type": "object" });
+                Ok(json!({ "tools": [{ "name": "append", "description": content, "inputSchema": schema }] }))
+            }
+            "tools/call" if params["name"] == "append" => {
+                let text = params["arguments"]["text"].as_str().expect("a text");
+                let content = fs::read_to_string(&self.file).expect("the file");
+                fs::write(&self.file, content + text).expect("the file");
+                Ok(json!({ "content": [] }))
+            }
+            "tools/call" => {
+                Ok(json!({ "content": [{ "type": "text", "text": "no such tool" }], "isError": true }))
+            }
             "prompts/list" => Ok(json!({ "prompts": [{ "name": "p" }] })),
             "resources/list" => Ok(json!({ "resources": [{ "uri": URI, "name": "a" }] })),
             "resources/templates/list" => Ok(json!({ "resourceTemplates": [] })),
@@ -311,7 +379,11 @@ impl Shared {
         }
         if known && (on || !self.has(Fault::IgnoresUnsubscribe)) {
             let mut clients = self.clients();
-            clients.sessions.get_mut(session).expect("it is there").subscribed = on;
+            let session = clients.sessions.get_mut(session).expect("it is there");
+            session.subscribed = on;
+            if on && self.has(Fault::AnnouncesOnSubscribe) {
+                session.send(updated(URI));
+            }
         }
         Ok(json!({}))
     }
@@ -358,6 +430,9 @@ impl Shared {
             self.send_on(&listen, acknowledged);
             self.announce_lists_on(&listen);
         }
+        if self.has(Fault::AnnouncesOnSubscribe) && asks_for_resource(&listen) {
+            self.send_on(&listen, updated(URI));
+        }
         self.clients().listens.push(listen);
         event_stream(receiver)
     }
@@ -401,19 +476,14 @@ impl Shared {
             Fault::AnnouncesTwice => 2,
             _ => 1,
         };
-        let update = json!({
-            "jsonrpc": "2.0",
-            "method": RESOURCE_UPDATED,
-            "params": { "uri": URI },
-        });
+        let update = updated(URI);
         let mut clients = self.clients();
         for _ in 0..times {
             for session in clients.sessions.values_mut().filter(|session| session.subscribed) {
                 session.send(update.clone());
             }
             for listen in &clients.listens {
-                let uris = listen.filter["resourceSubscriptions"].as_array();
-                if uris.into_iter().flatten().any(|uri| uri == URI) {
+                if asks_for_resource(listen) {
                     self.send_on(listen, update.clone());
                 }
             }
@@ -435,6 +505,15 @@ fn send(stream: &Sender, message: Value) {
     if let Err(TrySendError::Full(message)) = stream.try_send(message) {
         panic!("the queue of a stream has no room for {message}");
     }
+}
+
+fn asks_for_resource(listen: &Listen) -> bool {
+    let uris = listen.filter["resourceSubscriptions"].as_array();
+    uris.into_iter().flatten().any(|uri| uri == URI)
+}
+
+fn updated(uri: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "method": RESOURCE_UPDATED, "params": { "uri": uri } })
 }
 
 fn list_changed(kind: &str) -> Value {

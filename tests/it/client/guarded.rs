@@ -18,14 +18,14 @@ use tokio::sync::watch;
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
-    pub(super) line: String,
-    pub(super) headers: HeaderMap,
+pub(crate) struct Seen {
+    pub(crate) line: String,
+    pub(crate) headers: HeaderMap,
 }
 
 /// The rule of the server.
 #[derive(Default)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     /// The values of `Authorization` that are let in.
     accepted: Mutex<BTreeSet<String>>,
     /// The challenge for all others: a status, and the header.
@@ -39,32 +39,32 @@ pub(super) struct Gate {
 
 impl Gate {
     /// Lets in these values of `Authorization`, and no others.
-    pub(super) fn accept(&self, values: &[&str]) {
+    pub(crate) fn accept(&self, values: &[&str]) {
         *self.accepted.lock().unwrap() = values.iter().map(|value| (*value).to_owned()).collect();
     }
 
     /// Refuses all others with this status and header.
-    pub(super) fn challenge(&self, status: u16, header: &str) {
+    pub(crate) fn challenge(&self, status: u16, header: &str) {
         *self.challenge.lock().unwrap() = (status, header.to_owned());
     }
 
     /// Lets in this value of `Authorization`, too.
-    pub(super) fn accept_too(&self, value: String) {
+    pub(crate) fn accept_too(&self, value: String) {
         self.accepted.lock().unwrap().insert(value);
     }
 
     /// Serves these metadata of the resource.
-    pub(super) fn describe(&self, metadata: serde_json::Value) {
+    pub(crate) fn describe(&self, metadata: serde_json::Value) {
         *self.metadata.lock().unwrap() = metadata;
     }
 
     /// Ends every open stream.
-    pub(super) fn end_streams(&self) {
+    pub(crate) fn end_streams(&self) {
         self.ended.send_modify(|count| *count += 1);
     }
 
     /// Returns the requests so far.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 
@@ -116,15 +116,15 @@ async fn guard(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> R
 }
 
 /// A bus behind a gate, with the endpoint at `/mcp` and the parts of the HTTP API that clients need.
-pub(super) struct Guarded {
-    pub(super) bus: Bus,
-    pub(super) gate: Arc<Gate>,
+pub(crate) struct Guarded {
+    pub(crate) bus: Bus,
+    pub(crate) gate: Arc<Gate>,
     address: SocketAddr,
 }
 
 impl Guarded {
     /// Starts a server that lets in these values of `Authorization`.
-    pub(super) async fn start(accepted: &[&str]) -> Guarded {
+    pub(crate) async fn start(accepted: &[&str]) -> Guarded {
         let mut limits = Limits::default();
         limits.shards = 1;
         let bus = Bus::builder().limits(limits).start().unwrap();
@@ -143,18 +143,18 @@ impl Guarded {
     }
 
     /// Returns the address of this path.
-    pub(super) fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    pub(super) async fn put(&self, uri: &str, text: &str) -> String {
+    pub(crate) async fn put(&self, uri: &str, text: &str) -> String {
         let resource = Resource::text(uri, text).unwrap();
         self.bus.upsert(resource).await.unwrap().etag.to_string()
     }
 }
 
 /// Serves `router` on any port.
-pub(super) async fn serve(router: Router) -> SocketAddr {
+pub(crate) async fn serve(router: Router) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await });
@@ -162,7 +162,7 @@ pub(super) async fn serve(router: Router) -> SocketAddr {
 }
 
 /// Starts a server that answers every request with `status` and a redirect to `location`.
-pub(super) async fn redirecting(status: StatusCode, location: String) -> SocketAddr {
+pub(crate) async fn redirecting(status: StatusCode, location: String) -> SocketAddr {
     serve(Router::new().fallback(move |request: Request| {
         let to = format!("{location}{}", request.uri());
         async move { (status, [(header::LOCATION, to)]).into_response() }

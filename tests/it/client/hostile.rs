@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Stdio;
 
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::mcp::http::within;
@@ -65,9 +65,12 @@ async fn hostile_texts_are_printed_on_their_line() {
     let folder = TempDir::new().expect("a folder");
     let mut watch = watch(&folder, "demo://b");
     let mut told = String::new();
-    let mut err = watch.stderr.take().expect("stderr is piped");
-    let read = within("the end of stderr", err.read_to_string(&mut told)).await;
-    read.expect("stderr is text");
+    let mut err = BufReader::new(watch.stderr.take().expect("stderr is piped")).lines();
+    while !told.contains("waiting for it") {
+        let line = within("a line about the refusal", err.next_line()).await;
+        told.push_str(&line.expect("stderr is text").expect("the watch goes on"));
+        told.push('\n');
+    }
     assert!(told.contains("RED") && told.contains("FAKE LINE"), "{told}");
     assert_clean(&told);
 }

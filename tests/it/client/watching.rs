@@ -1,6 +1,7 @@
 //! The watcher against a server of both eras: changes, losses, and the end of subscriptions.
 
-use tidings::client::{ConnectError, Era, Target, WatchStrategy, Watcher};
+use futures_util::StreamExt;
+use tidings::client::{ConnectError, Era, Target, WatchEvent, WatchStrategy, Watcher};
 
 use super::server::Server;
 use super::{BOTH_ERAS, change, changed, etag_if, lost, missing, quick, restored, soon, watch, watcher};
@@ -91,6 +92,38 @@ async fn change_during_an_outage_is_reported_once() {
                 );
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn stream_tells_when_a_missing_resource_comes() {
+    for (era, strategy) in BOTH_ERAS {
+        let server = Server::start(true, &[]).await;
+        let mut options = quick();
+        options.wait_for_missing = true;
+        let mut watcher = watcher(&server.url(), era, options).await;
+        assert_eq!(watch(&mut watcher, &["demo://a"]).await, [None], "{era:?}");
+        let first = soon(StreamExt::next(&mut watcher)).await;
+        assert!(
+            matches!(first, Some(WatchEvent::Missing { .. })),
+            "{era:?}: {first:?}"
+        );
+        server.set("demo://a", "here", Some("v1-5"));
+        loop {
+            let event = soon(StreamExt::next(&mut watcher))
+                .await
+                .expect("the watcher runs");
+            if let WatchEvent::Changed(found) = event {
+                let found = (found.uri, found.etag, found.strategy);
+                assert_eq!(found, changed("demo://a", Some("v1-5"), strategy), "{era:?}");
+                break;
+            }
+        }
+        server.update("demo://a", "second", Some("v2-6")).await;
+        assert_eq!(
+            change(&mut watcher).await,
+            changed("demo://a", Some("v2-6"), strategy)
+        );
     }
 }
 

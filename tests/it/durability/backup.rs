@@ -79,6 +79,9 @@ async fn service_without_a_store_has_no_backup() {
     let url = format!("http://{}", life.target.address);
     let refused = store(&["backup", "--url", &url]);
     let error = String::from_utf8(refused.stderr).unwrap();
-    assert!(error.contains("404"), "{error}");
+    assert!(
+        error.contains("has no store to back up (HTTP 404)") && error.contains("serve --data DIR"),
+        "{error}"
+    );
     life.end().await;
 }

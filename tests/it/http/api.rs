@@ -5,6 +5,7 @@ mod reading;
 mod writing;
 mod sessions;
 mod routing;
+mod openapi;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tidings::http::Access;
-use tidings::http::api::router;
+use tidings::http::api::{Api, router};
 use tidings::{
     Body, Bus, Limits, Resource, ResourceTemplate, ResourceUri, Session, SessionOptions, SubscriberKind,
     Variables,

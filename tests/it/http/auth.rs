@@ -1,5 +1,7 @@
 //! Callers with and without credentials, over the real service.
 
+mod issuer;
+
 use std::fs;
 use std::process::Command;
 
@@ -29,14 +31,14 @@ const GUARDED: [(&str, &str, &str); 6] = [
 ];
 
 /// A service with one token for every right.
-struct Guarded {
-    folder: TempDir,
-    server: Server,
-    token: String,
+pub(super) struct Guarded {
+    pub(super) folder: TempDir,
+    pub(super) server: Server,
+    pub(super) token: String,
 }
 
 impl Guarded {
-    async fn start(more: &str) -> Guarded {
+    pub(super) async fn start(more: &str) -> Guarded {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("ci");
         let made = Command::new(binary())

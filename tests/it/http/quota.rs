@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidings::auth::NewToken;
+use tidings::wire::http1::resource_path;
 
 use super::RawConnection;
 use crate::mcp::client::{Client, initialize, listen, updates};
@@ -205,4 +207,99 @@ async fn tool_calls_of_a_client_have_places() {
     // The place is free again.
     let again = client.request("tools/call", read).await;
     assert!(again.json().get("result").is_some(), "{}", again.text());
+}
+
+/// A principal with two tokens.
+struct TwoTokens {
+    server: Server,
+    /// Its tokens, and that of another principal.
+    tokens: [String; 3],
+}
+
+impl TwoTokens {
+    async fn start(quota: &str) -> TwoTokens {
+        let [one, other] = [(); 2].map(|()| NewToken::make("ci", None).unwrap());
+        let config = format!(
+            "[auth]\nanonymous = 'none'\n[[auth.token]]\nname = 'ci'\nfile = 'ci'\nroles = ['all']\n\
+             [[auth.token]]\nname = 'other'\nfile = 'other'\nroles = ['all']\n\
+             [[auth.rule]]\nroles = ['all']\nmay = ['list', 'read', 'publish', 'metrics']\nmatch = ['*']\n\
+             [quota]\n{quota}\n"
+        );
+        let third = NewToken::make("other", None).unwrap();
+        let lines = format!("{}\n{}\n", one.line, other.line);
+        let server = Server::with_files(&config, &[("ci", &lines), ("other", &third.line)]).await;
+        TwoTokens {
+            server,
+            tokens: [one.token, other.token, third.token],
+        }
+    }
+
+    async fn send(&self, token: usize, request: Request) -> Reply {
+        let token = format!("Bearer {}", self.tokens[token]);
+        request
+            .header("authorization", token)
+            .send(self.server.address)
+            .await
+    }
+
+    async fn put(&self, token: usize, uri: &str, text: &str) -> Reply {
+        let request = Request::new("PUT", resource_path(uri)).header("content-type", "text/plain");
+        self.send(token, request.body(text)).await
+    }
+}
+
+#[tokio::test]
+async fn tokens_of_a_principal_share_its_rate() {
+    let ci = TwoTokens::start("requests_per_second = 5").await;
+    let mut statuses = Vec::new();
+    for number in 0..60 {
+        let reply = ci.send(number % 2, Request::new("GET", "/v1/resources")).await;
+        statuses.push((number % 2, reply.status));
+    }
+    assert_eq!(statuses[0], (0, 200));
+    // However slow this test is, sixty requests are more than the rate lets in, with either token.
+    assert!(
+        statuses.contains(&(0, 429)) && statuses.contains(&(1, 429)),
+        "{statuses:?}"
+    );
+    // Another principal has a share of its own, although its address is the same.
+    let other = ci.send(2, Request::new("GET", "/v1/resources")).await;
+    assert_eq!(other.status, 200);
+}
+
+#[tokio::test]
+async fn tokens_of_a_principal_share_its_bytes() {
+    let ci = TwoTokens::start("bytes_max = '10KiB'").await;
+    let long = "x".repeat(6_000);
+    assert_eq!(ci.put(0, A, &long).await.status, 201);
+    assert_refused(&ci.put(1, B, &long).await, 507, "quota.bytes_max");
+    // What one token has published the other replaces.
+    assert_eq!(ci.put(1, A, &"y".repeat(9_000)).await.status, 204);
+    assert_refused(&ci.put(0, B, &"z".repeat(2_000)).await, 507, "quota.bytes_max");
+    // Another principal has a share of its own, although its address is the same.
+    assert_eq!(ci.put(2, C, &long).await.status, 201);
+    let delete = Request::new("DELETE", resource_path(A));
+    assert_eq!(ci.send(0, delete).await.status, 204);
+    assert_eq!(ci.put(1, B, &long).await.status, 201);
+}
+
+#[tokio::test]
+async fn bytes_of_a_life_before_count_for_no_client() {
+    let data = tempfile::tempdir().unwrap();
+    let config = format!(
+        "[store]\ndir = '{}'\n[quota]\nbytes_max = '10KiB'\n",
+        data.path().display()
+    );
+    let long = "x".repeat(9_000);
+    let mut server = Server::with(&config).await;
+    server.put(A, &long).await;
+    assert_refused(&server.api("PUT", B, &long).await, 507, "quota.bytes_max");
+    server.terminate();
+    server.assert_ended().await;
+    let server = Server::with(&config).await;
+    assert_eq!(server.api("GET", A, "").await.text(), long);
+    // The store does not know who wrote it.
+    server.put(B, &long).await;
+    // One who writes it again has it from then on.
+    assert_refused(&server.api("PUT", A, &long).await, 507, "quota.bytes_max");
 }

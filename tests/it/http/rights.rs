@@ -1,5 +1,8 @@
 //! The rights of callers over the real service: at the request and at delivery, on every transport.
 
+mod after_end;
+mod content;
+
 use std::fs;
 use std::process::Command;
 
@@ -44,11 +47,20 @@ fn token_of(server_folder: &std::path::Path, name: &str) -> String {
 
 impl Ruled {
     async fn start() -> Ruled {
+        Ruled::start_until("").await
+    }
+
+    /// Starts it with `end` at the end of the line of the reader's token.
+    async fn start_until(end: &str) -> Ruled {
         let folder = tempfile::tempdir().unwrap();
         let reader = token_of(folder.path(), "reader");
         let ops = token_of(folder.path(), "ops");
         let file = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         let reader_line = file("reader");
+        let (hash, comment) = reader_line
+            .split_once(" #")
+            .unwrap_or((reader_line.trim_end(), ""));
+        let reader_line = format!("{hash}{end} #{comment}");
         let ops_line = file("ops");
         let config = "[auth]\nanonymous = 'none'\n[audit]\nfile = 'audit.jsonl'\n\
              [[auth.token]]\nname = 'reader'\nfile = 'reader'\nroles = ['reader']\n\

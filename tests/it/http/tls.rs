@@ -1,6 +1,7 @@
 //! TLS on the listener of the real binary, with certificates made for the test.
 
 mod authority;
+mod certificates;
 
 use std::fs;
 use std::net::SocketAddr;

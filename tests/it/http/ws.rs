@@ -34,13 +34,32 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// One end of a conversation.
-struct Client {
+pub(super) struct Client {
     socket: WebSocketStream<TcpStream>,
 }
 
 impl Client {
     async fn connect(server: SocketAddr) -> Client {
         Client::try_connect(server, None, None).await.unwrap()
+    }
+
+    /// Connects with a query, and with headers beside those of the upgrade.
+    pub(super) async fn open(server: SocketAddr, query: &str, headers: &[(&'static str, &str)]) -> Client {
+        let mut request = format!("ws://{server}/v1/ws{query}")
+            .into_client_request()
+            .unwrap();
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        Client::upgrade(server, request, None).await.unwrap()
+    }
+
+    /// Connects with a query, and takes few bytes at a time.
+    pub(super) async fn narrow(server: SocketAddr, query: &str) -> Client {
+        let request = format!("ws://{server}/v1/ws{query}")
+            .into_client_request()
+            .unwrap();
+        Client::upgrade(server, request, Some(4 << 10)).await.unwrap()
     }
 
     async fn try_connect(
@@ -52,6 +71,14 @@ impl Client {
         if let Some(origin) = origin {
             request.headers_mut().insert("origin", origin.parse().unwrap());
         }
+        Client::upgrade(server, request, receive_buffer).await
+    }
+
+    async fn upgrade(
+        server: SocketAddr,
+        request: tokio_tungstenite::tungstenite::handshake::client::Request,
+        receive_buffer: Option<usize>,
+    ) -> Result<Client, Error> {
         let socket = TcpSocket::new_v4().unwrap();
         if let Some(bytes) = receive_buffer {
             SockRef::from(&socket).set_recv_buffer_size(bytes).unwrap();
@@ -70,7 +97,7 @@ impl Client {
     }
 
     /// The next message in text.
-    async fn next(&mut self) -> Value {
+    pub(super) async fn next(&mut self) -> Value {
         loop {
             let message = within("a message", self.socket.next()).await;
             match message.expect("the connection is open").unwrap() {
@@ -82,7 +109,7 @@ impl Client {
     }
 
     /// Sends a request, and takes the next message for the answer.
-    async fn ask(&mut self, message: Value) -> Value {
+    pub(super) async fn ask(&mut self, message: Value) -> Value {
         self.send(message).await;
         self.next().await
     }

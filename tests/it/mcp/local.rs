@@ -41,7 +41,8 @@ impl Local {
         Local::serve(bus, McpOptions::default()).await
     }
 
-    async fn serve(bus: Bus, options: McpOptions) -> Local {
+    /// Serves a bus.
+    pub(crate) async fn serve(bus: Bus, options: McpOptions) -> Local {
         let endpoint = Endpoint::new(bus.clone(), options);
         let app = axum::Router::new().route_service("/mcp", endpoint);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -44,7 +44,7 @@ fn in_order(mut lines: Vec<String>) -> Vec<String> {
 /// Returns the lines in `docs/sinks.md`.
 fn documented() -> Vec<String> {
     let page = include_str!("../../../docs/sinks.md");
-    let (_, trace) = page.split_once("```text\n…Z ").expect("the page has the trace");
+    let (_, trace) = page.split_once("```log\n…Z ").expect("the page has the trace");
     let trace = trace.split("```").next().expect("it ends");
     format!("…Z {trace}").lines().map(steady).collect()
 }

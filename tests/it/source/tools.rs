@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidings::config::McpConfig;
+use tidings::mcp::McpOptions;
 use tidings::{Block, ToolOutput};
 
 use super::folder::{ServedFolder, call, is_running};
+use crate::mcp::client::modern;
+use crate::mcp::local::Local;
 use crate::support::until;
 
 /// Calls a tool without arguments, and returns its text.
@@ -80,14 +83,23 @@ async fn invalid_arguments_run_nothing() {
     folder.put("tools/t.json", &json!({ "inputSchema": schema }).to_string());
     folder.put_script("tools/t", "touch ran");
     folder.start().await;
-    let error = folder.call("t", json!({ "n": "x" })).await.unwrap_err();
+    // Over the protocol, whose endpoint checks the arguments of every tool.
+    let local = Local::serve(folder.bus.clone(), McpOptions::default()).await;
+    let call = async |arguments: Value| {
+        let params = json!({ "name": "t", "arguments": arguments });
+        modern(local.server, "tools/call", params).await.json()["result"].take()
+    };
+    let refusal = call(json!({ "n": "x" })).await;
+    assert_eq!(refusal["isError"], true, "{refusal}");
+    let error = refusal["content"][0]["text"].as_str().unwrap();
     assert!(error.starts_with("invalid arguments for t:\n"), "{error}");
     assert!(
         error.contains("/n: \"x\" is not of type \"integer\"") && error.contains("\"m\" is a required"),
         "{error}"
     );
     assert!(!folder.at("ran").exists());
-    folder.call("t", json!({ "m": 1 })).await.unwrap();
+    let answer = call(json!({ "m": 1 })).await;
+    assert_ne!(answer["isError"], true, "{answer}");
     assert!(folder.at("ran").exists());
 }
 

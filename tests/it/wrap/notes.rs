@@ -180,6 +180,7 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
+        assert_ne!(request.name, "panics", "the tool that panics");
         let text = if request.name == "summarize" {
             let prompt = vec![SamplingMessage::user_text("sum up")];
             let answer = context

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::{MarkResult, OutboxSet};
-use crate::model::{Etag, Filter, Notice, UriMap};
+use super::{Key, MarkResult, OutboxSet};
+use crate::model::{Etag, Filter, Notice, ResourceUri, UriMap};
 use crate::outbox::slots::SlotId;
 
 /// The slots of an outbox that takes every URI its filter lets through, beside its subscriptions.
@@ -28,6 +28,11 @@ pub(super) struct FilterSlots {
 }
 
 impl FilterSlots {
+    /// Returns true if the filter lets a notice through.
+    pub(super) fn wants(&self, notice: &Notice) -> bool {
+        self.filter.wants(notice)
+    }
+
     /// Returns true if a notice of a URI without a slot is older than one that was handed out.
     fn is_outdated(&self, notice: &Notice) -> bool {
         match self.freed.get(&notice.uri) {
@@ -39,18 +44,58 @@ impl FilterSlots {
 
 impl OutboxSet {
     /// Takes notices of every URI that `filter` lets through, in at most `max` slots (at least 1) beside the
-    /// subscriptions. Only the first filter is kept.
+    /// subscriptions. Replaces the filter before; what that one alone let through is not handed out any more.
     pub(crate) fn set_filter(&mut self, filter: Arc<Filter>, max: usize) {
-        self.filter.get_or_insert_with(|| {
-            Box::new(FilterSlots {
-                filter,
-                max: max.max(1),
-                lost: 0,
-                clock_hand: 0,
-                handovers: 0,
-                freed: UriMap::default(),
-            })
+        let max = max.max(1);
+        match &mut self.filter {
+            Some(filtered) => {
+                filtered.filter = filter;
+                filtered.max = max;
+                self.drop_unwanted();
+            }
+            None => {
+                self.filter = Some(Box::new(FilterSlots {
+                    filter,
+                    max,
+                    lost: 0,
+                    clock_hand: 0,
+                    handovers: 0,
+                    freed: UriMap::default(),
+                }));
+            }
+        }
+    }
+
+    /// Returns true if there is a filter, and it lets notices of `uri` through.
+    pub(super) fn filter_wants(&self, uri: &ResourceUri) -> bool {
+        match &self.filter {
+            Some(filtered) => filtered.filter.wants_uri(uri),
+            None => false,
+        }
+    }
+
+    /// Drops the slots that are neither subscriptions nor wanted by the filter.
+    fn drop_unwanted(&mut self) {
+        let slots = self.slots.iter();
+        let unwanted = slots.filter(|(_, slot)| {
+            let is_filtered = !slot.subscribed && !slot.hidden;
+            is_filtered && !self.filter_wants(&slot.uri)
         });
+        let unwanted: Vec<SlotId> = unwanted.map(|(index, _)| index).collect();
+        for index in &unwanted {
+            if let Some(slot) = self.slots.get_mut(*index) {
+                slot.withdraw();
+            }
+        }
+        // Once for all of them, since the queue may be long.
+        let slots = &self.slots;
+        self.queue.retain(|key| match key {
+            Key::Slot(index) => slots.is_pending(*index),
+            Key::List(_) => true,
+        });
+        for index in unwanted {
+            self.free(index);
+        }
     }
 
     /// Returns true if the outbox has a filter.
@@ -170,7 +215,8 @@ impl OutboxSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Cause, Position, ResourceUri};
+    use crate::model::{Cause, Position};
+    use crate::outbox::OutboxEntry;
     use std::time::Instant;
 
     fn notice(name: u8, version: u64, offset: u64, cause: Cause) -> Arc<Notice> {
@@ -207,5 +253,46 @@ mod tests {
         let again = notice(3, 2, 11, Cause::Updated);
         assert_eq!(set.mark_filtered(&again), MarkResult::New);
         assert_eq!(set.take_lost(), 0);
+    }
+
+    /// Makes a filter of these patterns.
+    fn filter_of(patterns: &[&str]) -> Arc<Filter> {
+        let patterns = patterns.iter().map(|text| text.parse().unwrap());
+        Arc::new(Filter::of(patterns.collect()).unwrap())
+    }
+
+    fn handed_out(set: &mut OutboxSet) -> Vec<String> {
+        let entries = std::iter::from_fn(|| set.pop());
+        let names = entries.map(|entry| match entry {
+            OutboxEntry::Updated(notice) => notice.uri.to_string(),
+            OutboxEntry::ListChanged(kind) => kind.name().to_owned(),
+        });
+        names.collect()
+    }
+
+    #[test]
+    fn replaced_filter_hands_out_nothing_of_the_old_one() {
+        let mut set = OutboxSet::default();
+        let named = ResourceUri::new("demo://2").unwrap();
+        set.set_filter(filter_of(&["demo://*"]), 10);
+        set.subscribe(&named, Etag::UNKNOWN, 0);
+        for name in 1..=3 {
+            set.mark_filtered(&notice(name, 1, u64::from(name), Cause::Updated));
+        }
+        set.set_filter(filter_of(&["demo://3"]), 10);
+        assert_eq!(handed_out(&mut set), ["demo://2", "demo://3"]);
+        let other = notice(1, 2, 4, Cause::Updated);
+        assert_eq!(set.mark_filtered(&other), MarkResult::Ignored);
+        // The subscription by name is the filter's too, as long as that lets it through.
+        set.set_filter(filter_of(&["demo://*"]), 10);
+        set.mark_filtered(&notice(2, 2, 5, Cause::Updated));
+        assert!(set.unsubscribe(&named).is_some());
+        assert_eq!(handed_out(&mut set), ["demo://2"]);
+        set.subscribe(&named, Etag::UNKNOWN, 5);
+        set.set_filter(filter_of(&["note://*"]), 10);
+        let slot = set.find(&named).unwrap();
+        set.mark(slot, &notice(2, 3, 6, Cause::Updated));
+        set.unsubscribe(&named);
+        assert_eq!(handed_out(&mut set), [""; 0]);
     }
 }

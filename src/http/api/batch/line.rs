@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use tidings_actors::{Change, Content, Descriptor, Etag, Resource, ResourceUri};
@@ -34,14 +35,14 @@ pub(super) struct RefusedLine {
 }
 
 /// A string that is copied only if it has escapes.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The fields of a line. `null` counts as left out.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Fields<'a> {
+pub(in crate::http::api) struct Fields<'a> {
     #[serde(borrow)]
     put: Option<Text<'a>>,
     #[serde(borrow)]
@@ -175,7 +176,7 @@ impl Fields<'_> {
         }
         descriptor.title = described("title", &self.title)?;
         descriptor.description = described("description", &self.description)?;
-        descriptor.media_type = Some(media_type.into_text());
+        descriptor.media_type = Some(media_type.into_text().into());
         descriptor.subscribable = self.subscribable.unwrap_or(true);
         Ok(Resource::new(descriptor, Content::Held(body)))
     }

@@ -121,6 +121,7 @@ async fn list_shows_descriptions_from_headers() {
     let first = json!({
         "uri": "demo://a", "name": "alpha", "title": "Grüße 100%", "description": "two\nlines",
         "mediaType": "text/plain", "subscribable": false, "etag": etag,
+        "subscribers": 0, "changed": page["items"][0]["changed"], "bytes": 1,
     });
     assert_eq!(page["items"][0], first);
     assert_eq!(page["items"][1]["uri"], "demo://b%2F");
@@ -155,4 +156,33 @@ async fn list_shows_descriptions_from_headers() {
             .len(),
         3
     );
+}
+
+#[tokio::test]
+async fn reader_that_hangs_is_answered_504() {
+    let mut client = client();
+    let api = Api::new(client.bus.clone(), Access::default(), client.ready.clone());
+    let api = api.handler_timeout(Some(Duration::from_millis(20)));
+    client.router = Router::new()
+        .route_service("/v1/resources", api.clone())
+        .route_service("/v1/{*rest}", api);
+    let hanging = Resource::lazy("demo://a", std::future::pending).unwrap();
+    client.bus.register(hanging).await.unwrap();
+    let hanging = ResourceTemplate::new("users://{id}", |_: ResourceUri, _: Variables| {
+        std::future::pending()
+    });
+    client.bus.add_template(hanging.unwrap()).await.unwrap();
+    let detail = client.get(A).await.problem(504);
+    assert!(detail.contains("mcp.handler_timeout"), "{detail}");
+    let member = "/v1/resources/users%3A%2F%2F1";
+    client.get(member).await.problem(504);
+    // Whether a guarded write may be made is the reader's to tell.
+    let guard = ("if-match", "\"v1-1\"");
+    client.send("PUT", member, &[TEXT, guard], "x").await.problem(504);
+    let lines = ("content-type", "application/x-ndjson");
+    let line = r#"{"touch":"users://1","ifMatch":"v1-1"}"#;
+    client
+        .send("POST", "/v1/resources", &[lines], line)
+        .await
+        .problem(504);
 }

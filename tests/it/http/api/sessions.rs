@@ -91,7 +91,7 @@ async fn invalid_session_queries_are_refused() {
         ("/v1/sessions/s99", 404, "no session s99"),
         ("/v1/sessions/99", 400, "such as s12"),
         ("/v1/sessions?limit=0", 400, "from 1 to 1000"),
-        ("/v1/sessions?after=x", 400, "takes uri and limit"),
+        ("/v1/sessions?after=x", 400, "takes uri, q, stalled and limit"),
         ("/v1/sessions?uri=nothing", 400, "nothing"),
         ("/v1/sessions/s1?limit=1", 400, "takes uri"),
     ] {

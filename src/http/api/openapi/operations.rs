@@ -1,0 +1,286 @@
+//! The paths of the document, with their operations.
+
+use serde_json::{Map, Value, json};
+
+use super::operation::Operation;
+use super::reference;
+use crate::http::api::api_path::ApiPath;
+use crate::http::{events, ws};
+
+/// The paths that other routers of the service answer, as far as it is configured to serve them.
+pub(super) const OTHERS: [&str; 4] = [events::PATH, ws::PATH, "/v1/store/backup", "/metrics"];
+
+/// Makes all paths.
+pub(super) fn paths() -> Value {
+    let mut paths = Map::new();
+    for path in ApiPath::ALL {
+        paths.insert(path.template().to_owned(), item(path));
+    }
+    let [stream, socket, backup, metrics] = OTHERS;
+    paths.insert(stream.to_owned(), events_item());
+    paths.insert(socket.to_owned(), socket_item());
+    // Lines of another format than those of a batch, which only the commands of the store read.
+    let text = json!({ "application/x-ndjson": { "schema": { "type": "string" } } });
+    let written = Operation::new("writeBackup", "operation", "A backup of the store as JSON lines")
+        .answer(200, "The backup", &[], text)
+        .problems(&[404]);
+    paths.insert(backup.to_owned(), readable(written));
+    let text = json!({ "text/plain": { "schema": { "type": "string" } } });
+    let exported = Operation::new("getMetrics", "operation", "Figures for Prometheus");
+    let exported = exported.answer(200, "The text of the exporter", &[], text);
+    paths.insert(metrics.to_owned(), readable(exported));
+    Value::Object(paths)
+}
+
+/// Makes the item of a path of the API.
+fn item(path: ApiPath<'_>) -> Value {
+    match path {
+        ApiPath::Resources => with(list_resources(), "post", publish_batch()),
+        ApiPath::Resource(_) => resource_item(),
+        ApiPath::Touch(_) => {
+            let touch = written(
+                "touchResource",
+                "Announces that the resource changed, with the same content",
+            );
+            let touch = touch.takes(&["Uri", "IfMatch", "IfNoneMatch"]).answer(
+                204,
+                "Announced",
+                &CHANGED,
+                Value::Null,
+            );
+            with(json!({}), "post", touch.problems(&[404, 502, 504]))
+        }
+        ApiPath::Subscribers(_) => {
+            let list = Operation::new(
+                "listSubscribersOfResource",
+                "operation",
+                "The subscribers of a resource",
+            );
+            let list = list.takes(&["Uri"]).problems(&[404]);
+            readable(list.answer(200, "The slowest first", &[], json_of("SubscriberList")))
+        }
+        ApiPath::Sessions => {
+            let list = Operation::new("listSessions", "operation", "The subscribers, the slowest first")
+                .takes(&["OfUri", "Search", "Stalled", "Limit"]);
+            readable(list.answer(200, "As many as `limit` allows", &[], json_of("SubscriberList")))
+        }
+        ApiPath::Session(_) => session_item(),
+        ApiPath::Sinks => {
+            let list = Operation::new(
+                "listAttached",
+                "operation",
+                "Sinks and other attached subscribers",
+            );
+            readable(list.answer(200, "All of them", &[], json_of("SinkList")))
+        }
+        ApiPath::Stats => {
+            let stats = Operation::new("getStats", "operation", "The figures of the last 15 minutes");
+            let stats = stats.problems(&[404]);
+            readable(stats.answer(200, "A value for each 5 seconds", &[], json_of("Stats")))
+        }
+        ApiPath::OpenApi => {
+            let document = Operation::new("getOpenApi", "operation", "This document");
+            let content = json!({ "application/json": { "schema": { "type": "object" } } });
+            readable(document.answer(200, "OpenAPI 3.1", &[], content))
+        }
+        ApiPath::Health => health("getHealth", "200 while the bus runs"),
+        ApiPath::Ready => health("getReadiness", "200 while everything is served and kept"),
+    }
+}
+
+/// The headers of a change.
+const CHANGED: [&str; 3] = ["ETag", "Tidings-Changed", "Tidings-Told"];
+
+/// The content of an answer of this schema.
+fn json_of(schema: &str) -> Value {
+    json!({ "application/json": { "schema": reference(schema) } })
+}
+
+/// The item of a path that is read alone.
+fn readable(get: Operation) -> Value {
+    let (get, head) = get.with_head();
+    json!({ "get": get, "head": head })
+}
+
+/// Adds an operation to the item of a path.
+fn with(mut item: Value, method: &str, operation: Operation) -> Value {
+    item[method] = operation.finish();
+    item
+}
+
+fn health(id: &str, summary: &str) -> Value {
+    let text = json!({ "text/plain": { "schema": { "type": "string" } } });
+    // A probe has no credentials, and calls by an address that is in no list.
+    let health = Operation::open(id, "operation", summary)
+        .field("security", json!([{}]))
+        .answer(200, "It is well; further lines are warnings", &[], text);
+    readable(health.problems(&[503]))
+}
+
+/// Begins an operation that changes a resource.
+fn written(id: &str, summary: &str) -> Operation {
+    Operation::new(id, "resources", summary).problems(&[409, 412, 507])
+}
+
+fn list_resources() -> Value {
+    let list = Operation::new(
+        "listResources",
+        "resources",
+        "The listed resources, a page at a time",
+    )
+    .takes(&["After", "Limit", "Search", "Sort"]);
+    readable(list.answer(
+        200,
+        "A page; `next` is the `after` of the next one",
+        &[],
+        json_of("ResourceList"),
+    ))
+}
+
+fn publish_batch() -> Operation {
+    // OpenAPI 3.1 has no schema for a sequence of lines: 3.2 calls it `itemSchema`, and others look for a
+    // field of their own.
+    let lines = |schema: &str| {
+        let line = reference(schema);
+        json!({ "application/x-ndjson": { "schema": { "type": "string" }, "itemSchema": line, "x-line-schema": line } })
+    };
+    Operation::new(
+        "publishBatch",
+        "resources",
+        "Many changes, one JSON object a line",
+    )
+    .body(true, &lines("BatchLine"))
+    .answer(
+        200,
+        "One answer for each line, in order",
+        &[],
+        lines("BatchAnswer"),
+    )
+    .problems(&[408, 413, 415, 504])
+}
+
+fn resource_item() -> Value {
+    let read = Operation::new("readResource", "resources", "The content of a resource")
+        .takes(&["Uri", "IfMatch", "IfNoneMatch"])
+        .answer(
+            200,
+            "The content, under its media type",
+            &["ETag"],
+            json!({ "*/*": { "schema": {} } }),
+        )
+        .answer(304, "`If-None-Match` names its etag", &["ETag"], Value::Null)
+        .problems(&[404, 412, 502, 504]);
+    // Any bytes are content, so their schema lets everything through.
+    let described = [
+        "Uri",
+        "IfMatch",
+        "IfNoneMatch",
+        "Name",
+        "Title",
+        "Description",
+        "Subscribable",
+    ];
+    let content = json!({ "*/*": { "schema": {} } });
+    let refusals = [408, 413, 415, 502, 504];
+    let replace = written("putResource", "Creates or replaces a resource")
+        .takes(&described)
+        .body(false, &content)
+        .answer(
+            201,
+            "Created",
+            &["ETag", "Tidings-Changed", "Tidings-Told", "Location"],
+            Value::Null,
+        )
+        .answer(204, "Replaced, or unchanged", &CHANGED, Value::Null)
+        .problems(&refusals);
+    let create = written("createResource", "Creates a resource")
+        .takes(&described)
+        .body(false, &content)
+        .answer(
+            201,
+            "Created",
+            &["ETag", "Tidings-Changed", "Tidings-Told", "Location"],
+            Value::Null,
+        )
+        .problems(&refusals);
+    let remove = written("removeResource", "Removes a resource")
+        .takes(&["Uri", "IfMatch", "IfNoneMatch"])
+        .answer(204, "Removed", &CHANGED, Value::Null)
+        .problems(&[404, 502, 504]);
+    let item = with(readable(read), "put", replace);
+    with(with(item, "post", create), "delete", remove)
+}
+
+fn session_item() -> Value {
+    let one = json!({ "anyOf": [reference("Subscriber"), reference("EndedSubscriber")] });
+    let content = json!({ "application/json": { "schema": one } });
+    let show = Operation::new(
+        "getSession",
+        "operation",
+        "A subscriber, and whether it was notified of `uri`",
+    )
+    .takes(&["SessionId", "OfUri"])
+    .answer(200, "It, or what is known of its end", &[], content)
+    .problems(&[404]);
+    let end = Operation::new("endSession", "operation", "Ends a subscriber");
+    let end = end.takes(&["SessionId"]).answer(204, "Ended", &[], Value::Null);
+    with(readable(show), "delete", end.problems(&[404]))
+}
+
+fn events_item() -> Value {
+    let data: Map<String, Value> = [
+        ("updated", "NoticeEvent"),
+        ("removed", "NoticeEvent"),
+        ("resources_list_changed", "ListEvent"),
+        ("tools_list_changed", "ListEvent"),
+        ("prompts_list_changed", "ListEvent"),
+        ("resumed", "ResumedEvent"),
+        ("gap", "GapEvent"),
+        ("end", "EndEvent"),
+    ]
+    .map(|(event, schema)| (event.to_owned(), reference(schema)))
+    .into_iter()
+    .collect();
+    // The stream has no schema of its own: its frames are lines of text, and their data are the JSON.
+    let content = json!({ "text/event-stream": { "schema": { "type": "string" }, "x-event-data": data } });
+    let stream = Operation::new(
+        "followEvents",
+        "changes",
+        "Every change as a server-sent event, without an end",
+    )
+    .takes(&["Patterns", "Kinds", "LastEventIdQuery", "LastEventId", "Body"])
+    .answer(
+        200,
+        "`x-event-data` has the schema of `data` for each event",
+        &[],
+        content,
+    );
+    let allowed = Operation::open("preflightEvents", "changes", "The preflight request of a browser");
+    let allowed = allowed.answer(204, "The headers that a page may send", &[], Value::Null);
+    with(
+        readable(stream),
+        "options",
+        allowed.problems(&[401, 403, 429, 503]),
+    )
+}
+
+fn socket_item() -> Value {
+    let messages = json!({
+        "client": reference("SocketRequest"),
+        "service": { "anyOf": [reference("SocketAck"), reference("SocketMessage")] },
+    });
+    let socket = Operation::new(
+        "openSocket",
+        "changes",
+        "A WebSocket, to subscribe and unsubscribe at any time",
+    )
+    .takes(&["Body"])
+    .field("x-messages", messages)
+    .answer(
+        101,
+        "The connection is a WebSocket; `x-messages` has the schemas of its messages",
+        &[],
+        Value::Null,
+    );
+    readable(socket.problems(&[426]))
+}

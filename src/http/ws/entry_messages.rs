@@ -1,0 +1,33 @@
+//! The messages of the entries that a connection takes from its outbox.
+
+use axum::extract::ws::Message;
+
+use super::message;
+use crate::auth::Caller;
+use crate::http::notice_body::NoticeBodies;
+use crate::{ListKind, OutboxEntry, Position};
+
+/// Makes the messages of entries.
+pub(super) struct EntryMessages<'s> {
+    /// The content of notices; none unless the client asks for it.
+    pub(super) content: Option<&'s NoticeBodies>,
+    pub(super) caller: &'s Caller,
+    /// Per list, true if the client wants its changes.
+    pub(super) lists: [bool; ListKind::ALL.len()],
+}
+
+impl EntryMessages<'_> {
+    /// Returns the message of an entry; none for a list that the client does not want.
+    pub(super) fn message(&self, entry: &OutboxEntry, position: Position) -> Option<Message> {
+        match (entry, self.content) {
+            (OutboxEntry::Updated(notice), Some(content)) => {
+                Some(message::notice_with_content(notice, content, self.caller))
+            }
+            (OutboxEntry::Updated(notice), None) => Some(message::notice(notice)),
+            (OutboxEntry::ListChanged(kind), _) => {
+                let at = ListKind::ALL.iter().position(|other| other == kind)?;
+                self.lists[at].then(|| message::list_changed(*kind, position))
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Every command at a service whose every text tries to steer the terminal or to forge a line.
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::User;
+
+/// The hostile names: each begins with a part that steers.
+fn names() -> Vec<String> {
+    let parts = [
+        "\u{1b}[2J",
+        "\u{1b}]0;t\u{7}",
+        "\u{9b}31m",
+        "\nFAKE",
+        "\r",
+        "\u{202e}",
+        "\u{2066}",
+        "\u{200f}",
+        "\u{2028}",
+        "\u{8}",
+        "\0",
+        "\u{7f}",
+    ];
+    let mut names = Vec::new();
+    for number in 0..300 {
+        let first = parts[number % parts.len()];
+        let second = parts[number / parts.len() % parts.len()];
+        names.push(format!("{first}FAKE{second}{number}"));
+    }
+    names
+}
+
+fn item(name: &str) -> Value {
+    json!({
+        "uri": format!("demo://{name}"), "name": name, "title": name, "etag": name, "mediaType": name,
+        "id": name, "kind": name, "label": name, "revision": name, "transport": name,
+        "streams": 1, "subscriptions": 1,
+        "pending": {"entries": 1, "uris": [name], "urisMore": 0, "oldestMs": 5},
+        "progress": {"stalled": false, "ageMs": 1, "told": 1, "conflated": 0, "bytes": 1},
+        "health": name, "class": name, "error": name, "queue": 1, "delivered": 1, "lost": 0, "retries": 0,
+        "explanation": {"text": name, "verdict": name},
+    })
+}
+
+async fn answer(uri: axum::http::Uri) -> Response {
+    let name = names().concat();
+    match uri.path() {
+        "/v1/sessions/s1" => axum::Json(item(&name)).into_response(),
+        "/v1/stats" => {
+            let mut limits = serde_json::Map::new();
+            for name in names() {
+                limits.insert(name, 1.into());
+            }
+            let store = json!({"state": name, "reason": name});
+            axum::Json(json!({"series": {}, "limits": limits, "store": store})).into_response()
+        }
+        "/healthz" => name.into_response(),
+        path if path.starts_with("/v1/resources/") && !path.ends_with("/subscribers") => {
+            let problem = axum::Json(json!({"title": name, "detail": name}));
+            (StatusCode::CONFLICT, problem).into_response()
+        }
+        _ => {
+            let items: Vec<Value> = names().iter().map(|name| item(name)).collect();
+            axum::Json(json!({"items": items, "total": 300})).into_response()
+        }
+    }
+}
+
+fn steers(c: char) -> bool {
+    (c != '\n' && c.is_control())
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_names_steer_nothing() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
+    let user = User::new();
+    for (arguments, lines) in [
+        (&["ls"][..], 301),
+        (&["ls", "--json"], 300),
+        (&["sessions"], 301),
+        (&["sessions", "--json"], 300),
+        (&["subscribers"], 301),
+        (&["subscribers", "demo://a"], 301),
+        (&["subscribers", "--json"], 300),
+        (&["top", "-n", "300"], 306),
+        (&["top", "--json"], 1),
+        (&["why", "s1", "demo://a"], 1),
+        (&["why", "s1", "demo://a", "--json"], 1),
+        (&["get", "demo://a"], 0),
+        (&["rm", "demo://a"], 0),
+        (&["touch", "demo://a"], 0),
+        (&["put", "demo://a"], 0),
+    ] {
+        let mut all = arguments.to_vec();
+        all.extend(["--url", &url]);
+        let ended = user.run(&all).await;
+        assert_eq!(ended.code, i32::from(lines == 0), "{arguments:?}: {ended:?}");
+        assert_eq!(ended.out.lines().count(), lines, "{arguments:?}");
+        let text = ended.out + &ended.err;
+        assert!(!text.contains(steers), "{arguments:?}: {text:?}");
+        assert!(
+            !text.lines().any(|line| line.starts_with("FAKE")),
+            "{arguments:?}"
+        );
+    }
+    // Its text has several lines.
+    let healthy = user.run(&["health", "--url", &url]).await.good();
+    assert!(!healthy.contains(steers), "{healthy:?}");
+}
