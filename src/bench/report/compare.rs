@@ -1,5 +1,7 @@
 //! Two reports beside each other, with the ratio of each figure.
 
+use serde_json::Value;
+
 use crate::bench::report::table::columns;
 use crate::bench::report::{GroupReport, Report};
 
@@ -113,10 +115,21 @@ pub(crate) fn differences(first: &Report, second: &Report) -> Vec<String> {
         let other = &second.settings[name];
         // A whole number may have been written with and without a fraction.
         if one != other && (one.as_f64().is_none() || one.as_f64() != other.as_f64()) {
-            differences.push(format!("{name} {one} and {other}"));
+            differences.push(format!("{name} {} and {}", plain(one), plain(other)));
         }
     }
     differences
+}
+
+/// Writes a setting as people do: a text without quotes, a whole number without a fraction.
+pub(crate) fn plain(value: &Value) -> String {
+    match (value, value.as_f64()) {
+        (Value::Null, _) => "–".to_owned(),
+        (Value::String(text), _) => text.clone(),
+        // Beyond this a number in JSON may have lost digits, so it is shown as it was written.
+        (_, Some(number)) if number.fract() == 0.0 && number.abs() < 1e15 => format!("{number:.0}"),
+        (other, _) => other.to_string(),
+    }
 }
 
 /// A figure of a report.
@@ -203,6 +216,21 @@ pub(crate) fn ratio(first: Option<f64>, second: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_are_written_plainly() {
+        let written = |text: &str| plain(&serde_json::from_str(text).unwrap());
+        for (text, expected) in [
+            ("20.0", "20"),
+            ("0.5", "0.5"),
+            ("60", "60"),
+            ("\"api\"", "api"),
+            ("false", "false"),
+            ("null", "–"),
+        ] {
+            assert_eq!(written(text), expected);
+        }
+    }
 
     #[test]
     fn change_is_judged_beyond_noise() {

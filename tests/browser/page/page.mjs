@@ -1,66 +1,19 @@
 // The live page in a real browser, against a real service. Prints `ok NAME` or `FAIL NAME: reason`, and at the end
 // `N passed, N failed`. Pictures of each view are left in the folder for a person to look at.
 
-import { mkdirSync, readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { Service, Session, expect, until } from './service.mjs';
 import { HOSTILE, RAW } from './names.mjs';
-
-const { values: options } = parseArgs({ options: { tidings: { type: 'string' }, browser: { type: 'string' }, dir: { type: 'string' }, modules: { type: 'string' } } });
-const load = createRequire(join(options.modules, 'node_modules', 'x.js'));
-const { chromium } = load('playwright-core');
-const axe = readFileSync(load.resolve('axe-core/axe.min.js'), 'utf8');
+import { LOOKS, Viewer, options, runAll } from './viewer.mjs';
 
 const VIEWS = {
   overview: 'overview', sessions: 'sessions', session: 'session?id=s1', resources: 'resources', resource: 'resource?uri=demo%3A%2F%2Fa',
   why: 'why?session=s1&uri=demo%3A%2F%2Fa', changes: 'changes', subscribers: 'subscribers',
 };
-const LOOKS = {
-  light: { colorScheme: 'light', viewport: { width: 1280, height: 900 } },
-  dark: { colorScheme: 'dark', viewport: { width: 1280, height: 900 } },
-  phone: { colorScheme: 'light', viewport: { width: 320, height: 640 } },
-};
-const STANDARDS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
 const SESSIONS = 1000;
 const RESOURCES = 10000;
 
-/** A browser that notes what its pages complain of, and what they ask of other hosts. */
-class Viewer {
-  static async open(look = LOOKS.light) {
-    const viewer = new Viewer();
-    viewer.context = await browser.newContext(look);
-    viewer.page = await viewer.context.newPage();
-    viewer.complaints = [];
-    viewer.foreign = [];
-    viewer.page.on('console', (message) => ['error', 'warning'].includes(message.type()) && viewer.complaints.push(message.text()));
-    viewer.page.on('pageerror', (error) => viewer.complaints.push(error.message));
-    viewer.page.on('request', (request) => !/^(data:|http:\/\/127\.0\.0\.1:)/.test(request.url()) && viewer.foreign.push(request.url()));
-    return viewer;
-  }
-
-  async show(service, view) {
-    await this.page.goto(`${service.url}/ui/#/${view}`);
-    await this.page.locator('h1').waitFor();
-    await this.page.locator('main', { hasNotText: 'Looking…' }).waitFor();
-  }
-
-  text() {
-    return this.page.evaluate(() => document.body.textContent);
-  }
-
-  /** Ends the viewer, which must have had nothing to complain of. */
-  async close() {
-    await this.context.close();
-    expect(this.complaints.length === 0, `the console has: ${this.complaints.slice(0, 3).join(' | ')}`);
-    expect(this.foreign.length === 0, `requests to other hosts: ${this.foreign.slice(0, 3).join(', ')}`);
-  }
-}
-
 const folder = options.dir;
-mkdirSync(folder, { recursive: true });
-const browser = await chromium.launch({ executablePath: options.browser, args: ['--no-sandbox'] });
 const service = new Service(options.tidings, join(folder, 'service'));
 const config = `[[journal]]\nname = "all"\nfile = "${join(folder, 'all.jsonl')}"\n`;
 await service.start(config);
@@ -74,16 +27,8 @@ async function views_have_no_violation_in_any_look() {
     for (const [view, route] of Object.entries(VIEWS)) {
       await viewer.show(service, route);
       if (view === 'changes') await until('the stream', () => viewer.page.getByText('changes a second').count());
-      await viewer.page.screenshot({ path: join(folder, `${name}-${view}.png`), fullPage: true });
-      await viewer.page.evaluate(axe);
-      const found = await viewer.page.evaluate(async (runOnly) => {
-        const { violations, passes } = await axe.run(document, { runOnly });
-        return { passes: passes.length, violations: violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 120)}`) };
-      }, STANDARDS);
-      expect(found.violations.length === 0, `${name} ${view}: ${found.violations.join(' | ')}`);
-      expect(found.passes > 15, `${name} ${view}: only ${found.passes} rules applied`);
-      const width = await viewer.page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
-      expect(width[0] <= width[1], `${name} ${view} scrolls sideways: ${width}`);
+      await viewer.picture(`${name}-${view}`);
+      await viewer.check(`${name} ${view}`);
     }
     await viewer.close();
   }
@@ -293,22 +238,9 @@ async function page_is_quick_with_many() {
   await own.end();
 }
 
-let passed = 0;
-let failed = 0;
-for (const scenario of [
+const failed = await runAll([
   views_have_no_violation_in_any_look, question_why_has_an_answer, changes_are_seen_as_they_happen, everything_works_by_keyboard,
   hostile_names_stay_names, lost_service_is_told_and_found_again, login_lets_in_and_out, page_is_quick_with_many,
-]) {
-  try {
-    await scenario();
-    console.log(`ok ${scenario.name}`);
-    passed += 1;
-  } catch (error) {
-    console.log(`FAIL ${scenario.name}: ${error.message.split('\n')[0]} (pictures and logs in ${folder})`);
-    failed += 1;
-  }
-}
-await browser.close();
+]);
 await service.end('SIGKILL');
-console.log(`${passed} passed, ${failed} failed`);
 process.exit(failed ? 1 : 0);

@@ -1,8 +1,6 @@
 //! The tables of the page: the kinds of clients, the comparison with the earlier run, and the settings.
 
-use serde_json::Value;
-
-use crate::bench::report::compare::{Judgement, pairs, ratio, show};
+use crate::bench::report::compare::{Judgement, pairs, plain, ratio, show};
 use crate::bench::report::html::Shown;
 use crate::bench::report::html::text::{count, datum, escape, foreign, micros};
 use crate::bench::report::{Report, Spread};
@@ -194,31 +192,25 @@ fn pair(name: &str, value: String) -> Vec<Cell> {
 pub(crate) fn settings(shown: &Shown<'_>) -> String {
     let mut rows = Vec::new();
     for (name, value) in shown.report.settings.as_object().into_iter().flatten() {
-        let mut row = vec![Cell::html(foreign(name)), Cell::html(foreign(&plain(value)))];
+        let now = plain(value);
+        let mut row = vec![Cell::html(foreign(name))];
+        let mut class = "";
         if let Some((_, earlier)) = shown.earlier {
-            let other = &earlier.settings[name];
-            let class = if other == value { "" } else { "differs" };
-            row.push(Cell {
-                html: foreign(&plain(other)),
-                class,
-            });
+            let before = plain(&earlier.settings[name]);
+            class = if before == now { "" } else { "differs" };
+            row.push(Cell::html(foreign(&before)));
         }
+        let html = foreign(&now);
+        row.push(Cell { html, class });
         rows.push(row);
     }
+    // The earlier run first, as in the comparison.
     let mut heads = vec!["setting"];
     match shown.earlier {
-        Some((name, _)) => heads.extend([shown.name, name]),
+        Some((name, _)) => heads.extend([name, shown.name]),
         None => heads.push("value"),
     }
     table("Settings", &heads, rows)
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => "–".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 /// A time in microseconds, as an element that has the figure.
