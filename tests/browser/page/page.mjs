@@ -10,6 +10,8 @@ const VIEWS = {
   overview: 'overview', sessions: 'sessions', session: 'session?id=s1', resources: 'resources', resource: 'resource?uri=demo%3A%2F%2Fa',
   why: 'why?session=s1&uri=demo%3A%2F%2Fa', changes: 'changes', subscribers: 'subscribers',
 };
+/** Lets in one principal, which may do all that the page does. */
+const GUARDED = '[auth]\nanonymous = "none"\n[[auth.token]]\nname = "ops"\nfile = "ops"\nroles = ["ops"]\n[[auth.rule]]\nroles = ["ops"]\nmay = ["list", "read", "subscribe", "admin", "metrics"]\nmatch = ["*"]\n';
 const SESSIONS = 1000;
 const RESOURCES = 10000;
 
@@ -193,7 +195,7 @@ async function lost_service_is_told_and_found_again() {
 async function login_lets_in_and_out() {
   const own = new Service(options.tidings, join(folder, 'guarded'));
   const token = own.token('ops');
-  await own.start(`[auth]\nanonymous = "none"\n[[auth.token]]\nname = "ops"\nfile = "ops"\nroles = ["ops"]\n[[auth.rule]]\nroles = ["ops"]\nmay = ["list", "read", "subscribe", "admin", "metrics"]\nmatch = ["*"]\n`);
+  await own.start(GUARDED);
   const viewer = await Viewer.open();
   const { page } = viewer;
   await viewer.show(own, 'sessions');
@@ -214,6 +216,51 @@ async function login_lets_in_and_out() {
   await page.getByLabel('Token').waitFor();
   // The browser reports the refused token.
   viewer.complaints = viewer.complaints.filter((text) => !text.includes('401'));
+  await viewer.close();
+  await own.end();
+}
+
+async function login_over_tls_has_a_cookie_of_this_host_alone() {
+  const own = new Service(options.tidings, join(folder, 'tls'));
+  const token = own.token('ops');
+  await own.start(`${GUARDED}${own.certificate()}`);
+  // The browser does not know who signed the certificate, and goes on as a person may tell it to.
+  const viewer = await Viewer.open({ ...LOOKS.light, ignoreHTTPSErrors: true }, /^(data:|https:\/\/127\.0\.0\.1:)/);
+  const { page, context } = viewer;
+  const bearer = { authorization: `Bearer ${token}`, accept: 'application/json, text/event-stream' };
+  const about = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'behind TLS', version: '1' } };
+  const opened = await context.request.post(`${own.url}/mcp`, { headers: bearer, data: { jsonrpc: '2.0', id: 1, method: 'initialize', params: about } });
+  expect(opened.ok(), `initialize: ${opened.status()} ${await opened.text()}`);
+  await viewer.show(own, 'sessions');
+  const answered = page.waitForResponse((response) => response.url().endsWith('/ui/login') && response.request().method() === 'POST');
+  await page.getByLabel('Token').fill(token);
+  await page.keyboard.press('Enter');
+  const set = await (await answered).headerValue('set-cookie');
+  expect(/^__Host-tidings=[\w-]{43}; HttpOnly; Secure; SameSite=Strict; Path=\/; Max-Age=28800$/.test(set), `Set-Cookie: ${set}`);
+  await page.getByText('behind TLS').waitFor();
+  const [cookie, ...others] = await context.cookies();
+  const { name, value, domain, path, secure, httpOnly, sameSite } = cookie;
+  expect(others.length === 0 && name === '__Host-tidings' && secure && httpOnly && sameSite === 'Strict' && path === '/' && domain === '127.0.0.1', JSON.stringify([cookie, others]));
+  expect((await page.evaluate(() => document.cookie)) === '' && !JSON.stringify(cookie).includes(token), 'the token, or the cookie, can be read by a script');
+  await page.reload();
+  await page.getByText('behind TLS').waitFor();
+  // The stream of changes, and the one write that the cookie is for.
+  await page.goto(`${own.url}/ui/#/changes`);
+  await page.getByText('changes a second').waitFor();
+  await page.goto(`${own.url}/ui/#/session?id=s1`);
+  await page.getByRole('button', { name: 'End session…' }).click();
+  await page.getByRole('button', { name: 'End session s1' }).click();
+  await page.getByText('ago: evicted').waitFor();
+  const replayed = async () => {
+    const answer = await context.request.get(`${own.url}/v1/sessions`, { headers: { cookie: `${name}=${value}`, 'sec-fetch-site': 'same-origin' } });
+    return answer.status();
+  };
+  const before = await replayed();
+  await page.getByRole('button', { name: 'Log out' }).click();
+  await page.getByLabel('Token').waitFor();
+  expect((await context.cookies()).length === 0, 'the browser has a cookie after the logout');
+  const after = await replayed();
+  expect(before === 200 && after === 401, `the cookie was answered ${before} before the logout, and ${after} after it`);
   await viewer.close();
   await own.end();
 }
@@ -240,7 +287,8 @@ async function page_is_quick_with_many() {
 
 const failed = await runAll([
   views_have_no_violation_in_any_look, question_why_has_an_answer, changes_are_seen_as_they_happen, everything_works_by_keyboard,
-  hostile_names_stay_names, lost_service_is_told_and_found_again, login_lets_in_and_out, page_is_quick_with_many,
+  hostile_names_stay_names, lost_service_is_told_and_found_again, login_lets_in_and_out,
+  login_over_tls_has_a_cookie_of_this_host_alone, page_is_quick_with_many,
 ]);
 await service.end('SIGKILL');
 process.exit(failed ? 1 : 0);

@@ -41,7 +41,7 @@ export class Service {
       this.process.stdout.once('data', (data) => done(String(data)));
       this.process.once('exit', (code) => fail(new Failed(`the service ended with ${code}, see ${this.folder}/service.log`)));
     });
-    this.url = line.match(/http:\/\/[^/]*/)[0];
+    this.url = line.match(/https?:\/\/[^/]*/)[0];
     this.port = Number(new URL(this.url).port);
   }
 
@@ -57,6 +57,17 @@ export class Service {
     const made = spawnSync(this.binary, ['token', 'new', name, '--file', join(this.folder, name)], { encoding: 'utf8' });
     expect(made.status === 0, made.stderr);
     return made.stdout.trim();
+  }
+
+  /** Makes a certificate for this machine that its own key has signed; returns the lines that configure it. */
+  certificate() {
+    const [key, certificate] = ['tls.key', 'tls.pem'].map((name) => join(this.folder, name));
+    const made = spawnSync('openssl', [
+      'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2',
+      '-subj', '/CN=localhost', '-addext', 'subjectAltName=IP:127.0.0.1', '-keyout', key, '-out', certificate,
+    ], { encoding: 'utf8' });
+    expect(made.status === 0, `openssl: ${made.error ?? made.stderr}`);
+    return `[tls]\ncertificate = "${certificate}"\nkey = "${key}"\n`;
   }
 
   async put(uri, text) {
