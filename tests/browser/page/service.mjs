@@ -37,6 +37,8 @@ export class Service {
     writeFileSync(file, config);
     const log = openSync(join(this.folder, 'service.log'), 'a');
     this.process = spawn(this.binary, ['serve', '--config', file, '--listen', `127.0.0.1:${port}`], { stdio: ['ignore', 'pipe', log] });
+    // A test that breaks leaves no service behind.
+    process.once('exit', () => this.process.kill('SIGKILL'));
     const line = await new Promise((done, fail) => {
       this.process.stdout.once('data', (data) => done(String(data)));
       this.process.once('exit', (code) => fail(new Failed(`the service ended with ${code}, see ${this.folder}/service.log`)));

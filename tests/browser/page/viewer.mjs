@@ -13,8 +13,8 @@ export const LOOKS = {
 };
 const STANDARDS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
 
-/** The arguments of a test: the programs, the folder for what it leaves behind, and the modules. */
-export const { values: options } = parseArgs({ options: { tidings: { type: 'string' }, browser: { type: 'string' }, dir: { type: 'string' }, modules: { type: 'string' } } });
+/** The arguments of a test: the programs, the folder for what it leaves behind, the modules, and the parts that are to run. */
+export const { values: options, positionals: parts } = parseArgs({ allowPositionals: true, options: { tidings: { type: 'string' }, browser: { type: 'string' }, dir: { type: 'string' }, modules: { type: 'string' } } });
 const load = createRequire(join(options.modules, 'node_modules', 'x.js'));
 const axe = readFileSync(load.resolve('axe-core/axe.min.js'), 'utf8');
 mkdirSync(options.dir, { recursive: true });
@@ -70,6 +70,9 @@ export class Viewer {
   }
 }
 
+/** Ends the browser. */
+export const finish = () => browser.close();
+
 /** Runs scenarios in order, prints a line for each and the counts; returns the number of those that failed. */
 export async function runAll(scenarios) {
   let failed = 0;
@@ -82,7 +85,7 @@ export async function runAll(scenarios) {
       failed += 1;
     }
   }
-  await browser.close();
+  await finish();
   console.log(`${scenarios.length - failed} passed, ${failed} failed`);
   return failed;
 }
