@@ -219,7 +219,6 @@ mod tests {
 
     #[test]
     fn settings_are_written_plainly() {
-        let written = |text: &str| plain(&serde_json::from_str(text).unwrap());
         for (text, expected) in [
             ("20.0", "20"),
             ("0.5", "0.5"),
@@ -228,7 +227,7 @@ mod tests {
             ("false", "false"),
             ("null", "–"),
         ] {
-            assert_eq!(written(text), expected);
+            assert_eq!(plain(&serde_json::from_str(text).unwrap()), expected);
         }
     }
 
