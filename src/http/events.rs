@@ -20,7 +20,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 
 use query::EventsQuery;
@@ -147,11 +147,10 @@ async fn open(
         }
     };
     // Without a hand-over the router is mounted in another server, which writes the stream itself.
-    let body = match extensions.get::<StreamHandover>() {
-        Some(handover) => Body::new(handover.hand_over(Box::new(BodyStream(stream)))),
-        None => Body::new(stream),
+    let mut response = match extensions.get::<StreamHandover>() {
+        Some(handover) => handover.hand_over(Box::new(BodyStream(stream))).map(Body::new),
+        None => Response::new(Body::new(stream)),
     };
-    let mut response = body.into_response();
     let headers = response.headers_mut();
     for (name, value) in [
         (header::CONTENT_TYPE, "text/event-stream"),

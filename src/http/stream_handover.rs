@@ -5,7 +5,7 @@
 //! (figures in `docs/benchmarks.md`).
 //!
 //! The server puts a [`StreamHandover`] into the request. A service that answers with a stream hands it over
-//! and returns a [`DeferredBody`]. The library polls the body after it has written the head; then the server
+//! and returns a response with a [`DeferredBody`]. The library polls the body after it has written the head; then the server
 //! takes the connection away from the library.
 
 use std::convert::Infallible;
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use ::http::{HeaderValue, Response, header};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
@@ -73,12 +74,18 @@ pub(crate) struct StreamHandover {
 }
 
 impl StreamHandover {
-    /// Hands `stream` over. The response must have the returned body.
-    pub(crate) fn hand_over(&self, stream: Stream) -> DeferredBody {
+    /// Hands `stream` over, and returns the response whose body it is.
+    ///
+    /// The response says that the connection ends with it (RFC 9112, 9.6), as it does: a client or proxy that
+    /// took it for reusable would lose the next request on it.
+    pub(crate) fn hand_over(&self, stream: Stream) -> Response<DeferredBody> {
         *self.slot.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
-        DeferredBody {
+        let mut response = Response::new(DeferredBody {
             slot: self.slot.clone(),
-        }
+        });
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+        response
     }
 
     /// Takes the stream that was handed over, once its head is written.
@@ -137,7 +144,8 @@ mod tests {
     fn stream_is_taken_once_after_its_head() {
         let handover = StreamHandover::default();
         assert!(handover.take().is_none());
-        let mut deferred = handover.hand_over(Box::new(BodyStream(Full::new(Bytes::new()))));
+        let response = handover.hand_over(Box::new(BodyStream(Full::new(Bytes::new()))));
+        let mut deferred = response.into_body();
         assert!(handover.take().is_none());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut deferred).poll_frame(&mut cx).is_pending());

@@ -269,10 +269,10 @@ pub(super) fn post_only() -> Answer {
 
 /// Answers with an open stream. With a `handover`, the server that carries the connection writes it.
 pub(super) fn events(stream: OutboxStream, handover: Option<&StreamHandover>) -> Answer {
-    as_events(Response::new(match handover {
-        Some(handover) => handover.hand_over(Box::new(stream)).boxed(),
-        None => stream.boxed(),
-    }))
+    as_events(match handover {
+        Some(handover) => handover.hand_over(Box::new(stream)).map(BodyExt::boxed),
+        None => Response::new(stream.boxed()),
+    })
 }
 
 /// Answers with a stream that ends with its second message.

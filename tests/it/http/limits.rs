@@ -104,6 +104,20 @@ async fn sessions_and_streams_of_every_kind_count_together() {
     .await;
 }
 
+/// A pool that takes the connection for reusable would lose the request that it sends next.
+#[tokio::test]
+async fn stream_says_that_its_connection_ends_with_it() {
+    let server = Server::start().await;
+    let session = Client::open(server.address, "2025-11-25").await;
+    let headers = format!("accept: text/event-stream\r\nmcp-session-id: {}\r\n", session.id);
+    let (stream, answer) = opened(&server, &head("GET /mcp", &headers)).await;
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    session.delete().await;
+    assert_closed(stream).await;
+    let (_events, answer) = opened(&server, &head("GET /v1/events", "")).await;
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+}
+
 #[tokio::test]
 async fn body_that_stalls_gets_408_and_the_end() {
     let server = Server::with("[http]\nbody_timeout = '1s'\n").await;
