@@ -3,9 +3,9 @@
 //! The cryptography is that of ring, and trusted certificates are the system's, or those of `SSL_CERT_FILE`.
 
 use std::borrow::Cow;
-use std::time::Instant;
 #[cfg(feature = "tls")]
-use std::{fs::File, io::Read, path::Path};
+use std::path::Path;
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,6 +15,8 @@ use reqwest::{ClientBuilder, RequestBuilder, Response, Url};
 use tracing::debug;
 
 use crate::credentials::{Challenge, Credentials, CredentialsError, RENEWALS_MAX};
+#[cfg(feature = "tls")]
+use crate::small_file;
 
 /// The redirects of one request that are followed.
 const REDIRECTS_MAX: usize = 10;
@@ -191,17 +193,7 @@ fn with_certificates(builder: ClientBuilder, _: &Credentials) -> Result<ClientBu
 /// Reads a file of certificates or keys.
 #[cfg(feature = "tls")]
 fn read_pem(kind: &'static str, path: &Path) -> Result<Vec<u8>, CredentialsError> {
-    let mut pem = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(PEM_BYTES_MAX + 1).read_to_end(&mut pem));
-    match read {
-        Ok(_) if pem.len() as u64 <= PEM_BYTES_MAX => Ok(pem),
-        Ok(_) => Err(unusable(
-            kind,
-            path,
-            &format!("it has more than {PEM_BYTES_MAX} bytes"),
-        )),
-        Err(error) => Err(unusable(kind, path, &error.to_string())),
-    }
+    small_file::read(path, PEM_BYTES_MAX).map_err(|error| unusable(kind, path, &error.to_string()))
 }
 
 #[cfg(feature = "tls")]

@@ -101,6 +101,12 @@ mod file_watch;
     allow(dead_code, reason = "the service uses the rest of it")
 )]
 mod printable;
+#[cfg(any(feature = "client", feature = "bench"))]
+#[cfg_attr(
+    not(feature = "service"),
+    allow(dead_code, reason = "each of its users needs a part")
+)]
+mod small_file;
 #[doc(hidden)]
 pub mod wire;
 #[cfg(any(feature = "client", feature = "bench"))]

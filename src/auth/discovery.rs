@@ -1,7 +1,5 @@
 //! The documents of an authorization server: its metadata (RFC 8414, OpenID Connect Discovery) and its keys.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +11,7 @@ use serde_json::Value;
 
 use crate::hosts::Host;
 use crate::http_client;
+use crate::small_file;
 
 /// Most bytes of a document.
 const DOCUMENT_BYTES_MAX: usize = 1 << 20;
@@ -124,21 +123,11 @@ pub(super) async fn read_file(path: &Path) -> Result<Document, String> {
     let shown = path.display().to_string();
     let path = path.to_owned();
     // On a thread of its own: the file may be on a disk that does not answer.
-    let read = tokio::task::spawn_blocking(move || {
-        let mut text = Vec::new();
-        File::open(path)?
-            .take(DOCUMENT_BYTES_MAX as u64 + 1)
-            .read_to_end(&mut text)?;
-        Ok::<_, io::Error>(text)
-    });
-    let text = match read.await {
-        Ok(Ok(text)) => text,
-        Ok(Err(error)) => return Err(format!("{shown} cannot be read: {error}")),
-        Err(error) => return Err(format!("{shown} cannot be read: {error}")),
-    };
-    match text.len() <= DOCUMENT_BYTES_MAX {
-        true => Ok(Document { text, age: AGE_MIN }),
-        false => Err(format!("{shown} is longer than {DOCUMENT_BYTES_MAX} bytes")),
+    let read = tokio::task::spawn_blocking(move || small_file::read(&path, DOCUMENT_BYTES_MAX as u64));
+    match read.await {
+        Ok(Ok(text)) => Ok(Document { text, age: AGE_MIN }),
+        Ok(Err(error)) => Err(format!("{shown} cannot be read: {error}")),
+        Err(error) => Err(format!("{shown} cannot be read: {error}")),
     }
 }
 

@@ -3,8 +3,6 @@
 //! It is found by the metadata of the issuer. Errors name addresses and files, never a token, a secret or
 //! what an answer says.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,6 +17,7 @@ use tracing::warn;
 use super::discovery;
 use crate::file_watch::FileStamp;
 use crate::http_client;
+use crate::small_file;
 
 /// Most bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -204,16 +203,8 @@ fn read_credentials(file: &Path) -> Result<HeaderValue, IntrospectionFault> {
         file: file.to_owned(),
         reason,
     };
-    let mut text = String::new();
-    let read = File::open(file).and_then(|open| open.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
-    if let Err(error) = read {
-        return Err(fault(format!("cannot be read: {error}")));
-    }
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(fault(format!(
-            "has more than {FILE_BYTES_MAX} bytes; write two lines"
-        )));
-    }
+    let read = small_file::read_text(file, FILE_BYTES_MAX);
+    let text = read.map_err(|error| fault(format!("cannot be read: {error}")))?;
     let (id, secret) = lines_of(&text).map_err(fault)?;
     http_client::basic(id, secret).ok_or_else(|| fault("has an id and a secret that make no header".into()))
 }

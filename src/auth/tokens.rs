@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -15,6 +15,7 @@ use super::principal::Principal;
 use super::token_line::{TokenHash, TokenLine, hex};
 use crate::config::AuthTokenConfig;
 use crate::file_watch::{self, FileStamp};
+use crate::small_file;
 
 /// The beginning of the identity of a principal with static tokens.
 const ID_PREFIX: &str = "token:";
@@ -194,14 +195,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    let mut text = String::new();
-    // One byte more than allowed tells a file at the limit from a longer one.
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        let message = format!("it is longer than {FILE_BYTES_MAX} bytes");
-        return Err(io::Error::other(message));
-    }
-    Ok(text)
+    small_file::text(file, FILE_BYTES_MAX)
 }
 
 impl Tokens {

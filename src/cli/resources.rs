@@ -11,6 +11,7 @@ use reqwest::header::{CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
+use super::output::status;
 use super::publish::{describe_outcome, quoted};
 use super::server::{Service, ServiceArgs, header_text, items, resource_path, segment};
 use super::table::{TextTable, cell, print, print_json};
@@ -181,11 +182,6 @@ fn show(body: Vec<u8>) -> Result<(), CliError> {
     };
     let end = if text.ends_with('\n') { "" } else { "\n" };
     print(&format!("{}{end}", printable::lines(&text)))
-}
-
-/// Prints a line about the answer, away from the body.
-fn status(line: &str) -> Result<(), CliError> {
-    Ok(writeln!(std::io::stderr(), "{}", printable::line(line))?)
 }
 
 fn etag_of(answer: &Response) -> String {

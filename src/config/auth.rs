@@ -67,6 +67,7 @@ table! { IssuerConfig = "An authorization server (OAuth 2.1).";
     url: String = String::new(), "Checked::<HttpUrl>";
     /// Its keys: an address or a file; empty finds them by the metadata of the issuer. A relative path starts
     /// at the folder of the configuration file.
+    #[schemars(extend("x-path" = "read, or an address"))]
     jwks: String = String::new(), "Checked::<Text<0, 4096>>";
     /// Signature algorithms that its tokens may have.
     algorithms: Vec<String> = ["ES256", "RS256", "EdDSA"].map(String::from).to_vec(),

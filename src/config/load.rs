@@ -181,10 +181,6 @@ impl<'a> Draft<'a> {
                         collection.file = beside(&self.path, &collection.file);
                     }
                 }
-                // Not a path by its schema, since it may also be an address.
-                for issuer in &mut config.auth.issuer {
-                    issuer.jwks = self.beside_unless_address(&issuer.jwks);
-                }
                 self.check_agreement(&config);
                 if self.mistakes.is_empty() {
                     return Ok(config);
@@ -196,18 +192,6 @@ impl<'a> Draft<'a> {
         self.mistakes.sort();
         let mistakes = self.mistakes;
         Err(ConfigError { mistakes })
-    }
-
-    /// The file `text` as found from the folder of the configuration file; an address or nothing as it is.
-    fn beside_unless_address(&self, text: &str) -> String {
-        if text.is_empty() || text.contains("://") {
-            return text.to_owned();
-        }
-        match beside(&self.path, Path::new(text)).into_os_string().into_string() {
-            Ok(path) => path,
-            // A folder with a name outside UTF-8: the file is found only if the service was started there.
-            Err(_) => text.to_owned(),
-        }
     }
 
     /// Notes a mistake.

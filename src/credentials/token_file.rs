@@ -1,7 +1,5 @@
 //! A token in a file, read again when the file changes.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -9,6 +7,7 @@ use http::header::HeaderValue;
 
 use super::{Challenge, CredentialsError, TokenFuture, TokenSource, bearer};
 use crate::file_watch::FileStamp;
+use crate::small_file;
 
 /// The limit on the size of a token file, in bytes.
 const BYTES_MAX: u64 = 64 * 1024;
@@ -63,7 +62,8 @@ impl TokenFile {
         {
             return Ok(None);
         }
-        let value = bearer(&read_text(&self.path)?)?;
+        let text = small_file::read_text(&self.path, BYTES_MAX).map_err(|error| error.to_string())?;
+        let value = bearer(&text)?;
         Ok(Some(Held { value, stamp }))
     }
 
@@ -83,24 +83,11 @@ pub(crate) fn read_secret(kind: &'static str, path: &Path) -> Result<String, Cre
         path: path.to_owned(),
         reason,
     };
-    let text = read_text(path).map_err(error)?;
+    let text = small_file::read_text(path, BYTES_MAX).map_err(|fault| error(fault.to_string()))?;
     match text.trim() {
         "" => Err(error("it is empty".to_owned())),
         secret => Ok(secret.to_owned()),
     }
-}
-
-fn read_text(path: &Path) -> Result<String, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let mut text = String::new();
-    let read = file.take(BYTES_MAX + 1).read_to_string(&mut text);
-    read.map_err(|error| error.to_string())?;
-    if text.len() as u64 > BYTES_MAX {
-        return Err(format!(
-            "it has more than {BYTES_MAX} bytes; write the secret alone"
-        ));
-    }
-    Ok(text)
 }
 
 impl TokenSource for TokenFile {

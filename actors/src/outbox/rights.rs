@@ -120,8 +120,9 @@ impl Outbox {
 
     /// Asks to settle the rights, unless that is under way.
     fn ask_to_settle(&self) {
-        if !self.settling.swap(true, Ordering::AcqRel)
-            && let Some(on_judged) = self.on_judged.get()
+        // Without a callback nothing is under way.
+        if let Some(on_judged) = self.on_judged.get()
+            && !self.settling.swap(true, Ordering::AcqRel)
         {
             on_judged();
         }
@@ -129,8 +130,7 @@ impl Outbox {
 
     /// Returns true while a request to settle the rights is under way; one of an ended session never returns.
     pub(crate) fn is_settling(&self) -> bool {
-        let asked = self.settling.load(Ordering::Acquire) && self.on_judged.get().is_some();
-        asked && self.ended().is_none()
+        self.settling.load(Ordering::Acquire) && self.ended().is_none()
     }
 
     /// Notes that `shard` has the subscriptions in its table from here on, and forgets the hidden ones of the

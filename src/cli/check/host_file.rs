@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::check::Variables;
 use crate::printable;
+use crate::small_file;
 
 /// The limit on the size of the file in bytes; those of hosts are a thousand times smaller.
 const BYTES_MAX: u64 = 4 << 20;
@@ -64,13 +65,7 @@ pub(super) fn read(path: &Path, name: Option<&str>) -> Result<HostServer, String
 fn read_text(path: &Path) -> Result<String, String> {
     let hint = "name the file of the host, such as .mcp.json, .cursor/mcp.json, .vscode/mcp.json or \
                 claude_desktop_config.json";
-    let size = std::fs::metadata(path)
-        .map_err(|error| format!("cannot be read: {error}; {hint}"))?
-        .len();
-    if size > BYTES_MAX {
-        return Err(format!("has more than {BYTES_MAX} bytes; {hint}"));
-    }
-    std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}; {hint}"))
+    small_file::read_text(path, BYTES_MAX).map_err(|error| format!("cannot be read: {error}; {hint}"))
 }
 
 /// Reads the text of a file.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::CliError;
 use crate::cli::credentials::CredentialsArgs;
+use crate::small_file;
 
 /// The limit on the size of the file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -98,13 +99,7 @@ impl Contexts {
         if metadata.permissions().mode() & 0o077 != 0 {
             return Err(wrong("others than its owner have rights to it; use chmod 600"));
         }
-        let mut text = String::new();
-        let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
-        read.map_err(|error| wrong(&error.to_string()))?;
-        // A file of this size is not ours; reading on could take all memory.
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(wrong(&format!("it has more than {FILE_BYTES_MAX} bytes")));
-        }
+        let text = small_file::text(file, FILE_BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
         Contexts::parse(&text).map_err(|reason| wrong(&reason))
     }
 

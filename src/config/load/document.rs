@@ -125,6 +125,7 @@ impl<'a> Draft<'a> {
             self.note(&place, &text);
         } else if let Some(purpose) = key.schema.get("x-path")
             && !text.is_empty()
+            && !(purpose == "read, or an address" && text.contains("://"))
         {
             // The printed configuration then means the same in any folder.
             let file = beside(&self.path, Path::new(text)).to_string_lossy().into_owned();

@@ -1,7 +1,6 @@
 //! The PEM files of TLS: the certificate and its key, the authorities of clients and their revocation lists.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,6 +16,7 @@ use super::TlsError;
 use crate::auth::expiry_of;
 use crate::config::TlsConfig;
 use crate::file_watch::FileStamps;
+use crate::small_file;
 
 /// The largest file. Revocation lists of large authorities have some megabytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -159,16 +159,7 @@ fn some_of<T>(key: &str, path: &Path, parsed: Result<Vec<T>, pem::Error>) -> Res
 
 /// Reads a file. Its content stands in no error: one of the files is a secret.
 fn read(key: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
-    match read {
-        Ok(length) if length as u64 <= FILE_BYTES_MAX => Ok(bytes),
-        Ok(_) => {
-            let error = io::Error::other(format!("it has more than {FILE_BYTES_MAX} bytes"));
-            Err(read_error(key, path, &error))
-        }
-        Err(error) => Err(read_error(key, path, &error)),
-    }
+    small_file::read(path, FILE_BYTES_MAX).map_err(|error| read_error(key, path, &error))
 }
 
 fn read_error(key: &str, path: &Path, error: &io::Error) -> TlsError {
