@@ -65,7 +65,7 @@ impl fmt::Display for Answer {
         match (self.error_code(), self.result()) {
             (Some(_), _) => write!(f, "{}", describe_error(&self.message["error"]))?,
             (None, Some(_)) => f.write_str("a result")?,
-            (None, None) => f.write_str("no message")?,
+            (None, None) => f.write_str("no JSON-RPC message")?,
         }
         match self.status {
             Some(status) if status != 200 => write!(f, " with HTTP status {status}"),
@@ -95,7 +95,7 @@ mod tests {
         );
         assert_eq!(
             describe(Some(500), Value::Null),
-            "no message with HTTP status 500"
+            "no JSON-RPC message with HTTP status 500"
         );
     }
 }

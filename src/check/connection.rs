@@ -209,6 +209,17 @@ impl Connection {
         }
     }
 
+    /// Waits until the server has seen everything sent before: the answer to a later request shows it.
+    pub(super) async fn catch_up(&self) -> Result<(), Aborted> {
+        // 2026-07-28 has no ping.
+        let method = match self.is_modern() {
+            true => "server/discover",
+            false => "ping",
+        };
+        self.call(method, json!({})).await?;
+        Ok(())
+    }
+
     /// Sends a notification.
     pub(super) async fn notify(&self, method: &str, params: Value) -> Result<(), Aborted> {
         let mut message = jsonrpc::notification(method);

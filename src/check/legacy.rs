@@ -34,7 +34,7 @@ pub(super) async fn check(run: &mut CheckRun<'_>) -> Result<(), Aborted> {
             .filter(|kind| run.connection.advertises(kind, "listChanged"))
             .collect();
     }
-    run.check_fresh_announcements(ready).await;
+    run.check_fresh_announcements(ready).await?;
     run.check_spurious_changes().await?;
     run.check_error_codes().await?;
     let mut promises = Problems::default();
@@ -96,24 +96,24 @@ async fn check_subscriptions(
 ) -> Result<(), Aborted> {
     run.begin("subscribing to the resource");
     let start = run.connection.transcript.position();
-    match subscribe(run, promises).await? {
-        Ok(uri) if has_stream => {
+    let (subscribed, reason) = match subscribe(run, promises).await? {
+        Ok(uri) => {
             check_unknown_uri(run).await?;
-            return check_subscription(run, &uri, start).await;
+            if has_stream {
+                return check_subscription(run, &uri, start).await;
+            }
+            (
+                Some(uri),
+                "there is no stream: see capability-promises".to_owned(),
+            )
         }
-        Ok(_) => {
-            check_unknown_uri(run).await?;
-            skip_subscription(run, "there is no stream: see capability-promises");
-        }
-        Err(reason) => skip_subscription(run, &reason),
-    }
-    run.check_lists_alone().await
-}
-
-/// Skips the checks that need a subscription and its stream.
-fn skip_subscription(run: &mut CheckRun<'_>, reason: &str) {
-    run.skip(Check::SpuriousUpdates, reason);
-    run.skip_change_checks(Check::SubscribeObeyed, reason);
+        Err(reason) => (None, reason),
+    };
+    run.skip_change_checks(Check::SubscribeObeyed, &reason);
+    run.check_lists_alone().await?;
+    // After the change, which a server may announce to sessions that it refused.
+    run.check_strangers(subscribed.as_deref(), &reason);
+    Ok(())
 }
 
 /// Subscribes to the resource under test; returns it, or the reason for which there is no subscription.

@@ -99,7 +99,7 @@ pub(super) async fn check(run: &mut CheckRun<'_>) -> Result<(), Aborted> {
     run.open_lists = kinds.filter(|kind| lists.grants_list(kind)).collect();
     match &lists.granted {
         Ok(_) => {
-            run.check_fresh_announcements(start).await;
+            run.check_fresh_announcements(start).await?;
             run.check_spurious_changes().await?;
         }
         Err(reason) => {
@@ -235,8 +235,7 @@ async fn check_subscription(
     }
     let params = json!({ "requestId": id });
     run.connection.notify("notifications/cancelled", params).await?;
-    // The answer to a later request shows that the server has seen the cancellation.
-    run.connection.call("server/discover", json!({})).await?;
+    run.connection.catch_up().await?;
     run.check_unsubscribed(uri, is_notice).await
 }
 

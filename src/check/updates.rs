@@ -43,7 +43,7 @@ impl CheckRun<'_> {
             .filter(is_notice)
             .count();
         let mut problems = Problems::default();
-        self.find_strangers(uri, &mut problems);
+        self.find_strangers(Some(uri), &mut problems);
         if is_steady && after == before {
             let text = format!("{notices} resources/updated of {uri} came while its content stayed the same");
             match notices {
@@ -64,8 +64,22 @@ impl CheckRun<'_> {
         })
     }
 
-    /// Adds a problem for notices of resources that a session has not subscribed to.
-    fn find_strangers(&self, uri: &str, problems: &mut Problems) {
+    /// Checks a session that cannot listen to a subscription, for this reason: it must be told of no resource
+    /// but `subscribed`.
+    pub(super) fn check_strangers(&mut self, subscribed: Option<&str>, reason: &str) {
+        let mut problems = Problems::default();
+        // Where subscriptions are not advertised, every notice breaks that promise, and is reported with it.
+        if self.connection.advertises("resources", "subscribe") {
+            self.find_strangers(subscribed, &mut problems);
+        }
+        match problems.is_empty() {
+            true => self.skip(Check::SpuriousUpdates, reason),
+            false => self.conclude(Check::SpuriousUpdates, &problems, ""),
+        }
+    }
+
+    /// Adds a problem for notices of resources other than `subscribed`, the one with a subscription.
+    fn find_strangers(&self, subscribed: Option<&str>, problems: &mut Problems) {
         // A listen stream has a check of its own for messages that it did not ask for.
         if self.connection.is_modern() {
             return;
@@ -74,7 +88,11 @@ impl CheckRun<'_> {
         let updates = received
             .iter()
             .filter(|received| received.updated_uri().is_some());
-        let strangers: Vec<&Received> = updates.filter(|received| !received.announces(uri)).collect();
+        let is_stranger = |received: &&Received| match subscribed {
+            Some(uri) => !received.announces(uri),
+            None => true,
+        };
+        let strangers: Vec<&Received> = updates.filter(is_stranger).collect();
         if let Some(first) = strangers.first() {
             let name = first.updated_uri().unwrap_or_default();
             let count = strangers.len();

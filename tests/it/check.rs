@@ -45,7 +45,7 @@ const NEW: &str = "2026-07-28";
 const SHORT: Duration = Duration::from_millis(200);
 
 /// Every fault with the checks that it fails.
-const FOUND: [(Fault, &[(&str, &str)]); 24] = [
+const FOUND: [(Fault, &[(&str, &str)]); 25] = [
     (
         Fault::SpuriousLists,
         &[("spurious-list-changed", OLD), ("spurious-list-changed", NEW)],
@@ -105,6 +105,10 @@ const FOUND: [(Fault, &[(&str, &str)]); 24] = [
         &[("spurious-updates", OLD), ("spurious-updates", NEW)],
     ),
     (Fault::AnnouncesStrangers, &[("spurious-updates", OLD)]),
+    (
+        Fault::AnnouncesToAll,
+        &[("spurious-updates", OLD), ("capability-promises", OLD)],
+    ),
     (Fault::FailsOnInitialize, &[("opening-answered", OLD)]),
     (Fault::ModernAlone, &[]),
     (Fault::KeepsDeletedSessions, &[("graceful-end", OLD)]),
@@ -163,6 +167,18 @@ async fn slow_start_differs_from_slow_answers() {
     .await;
     assert_eq!(failures(&report), [], "{report}");
     assert_eq!(report.revisions, [OLD, NEW]);
+}
+
+#[tokio::test]
+async fn late_welcome_is_no_announcement() {
+    let report = check(Fault::WelcomesSlowly, |options| options.quiet_time = SHORT).await;
+    assert_eq!(failures(&report), [], "{report}");
+    let fresh = report
+        .checks
+        .iter()
+        .find(|finding| finding.id == "fresh-announcements");
+    let seen = &fresh.expect("it is checked").seen;
+    assert!(seen.contains("1 tools/list_changed"), "{seen}");
 }
 
 #[tokio::test]

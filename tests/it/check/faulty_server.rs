@@ -63,6 +63,9 @@ pub(crate) enum Fault {
     AnnouncesOnSubscribe,
     /// A fresh session is told of a resource that it has not subscribed to.
     AnnouncesStrangers,
+    /// Subscriptions of sessions are advertised and answered with -32601, and every session is told of every
+    /// change.
+    AnnouncesToAll,
     /// `initialize` is never answered.
     HangsOnInitialize,
     /// `initialize` is answered with an internal error.
@@ -73,11 +76,16 @@ pub(crate) enum Fault {
     ModernAlone,
     /// The first answer takes longer than any other one may.
     StartsSlowly,
+    /// No fault: a session is welcomed late, and gets no answers before, as on a machine under load.
+    WelcomesSlowly,
     KeepsDeletedSessions,
 }
 
 /// Longer than the limit on other answers in the test of a slow start.
 const SLOW_START: Duration = Duration::from_secs(6);
+
+/// Longer than the quiet time in the test of a slow welcome.
+const SLOW_WELCOME: Duration = Duration::from_millis(600);
 
 type Sender = mpsc::Sender<Value>;
 
@@ -87,6 +95,7 @@ struct Session {
     /// The messages that wait for the stream to be opened.
     waiting: Vec<Value>,
     subscribed: bool,
+    welcomed: bool,
 }
 
 struct Listen {
@@ -200,10 +209,22 @@ async fn handle(
         }
         _ => {
             let message: Value = serde_json::from_slice(&body).expect("a message");
-            shared.delay(message["method"].as_str().unwrap_or_default()).await;
+            let method = message["method"].as_str().unwrap_or_default();
+            if shared.has(Fault::WelcomesSlowly) && method == "notifications/initialized" {
+                tokio::spawn(welcome_late(shared, session.to_owned()));
+                return empty(StatusCode::ACCEPTED);
+            }
+            shared.delay(method, session).await;
             shared.post(session, &message)
         }
     }
+}
+
+async fn welcome_late(shared: Arc<Shared>, session: String) {
+    tokio::time::sleep(SLOW_WELCOME).await;
+    shared.announce(&session);
+    let mut clients = shared.clients();
+    clients.sessions.get_mut(&session).expect("it is there").welcomed = true;
 }
 
 impl Shared {
@@ -216,13 +237,26 @@ impl Shared {
     }
 
     /// Holds back an answer, for the faults of a slow or silent server.
-    async fn delay(&self, method: &str) {
+    async fn delay(&self, method: &str, session: &str) {
         match (self.fault, method) {
             (Fault::HangsOnInitialize, "initialize") | (Fault::HangsOnDiscover, "server/discover") => {
                 std::future::pending::<()>().await;
             }
             (Fault::StartsSlowly, "initialize") => tokio::time::sleep(SLOW_START).await,
+            (Fault::WelcomesSlowly, _) => {
+                while self.awaits_welcome(session) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
             _ => {}
+        }
+    }
+
+    fn awaits_welcome(&self, session: &str) -> bool {
+        let clients = self.clients();
+        match clients.sessions.get(session) {
+            Some(session) => !session.welcomed,
+            None => false,
         }
     }
 
@@ -361,7 +395,7 @@ impl Shared {
             "resources/subscribe" | "resources/unsubscribe" if !modern => self
                 .subscribe(session, method, known)
                 .map_err(|()| match self.fault {
-                    Fault::PromisesSubscribe => -32601,
+                    Fault::PromisesSubscribe | Fault::AnnouncesToAll => -32601,
                     _ => unknown_resource,
                 }),
             _ if self.has(Fault::WrongMethodCode) => Err(-32000),
@@ -370,7 +404,7 @@ impl Shared {
     }
 
     fn subscribe(&self, session: &str, method: &str, known: bool) -> Result<Value, ()> {
-        if self.has(Fault::PromisesSubscribe) {
+        if matches!(self.fault, Fault::PromisesSubscribe | Fault::AnnouncesToAll) {
             return Err(());
         }
         let on = method == "resources/subscribe";
@@ -479,8 +513,10 @@ impl Shared {
         let update = updated(URI);
         let mut clients = self.clients();
         for _ in 0..times {
-            for session in clients.sessions.values_mut().filter(|session| session.subscribed) {
-                session.send(update.clone());
+            for session in clients.sessions.values_mut() {
+                if session.subscribed || self.has(Fault::AnnouncesToAll) {
+                    session.send(update.clone());
+                }
             }
             for listen in &clients.listens {
                 if asks_for_resource(listen) {
