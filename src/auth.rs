@@ -62,7 +62,7 @@ pub(crate) use grant::Grant;
 pub use introspection_endpoint::IntrospectionFault;
 pub use peer_certificate::PeerCertificate;
 #[cfg(feature = "tls")]
-pub(crate) use peer_certificate::{Trust, expiry_of};
+pub(crate) use peer_certificate::{Trust, end_of_list, expiry_of};
 #[cfg(feature = "service")]
 pub use policy::{InvalidRule, Policy};
 pub use principal::{Principal, PrincipalBuilder, Revocable};

@@ -56,6 +56,8 @@ metric_table! {
         "Times that the files of TLS were read again, by outcome.";
     describe_gauge TLS_EXPIRY = "tidings_tls_certificate_expiry_seconds",
         "End of the validity of the listener's certificate, since 1970-01-01 UTC; 0 without TLS.";
+    describe_gauge TLS_LIST_EXPIRY = "tidings_tls_revocation_list_expiry_seconds",
+        "First end of a revocation list of clients' certificates, since 1970-01-01 UTC; 0 without lists.";
     describe_counter AUDIT_LINES = "tidings_audit_lines_total", "Lines of the audit, written or lost.";
     describe_counter AUTH = "tidings_auth_total", "Requests that came to the border, by what their credentials were.";
     describe_counter INTROSPECTIONS = "tidings_introspections_total",

@@ -124,6 +124,10 @@ impl Viewer for Grant {
         self.allows(Right::Read, uri)
     }
 
+    fn expires(&self) -> Option<SystemTime> {
+        Grant::expires(self)
+    }
+
     fn audience(&self) -> Arc<dyn Audience> {
         self.border.audience(&self.principal())
     }

@@ -148,6 +148,8 @@ mod reading {
     use sha2::{Digest, Sha256};
     use x509_parser::extensions::GeneralName;
     use x509_parser::prelude::{FromDer, X509Certificate};
+    use x509_parser::revocation_list::CertificateRevocationList;
+    use x509_parser::time::ASN1Time;
 
     /// The length of a name beyond which it is taken for none.
     const NAME_LEN_MAX: usize = 1_024;
@@ -176,8 +178,18 @@ mod reading {
         Some(not_after(&certificate))
     }
 
+    /// Returns the time from which on a revocation list in DER is not current any more.
+    pub(crate) fn end_of_list(der: &[u8]) -> Option<SystemTime> {
+        let (_, list) = CertificateRevocationList::from_der(der).ok()?;
+        Some(time_of(list.next_update()?))
+    }
+
     fn not_after(certificate: &X509Certificate<'_>) -> SystemTime {
-        let seconds = certificate.validity().not_after.timestamp();
+        time_of(certificate.validity().not_after)
+    }
+
+    fn time_of(time: ASN1Time) -> SystemTime {
+        let seconds = time.timestamp();
         SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
     }
 
@@ -198,7 +210,7 @@ mod reading {
 }
 
 #[cfg(feature = "tls")]
-pub(crate) use reading::expiry_of;
+pub(crate) use reading::{end_of_list, expiry_of};
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ mod stream;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use rustls::crypto::ring;
@@ -32,6 +32,9 @@ pub(super) use stream::TlsStream;
 /// The time between two looks at the files. A change is read when two looks in a row find it the same, so
 /// that files which are replaced one after the other are read together.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The longest wait for the end of a revocation list: a clock that is set meanwhile wakes nothing.
+const LIST_END_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// TLS that cannot be used, with the file or key at fault and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -93,8 +96,10 @@ impl Tls {
         }
     }
 
-    /// Reads the files again whenever they have changed, until the last handle is dropped.
+    /// Reads the files again whenever they have changed, until the last handle is dropped. A revocation list
+    /// that ends is a change, too: from then on no certificate of its authority is trusted.
     pub fn follow_files(&self) {
+        tokio::spawn(follow_lists(Arc::downgrade(&self.0)));
         let mut looks = Looks::default();
         file_watch::watch(&self.0, LOOK_INTERVAL, move |shared| {
             let read = shared.current().stamps.clone();
@@ -179,6 +184,44 @@ impl Shared {
     }
 }
 
+/// Has certificates verified again when a revocation list ends, which changes no file, until `shared` is
+/// dropped.
+async fn follow_lists(shared: Weak<Shared>) {
+    let mut looked = SystemTime::now();
+    loop {
+        let Some(strong) = shared.upgrade() else {
+            return;
+        };
+        // Before the lists are looked at, so that none is replaced unnoticed.
+        let mut replaced = strong.generation.subscribe();
+        let loaded = strong.current().loaded.clone();
+        let now = SystemTime::now();
+        if loaded.list_ends.iter().any(|end| looked < *end && *end <= now) {
+            strong.generation.send_modify(|generation| *generation += 1);
+            warn_of_ended_list();
+        }
+        looked = now;
+        let next = loaded.list_ends.iter().filter(|end| **end > now).min();
+        let wait = match next {
+            Some(end) => end.duration_since(now).unwrap_or_default(),
+            None => LIST_END_WAIT_MAX,
+        };
+        // Dropped for the wait, so that it keeps neither the certificates nor their old lists.
+        drop((strong, loaded));
+        tokio::select! {
+            () = tokio::time::sleep(wait.min(LIST_END_WAIT_MAX)) => {}
+            changed = replaced.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+fn warn_of_ended_list() {
+    warn!(
+        "a revocation list has ended, so no certificate of its authority is trusted; publish the next one \
+         (tls.client_crl)"
+    );
+}
+
 impl Trust for Shared {
     fn generation(&self) -> u64 {
         *self.generation.borrow()
@@ -205,16 +248,28 @@ impl Trust for Shared {
 }
 
 fn note_expiry(loaded: &Loaded, metrics: &TlsMetrics) {
+    match loaded.list_ends.iter().min() {
+        Some(end) => {
+            metrics.first_list_ends(since_epoch(*end));
+            if *end <= SystemTime::now() {
+                warn_of_ended_list();
+            }
+        }
+        None => metrics.first_list_ends(Duration::ZERO),
+    }
     let Some(expires) = loaded.expires else {
         return;
     };
-    let since_epoch = expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    metrics.expires(since_epoch);
+    metrics.expires(since_epoch(expires));
     if expires <= SystemTime::now() {
         warn!(
             "the certificate of the listener has expired, so clients refuse it; renew it (tls.certificate)"
         );
     }
+}
+
+fn since_epoch(time: SystemTime) -> Duration {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 impl fmt::Debug for Tls {

@@ -7,7 +7,7 @@
 mod verdict;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -357,6 +357,8 @@ async fn wait_for_resource_change(bus: Bus, asked: Asked) -> Result<Value, Callb
     let mut reader = session.reader();
     // Subscribed first and compared afterwards, so that no change falls between.
     held.subscribe(&session).await?;
+    let end_of_rights = until_expired(&asked.context);
+    tokio::pin!(end_of_rights);
     let mut entries = Vec::new();
     loop {
         let verdicts = held.verdicts(&bus, &asked.context).await?;
@@ -364,11 +366,25 @@ async fn wait_for_resource_change(bus: Bus, asked: Asked) -> Result<Value, Callb
             return Ok(json!({ "items": verdicts, "timed_out": false }));
         }
         entries.clear();
-        match tokio::time::timeout_at(deadline, reader.drain(&mut entries)).await {
+        let drained = tokio::select! {
+            drained = tokio::time::timeout_at(deadline, reader.drain(&mut entries)) => drained,
+            () = &mut end_of_rights => return Err(Closed.into()),
+        };
+        match drained {
             Err(_) => return Ok(json!({ "items": verdicts, "timed_out": true })),
             Ok(Drained::Ended(_)) => return Err(Closed.into()),
             Ok(Drained::Entries(_) | Drained::KeepAlive) => {}
         }
+    }
+}
+
+/// Waits until the credential of the caller has ended by the clock, which changes no rule and so wakes no
+/// reader.
+async fn until_expired(context: &CallContext) {
+    match context.viewer().and_then(|viewer| viewer.expires()) {
+        // An expiry in the past is due at once.
+        Some(at) => tokio::time::sleep(at.duration_since(SystemTime::now()).unwrap_or_default()).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -387,6 +403,10 @@ impl Viewer for Reads {
 
     fn may_be_told(&self, uri: &ResourceUri) -> bool {
         self.0.may_read(uri)
+    }
+
+    fn expires(&self) -> Option<SystemTime> {
+        self.0.expires()
     }
 
     fn audience(&self) -> Arc<dyn Audience> {

@@ -6,8 +6,8 @@ use metrics::{Counter, Gauge, counter, gauge};
 
 use super::{
     EVENTS_GAPS, EVENTS_LOST, EVENTS_RESUMED, EVENTS_STREAMS, EVENTS_WRITTEN, HandshakeFailure,
-    NOTICE_BODIES, NoticeBody, TLS_EXPIRY, TLS_HANDSHAKES, TLS_RELOADS, WS_CLOSED, WS_CONNECTIONS,
-    WS_REQUESTS, WS_WRITTEN, describe,
+    NOTICE_BODIES, NoticeBody, TLS_EXPIRY, TLS_HANDSHAKES, TLS_LIST_EXPIRY, TLS_RELOADS, WS_CLOSED,
+    WS_CONNECTIONS, WS_REQUESTS, WS_WRITTEN, describe,
 };
 
 /// The close codes that the service sends on a WebSocket.
@@ -32,6 +32,7 @@ pub(crate) struct TlsMetrics {
     replaced: Counter,
     kept: Counter,
     expiry: Gauge,
+    list_expiry: Gauge,
 }
 
 impl TlsMetrics {
@@ -46,6 +47,7 @@ impl TlsMetrics {
             replaced: counter!(TLS_RELOADS, "outcome" => "replaced"),
             kept: counter!(TLS_RELOADS, "outcome" => "kept"),
             expiry: gauge!(TLS_EXPIRY),
+            list_expiry: gauge!(TLS_LIST_EXPIRY),
         }
     }
 
@@ -72,6 +74,11 @@ impl TlsMetrics {
     /// Notes the end of the validity of the present certificate, as time since 1970.
     pub(crate) fn expires(&self, at: Duration) {
         self.expiry.set(at.as_secs_f64());
+    }
+
+    /// Notes the first end of a revocation list, as time since 1970.
+    pub(crate) fn first_list_ends(&self, at: Duration) {
+        self.list_expiry.set(at.as_secs_f64());
     }
 }
 

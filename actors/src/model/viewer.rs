@@ -5,6 +5,7 @@
 //! generation is another one.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::uri::ResourceUri;
 
@@ -53,6 +54,11 @@ pub trait Viewer: Send + Sync + 'static {
     /// the right to be told.
     fn may_read(&self, uri: &ResourceUri) -> bool {
         self.may_be_told(uri)
+    }
+    /// Returns the time at which the credential ends by the clock; none if it does not. A call that waits for
+    /// a change ends by then: a change that ended the wait later would tell of itself.
+    fn expires(&self) -> Option<SystemTime> {
+        None
     }
     /// Returns the audience that the subscriber belongs to.
     fn audience(&self) -> Arc<dyn Audience>;

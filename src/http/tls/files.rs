@@ -13,7 +13,7 @@ use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifi
 use rustls::{RootCertStore, ServerConfig};
 
 use super::TlsError;
-use crate::auth::expiry_of;
+use crate::auth::{end_of_list, expiry_of};
 use crate::config::TlsConfig;
 use crate::file_watch::FileStamps;
 use crate::small_file;
@@ -40,6 +40,16 @@ pub(super) struct Loaded {
     pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
     /// The end of the validity of the listener's certificate.
     pub(super) expires: Option<SystemTime>,
+    /// The times from which on the revocation lists are not current any more.
+    pub(super) list_ends: Vec<SystemTime>,
+}
+
+/// The verifier of clients' certificates, and the ends of its revocation lists.
+#[derive(Default)]
+struct ClientVerifier {
+    /// None if clients present no certificates.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    list_ends: Vec<SystemTime>,
 }
 
 impl TlsFiles {
@@ -67,9 +77,9 @@ impl TlsFiles {
         let key = read("tls.key", &self.key)?;
         let key =
             PrivateKeyDer::from_pem_slice(&key).map_err(|error| pem_error("tls.key", &self.key, &error))?;
-        let verifier = match &self.client_ca {
-            Some(path) => Some(self.verifier(path, &provider)?),
-            None => None,
+        let ClientVerifier { verifier, list_ends } = match &self.client_ca {
+            Some(path) => self.verifier(path, &provider)?,
+            None => ClientVerifier::default(),
         };
         let expires = expiry_of(&chain[0]);
         let builder = ServerConfig::builder_with_provider(provider)
@@ -101,6 +111,7 @@ impl TlsFiles {
             server: Arc::new(server),
             verifier,
             expires,
+            list_ends,
         })
     }
 
@@ -109,7 +120,7 @@ impl TlsFiles {
         &self,
         authorities: &Path,
         provider: &Arc<CryptoProvider>,
-    ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    ) -> Result<ClientVerifier, TlsError> {
         let key = "tls.client_ca";
         let mut roots = RootCertStore::empty();
         for certificate in certificates(key, authorities)? {
@@ -123,14 +134,22 @@ impl TlsFiles {
         }
         let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let mut source = authorities;
+        let mut list_ends = Vec::new();
         if let Some(path) = &self.client_crl {
+            let lists = lists(path)?;
+            list_ends = lists.iter().filter_map(|list| end_of_list(list)).collect();
             // An expired list says nothing of the certificates that were revoked since.
-            builder = builder.with_crls(lists(path)?).enforce_revocation_expiration();
+            builder = builder.with_crls(lists).enforce_revocation_expiration();
             source = path;
         }
         // Whether a client needs one is decided for each request, by its rights.
         let verifier = builder.allow_unauthenticated().build();
-        verifier.map_err(|error| TlsError(format!("{} cannot be used: {error}", source.display())))
+        let verifier =
+            verifier.map_err(|error| TlsError(format!("{} cannot be used: {error}", source.display())))?;
+        Ok(ClientVerifier {
+            verifier: Some(verifier),
+            list_ends,
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Callers with and without credentials, over the real service.
 
-mod issuer;
+pub(super) mod issuer;
 
 use std::fs;
 use std::process::Command;

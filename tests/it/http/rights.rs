@@ -2,8 +2,10 @@
 
 mod after_end;
 mod content;
+mod scene;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -26,6 +28,60 @@ const RULES: &str = "[[auth.rule]]\nroles = ['ops']\n\
     [[auth.rule]]\nroles = ['reader']\nmay = ['list', 'call']\n\
     match = ['tool:get_resource_etag', 'tool:get_resource_etags', 'tool:read_resource']\n";
 
+/// Lets readers wait for changes.
+const WAITS: &str =
+    "[[auth.rule]]\nroles = ['reader']\nmay = ['call']\nmatch = ['tool:wait_for_resource_change']\n";
+
+/// The way of a caller to the service: an address, and a token unless the address goes on with a certificate.
+#[derive(Debug, Clone)]
+struct Way {
+    address: SocketAddr,
+    token: Option<String>,
+}
+
+impl Way {
+    /// Adds the token to a request.
+    fn with(&self, request: Request) -> Request {
+        match &self.token {
+            Some(token) => request.header("authorization", format!("Bearer {token}")),
+            None => request,
+        }
+    }
+
+    async fn send(&self, request: Request) -> Reply {
+        self.with(request).send(self.address).await
+    }
+
+    /// Creates or replaces a resource.
+    async fn put(&self, uri: &str, text: &str) -> Reply {
+        let request = Request::new("PUT", resource_path(uri)).header("content-type", "text/plain");
+        self.send(request.body(text)).await
+    }
+
+    /// Opens a session, and its stream; returns the session's id too.
+    async fn session(&self, uris: &[&str]) -> (String, Events) {
+        let opened = self
+            .send(Request::post(initialize("2025-11-25").to_string()))
+            .await;
+        assert_eq!(opened.status, 200, "{}", opened.text());
+        let id = opened.header("mcp-session-id").unwrap().to_owned();
+        let mut messages = vec![json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })];
+        for uri in uris {
+            let params = json!({ "uri": uri });
+            messages.push(
+                json!({ "jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": params }),
+            );
+        }
+        for message in messages {
+            let request = Request::post(message.to_string()).header("mcp-session-id", &id);
+            let reply = self.send(request).await;
+            assert!(matches!(reply.status, 200 | 202), "{}", reply.text());
+        }
+        let stream = self.with(Request::stream().header("mcp-session-id", &id));
+        (id, Events::new(stream.open(self.address).await))
+    }
+}
+
 /// A service with a reader, who sees notes alone, and operators, who may do everything.
 struct Ruled {
     server: Server,
@@ -47,11 +103,16 @@ fn token_of(server_folder: &std::path::Path, name: &str) -> String {
 
 impl Ruled {
     async fn start() -> Ruled {
-        Ruled::start_until("").await
+        Ruled::start_with(RULES, "").await
     }
 
-    /// Starts it with `end` at the end of the line of the reader's token.
+    /// Starts it with the rule of readers that wait, and with `end` at the end of the line of the reader's
+    /// token.
     async fn start_until(end: &str) -> Ruled {
+        Ruled::start_with(&format!("{RULES}{WAITS}"), end).await
+    }
+
+    async fn start_with(rules: &str, end: &str) -> Ruled {
         let folder = tempfile::tempdir().unwrap();
         let reader = token_of(folder.path(), "reader");
         let ops = token_of(folder.path(), "ops");
@@ -67,7 +128,7 @@ impl Ruled {
              [[auth.token]]\nname = 'ops'\nfile = 'ops'\nroles = ['ops']\n"
             .to_owned();
         let files = [("reader", reader_line.as_str()), ("ops", ops_line.as_str())];
-        let server = Server::with_files(&format!("{config}{RULES}"), &files).await;
+        let server = Server::with_files(&format!("{config}{rules}"), &files).await;
         let ruled = Ruled {
             server,
             config,
@@ -81,10 +142,17 @@ impl Ruled {
         ruled
     }
 
+    /// Returns the way of the caller with this token.
+    fn way(&self, token: &str) -> Way {
+        Way {
+            address: self.server.address,
+            token: Some(token.to_owned()),
+        }
+    }
+
     /// Sends a request with a token.
     async fn send(&self, token: &str, request: Request) -> Reply {
-        let request = request.header("authorization", format!("Bearer {token}"));
-        request.send(self.server.address).await
+        self.way(token).send(request).await
     }
 
     async fn get(&self, token: &str, path: &str) -> Reply {
@@ -93,10 +161,7 @@ impl Ruled {
 
     /// Publishes as the operators.
     async fn put(&self, uri: &str, text: &str) -> Reply {
-        let request = Request::new("PUT", resource_path(uri))
-            .header("content-type", "text/plain")
-            .body(text);
-        self.send(&self.ops, request).await
+        self.way(&self.ops).put(uri, text).await
     }
 
     /// Sends a request of 2026-07-28.
@@ -108,26 +173,7 @@ impl Ruled {
 
     /// Opens a session, and its stream; returns the session's id too.
     async fn session(&self, token: &str, uris: &[&str]) -> (String, Events) {
-        let opened = self
-            .send(token, Request::post(initialize("2025-11-25").to_string()))
-            .await;
-        assert_eq!(opened.status, 200, "{}", opened.text());
-        let id = opened.header("mcp-session-id").unwrap().to_owned();
-        let mut messages = vec![json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })];
-        for uri in uris {
-            let params = json!({ "uri": uri });
-            messages.push(
-                json!({ "jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": params }),
-            );
-        }
-        for message in messages {
-            let reply = self.in_session(token, &id, &message).await;
-            assert!(matches!(reply.status, 200 | 202), "{}", reply.text());
-        }
-        let stream = Request::stream()
-            .header("mcp-session-id", &id)
-            .header("authorization", format!("Bearer {token}"));
-        (id, Events::new(stream.open(self.server.address).await))
+        self.way(token).session(uris).await
     }
 
     async fn in_session(&self, token: &str, id: &str, message: &Value) -> Reply {

@@ -1,6 +1,6 @@
 //! TLS on the listener of the real binary, with certificates made for the test.
 
-mod authority;
+pub(super) mod authority;
 mod certificates;
 
 use std::fs;
@@ -32,12 +32,12 @@ use authority::{Authority, Pair, connect, localhost, tunnel};
 const A: &str = "demo://a";
 
 /// A server behind TLS, with the folder of its certificates.
-struct Secure {
-    server: Server,
+pub(super) struct Secure {
+    pub(super) server: Server,
     /// The address that speaks TLS; that of `server` leads there.
-    address: SocketAddr,
-    folder: TempDir,
-    authority: Authority,
+    pub(super) address: SocketAddr,
+    pub(super) folder: TempDir,
+    pub(super) authority: Authority,
     pair: Pair,
 }
 
@@ -47,7 +47,7 @@ impl Secure {
     }
 
     /// Starts it with further lines of the section `[tls]` and of others, after `prepare` has written files.
-    async fn with(config: &str, prepare: impl FnOnce(&Path, &Authority)) -> Secure {
+    pub(super) async fn with(config: &str, prepare: impl FnOnce(&Path, &Authority)) -> Secure {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::new();
         let pair = authority.issue_server(1);
@@ -101,7 +101,7 @@ impl Secure {
         format!("tidings_tls_reloads_total{{outcome=\"{outcome}\"}}")
     }
 
-    fn hang_up(&self) {
+    pub(super) fn hang_up(&self) {
         let pid = self.server.pid().to_string();
         let status = std::process::Command::new("kill").args(["-HUP", &pid]).status();
         assert!(status.unwrap().success());

@@ -19,7 +19,7 @@ use crate::mcp::events::{Events, updated_uri};
 use crate::mcp::http::{Reply, Request, within};
 use crate::mcp::server::Server;
 
-const RESOURCE: &str = "https://bus.example/mcp";
+pub(crate) const RESOURCE: &str = "https://bus.example/mcp";
 const METADATA: &str = "https://bus.example/.well-known/oauth-protected-resource/mcp";
 const A: &str = "note://a";
 
@@ -33,7 +33,7 @@ const RULES: &str = "[[auth.rule]]\nroles = ['agent']\nmay = ['list', 'read', 's
 
 /// An authorization server with opaque tokens.
 #[derive(Clone, Default)]
-struct Issuer(Arc<Mutex<Book>>);
+pub(crate) struct Issuer(Arc<Mutex<Book>>);
 
 #[derive(Default)]
 struct Book {
@@ -46,7 +46,7 @@ struct Book {
 }
 
 impl Issuer {
-    async fn start() -> Issuer {
+    pub(crate) async fn start() -> Issuer {
         let issuer = Issuer::default();
         let router = Router::new()
             .route("/.well-known/oauth-authorization-server", get(metadata))
@@ -58,14 +58,23 @@ impl Issuer {
         issuer
     }
 
+    /// Returns its address.
+    pub(crate) fn url(&self) -> String {
+        self.0.lock().unwrap().url.clone()
+    }
+
     /// Makes a token with these scopes.
     fn grant(&self, token: &str, scope: &str) {
-        let answer =
-            json!({ "active": true, "aud": RESOURCE, "sub": token, "roles": "agent", "scope": scope });
+        self.grant_role(token, "agent", scope);
+    }
+
+    /// Makes a token with this role and these scopes.
+    pub(crate) fn grant_role(&self, token: &str, role: &str, scope: &str) {
+        let answer = json!({ "active": true, "aud": RESOURCE, "sub": token, "roles": role, "scope": scope });
         self.0.lock().unwrap().active.insert(token.to_owned(), answer);
     }
 
-    fn revoke(&self, token: &str) {
+    pub(crate) fn revoke(&self, token: &str) {
         self.0.lock().unwrap().active.remove(token);
     }
 
@@ -111,7 +120,7 @@ struct Guarded {
 impl Guarded {
     async fn start() -> Guarded {
         let issuer = Issuer::start().await;
-        let url = issuer.0.lock().unwrap().url.clone();
+        let url = issuer.url();
         let config = format!(
             "[auth]\nanonymous = 'none'\nresource = '{RESOURCE}'\nscopes = ['read']\n\
              [[auth.issuer]]\nurl = '{url}'\nintrospect = 'client'\nintrospect_age = '{}s'\n{RULES}",
@@ -268,7 +277,7 @@ async fn issuer_that_is_down_lets_no_opaque_token_in() {
 async fn metadata_leads_to_the_issuer() {
     let guarded = Guarded::start().await;
     let address = guarded.server.address;
-    let url = guarded.issuer.0.lock().unwrap().url.clone();
+    let url = guarded.issuer.url();
     for path in ["", "/mcp"] {
         let path = format!("/.well-known/oauth-protected-resource{path}");
         let reply = Request::new("GET", path).send(address).await;

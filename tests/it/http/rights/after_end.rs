@@ -1,48 +1,40 @@
 //! The notices that a reader is told after its right has ended: none from a second later on, on every
-//! transport of the service.
+//! transport of the service and by every cause.
 //!
-//! The right ends by new rules, by the time of its token, or by the removal of the token. stdio has no
-//! principal: the client has started the process, and may do everything.
+//! Each test is one cause, over all transports: a session's stream, a listen stream, `/v1/events`, `/v1/ws`
+//! by URI and by pattern, and a tool call that waits. stdio has no principal: the client has started the
+//! process, and may do everything.
 //!
-//! A few hundred changes run with all tests, more by command:
+//! One cause makes 10,000 changes, the others a few hundred; all make more by command:
 //! `RIGHTS_CHANGES=10000 cargo test --all-features --test it after_end::long -- --ignored --nocapture`
 
-use std::fs;
-use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-use super::{OTHER, RULES, Ruled};
+use super::scene::{Cause, Scene};
+use super::{OTHER, Way};
 use crate::mcp::client::{modern_post, updates};
 use crate::mcp::events::Events;
-use crate::mcp::http::{Request, within};
+use crate::mcp::http::{Reply, Request, within};
 use crate::support::number;
 
-/// The changes of the short form.
+/// The changes of most tests, and those of one.
 const CHANGES: usize = 300;
+const MANY_CHANGES: usize = 10_000;
 /// The resources that are changed in turn, and the changes in one batch.
 const WATCHED: usize = 20;
 const BATCH: usize = 200;
-/// A resource that the reader may be told of as long as its token is good.
+/// A resource that the reader may be told of as long as its credential is good.
 const LAST: &str = "note://last";
 /// The time after which nothing may be told.
 const GRACE: Duration = Duration::from_secs(1);
-/// The time for which the token lives whose end is waited for: longer than it takes to open the streams.
-const LIFE: Duration = Duration::from_secs(10);
-
-/// The cause by which the right of the reader ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    Reload,
-    Expiry,
-    Revocation,
-}
 
 /// An open stream of a reader.
 enum Reading {
@@ -109,46 +101,77 @@ fn watched() -> Vec<String> {
         .collect()
 }
 
-/// Opens a stream of each transport with the token of the reader.
-async fn open_streams(ruled: &Ruled) -> Vec<(&'static str, Reading)> {
+/// Opens `/v1/ws`, and subscribes with these members of a request.
+async fn open_socket(reader: &Way, names: Value) -> WebSocketStream<TcpStream> {
+    let address = reader.address;
+    let mut request = format!("ws://{address}/v1/ws").into_client_request().unwrap();
+    if let Some(token) = &reader.token {
+        let authorization = format!("Bearer {token}").parse().unwrap();
+        request.headers_mut().insert("authorization", authorization);
+    }
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut socket, _) = tokio_tungstenite::client_async(request, stream).await.unwrap();
+    let mut subscribe = json!({ "type": "subscribe", "id": 1 });
+    subscribe
+        .as_object_mut()
+        .unwrap()
+        .extend(names.as_object().unwrap().clone());
+    socket.send(Message::text(subscribe.to_string())).await.unwrap();
+    let answer = within("the answer", socket.next()).await.unwrap().unwrap();
+    assert!(answer.to_text().unwrap().contains("\"refused\":{}"), "{answer}");
+    socket
+}
+
+/// Opens a stream of each transport as the reader.
+async fn open_streams(scene: &Scene) -> Vec<(&'static str, Reading)> {
+    let reader = &scene.reader;
     let watched = watched();
     let uris: Vec<&str> = watched.iter().map(String::as_str).chain([OTHER, LAST]).collect();
-    let authorization = format!("Bearer {}", ruled.reader);
-    let server = ruled.server.address;
-    let (_, session) = ruled.session(&ruled.reader, &uris).await;
+    let (_, session) = reader.session(&uris).await;
     let params = json!({ "notifications": updates(&uris) });
     let listen = modern_post(&json!("l"), "subscriptions/listen", params);
-    let listen = listen.header("authorization", &authorization).open(server).await;
-    let events = Request::new("GET", "/v1/events?kind=updated").header("authorization", &authorization);
-    let events = events.open(server).await;
-    let mut request = format!("ws://{server}/v1/ws").into_client_request().unwrap();
-    request
-        .headers_mut()
-        .insert("authorization", authorization.parse().unwrap());
-    let stream = TcpStream::connect(server).await.unwrap();
-    let (mut socket, _) = tokio_tungstenite::client_async(request, stream).await.unwrap();
-    let subscribe = json!({ "type": "subscribe", "id": 1, "uris": uris });
-    socket.send(Message::text(subscribe.to_string())).await.unwrap();
-    within("the answer", socket.next()).await.unwrap().unwrap();
-    let mut listening = Events::new(listen);
+    let mut listening = Events::new(reader.with(listen).open(reader.address).await);
     let acknowledged = listening.message().await;
     assert_eq!(acknowledged["params"]["notifications"], updates(&uris));
+    let events = reader.with(Request::new("GET", "/v1/events?kind=updated"));
+    let events = Events::new(events.open(reader.address).await);
+    let socket = open_socket(reader, json!({ "uris": uris })).await;
+    let patterns = open_socket(reader, json!({ "patterns": ["note://*"] })).await;
     let mut streams = vec![
         ("session", Reading::Events(Box::new(session))),
         ("listen", Reading::Events(Box::new(listening))),
-        ("/v1/events", Reading::Events(Box::new(Events::new(events)))),
+        ("/v1/events", Reading::Events(Box::new(events))),
         ("/v1/ws", Reading::Socket(Box::new(socket))),
+        ("/v1/ws by pattern", Reading::Socket(Box::new(patterns))),
     ];
     // Each of them is told while the right lasts.
-    ruled.put(OTHER, "for all").await;
+    scene.ops.put(OTHER, "for all").await;
     for (transport, stream) in &mut streams {
         assert_eq!(stream.next().await.as_deref(), Some(OTHER), "{transport}");
     }
     streams
 }
 
+/// Calls the tool that waits for a change of the watched resources or of the last one.
+async fn begin_wait(reader: &Way) -> JoinHandle<Reply> {
+    let mut items = Vec::new();
+    for uri in watched().iter().map(String::as_str).chain([LAST]) {
+        let params = json!({ "name": "get_resource_etag", "arguments": { "uri": uri } });
+        let answer = reader
+            .send(modern_post(&json!(1), "tools/call", params))
+            .await
+            .json();
+        let etag = &answer["result"]["structuredContent"]["etag_encoded"];
+        assert!(etag.is_string(), "{answer}");
+        items.push(json!({ "uri": uri, "client_etag": etag }));
+    }
+    let params = json!({ "name": "wait_for_resource_change", "arguments": { "items": items } });
+    let reader = reader.clone();
+    tokio::spawn(async move { reader.send(modern_post(&json!(2), "tools/call", params)).await })
+}
+
 /// Changes the watched resources in turn.
-async fn publish(ruled: &Ruled, changes: usize) {
+async fn publish(scene: &Scene, changes: usize) {
     let watched = watched();
     let lines: Vec<String> = (0..changes)
         .map(|number| json!({ "put": watched[number % WATCHED], "text": format!("{number}") }).to_string())
@@ -157,71 +180,49 @@ async fn publish(ruled: &Ruled, changes: usize) {
         let batch = Request::new("POST", "/v1/resources")
             .header("content-type", "application/x-ndjson")
             .body(lines.join("\n"));
-        let answers = ruled.send(&ruled.ops, batch).await;
+        let answers = scene.ops.send(batch).await;
         let made = answers.text().matches("\"status\":204").count();
         assert_eq!(made, lines.len(), "{}", answers.text());
-    }
-}
-
-/// Returns a time as RFC 3339 has it.
-fn rfc3339(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let date = Command::new("date")
-        .args(["-u", "-d", &format!("@{seconds}"), "+%FT%TZ"])
-        .output()
-        .unwrap();
-    String::from_utf8(date.stdout).unwrap().trim_end().to_owned()
-}
-
-/// Ends the right of the reader; returns when it has none.
-async fn end_right(ruled: &Ruled, cause: Cause, expiry: SystemTime) -> Instant {
-    match cause {
-        Cause::Reload => {
-            let rest = "match = ['note://other', 'note://last']";
-            ruled.replace_rules(&RULES.replace("match = ['note://*']", rest));
-            Instant::now()
-        }
-        Cause::Revocation => {
-            fs::write(ruled.server.folder().join("reader"), "# none\n").unwrap();
-            Instant::now()
-        }
-        Cause::Expiry => {
-            let rest = expiry.duration_since(SystemTime::now()).unwrap_or_default();
-            Instant::now() + rest
-        }
     }
 }
 
 /// Makes `changes` changes, from a second after the end of a right on; a reader whose right it was may be
 /// told of none.
 async fn nothing_is_told_after(cause: Cause, changes: usize) {
-    let expiry = SystemTime::now() + LIFE;
-    let until = match cause {
-        Cause::Expiry => format!(" not-after={}", rfc3339(expiry)),
-        Cause::Reload | Cause::Revocation => String::new(),
-    };
-    let ruled = Ruled::start_until(&until).await;
+    let scene = Scene::start(cause).await;
     let watched = watched();
-    for uri in watched.iter().map(String::as_str).chain([LAST]) {
-        ruled.put(uri, "first").await;
+    for uri in watched.iter().map(String::as_str).chain([OTHER, LAST]) {
+        scene.ops.put(uri, "first").await;
     }
-    let mut streams = open_streams(&ruled).await;
+    let mut streams = open_streams(&scene).await;
+    let wait = begin_wait(&scene.reader).await;
     let uris: Vec<&str> = watched.iter().map(String::as_str).chain([LAST]).collect();
-    let (_, witness) = ruled.session(&ruled.ops, &uris).await;
-    let ended = end_right(&ruled, cause, expiry).await;
+    let (_, witness) = scene.ops.session(&uris).await;
+    assert!(!wait.is_finished(), "nothing has changed yet");
+    let ended = scene.end_right();
     // The promise holds from this moment on, so the changes begin at it.
     tokio::time::sleep_until((ended + GRACE).into()).await;
-    publish(&ruled, changes).await;
-    ruled.put(LAST, "the last change").await;
+    if !cause.keeps_credential() {
+        // That it returns would tell of a change.
+        assert!(wait.is_finished(), "the wait goes on after {cause:?}");
+    }
+    publish(&scene, changes).await;
+    scene.ops.put(LAST, "the last change").await;
     for (transport, stream) in &mut streams {
         let rest = stream.rest().await;
         assert_eq!(rest.watched(), 0, "{transport} after {cause:?}, of {changes}");
-        // A reader whose token is good keeps its streams.
+        // A reader whose credential is good keeps its streams.
         assert_eq!(
             rest.has_ended,
-            cause != Cause::Reload,
+            !cause.keeps_credential(),
             "{transport} after {cause:?}"
         );
+    }
+    let waited = within("the end of the wait", wait).await.unwrap().json();
+    let items = waited["result"]["structuredContent"]["items"].as_array();
+    for item in items.into_iter().flatten() {
+        let is_hidden = item["version"] == 0 || item["uri"] == LAST;
+        assert!(is_hidden, "a wait after {cause:?}: {waited}");
     }
     // The notices were there: one with the right was told of each resource.
     let told = Reading::Events(Box::new(witness)).rest().await;
@@ -234,20 +235,45 @@ async fn nothing_is_told_after_a_reload() {
 }
 
 #[tokio::test]
-async fn nothing_is_told_after_an_expiry() {
-    nothing_is_told_after(Cause::Expiry, CHANGES).await;
+async fn nothing_is_told_after_the_end_of_a_token() {
+    nothing_is_told_after(Cause::TokenEnds, CHANGES).await;
 }
 
 #[tokio::test]
-async fn nothing_is_told_after_a_revocation() {
-    nothing_is_told_after(Cause::Revocation, CHANGES).await;
+async fn nothing_is_told_after_a_token_is_removed() {
+    nothing_is_told_after(Cause::TokenRemoved, MANY_CHANGES).await;
+}
+
+#[tokio::test]
+async fn nothing_is_told_after_the_end_of_a_jwt() {
+    nothing_is_told_after(Cause::SignedTokenEnds, CHANGES).await;
+}
+
+#[tokio::test]
+async fn nothing_is_told_after_an_issuer_revokes() {
+    nothing_is_told_after(Cause::OpaqueTokenRevoked, CHANGES).await;
+}
+
+#[tokio::test]
+async fn nothing_is_told_after_a_certificate_ends() {
+    nothing_is_told_after(Cause::CertificateEnds, CHANGES).await;
+}
+
+#[tokio::test]
+async fn nothing_is_told_after_a_new_list() {
+    nothing_is_told_after(Cause::CertificateRevoked, CHANGES).await;
+}
+
+#[tokio::test]
+async fn nothing_is_told_after_the_end_of_a_list() {
+    nothing_is_told_after(Cause::ListEnds, CHANGES).await;
 }
 
 #[tokio::test]
 #[ignore = "makes as many changes as RIGHTS_CHANGES says"]
 async fn long() {
-    let changes = number("RIGHTS_CHANGES", 10_000) as usize;
-    for cause in [Cause::Reload, Cause::Expiry, Cause::Revocation] {
+    let changes = number("RIGHTS_CHANGES", MANY_CHANGES as u64) as usize;
+    for cause in Cause::ALL {
         nothing_is_told_after(cause, changes).await;
         println!("after {cause:?}: 0 of {changes} changes were told on any transport");
     }

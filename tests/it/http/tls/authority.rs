@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa, KeyIdMethod,
-    KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber, date_time_ymd,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -28,7 +29,17 @@ pub(crate) struct Pair {
 
 impl Authority {
     pub(crate) fn new() -> Authority {
+        Authority::of(CertificateParams::default())
+    }
+
+    /// Makes one that others can be told from: a revocation list is found by the name of its authority.
+    pub(crate) fn named(name: &str) -> Authority {
         let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::OrganizationName, name);
+        Authority::of(params)
+    }
+
+    fn of(mut params: CertificateParams) -> Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.use_authority_key_identifier_extension = true;
@@ -41,7 +52,15 @@ impl Authority {
 
     /// Makes a certificate with these alternative names, and this serial number.
     pub(crate) fn issue(&self, names: &[SanType], serial: u64) -> Pair {
+        self.issue_until(names, serial, None)
+    }
+
+    /// Makes one like [`issue`](Self::issue) that ends at a time, if there is one.
+    pub(crate) fn issue_until(&self, names: &[SanType], serial: u64, until: Option<SystemTime>) -> Pair {
         let mut params = CertificateParams::default();
+        if let Some(until) = until {
+            params.not_after = until.into();
+        }
         params.subject_alt_names = names.to_vec();
         params.serial_number = Some(SerialNumber::from(serial));
         params.use_authority_key_identifier_extension = true;
@@ -60,6 +79,11 @@ impl Authority {
 
     /// Makes a list of the revoked serial numbers, which is current until the end of this year.
     pub(crate) fn revoke(&self, serials: &[u64], until_year: i32) -> String {
+        self.revoke_until(serials, date_time_ymd(until_year, 12, 31).into())
+    }
+
+    /// Makes a list of the revoked serial numbers, which is current until this time.
+    pub(crate) fn revoke_until(&self, serials: &[u64], until: SystemTime) -> String {
         let revoked = serials.iter().map(|serial| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
             revocation_time: date_time_ymd(2020, 1, 1),
@@ -68,7 +92,7 @@ impl Authority {
         });
         let params = CertificateRevocationListParams {
             this_update: date_time_ymd(2020, 1, 1),
-            next_update: date_time_ymd(until_year, 12, 31),
+            next_update: until.into(),
             crl_number: SerialNumber::from(1),
             issuing_distribution_point: None,
             revoked_certs: revoked.collect(),
