@@ -334,7 +334,8 @@ impl Outbox {
     /// Marks a resource as changed if the filter of the outbox lets its notice through.
     pub(crate) fn mark_filtered(&self, notice: &Arc<Notice>, now: MonotonicMillis) -> MarkResult {
         self.epoch.store(notice.position.epoch, Ordering::Relaxed);
-        self.mark_with(now, |set| set.mark_filtered(notice))
+        // Asked only where a change is lost, so that marking costs nothing.
+        self.mark_with(now, |set| set.mark_filtered(notice, |uri| self.may_be_told(uri)))
     }
 
     /// Marks a list as changed.

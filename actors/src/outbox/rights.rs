@@ -480,6 +480,19 @@ mod tests {
     }
 
     #[test]
+    fn lost_changes_count_as_far_as_they_may_be_told() {
+        let rig = Rig::new();
+        let reader = rig.reader();
+        rig.outbox.with(|set| set.set_filter(Arc::default(), 1));
+        rig.hide(&[2, 3, 4]);
+        for name in 1..=6 {
+            rig.outbox
+                .mark_filtered(&notice(name, u64::from(name)), MonotonicMillis::now());
+        }
+        assert_eq!(reader.take_lost(), 2);
+    }
+
+    #[test]
     fn list_waits_until_it_was_compared_with_the_new_view() {
         let rig = Rig::new();
         let mut reader = rig.reader();

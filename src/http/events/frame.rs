@@ -56,8 +56,10 @@ pub(super) fn list(list: ListKind, position: Position) -> Bytes {
     ))
 }
 
-/// Encodes a gap: `missed` events are missing, and the stream continues after `from`.
-pub(super) fn gap(missed: u64, from: Position) -> Bytes {
+/// Encodes a gap: `missed` events are missing, and the stream continues after `from`. None is for a client
+/// with rights: events that it may not see are among them, and their number is not told.
+pub(super) fn gap(missed: Option<u64>, from: Position) -> Bytes {
+    let missed = json!(missed);
     Bytes::from(format!(
         "id: {from}\nevent: gap\ndata: {{\"missed\":{missed},\"from\":\"{from}\"}}\n\n"
     ))
@@ -134,7 +136,7 @@ mod tests {
     #[test]
     fn other_events_have_documented_text() {
         assert_eq!(
-            text(&gap(7, AT)),
+            text(&gap(Some(7), AT)),
             "id: a-3\nevent: gap\ndata: {\"missed\":7,\"from\":\"a-3\"}\n\n"
         );
         assert_eq!(

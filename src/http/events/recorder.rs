@@ -61,7 +61,9 @@ impl Recorder {
     fn record_loss(&self, contents: &mut HubContents, lost: u64) {
         if lost > 0 {
             let position = contents.history.after_loss(lost);
-            contents.history.push_loss(position, frame::gap(lost, position));
+            contents
+                .history
+                .push_loss(position, frame::gap(Some(lost), position));
             self.state.metrics.lost.increment(lost);
         }
     }

@@ -20,7 +20,7 @@ use crate::auth::Caller;
 use crate::http::limits::Place;
 use crate::http::notice_body::{NoticeBodies, NoticeFrame};
 use crate::metrics::{self, Limit};
-use crate::{EndReason, Filter, NoticeKind};
+use crate::{EndReason, Filter, NoticeKind, Position};
 
 /// Events that are read from the history at a time, while it is locked.
 const BATCH: usize = 256;
@@ -76,9 +76,22 @@ impl EventClient {
         }
     }
 
-    /// Returns the frame of an event for the client.
-    fn frame(&self, event: &Event) -> Bytes {
+    /// Returns a number of missing events as the client may know it: the history has forgotten which of them
+    /// a client with rights would have seen.
+    fn counted(&self, missed: u64) -> Option<u64> {
+        match &self.sight {
+            Some(_) => None,
+            None => Some(missed),
+        }
+    }
+
+    /// Returns the frame of an event for the client. `epoch` is that of its stream.
+    fn frame(&self, event: &Event, epoch: u64) -> Bytes {
         match (&self.content, &event.subject) {
+            (_, Subject::Gap) if self.sight.is_some() => {
+                let offset = event.offset;
+                frame::gap(None, Position { epoch, offset })
+            }
             (Some(content), Subject::Resource(NoticeKind::Updated, uri, etag)) => {
                 let notice = NoticeFrame {
                     uri,
@@ -128,8 +141,11 @@ impl EventStream {
         hub.metrics.streams.set(contents.open as f64);
         let number = contents.next_stream;
         contents.next_stream += 1;
-        let resumed = contents.history.resume(resume);
+        let mut resumed = contents.history.resume(resume);
         drop(contents);
+        if !resumed.complete {
+            resumed.missed = resumed.missed.and_then(|missed| client.counted(missed));
+        }
         if resume.is_some() {
             hub.metrics.resumed(resumed.complete);
         }
@@ -173,7 +189,7 @@ impl EventStream {
                     self.hub.metrics.gaps.increment(1);
                     self.cursor = up_to;
                     self.written = up_to;
-                    return Next::Frame(frame::gap(missed, from));
+                    return Next::Frame(frame::gap(self.client.counted(missed), from));
                 }
                 // The frames that were collected go first; the next look finds the gap again.
                 FoundEvents::Forgotten { .. } => break,
@@ -209,7 +225,7 @@ impl EventStream {
             self.cursor = event.offset;
             if event.passes(&self.client.filter) && self.client.sees(&event) {
                 self.written = event.offset;
-                let frame = self.client.frame(&event);
+                let frame = self.client.frame(&event, self.epoch);
                 // The first one needs no copy either: it goes out as it is unless small ones follow.
                 if frame.len() > COPIED_BYTES && frames.count > 0 {
                     self.large = Some(frame);
@@ -227,7 +243,7 @@ impl EventStream {
         let (lists, end) = sight.poll(cx);
         for kind in lists {
             if self.client.filter.wants_kind(NoticeKind::List(kind)) {
-                let at = crate::Position {
+                let at = Position {
                     epoch: self.epoch,
                     offset: self.cursor,
                 };
@@ -249,7 +265,7 @@ impl EventStream {
             return Some(frame::KEEP_ALIVE);
         }
         self.written = self.cursor;
-        Some(frame::progress(crate::Position {
+        Some(frame::progress(Position {
             epoch: self.epoch,
             offset: self.cursor,
         }))

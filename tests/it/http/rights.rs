@@ -416,3 +416,49 @@ async fn event_stream_has_what_its_client_may_be_told() {
     .await;
     assert!(!String::from_utf8_lossy(&text).contains("secret://"));
 }
+
+/// Opens `/v1/events` after an id, and returns the data of its first event.
+async fn resumed(ruled: &Ruled, token: &str, after: Option<&str>) -> Value {
+    let mut request = Request::new("GET", "/v1/events").header("authorization", format!("Bearer {token}"));
+    if let Some(id) = after {
+        request = request.header("last-event-id", id);
+    }
+    let mut stream = request.open(ruled.server.address).await;
+    let mut text = Vec::new();
+    within("the first event", async {
+        loop {
+            let read = String::from_utf8_lossy(&text).into_owned();
+            let data = read
+                .split_once("data: ")
+                .and_then(|(_, rest)| rest.split_once("\n\n"));
+            if let Some((data, _)) = data {
+                return serde_json::from_str(data).unwrap();
+            }
+            stream.read(&mut text).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn number_of_hidden_changes_is_not_told() {
+    let rules = format!("{RULES}[events]\nhistory_max = 4\n");
+    let ruled = Ruled::start_with(&rules, "").await;
+    let begin = resumed(&ruled, &ruled.reader, None).await;
+    assert_eq!((&begin["complete"], &begin["missed"]), (&json!(true), &json!(0)));
+    let id = begin["from"].as_str().unwrap();
+    for text in 0..9 {
+        ruled.put(HIDDEN, &format!("next {text}")).await;
+    }
+    let verdict = within("a history that has moved on", async {
+        loop {
+            let verdict = resumed(&ruled, &ruled.reader, Some(id)).await;
+            if verdict["complete"] == false {
+                return verdict;
+            }
+        }
+    })
+    .await;
+    let expected = (&json!("forgotten"), Some(&Value::Null));
+    assert_eq!((&verdict["reason"], verdict.get("missed")), expected);
+}

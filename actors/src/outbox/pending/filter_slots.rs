@@ -111,8 +111,13 @@ impl OutboxSet {
         }
     }
 
-    /// Marks a resource as changed if the filter lets its notice through.
-    pub(crate) fn mark_filtered(&mut self, notice: &Arc<Notice>) -> MarkResult {
+    /// Marks a resource as changed if the filter lets its notice through. A change that is lost is counted
+    /// only if the subscriber may be told of it (`is_seen`).
+    pub(crate) fn mark_filtered(
+        &mut self,
+        notice: &Arc<Notice>,
+        is_seen: impl FnOnce(&ResourceUri) -> bool,
+    ) -> MarkResult {
         match &self.filter {
             Some(filtered) if filtered.filter.wants(notice) => {}
             _ => return MarkResult::Ignored,
@@ -120,7 +125,15 @@ impl OutboxSet {
         if let Some(slot) = self.find(&notice.uri) {
             return self.mark(slot, notice);
         }
-        if self.is_outdated(notice) || !self.make_room() {
+        if self.is_outdated(notice) {
+            return MarkResult::Ignored;
+        }
+        if !self.make_room() {
+            if let Some(filtered) = &mut self.filter
+                && is_seen(&notice.uri)
+            {
+                filtered.lost += 1;
+            }
             return MarkResult::Ignored;
         }
         let before = notice.position.offset.saturating_sub(1);
@@ -135,8 +148,8 @@ impl OutboxSet {
         }
     }
 
-    /// Makes room for one more slot of the filter, if necessary by freeing one that is not pending. Counts a
-    /// lost change and returns false if that is not possible.
+    /// Makes room for one more slot of the filter, if necessary by freeing one that is not pending. Returns
+    /// false if that is not possible.
     fn make_room(&mut self) -> bool {
         let Some(filtered) = &self.filter else {
             return false;
@@ -144,15 +157,10 @@ impl OutboxSet {
         if self.slots.len() - self.subscriptions < filtered.max {
             return true;
         }
-        if let Some(index) = self.find_idle_slot()
-            && self.free(index)
-        {
-            return true;
+        match self.find_idle_slot() {
+            Some(index) => self.free(index),
+            None => false,
         }
-        if let Some(filtered) = &mut self.filter {
-            filtered.lost += 1;
-        }
-        false
     }
 
     /// Returns the next slot of the filter that is not pending.
@@ -237,21 +245,21 @@ mod tests {
         set.begin_handover();
         // The new shard removes one resource, and its slot is freed when that is handed out.
         let removed = notice(1, 4, 9, Cause::Removed);
-        assert_eq!(set.mark_filtered(&removed), MarkResult::New);
+        assert_eq!(set.mark_filtered(&removed, |_| true), MarkResult::New);
         assert!(set.pop().is_some());
         // The old shard is late with an older notice of it, and with the newest of another one.
         let late = notice(1, 3, 7, Cause::Updated);
-        assert_eq!(set.mark_filtered(&late), MarkResult::Ignored);
+        assert_eq!(set.mark_filtered(&late, |_| true), MarkResult::Ignored);
         let other = notice(2, 1, 8, Cause::Updated);
-        assert_eq!(set.mark_filtered(&other), MarkResult::New);
+        assert_eq!(set.mark_filtered(&other, |_| true), MarkResult::New);
         assert!(set.pop().is_some() && set.pop().is_none());
         // Its slot cannot be reused: the one version that may be remembered is that of the first resource.
         let third = notice(3, 1, 10, Cause::Updated);
-        assert_eq!(set.mark_filtered(&third), MarkResult::Ignored);
+        assert_eq!(set.mark_filtered(&third, |_| true), MarkResult::Ignored);
         assert_eq!(set.take_lost(), 1);
         set.end_handover();
         let again = notice(3, 2, 11, Cause::Updated);
-        assert_eq!(set.mark_filtered(&again), MarkResult::New);
+        assert_eq!(set.mark_filtered(&again, |_| true), MarkResult::New);
         assert_eq!(set.take_lost(), 0);
     }
 
@@ -277,15 +285,15 @@ mod tests {
         set.set_filter(filter_of(&["demo://*"]), 10);
         set.subscribe(&named, Etag::UNKNOWN, 0);
         for name in 1..=3 {
-            set.mark_filtered(&notice(name, 1, u64::from(name), Cause::Updated));
+            set.mark_filtered(&notice(name, 1, u64::from(name), Cause::Updated), |_| true);
         }
         set.set_filter(filter_of(&["demo://3"]), 10);
         assert_eq!(handed_out(&mut set), ["demo://2", "demo://3"]);
         let other = notice(1, 2, 4, Cause::Updated);
-        assert_eq!(set.mark_filtered(&other), MarkResult::Ignored);
+        assert_eq!(set.mark_filtered(&other, |_| true), MarkResult::Ignored);
         // The subscription by name is the filter's too, as long as that lets it through.
         set.set_filter(filter_of(&["demo://*"]), 10);
-        set.mark_filtered(&notice(2, 2, 5, Cause::Updated));
+        set.mark_filtered(&notice(2, 2, 5, Cause::Updated), |_| true);
         assert!(set.unsubscribe(&named).is_some());
         assert_eq!(handed_out(&mut set), ["demo://2"]);
         set.subscribe(&named, Etag::UNKNOWN, 5);

@@ -38,7 +38,7 @@ struct ListEvent {
 struct ResumedEvent {
     complete: bool,
     from: String,
-    // Always there, and null where the number cannot be known.
+    // Always there, and null where the number cannot be known, or counts events that the client may not see.
     #[schemars(required)]
     missed: Option<u64>,
     /// The reason, if it is not complete.
@@ -49,7 +49,9 @@ struct ResumedEvent {
 /// The data of the event `gap`.
 #[derive(JsonSchema)]
 struct GapEvent {
-    missed: u64,
+    // Always there, and null for a client with rights.
+    #[schemars(required)]
+    missed: Option<u64>,
     from: String,
 }
 

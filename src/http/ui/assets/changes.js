@@ -9,6 +9,11 @@ const COUNTED_MAX = 1000;
 const FLUSH_EVERY = 250;
 const FAST = 50;
 
+// Without a number where it is unknown, or counts changes that this viewer may not see.
+function missedNote(missed) {
+  return missed === null ? 'Some changes were missed' : `${plural(missed, 'change')} missed`;
+}
+
 export function changes({ params, signal, announce }) {
   let prefix = params.get('prefix') || '';
   let kind = params.get('kind') || '';
@@ -94,11 +99,11 @@ export function changes({ params, signal, announce }) {
     if (prefix.includes(':')) query.uri = `${prefix}*`;
     stream = new EventSource(address('v1/events', query));
     for (const name of Object.keys(KINDS)) stream.addEventListener(name, (event) => take(JSON.parse(event.data)));
-    stream.addEventListener('gap', (event) => take({ note: `${plural(JSON.parse(event.data).missed, 'change')} missed` }));
+    stream.addEventListener('gap', (event) => take({ note: missedNote(JSON.parse(event.data).missed) }));
     stream.addEventListener('resumed', (event) => {
       retry = 1000;
       const { missed, complete } = JSON.parse(event.data);
-      if (!complete) take({ note: missed === null ? 'Some changes were missed: the history is another one' : `${plural(missed, 'change')} missed` });
+      if (!complete) take({ note: missedNote(missed) });
     });
     stream.addEventListener('error', () => {
       if (stream.readyState !== 2 || signal.aborted) return;
