@@ -103,6 +103,7 @@ impl RedbStore {
         pause: impl FnMut(Duration),
     ) -> Result<RedbStore, Fault> {
         private_files::create_folders(dir)?;
+        private_files::restrict_shared_folder(dir, &[STORE_FILE, body_files::BODIES_FOLDER])?;
         let bodies = BodyFiles::open(dir)?;
         let is_new = begins_history(file, bodies.folder())?;
         if is_new {

@@ -172,6 +172,7 @@ pub fn restore(dir: &Path, input: &mut dyn BufRead) -> Result<(Counts, u64), Bac
         ))
         .into());
     }
+    private_files::restrict_folder(dir);
     // An unfinished restore must not be taken for a store, so it becomes one at the end.
     let restoring = dir.join(RESTORING_FOLDER);
     private_files::create_folders(&restoring)?;

@@ -916,3 +916,30 @@ fn other_users_read_nothing_of_the_store() {
         0o600
     );
 }
+
+#[cfg(unix)]
+#[test]
+fn folder_that_exists_is_closed_unless_shared() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("data");
+    let set_mode = |mode| std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(mode)).unwrap();
+    let mode = || std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777;
+    std::fs::create_dir(&dir).unwrap();
+    // Empty, and as an earlier version left it.
+    for _ in 0..2 {
+        set_mode(0o755);
+        drop(open(&dir));
+        assert_eq!(mode(), 0o700);
+    }
+    // Another's files stay in reach, and those of the store are closed by themselves.
+    std::fs::write(dir.join("notes.txt"), "of another").unwrap();
+    set_mode(0o755);
+    std::fs::set_permissions(dir.join(STORE_FILE), std::fs::Permissions::from_mode(0o644)).unwrap();
+    drop(open(&dir));
+    assert_eq!(mode(), 0o755);
+    for own in [STORE_FILE, "bodies"] {
+        let own = std::fs::metadata(dir.join(own)).unwrap();
+        assert_eq!(own.permissions().mode() & 0o077, 0);
+    }
+}
