@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tracing::debug;
+
 use super::Bus;
 use crate::messages::{ListMembers, Lookup, MembersChanged, PublishList};
 use crate::model::{
-    Closed, Descriptor, Digest, Etag, ListChange, ListKind, ListOutcome, MemberList, Prompt, PublishError,
-    ResourceTemplate, ResourceUri, Tool, run_callback,
+    Audience, Closed, Descriptor, Digest, Etag, ListChange, ListKind, ListOutcome, MemberList, Prompt,
+    PublishError, ResourceTemplate, ResourceUri, Tool, run_callback,
 };
 
 impl Bus {
@@ -18,21 +20,38 @@ impl Bus {
     /// # Errors
     /// [`PublishError::Lister`] if a lister fails; [`Closed`].
     pub async fn listed_members(&self) -> Result<Vec<(Descriptor, Etag)>, PublishError> {
-        self.list_all_members(|_| true).await
+        self.members_shown(None).await
     }
 
-    /// Runs the listers of all templates and returns the members that are shown.
-    pub(super) async fn list_all_members(
+    /// Runs the listers of all templates like [`listed_members`](Self::listed_members), and returns the
+    /// members that an audience sees. A lister that fails is an error to those who see its template; to
+    /// others its members are not there.
+    ///
+    /// # Errors
+    /// Those of `listed_members`.
+    pub async fn members_shown(
         &self,
-        shows: impl Fn(&ResourceUri) -> bool,
+        audience: Option<&Arc<dyn Audience>>,
     ) -> Result<Vec<(Descriptor, Etag)>, PublishError> {
         let mut members = Vec::new();
         for template in self.templates().await? {
-            let Some((descriptors, listed)) = self.list_members(&template).await? else {
-                continue;
-            };
-            members.extend(descriptors.into_iter().filter(|member| shows(&member.uri)));
             let name = template.uri_template().as_str().to_owned();
+            let (descriptors, listed) = match self.list_members(&template).await {
+                Ok(Some(listed)) => listed,
+                Ok(None) => continue,
+                // The error names the template, and any other one would tell that there is one.
+                Err(error) if hides(audience, &name) => {
+                    // Not louder: each call of such a caller would write a line.
+                    debug!(%error, "a list was made without the members of a template");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let shown = descriptors.into_iter().filter(|member| match audience {
+                Some(audience) => audience.shows_resource(&member.uri),
+                None => true,
+            });
+            members.extend(shown);
             self.change_list(ListChange::Listed(name, listed)).await?;
         }
         let uris = members.iter().map(|member| member.uri.clone()).collect();
@@ -290,6 +309,14 @@ impl Bus {
             run,
         };
         Ok(Some((members, listed)))
+    }
+}
+
+/// Returns true if lists show no template with this text.
+fn hides(audience: Option<&Arc<dyn Audience>>, uri_template: &str) -> bool {
+    match audience {
+        Some(audience) => !audience.shows_template(uri_template),
+        None => false,
     }
 }
 

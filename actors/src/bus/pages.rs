@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::Bus;
 use crate::messages::{Lookup, Scanned};
-use crate::model::{Audience, Closed, Descriptor, Etag, ListQuery, Prompt, PublishError, Resource, Tool};
-use crate::model::{ResourceTemplate, ResourceUri};
+use crate::model::{Audience, Closed, Etag, ListQuery, Prompt, Resource, ResourceTemplate, Tool};
 use crate::runtime::Reply;
 
 /// One page of a list.
@@ -108,22 +107,6 @@ impl Bus {
             templates.retain(|template| audience.shows_template(template.uri_template().as_str()));
         }
         Ok(templates)
-    }
-
-    /// Runs the listers of all templates like [`listed_members`](Self::listed_members), and returns the
-    /// members that an audience sees.
-    ///
-    /// # Errors
-    /// Those of `listed_members`.
-    pub async fn members_shown(
-        &self,
-        audience: Option<&Arc<dyn Audience>>,
-    ) -> Result<Vec<(Descriptor, Etag)>, PublishError> {
-        self.list_all_members(|uri: &ResourceUri| match audience {
-            Some(audience) => audience.shows_resource(uri),
-            None => true,
-        })
-        .await
     }
 
     /// Asks for the parts of a page until it is full, so that no request holds up the others for long.

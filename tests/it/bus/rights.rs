@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tidings::rights::{Audience, ListQuery, Standing, Viewer};
-use tidings::{EndReason, ListKind, ResourceUri, SubscribeError};
+use tidings::{
+    Descriptor, EndReason, ListKind, PublishError, ResourceTemplate, ResourceUri, SubscribeError, Variables,
+};
 
 use crate::support::{Bench, Client, list_options, tool, until, uri, within};
 
@@ -47,6 +49,49 @@ impl Audience for Sees {
     fn shows_prompt(&self, name: &str) -> bool {
         self.shows(name)
     }
+}
+
+/// A template that lists one member, and fails to as long as `is_broken` is set.
+fn breaking(uri_template: &str, member: &'static str, is_broken: &Arc<AtomicBool>) -> ResourceTemplate {
+    let is_broken = is_broken.clone();
+    ResourceTemplate::new(uri_template, |_: ResourceUri, _: Variables| async { Ok(None) })
+        .unwrap()
+        .list(move || {
+            let is_broken = is_broken.load(Ordering::SeqCst);
+            async move {
+                match is_broken {
+                    true => Err("no database".into()),
+                    false => Ok(vec![Descriptor::new(uri(member))]),
+                }
+            }
+        })
+}
+
+#[tokio::test]
+async fn failure_of_a_hidden_template_is_not_told() {
+    let bench = Bench::start();
+    let is_broken = Arc::<AtomicBool>::default();
+    for (template, member, broken) in [
+        ("note://{id}", "note://a", Arc::default()),
+        ("secret://{id}", "secret://a", is_broken.clone()),
+    ] {
+        let template = breaking(template, member, &broken);
+        bench.bus.add_template(template).await.unwrap();
+    }
+    let outsider: Arc<dyn Audience> = Arc::new(Sees::all_but(1, &["secret"]));
+    let insider: Arc<dyn Audience> = Arc::new(Sees::all_but(2, &[]));
+    let uris = async |audience| -> Result<Vec<String>, PublishError> {
+        let members = bench.bus.members_shown(Some(audience)).await?;
+        Ok(members.iter().map(|(member, _)| member.uri.to_string()).collect())
+    };
+    assert_eq!(uris(&insider).await.unwrap(), ["note://a", "secret://a"]);
+    is_broken.store(true, Ordering::SeqCst);
+    assert_eq!(uris(&outsider).await.unwrap(), ["note://a"]);
+    let error = uris(&insider).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "template secret://{id} cannot list its members: no database"
+    );
 }
 
 /// The rights of one client, which the test changes.
