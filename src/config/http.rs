@@ -156,8 +156,8 @@ table! { QuotaConfig = "The share of one client: of one principal, or of one add
     /// Subscriptions of one client over all its sessions and streams; 0 is no limit.
     /// At the limit: Further ones get an error that names the limit.
     subscriptions_max: Option<usize> = None, "Checked::<OrNone<Count<0, 100_000_000>>>";
-    /// Requests of one client in a second, all at once or evenly; 0 is no limit. Messages of a batch and
-    /// requests on a WebSocket count one by one, health checks do not.
+    /// Requests of one client in a second, all at once or evenly; 0 is no limit. Messages and lines of a
+    /// batch and requests on a WebSocket count one by one, health checks do not.
     /// At the limit: A further one gets 429 with `Retry-After`; on a WebSocket an error.
     requests_per_second: Option<u32> = None, "Checked::<OrNone<Count<0, 1_000_000>>>";
     /// Bodies and URIs of the resources that one client wrote last over HTTP and that exist; 0 is no limit.

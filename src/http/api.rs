@@ -153,7 +153,7 @@ impl Api {
     {
         let admitted = match is_open(request.uri().path()) {
             true => Ok(()),
-            false => self.access.admit(&mut request).await,
+            false => self.limits.admit(&self.access, &mut request).await,
         };
         // The head is kept: a problem repeats the path, and the response depends on the method.
         let (head, body) = request.into_parts();

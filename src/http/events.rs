@@ -102,12 +102,13 @@ impl Hub {
 /// Returns `GET /v1/events` as a router of its own, to be served alone or merged with others.
 pub fn router(hub: Hub, access: Access, limits: SharedLimits) -> Router {
     let bodies = Arc::new(NoticeBodies::new(hub.bus.clone(), limits.clone()));
+    let counted = limits.clone();
     let context = EventsContext { hub, limits, bodies };
     let routes = Router::new()
         .route(PATH, get(open).options(preflight))
         .layer(from_fn(allow_origin))
         .with_state(context);
-    guarded(routes, access)
+    guarded(routes, access, Some(counted))
 }
 
 /// The parts that all requests share.

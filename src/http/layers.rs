@@ -10,21 +10,34 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
 use super::access::Access;
+use super::limits::SharedLimits;
 use super::problem::{Problem, ProblemKind};
 use crate::metrics;
 
-/// Puts the rule of hosts and origins before `routes`, and writes their problems.
-pub(super) fn guarded(routes: Router, access: Access) -> Router {
+/// Puts the rule of hosts and origins before `routes`, counts their requests, and writes their problems.
+/// Without limits of their own, requests count where the routes are mounted.
+pub(super) fn guarded(routes: Router, access: Access, limits: Option<SharedLimits>) -> Router {
+    let gate = Gate { access, limits };
     routes
         .method_not_allowed_fallback(wrong_method)
         // The last layer is the outermost: `render` must see the refusals of `admit`, too.
-        .layer(from_fn_with_state(Arc::new(access), admit))
+        .layer(from_fn_with_state(Arc::new(gate), admit))
         .layer(from_fn(render))
 }
 
-/// Lets the request pass, or answers 403.
-async fn admit(State(access): State<Arc<Access>>, mut request: Request, next: Next) -> Response {
-    match access.admit(&mut request).await {
+/// The parts that decide whether a request passes.
+struct Gate {
+    access: Access,
+    limits: Option<SharedLimits>,
+}
+
+/// Lets the request pass, or answers with the refusal.
+async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
+    let admitted = match &gate.limits {
+        Some(limits) => limits.admit(&gate.access, &mut request).await,
+        None => gate.access.admit(&mut request).await,
+    };
+    match admitted {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }

@@ -12,6 +12,7 @@ mod shares;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::{Extensions, Request};
 use tidings_actors::{ResourceUri, SubscriptionAllowance};
 
 use bodies::Bodies;
@@ -24,6 +25,7 @@ pub(crate) use published::Reservation;
 pub(crate) use shares::Place;
 use shares::{Allowances, Shares};
 
+use super::access::Access;
 use super::problem::{Problem, ProblemKind};
 use crate::config::{HttpConfig, QuotaConfig, SessionConfig};
 use crate::metrics::{self, Limit};
@@ -49,6 +51,11 @@ struct Counts {
     body_timeout: Duration,
     notice_body_max: usize,
 }
+
+/// Marks a request that was counted among those of its caller. Endpoints that are mounted in one another each
+/// let a request in, and it counts once.
+#[derive(Debug, Clone, Copy)]
+struct RequestCounted;
 
 /// A limit that a request has reached, which is counted already.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,7 +141,29 @@ impl SharedLimits {
         self.shared.notice_body_max
     }
 
-    /// Counts requests of a caller.
+    /// Lets a request in by `access`, and counts it.
+    ///
+    /// # Errors
+    /// The refusal of `access`; 429.
+    pub(crate) async fn admit<B>(&self, access: &Access, request: &mut Request<B>) -> Result<(), Problem> {
+        access.admit(request).await?;
+        Ok(self.request(request.extensions_mut())?)
+    }
+
+    /// Counts a request with these extensions, unless it was counted already.
+    ///
+    /// # Errors
+    /// Its caller has sent as many as it may.
+    pub(crate) fn request(&self, extensions: &mut Extensions) -> Result<(), Exceeded> {
+        // Extensions never come from the wire, so a client cannot forge this.
+        if self.shared.requests.is_none() || extensions.get::<RequestCounted>().is_some() {
+            return Ok(());
+        }
+        extensions.insert(RequestCounted);
+        self.requests(&Counted::of(extensions), 1)
+    }
+
+    /// Counts requests of a caller, such as those of a batch beside the first.
     ///
     /// # Errors
     /// The caller has sent as many as it may.

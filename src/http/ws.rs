@@ -93,6 +93,7 @@ pub fn router(
     access: Access,
     limits: SharedLimits,
 ) -> Router {
+    let counted = limits.clone();
     let context = WsContext {
         bodies: NoticeBodies::new(bus.downgrade(), limits.clone()),
         bus,
@@ -105,7 +106,7 @@ pub fn router(
     let routes = Router::new()
         .route(PATH, get(upgrade))
         .with_state(Arc::new(context));
-    guarded(routes, access)
+    guarded(routes, access, Some(counted))
 }
 
 async fn upgrade(

@@ -18,7 +18,7 @@ use tower_service::Service;
 use crate::auth::ProtectedResource;
 use crate::http::api::{self, Api};
 use crate::http::problem::Problem;
-use crate::http::{Access, Counted, Page, SharedLimits};
+use crate::http::{Access, Page, SharedLimits};
 use crate::mcp::{Endpoint, EndpointBody};
 use crate::metrics;
 
@@ -143,11 +143,8 @@ impl Service<Request<Incoming>> for Routes {
         let limits = self.limits.clone();
         let mut others = self.others.clone();
         Box::pin(async move {
-            if !is_open && let Err(problem) = access.admit(&mut request).await {
+            if !is_open && let Err(problem) = limits.admit(&access, &mut request).await {
                 return Ok(refusal(&request, &problem));
-            }
-            if !is_open && let Err(exceeded) = limits.requests(&Counted::of(request.extensions()), 1) {
-                return Ok(refusal(&request, &exceeded.into()));
             }
             match route {
                 Route::Mcp(endpoint) => Ok(endpoint.handle(request).await.map(Either::Left)),

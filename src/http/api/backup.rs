@@ -45,7 +45,7 @@ pub fn backup_router(write: WriteBackup, access: Access) -> Router {
         require(&extensions, Right::Admin, Object::Service)?;
         Ok::<_, Problem>(HEADERS)
     });
-    guarded(Router::new().route("/v1/store/backup", route), access)
+    guarded(Router::new().route("/v1/store/backup", route), access, None)
 }
 
 fn answer(write: &WriteBackup, free: &Arc<Semaphore>) -> Result<Response, Problem> {

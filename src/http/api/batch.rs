@@ -76,8 +76,12 @@ impl Api {
         let received = receive_bytes(&self.limits, &head.headers, body, bytes_max, Limit::HttpBodyBytes);
         // The body counts as in flight until it is answered.
         let received = received.await?;
+        let split = self.split(&received.bytes)?;
+        let caller = Counted::of(&head.extensions);
+        // One of them was counted when the request came.
+        self.limits.requests(&caller, split.len().saturating_sub(1))?;
         let mut lines = Vec::new();
-        for (number, line) in self.split(&received.bytes)? {
+        for (number, line) in split {
             if lines.len() % LINES_PER_TURN == LINES_PER_TURN - 1 {
                 tokio::task::yield_now().await;
             }
@@ -87,7 +91,6 @@ impl Api {
         self.in_time(self.find_members(&mut lines)).await??;
         let mut changes = Vec::with_capacity(lines.len());
         let mut sent = Vec::with_capacity(lines.len());
-        let caller = Counted::of(&head.extensions);
         for line in lines {
             sent.push(match line.and_then(|line| self.reserve(line, &caller)) {
                 Ok((line, reserved)) => {

@@ -29,5 +29,5 @@ pub fn metrics_router(render: Render, access: Access) -> Router {
         ];
         Ok::<_, Problem>((headers, render()))
     });
-    guarded(Router::new().route("/metrics", route), access)
+    guarded(Router::new().route("/metrics", route), access, None)
 }

@@ -171,12 +171,13 @@ fn sweep_sessions(state: &Arc<EndpointState>) {
 }
 
 impl EndpointState {
-    /// Lets a request in by the rule of hosts and origins, and by its headers.
+    /// Lets a request in by the rule of hosts and origins, by the rate of its caller, and by its headers.
     ///
     /// # Errors
-    /// The refusal of a request whose host or origin is not let in, or that repeats a header.
+    /// The refusal of a request whose host or origin is not let in, that is one too many, or that repeats a
+    /// header.
     pub(super) async fn admit<B>(&self, request: &mut Request<B>) -> Result<(), Refusal> {
-        if let Err(problem) = self.access.admit(request).await {
+        if let Err(problem) = self.limits.admit(&self.access, request).await {
             let refusal = problem.respond(request.uri().path());
             return Err(refusal.map(|body| Full::new(body).boxed()).into());
         }

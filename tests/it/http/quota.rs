@@ -1,10 +1,21 @@
 //! The share of one client, on the real binary: sessions, subscriptions, requests, bytes and tool calls.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use tidings::Bus;
 use tidings::auth::NewToken;
+use tidings::config::{EventsConfig, HttpConfig, QuotaConfig, SessionConfig, WsConfig};
+use tidings::http::api::Api;
+use tidings::http::events::{self, Hub};
+use tidings::http::{Access, SharedLimits, ws};
+use tidings::mcp::{Endpoint, McpOptions};
 use tidings::wire::http1::resource_path;
+use tokio::net::TcpListener;
+use tokio_tungstenite::tungstenite::Message;
 
 use super::RawConnection;
 use crate::mcp::client::{Client, initialize, listen, updates};
@@ -132,6 +143,92 @@ async fn messages_of_a_batch_count_one_by_one() {
     }
     assert_eq!(statuses[0], 200);
     assert!(statuses.contains(&429), "{statuses:?}");
+}
+
+#[tokio::test]
+async fn lines_of_a_batch_count_one_by_one() {
+    let server = Server::with("[quota]\nrequests_per_second = 20\n").await;
+    let line = json!({ "put": A, "text": "1" }).to_string() + "\n";
+    let batch = Request::new("POST", "/v1/resources")
+        .header("content-type", "application/x-ndjson")
+        .body(line.repeat(15));
+    let mut statuses = Vec::new();
+    for _ in 0..20 {
+        statuses.push(batch.send(server.address).await.status);
+    }
+    assert_eq!(statuses[0], 200);
+    assert!(statuses.contains(&429), "{statuses:?}");
+}
+
+#[tokio::test]
+async fn messages_of_a_socket_count_one_by_one() {
+    let server = Server::with("[quota]\nrequests_per_second = 20\n").await;
+    let address = format!("ws://{}/v1/ws", server.address);
+    let (mut socket, _) = tokio_tungstenite::connect_async(address).await.unwrap();
+    let subscribe = json!({ "type": "subscribe", "id": 7, "patterns": ["demo://*"] }).to_string();
+    for _ in 0..60 {
+        socket.send(Message::text(&subscribe)).await.unwrap();
+    }
+    let mut answers = Vec::new();
+    for _ in 0..60 {
+        let answer = within("an answer", socket.next()).await.unwrap().unwrap();
+        answers.push(serde_json::from_str::<Value>(answer.to_text().unwrap()).unwrap());
+    }
+    assert_eq!(answers[0]["type"], "ack", "{answers:?}");
+    let refused = answers.iter().find(|answer| answer["type"] == "error");
+    let refused = refused.expect("one of sixty at once is too many");
+    assert_eq!(refused["id"], 7);
+    let text = refused["message"].as_str().unwrap();
+    assert!(text.contains("quota.requests_per_second"), "{text}");
+}
+
+/// Answers as the endpoint at `path` does when it is mounted in the server of another library.
+async fn statuses_when_mounted(path: &'static str) -> Vec<u16> {
+    let bus = Bus::builder().start().unwrap();
+    let quota = QuotaConfig {
+        requests_per_second: Some(4),
+        ..QuotaConfig::default()
+    };
+    let limits = SharedLimits::new(&HttpConfig::default(), &SessionConfig::default(), &quota);
+    let access = Access::default();
+    let router = match path {
+        "/mcp" => {
+            let endpoint = Endpoint::with_limits(bus.clone(), McpOptions::default(), access, limits);
+            Router::new().route_service(path, endpoint)
+        }
+        "/v1/events" => {
+            let hub = Hub::start(&bus, &EventsConfig::default(), Duration::ZERO).await;
+            events::router(hub.unwrap(), access, limits)
+        }
+        "/v1/ws" => ws::router(
+            bus.clone(),
+            WsConfig::default(),
+            Duration::from_secs(1),
+            access,
+            limits,
+        ),
+        _ => {
+            let api = Api::new(bus.clone(), access, Arc::default()).limits(limits);
+            Router::new().route_service(path, api)
+        }
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let mut statuses = Vec::new();
+    for _ in 0..40 {
+        statuses.push(Request::new("GET", path).open(address).await.status);
+    }
+    statuses
+}
+
+#[tokio::test]
+async fn mounted_endpoints_have_the_rate_too() {
+    for path in ["/mcp", "/v1/events", "/v1/ws", "/v1/resources"] {
+        let statuses = statuses_when_mounted(path).await;
+        assert!(!statuses[..4].contains(&429), "{path}: {statuses:?}");
+        assert!(statuses.contains(&429), "{path}: {statuses:?}");
+    }
 }
 
 #[tokio::test]
