@@ -23,7 +23,8 @@ const CONFIG: &str = "client_ca = 'FOLDER/clients.pem'\nclient_crl = 'FOLDER/rev
     [[auth.rule]]\nroles = ['reader']\nmay = ['list', 'read', 'subscribe']\nmatch = ['demo://*']\n\
     [[auth.rule]]\nroles = ['ops']\n\
     may = ['list', 'read', 'subscribe', 'publish', 'call', 'admin', 'metrics']\n\
-    match = ['*', 'tool:*', 'prompt:*']\n";
+    match = ['*', 'tool:*', 'prompt:*']\n\
+    [store]\ndir = 'FOLDER/kept'\n";
 
 /// A service whose callers have certificates, and addresses by which each of them calls.
 struct Certified {
@@ -185,6 +186,53 @@ fn program(certified: &Certified, pair: &Pair, arguments: &[&str]) -> Command {
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     command
+}
+
+/// Runs the program to its end; returns the exit code, standard output and standard error.
+async fn ran(certified: &Certified, pair: &Pair, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = within(arguments[0], program(certified, pair, arguments).output()).await;
+    let output = output.unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code(), out, err)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_present_their_certificate() {
+    let certified = Certified::start().await;
+    let service = format!("https://localhost:{}", certified.secure.address.port());
+    let mcp = format!("{service}/mcp");
+    let reader = certified.clients.issue(&[uri(READER)], 31);
+    let ops = certified
+        .clients
+        .issue(&[SanType::DnsName(OPS.try_into().unwrap())], 32);
+    let nobody = certified.clients.issue(&[uri("spiffe://bus/nobody")], 33);
+    certified.secure.server.put(A, "kept").await;
+
+    let get = ["get", A, "--url", &service];
+    let got = ran(&certified, &reader, &get).await;
+    assert_eq!((got.0, got.1.as_str()), (Some(0), "kept"), "{got:?}");
+    let denied = ran(&certified, &nobody, &get).await;
+    assert_eq!((denied.0, denied.1.as_str()), (Some(77), ""), "{denied:?}");
+
+    let file = certified.secure.folder.path().join("backup.ndjson");
+    let backup = ["store", "backup", "--url", &service, file.to_str().unwrap()];
+    let refused = ran(&certified, &reader, &backup).await;
+    assert_eq!(refused.0, Some(77), "{refused:?}");
+    assert!(!file.exists());
+    let made = ran(&certified, &ops, &backup).await;
+    assert_eq!(made.0, Some(0), "{made:?}");
+    assert!(fs::read_to_string(&file).unwrap().contains(A));
+
+    let check = ["check", "--quiet-time", "1", "--uri", A, &mcp];
+    let clean = ran(&certified, &reader, &check).await;
+    assert_eq!(clean.0, Some(0), "{clean:?}");
+    let denied = ran(&certified, &nobody, &check).await;
+    assert_eq!(denied.0, Some(77), "{denied:?}");
+
+    // The load has no TLS, and says so before it opens a connection.
+    let bench = ran(&certified, &ops, &["bench", &mcp]).await;
+    assert_ne!(bench.0, Some(0));
+    assert!(bench.2.contains("speaks no TLS"), "{bench:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
