@@ -53,7 +53,7 @@ pub use caller::{Caller, Denied, PeerAddress};
 #[cfg(feature = "service")]
 pub use configured::BorderFault;
 #[cfg(feature = "service")]
-pub(crate) use configured::ConfiguredBorder;
+pub(crate) use configured::{ConfiguredBorder, is_needed};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzz_entrances::{read_token, read_token_lines};
@@ -73,3 +73,5 @@ pub use right::{Object, Right};
 pub use token_line::NewToken;
 #[cfg(feature = "service")]
 pub use tokens::TokenFault;
+#[cfg(feature = "service")]
+pub(crate) use tokens::Tokens;

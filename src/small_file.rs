@@ -25,8 +25,8 @@ pub(crate) fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
 /// # Errors
 /// As [`read_text`].
 pub(crate) fn text(source: impl Read, bytes_max: u64) -> io::Result<String> {
-    let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8");
-    String::from_utf8(rest(source, bytes_max)?).map_err(invalid)
+    let text = String::from_utf8(rest(source, bytes_max)?);
+    text.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 fn rest(source: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {

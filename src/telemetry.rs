@@ -44,6 +44,14 @@ pub fn install(config: &LogConfig) -> Result<(), TelemetryError> {
     tracing::subscriber::set_global_default(subscriber).map_err(|_| TelemetryError::Installed)
 }
 
+/// Checks the filter directives.
+///
+/// # Errors
+/// [`TelemetryError::Level`].
+pub fn check(config: &LogConfig) -> Result<(), TelemetryError> {
+    filter(&config.level).map(|_| ())
+}
+
 type Boxed = Box<dyn tracing::Subscriber + Send + Sync>;
 
 /// Returns a subscriber that writes to `writer`.

@@ -2,28 +2,33 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use http::Extensions;
+use tidings_actors::ResourceUri;
+use tidings_actors::rights::Audience;
 use tokio::sync::watch;
 use tracing::warn;
 
 use super::audit_file::AuditFile;
 use super::authenticate::{Authenticate, Credentials, Unauthenticated};
+use super::authorize::{Authorize, Verdict};
 use super::border::{Border, Challenge};
 use super::caller::PeerAddress;
-use super::introspection_endpoint::IntrospectionFault;
+use super::introspection_endpoint::{IntrospectionEndpoint, IntrospectionFault};
 use super::issuers::Issuers;
 use super::peer_certificate::PeerCertificate;
 use super::policy::{InvalidRule, Policy, Rules};
 use super::principal::Principal;
 use super::protected_resource::ProtectedResource;
+use super::right::{Object, Right};
 use super::token_line::hash_of;
 use super::tokens::{TokenFault, Tokens};
+use super::{issuer_keys, policy, tokens};
 use crate::config::{Anonymous, AuditConfig, AuthConfig};
 use crate::metrics::{self, Limit};
 use crate::rate_limiter::RateLimiter;
@@ -43,6 +48,9 @@ pub enum BorderFault {
     /// The file of `auth.issuer.introspect`.
     #[error(transparent)]
     Introspection(#[from] IntrospectionFault),
+    /// The file of `auth.issuer.jwks`.
+    #[error("the keys of an issuer: {0}")]
+    Keys(String),
     /// The file of the audit.
     #[error("the audit cannot be written to {}: {fault}", file.display())]
     Audit {
@@ -57,6 +65,8 @@ pub enum BorderFault {
 #[derive(Clone, Default)]
 pub(crate) struct ConfiguredBorder {
     border: Option<Arc<Border>>,
+    /// True if every caller may do everything, and the border is there for the audit alone.
+    is_open: bool,
     tokens: Tokens,
     policy: Policy,
     /// Grows when a credential that is no static token may have been taken back.
@@ -69,21 +79,26 @@ impl ConfiguredBorder {
     /// # Errors
     /// A token file or a rule that cannot be used.
     pub(crate) fn new(config: &AuthConfig, audit: &AuditConfig) -> Result<ConfiguredBorder, BorderFault> {
-        if !is_needed(config) {
+        let is_open = !is_needed(config);
+        if is_open && audit.file.is_none() {
             return Ok(ConfiguredBorder::default());
         }
         let tokens = Tokens::new(&config.token)?;
         let policy = Policy::new(&config.rule)?;
         let revocations = Arc::new(AtomicU64::new(0));
         let credentials = ConfiguredCredentials {
-            anonymous: config.anonymous,
+            anonymous: if is_open { Anonymous::All } else { config.anonymous },
             tokens: tokens.clone(),
             issuers: Issuers::new(config, &revocations)?,
             certificates: certificates(config),
             failures: failures(config),
             revocations: revocations.clone(),
         };
-        let mut border = Border::new(Arc::new(credentials), Arc::new(policy.clone()));
+        let authorize: Arc<dyn Authorize> = match is_open {
+            true => Arc::new(NoRules),
+            false => Arc::new(policy.clone()),
+        };
+        let mut border = Border::new(Arc::new(credentials), authorize);
         border = border.with_challenge(challenge(config));
         if let Some(file) = &audit.file {
             let opened = AuditFile::open(file).map_err(|fault| BorderFault::Audit {
@@ -92,13 +107,35 @@ impl ConfiguredBorder {
             })?;
             border = border.with_audit(Arc::new(opened));
         }
-        warn_of_nobody(config);
+        if !is_open {
+            warn_of_nobody(config);
+        }
         Ok(ConfiguredBorder {
             border: Some(Arc::new(border)),
+            is_open,
             tokens,
             policy,
             revocations,
         })
+    }
+
+    /// Returns each mistake in the rules and in the files that the configuration names. Starts nothing.
+    pub(crate) fn check(config: &AuthConfig) -> Vec<BorderFault> {
+        let mut faults: Vec<BorderFault> = Vec::new();
+        faults.extend(tokens::faults(&config.token).into_iter().map(BorderFault::from));
+        faults.extend(policy::faults(&config.rule).into_iter().map(BorderFault::from));
+        for issuer in &config.issuer {
+            if let Some(file) = &issuer.introspect {
+                let endpoint = IntrospectionEndpoint::new(&issuer.url, file);
+                faults.extend(endpoint.err().map(BorderFault::from));
+            }
+            // The keys at an address are fetched, and may come later.
+            if !issuer.jwks.is_empty() && !issuer.jwks.contains("://") {
+                let read = issuer_keys::check_file(Path::new(&issuer.jwks));
+                faults.extend(read.err().map(BorderFault::Keys));
+            }
+        }
+        faults
     }
 
     /// The border; none if every caller may do everything.
@@ -130,7 +167,7 @@ impl ConfiguredBorder {
     /// # Errors
     /// As [`new`](Self::new); nothing was changed.
     pub(crate) fn follow(&self, config: &AuthConfig) -> Result<(), BorderFault> {
-        if self.border.is_none() {
+        if self.border.is_none() || self.is_open {
             if is_needed(config) {
                 warn!(
                     "the service was started without a border; the section [auth] takes effect at the next start"
@@ -148,7 +185,7 @@ impl ConfiguredBorder {
 }
 
 /// Returns true if the configuration keeps any caller from anything.
-fn is_needed(config: &AuthConfig) -> bool {
+pub(crate) fn is_needed(config: &AuthConfig) -> bool {
     config.has_credentials() || !config.rule.is_empty() || config.anonymous == Anonymous::None
 }
 
@@ -161,6 +198,41 @@ fn warn_of_nobody(config: &AuthConfig) {
             "auth.anonymous is \"none\" and there are no credentials, so nobody is let in; add [[auth.token]], \
              [[auth.issuer]] or [[auth.certificate]]"
         );
+    }
+}
+
+/// Gives every right to every caller.
+struct NoRules;
+
+impl Authorize for NoRules {
+    fn judge(&self, _: &Principal, _: Right, _: Object<'_>) -> Verdict {
+        Verdict::Allowed("no rules".to_owned())
+    }
+
+    fn audience(&self, _: &Principal) -> Arc<dyn Audience> {
+        Arc::new(NoRules)
+    }
+}
+
+impl Audience for NoRules {
+    fn id(&self) -> u64 {
+        0
+    }
+
+    fn shows_resource(&self, _: &ResourceUri) -> bool {
+        true
+    }
+
+    fn shows_template(&self, _: &str) -> bool {
+        true
+    }
+
+    fn shows_tool(&self, _: &str) -> bool {
+        true
+    }
+
+    fn shows_prompt(&self, _: &str) -> bool {
+        true
     }
 }
 
@@ -369,6 +441,58 @@ mod tests {
         assert!(!has_border(&config));
         config.anonymous = Anonymous::None;
         assert!(has_border(&config));
+    }
+
+    #[tokio::test]
+    async fn audit_alone_forbids_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = AuditConfig {
+            file: Some(folder.path().join("audit.jsonl")),
+        };
+        let config = AuthConfig::default();
+        let border = ConfiguredBorder::new(&config, &audit).unwrap().border().unwrap();
+        for from in ["192.0.2.1", "127.0.0.1", ""] {
+            assert_eq!(admit(&border, from, None).await, Ok("anonymous".to_owned()));
+        }
+        let extensions = Extensions::new();
+        let Ok(caller) = border.admit(HeaderMap::new(), extensions).await else {
+            panic!("a caller was refused");
+        };
+        for (right, object) in [
+            (Right::Publish, Object::Resource("demo://a")),
+            (Right::Call, Object::Tool("run")),
+            (Right::Admin, Object::Service),
+        ] {
+            assert!(caller.may(right, object).is_ok(), "{right} {object}");
+        }
+    }
+
+    #[test]
+    fn check_finds_every_mistake() {
+        let token = |name: &str| AuthTokenConfig {
+            name: name.into(),
+            file: format!("/nonexistent/{name}").into(),
+            roles: Vec::new(),
+        };
+        let rule = || crate::config::RuleConfig {
+            may: vec!["read".into()],
+            ..crate::config::RuleConfig::default()
+        };
+        let issuer = crate::config::IssuerConfig {
+            url: "https://issuer.example".into(),
+            jwks: "/nonexistent/keys.json".into(),
+            introspect: Some("/nonexistent/client".into()),
+            ..crate::config::IssuerConfig::default()
+        };
+        let config = AuthConfig {
+            token: vec![token("a"), token("b")],
+            rule: vec![rule(), rule()],
+            issuer: vec![issuer],
+            ..AuthConfig::default()
+        };
+        let faults = ConfiguredBorder::check(&config);
+        let texts: Vec<_> = faults.iter().map(BorderFault::to_string).collect();
+        assert_eq!(texts.len(), 6, "{texts:#?}");
     }
 
     #[tokio::test]

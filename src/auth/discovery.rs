@@ -115,20 +115,28 @@ pub(super) async fn body_of(mut answer: Response, url: &str, max: usize) -> Resu
     }
 }
 
-/// Reads a document from a file.
+/// Reads a document from a file, on a thread of its own: the file may be on a disk that does not answer.
 ///
 /// # Errors
 /// The reason, for the log.
 pub(super) async fn read_file(path: &Path) -> Result<Document, String> {
-    let shown = path.display().to_string();
     let path = path.to_owned();
-    // On a thread of its own: the file may be on a disk that does not answer.
-    let read = tokio::task::spawn_blocking(move || small_file::read(&path, DOCUMENT_BYTES_MAX as u64));
-    match read.await {
-        Ok(Ok(text)) => Ok(Document { text, age: AGE_MIN }),
-        Ok(Err(error)) => Err(format!("{shown} cannot be read: {error}")),
-        Err(error) => Err(format!("{shown} cannot be read: {error}")),
+    match tokio::task::spawn_blocking(move || read_file_now(&path)).await {
+        Ok(read) => Ok(Document {
+            text: read?,
+            age: AGE_MIN,
+        }),
+        Err(error) => Err(format!("a file cannot be read: {error}")),
     }
+}
+
+/// Reads a document from a file. Blocks while it reads.
+///
+/// # Errors
+/// The reason, for a person.
+pub(super) fn read_file_now(path: &Path) -> Result<Vec<u8>, String> {
+    let read = small_file::read(path, DOCUMENT_BYTES_MAX as u64);
+    read.map_err(|error| format!("{} cannot be read: {error}", path.display()))
 }
 
 /// Returns a client for an address that is https or on this machine.

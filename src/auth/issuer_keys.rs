@@ -37,6 +37,16 @@ struct Shared {
     runtime: Handle,
 }
 
+/// Checks a file of keys. Blocks while it reads.
+///
+/// # Errors
+/// The reason, for a person.
+pub(super) fn check_file(path: &Path) -> Result<(), String> {
+    let text = discovery::read_file_now(path)?;
+    let read = KeySet::read(&text).map_err(|reason| format!("{}: {reason}", path.display()));
+    read.map(|_| ())
+}
+
 #[derive(Default)]
 struct Attempts {
     last: Option<Instant>,
@@ -104,7 +114,15 @@ impl IssuerKeys {
                 // A token that came first may have fetched them a moment ago.
                 let age = match attempts.rest() {
                     Some(rest) => rest,
-                    None => keys.attempt(&mut attempts).await,
+                    None => {
+                        let age = keys.attempt(&mut attempts).await;
+                        // A key that was made since then may be asked for at once. One that cannot be fetched
+                        // waits.
+                        if attempts.failure.is_none() {
+                            attempts.last = None;
+                        }
+                        age
+                    }
                 };
                 drop((attempts, keys));
                 tokio::time::sleep(age).await;

@@ -156,7 +156,7 @@ impl TokenRules {
         if claims.get("iss")?.as_str()? != self.issuer {
             return None;
         }
-        let expires = self.expires(claims.get("exp")?)?;
+        let expires = time(claims.get("exp")?)?;
         Some(self.identify(claims, Some(expires), hash, now)?.build())
     }
 
@@ -180,15 +180,10 @@ impl TokenRules {
             return None;
         }
         let expires = match answer.get("exp") {
-            Some(at) => Some(self.expires(at)?),
+            Some(at) => Some(time(at)?),
             None => None,
         };
         self.identify(answer, expires, hash, now)
-    }
-
-    /// Returns the time up to which a token is good.
-    fn expires(&self, claim: &Value) -> Option<SystemTime> {
-        time(claim)?.checked_add(self.leeway)
     }
 
     /// Checks the claims that JSON Web Tokens and answers of the issuer have in common.
@@ -206,8 +201,9 @@ impl TokenRules {
         if !self.is_meant_for_us(claims.get("aud")?) {
             return None;
         }
+        // The leeway lets a request in whose sender has a slow clock. A stream ends at `exp` by ours.
         if let Some(expires) = expires
-            && expires <= now
+            && expires.checked_add(self.leeway)? <= now
         {
             return None;
         }

@@ -43,6 +43,8 @@ impl<'a> Judged<'a> {
 /// A set of objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum ObjectPattern {
+    /// A bare `*`.
+    All,
     Resources(UriPattern),
     Tools(NamePattern),
     Prompts(NamePattern),
@@ -74,6 +76,9 @@ impl NamePattern {
 
 impl ObjectPattern {
     fn read(text: &str) -> Result<ObjectPattern, String> {
+        if text == "*" {
+            return Ok(ObjectPattern::All);
+        }
         if let Some(name) = text.strip_prefix("tool:") {
             return Ok(ObjectPattern::Tools(NamePattern::read(name)));
         }
@@ -88,6 +93,8 @@ impl ObjectPattern {
 
     fn matches(&self, object: &Judged<'_>) -> bool {
         match (self, object.object) {
+            (ObjectPattern::All, Object::Resource(_)) => object.uri.is_some(),
+            (ObjectPattern::All, _) => true,
             (ObjectPattern::Resources(pattern), Object::Resource(_)) => match &object.uri {
                 Some(uri) => pattern.matches(uri),
                 None => false,
@@ -172,16 +179,20 @@ impl Rules {
     /// # Errors
     /// The first rule that cannot be read.
     pub(super) fn read(rules: &[RuleConfig]) -> Result<Rules, InvalidRule> {
-        let mut read = Vec::with_capacity(rules.len());
-        for (index, config) in rules.iter().enumerate() {
-            let rule = Rule::read(config).map_err(|reason| InvalidRule {
-                number: index + 1,
-                reason,
-            })?;
-            read.push(rule);
-        }
-        Ok(Rules(read))
+        let read: Result<Vec<_>, _> = read_each(rules).collect();
+        read.map(Rules)
     }
+}
+
+/// Returns an error for each rule of a configuration that cannot be read.
+pub(super) fn faults(rules: &[RuleConfig]) -> Vec<InvalidRule> {
+    read_each(rules).filter_map(Result::err).collect()
+}
+
+fn read_each(rules: &[RuleConfig]) -> impl Iterator<Item = Result<Rule, InvalidRule>> {
+    (1..)
+        .zip(rules)
+        .map(|(number, config)| Rule::read(config).map_err(|reason| InvalidRule { number, reason }))
 }
 
 /// The rules of a policy, which may be replaced while it is in use. Cheap to clone; all clones are one
@@ -300,6 +311,7 @@ impl Audience for RuleAudience {
         // Not by `Object`, which would read the text of the URI again for each resource and pattern.
         let mut patterns = self.rules.iter().flat_map(|rule| &rule.patterns);
         patterns.any(|pattern| match pattern {
+            ObjectPattern::All => true,
             ObjectPattern::Resources(pattern) => pattern.matches(uri),
             ObjectPattern::Tools(_) | ObjectPattern::Prompts(_) => false,
         })
@@ -408,6 +420,25 @@ mod tests {
             Right::Read,
             Object::Resource("note://a")
         ));
+    }
+
+    #[test]
+    fn bare_star_covers_every_kind_of_object() {
+        let policy = Policy::new(&[rule(&["ops"], &["list", "call"], &["*"], "")]).unwrap();
+        let ops = principal(&["ops"]);
+        for object in [
+            Object::Resource("note://a"),
+            Object::Template("{+all}"),
+            Object::Tool("run"),
+            Object::Prompt("ask"),
+        ] {
+            assert!(allows(&policy, &ops, Right::List, object), "{object}");
+            assert!(!allows(&policy, &ops, Right::Read, object), "{object}");
+        }
+        let audience = policy.audience(&ops);
+        assert!(audience.shows_tool("run") && audience.shows_prompt("ask"));
+        assert!(audience.shows_template("{+all}"));
+        assert!(!allows(&policy, &ops, Right::Admin, Object::Service));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq;
 use tracing::{error, info};
 
 use super::principal::Principal;
-use super::token_line::{TokenHash, TokenLine, hex};
+use super::token_line::{TokenHash, TokenLine, hash_of, hex};
 use crate::config::AuthTokenConfig;
 use crate::file_watch::{self, FileStamp};
 use crate::small_file;
@@ -198,6 +198,22 @@ fn read_text(path: &Path) -> io::Result<String> {
     small_file::text(file, FILE_BYTES_MAX)
 }
 
+/// Returns each mistake in the files of a configuration.
+pub(super) fn faults(configs: &[AuthTokenConfig]) -> Vec<TokenFault> {
+    let mut faults = Vec::new();
+    let mut read = Vec::new();
+    for config in configs {
+        let mut file = TokenFile::new(config);
+        match file.refresh(true) {
+            Ok(_) => read.push(file),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    let (_, twice) = Table::of(&read);
+    faults.extend(twice);
+    faults
+}
+
 impl Tokens {
     /// Reads the files of a configuration.
     ///
@@ -207,6 +223,11 @@ impl Tokens {
         let tokens = Tokens::default();
         tokens.replace(configs)?;
         Ok(tokens)
+    }
+
+    /// Returns the principal of a token.
+    pub(crate) fn of_token(&self, token: &str) -> Option<Principal> {
+        self.find(&hash_of(token))
     }
 
     /// Replaces all principals by those of a configuration.
@@ -331,7 +352,6 @@ mod tests {
     use super::*;
     use std::fs;
 
-    use crate::auth::token_line::hash_of;
     use tempfile::TempDir;
 
     const A: &str = "tdg_a";
@@ -377,22 +397,18 @@ mod tests {
         format!("sha256:{} not-after={time}\n", hex(&hash_of(token)))
     }
 
-    fn find(tokens: &Tokens, token: &str) -> Option<Principal> {
-        tokens.find(&hash_of(token))
-    }
-
     #[test]
     fn token_is_that_of_its_file() {
         let bench = Bench::new(&[("a", &format!("# both\n\n{}{}", line(A), line(B))), ("b", "")]);
         let tokens = bench.tokens();
-        let principal = find(&tokens, A).unwrap();
+        let principal = tokens.of_token(A).unwrap();
         assert_eq!(principal.id(), "token:a");
         assert_eq!(principal.roles(), ["role-a"]);
         assert!(principal.credential().starts_with("sha256:"));
         assert_eq!(principal.credential().len(), 7 + 16);
-        assert_eq!(find(&tokens, B).unwrap().id(), "token:a");
+        assert_eq!(tokens.of_token(B).unwrap().id(), "token:a");
         for unknown in ["", "tdg_c", "tdg_A", "tdg_a "] {
-            assert_eq!(find(&tokens, unknown), None, "{unknown}");
+            assert_eq!(tokens.of_token(unknown), None, "{unknown}");
         }
     }
 
@@ -400,15 +416,15 @@ mod tests {
     fn token_ends_with_its_time() {
         let file = until(A, "2020-01-01T00:00:00Z") + &until(B, "2999-01-01T00:00:00Z");
         let tokens = Bench::new(&[("a", &file)]).tokens();
-        assert_eq!(find(&tokens, A), None);
-        assert!(find(&tokens, B).unwrap().expires().is_some());
+        assert_eq!(tokens.of_token(A), None);
+        assert!(tokens.of_token(B).unwrap().expires().is_some());
     }
 
     #[test]
     fn removed_line_ends_its_principal_alone() {
         let bench = Bench::new(&[("a", &(line(A) + &line(B)))]);
         let tokens = bench.tokens();
-        let [a, b] = [A, B].map(|token| find(&tokens, token).unwrap());
+        let [a, b] = [A, B].map(|token| tokens.of_token(token).unwrap());
         let before = tokens.generation();
         assert_eq!(tokens.is_current(&a), Some(true));
         bench.write("a", &line(B));
@@ -418,7 +434,7 @@ mod tests {
             (tokens.is_current(&a), tokens.is_current(&b)),
             (Some(false), Some(true))
         );
-        assert_eq!(find(&tokens, A), None);
+        assert_eq!(tokens.of_token(A), None);
         assert_eq!(tokens.is_current(&Principal::local()), None);
     }
 
@@ -439,7 +455,7 @@ mod tests {
     fn earlier_end_or_other_roles_end_a_principal() {
         let mut bench = Bench::new(&[("a", &(until(A, "2999-01-01T00:00:00Z") + &line(B)))]);
         let tokens = bench.tokens();
-        let [a, b] = [A, B].map(|token| find(&tokens, token).unwrap());
+        let [a, b] = [A, B].map(|token| tokens.of_token(token).unwrap());
         let later = until(A, "2999-02-01T00:00:00Z") + &until(B, "2999-01-01T00:00:00Z");
         bench.write("a", &later);
         tokens.refresh(false);
@@ -459,8 +475,8 @@ mod tests {
         bench.write("a", "tdg_a\n");
         bench.write("b", "");
         tokens.refresh(false);
-        assert!(find(&tokens, A).is_some());
-        assert_eq!(find(&tokens, B), None);
+        assert!(tokens.of_token(A).is_some());
+        assert_eq!(tokens.of_token(B), None);
         let fault = tokens.files()[0].fault.clone().unwrap().to_string();
         assert!(
             fault.starts_with("line 1 of the token file ") && !fault.contains(A),
@@ -468,11 +484,11 @@ mod tests {
         );
         fs::remove_file(bench.folder.path().join("a")).unwrap();
         tokens.refresh(false);
-        assert!(find(&tokens, A).is_some());
+        assert!(tokens.of_token(A).is_some());
         bench.write("a", &line(B));
         tokens.refresh(false);
-        assert_eq!(find(&tokens, A), None);
-        assert_eq!(find(&tokens, B).unwrap().id(), "token:a");
+        assert_eq!(tokens.of_token(A), None);
+        assert_eq!(tokens.of_token(B).unwrap().id(), "token:a");
         assert_eq!(tokens.files()[0].fault, None);
     }
 
@@ -483,11 +499,11 @@ mod tests {
         bench.write("b", &(line(A) + &line(B)));
         tokens.refresh(false);
         assert_eq!(
-            find(&tokens, A),
+            tokens.of_token(A),
             None,
             "it is refused rather than given to one of them"
         );
-        assert!(find(&tokens, B).is_some());
+        assert!(tokens.of_token(B).is_some());
         let fault = tokens.replace(&bench.configs).unwrap_err().to_string();
         assert!(fault.starts_with("a token stands twice, in "), "{fault}");
     }

@@ -1,13 +1,15 @@
 //! `tidings policy`: questions about the rules of a configuration.
 
+use std::fmt::Display;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::{CliError, Exit};
-use crate::auth::{Authorize, Object, Policy, Principal, Right, Verdict};
-use crate::config::{Config, Overrides};
+use super::{CliError, Exit, usage};
+use crate::auth::{self, Authorize, Object, Policy, Principal, Right, Tokens, Verdict};
+use crate::config::{AuthTokenConfig, Config, Overrides};
+use crate::credentials;
 
 /// Questions about the rules of a configuration.
 #[derive(Debug, Subcommand)]
@@ -25,7 +27,7 @@ pub(super) struct PolicyTest {
     /// Role of the caller, which may be given several times; anonymous is the one without credentials
     #[arg(long = "as", value_name = "ROLE", required_unless_present = "token")]
     roles: Vec<String>,
-    /// Token file of the configuration whose roles the caller has, too
+    /// File with a token of the configuration, or one of its token files, whose roles the caller has, too
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
     /// Scope of the caller's token, which may be given several times
@@ -51,10 +53,17 @@ impl PolicyTest {
             super::environment(),
             &Overrides::default(),
         )?;
-        let policy = Policy::new(&config.auth.rule).map_err(|error| CliError::Failed(error.to_string()))?;
+        let policy = Policy::new(&config.auth.rule).map_err(settings)?;
         let principal = self.principal(&config)?;
         let object = self.object()?;
         let mut out = std::io::stdout();
+        if !auth::is_needed(&config.auth) {
+            writeln!(
+                out,
+                "yes, to every caller: the configuration has no rules and no credentials"
+            )?;
+            return Ok(Exit::Ok);
+        }
         match policy.judge(&principal, self.right, object) {
             Verdict::Allowed(rule) => {
                 writeln!(out, "yes, by {rule}")?;
@@ -74,19 +83,12 @@ impl PolicyTest {
     fn principal(&self, config: &Config) -> Result<Principal, CliError> {
         let mut roles = self.roles.clone();
         if let Some(file) = &self.token {
-            let entry = config
-                .auth
-                .token
-                .iter()
-                .find(|entry| entry.file.ends_with(file) || entry.file == *file);
-            let Some(entry) = entry else {
-                let text = format!(
-                    "{} is the file of no [[auth.token]]; name one of them",
-                    file.display()
-                );
-                return Err(CliError::Failed(text));
-            };
-            roles.extend(entry.roles.iter().cloned());
+            let entries = &config.auth.token;
+            let named = entries.iter().find(|entry| entry.file.ends_with(file));
+            match named {
+                Some(entry) => roles.extend(entry.roles.iter().cloned()),
+                None => roles.extend(roles_of_token(file, entries)?),
+            }
         }
         if roles == ["anonymous"] {
             return Ok(Principal::anonymous());
@@ -101,7 +103,7 @@ impl PolicyTest {
         let Some(text) = &self.object else {
             return match self.right.is_over_service() {
                 true => Ok(Object::Service),
-                false => Err(CliError::Failed(format!(
+                false => Err(misuse(&format!(
                     "the right {} needs an object; name a URI, tool:NAME or prompt:NAME",
                     self.right
                 ))),
@@ -116,8 +118,31 @@ impl PolicyTest {
     }
 }
 
+/// Returns the roles of the token in `file`, which stands there itself, as clients have it.
+fn roles_of_token(file: &Path, entries: &[AuthTokenConfig]) -> Result<Vec<String>, CliError> {
+    let token = credentials::read_secret("token", file).map_err(|error| misuse(&error.to_string()))?;
+    let tokens = Tokens::new(entries).map_err(settings)?;
+    match tokens.of_token(&token) {
+        Some(principal) => Ok(principal.roles().to_vec()),
+        None => Err(misuse(&format!(
+            "{} is the file of no [[auth.token]], and the token in it is in none; name one of them",
+            file.display()
+        ))),
+    }
+}
+
+/// A question that makes no sense has another exit status than the answer no.
+fn misuse(text: &str) -> CliError {
+    usage("policy", text)
+}
+
+fn settings(error: impl Display) -> CliError {
+    CliError::Settings(error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
+    use crate::auth::NewToken;
     use crate::cli::{Cli, Command};
     use clap::Parser;
 
@@ -167,5 +192,34 @@ mod tests {
         ] {
             assert!(asked(arguments, RULES).is_err(), "{arguments}");
         }
+        let misused = asked("--as writer publish", RULES).unwrap_err();
+        assert!(misused.contains("needs an object"), "{misused}");
+    }
+
+    #[test]
+    fn everything_is_allowed_without_a_border() {
+        for (rules, status) in [
+            ("", 0),
+            ("auth.anonymous = 'all'", 0),
+            ("auth.anonymous = 'none'", 1),
+        ] {
+            assert_eq!(
+                asked("--as anonymous read note://a", rules),
+                Ok(status),
+                "{rules}"
+            );
+        }
+    }
+
+    #[test]
+    fn token_itself_has_the_roles_of_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = NewToken::make("ci", None).unwrap();
+        let [token, lines] = ["ci.token", "ci.lines"].map(|name| folder.path().join(name));
+        std::fs::write(&token, &made.token).unwrap();
+        std::fs::write(&lines, &made.line).unwrap();
+        let rules = RULES.replace("ci.tokens", lines.to_str().unwrap());
+        let arguments = format!("--token {} publish note://a", token.display());
+        assert_eq!(asked(&arguments, &rules), Ok(0));
     }
 }

@@ -106,7 +106,9 @@ impl Serve {
         self.check_dir()?;
         let config = self.load(environment())?;
         if self.check_config {
-            return match service::check_files(&config).as_slice() {
+            let mut mistakes = service::check_files(&config);
+            mistakes.extend(telemetry::check(&config.log).err().map(|error| error.to_string()));
+            return match mistakes.as_slice() {
                 [] => print("the configuration is good\n"),
                 mistakes => Err(CliError::Settings(mistakes.join("\n"))),
             };

@@ -40,13 +40,8 @@ pub(super) struct StoreFolder {
 pub(super) struct Backup {
     /// File for the backup; "-" or nothing is standard output
     file: Option<PathBuf>,
-    /// Folder of a store that no service uses
-    #[arg(
-        long,
-        value_name = "DIR",
-        required_unless_present_any = ["url", "context"],
-        conflicts_with_all = ["url", "context"]
-    )]
+    /// Folder of a store that no service uses [default: the store of a running service]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["url", "context"])]
     data: Option<PathBuf>,
     /// A running service goes on meanwhile
     #[command(flatten)]

@@ -101,7 +101,8 @@ table! { RuleConfig = "A rule that gives rights.";
     /// Rights that it gives: list, read, subscribe, publish, call, admin, metrics.
     may: Vec<String> = Vec::new(), "Checked::<List<RightName, 1, 7>>";
     /// Objects of the rights: URIs, beginnings of URIs, templates, `tool:NAME`, `prompt:NAME`, with `*` at
-    /// the end for all that begin so. Rules for admin and metrics alone need none.
+    /// the end for all that begin so; `*` alone stands for every object. Rules for admin and metrics alone
+    /// need none.
     r#match: Vec<String> = Vec::new(), "Checked::<List<ObjectPattern, 0, 64>>";
     /// Scope that a token needs besides; empty for none.
     scope: Option<String> = None, "Checked::<OrNone<Scope>>";

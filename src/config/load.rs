@@ -13,7 +13,9 @@ mod tests;
 pub use error::{ConfigError, Mistake, Place};
 
 use super::{Anonymous, AuthConfig, Config, PageEnabled, TlsConfig};
+use crate::hosts::Host;
 use crate::units::time;
+use http::Uri;
 use keys::ROOT;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
@@ -234,6 +236,7 @@ impl<'a> Draft<'a> {
         self.check_page(config);
         self.check_issuers(&config.auth);
         self.check_tls(&config.tls);
+        self.check_certificates(config);
         let workspace = &config.workspace;
         if workspace.debounce > workspace.debounce_max {
             let [least, most] = [workspace.debounce, workspace.debounce_max].map(time::text);
@@ -290,6 +293,15 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Checks that a certificate which is to give roles can be presented.
+    fn check_certificates(&mut self, config: &Config) {
+        if !config.auth.certificate.is_empty() && config.tls.client_ca.is_none() {
+            let text = "[[auth.certificate]] is set, but tls.client_ca is not, so no client can present one: set \
+                        tls.client_ca to the authorities of the clients, or remove it";
+            self.note_disagreement(&["auth.certificate", "tls.client_ca"], text);
+        }
+    }
+
     fn check_issuers(&mut self, auth: &AuthConfig) {
         if !auth.issuer.is_empty() && auth.resource.is_none() {
             let text = "auth.issuer is set, but auth.resource is not: set it to the address of /mcp as clients know it, \
@@ -302,6 +314,22 @@ impl<'a> Draft<'a> {
                         not be shown to others: leave it with one";
             self.note_disagreement(&["auth.issuer.introspect"], text);
         }
+        for (index, issuer) in auth.issuer.iter().enumerate() {
+            let url = &issuer.url;
+            if auth.issuer[..index].iter().any(|other| other.url == *url) {
+                let text = format!("two [[auth.issuer]] have the url \"{url}\": remove one");
+                self.note_disagreement(&["auth.issuer.url"], &text);
+            }
+            for (key, address) in [("auth.issuer.url", url), ("auth.issuer.jwks", &issuer.jwks)] {
+                if address.contains("://") && !is_private(address) {
+                    let text = format!(
+                        "{key} is \"{address}\", which is neither https nor on this machine, so others could make \
+                         tokens: use https"
+                    );
+                    self.note_disagreement(&[key], &text);
+                }
+            }
+        }
     }
 
     /// Notes a mistake between values, unless one of them was refused itself and replaced by its default.
@@ -309,6 +337,18 @@ impl<'a> Draft<'a> {
         if !keys.iter().any(|key| self.refused.contains(key)) {
             self.note(&Place::Together, text);
         }
+    }
+}
+
+/// Returns true for an address whose answers no one on the way can change.
+fn is_private(address: &str) -> bool {
+    let Ok(uri) = address.parse::<Uri>() else {
+        return false;
+    };
+    match (uri.scheme_str(), uri.host().and_then(Host::parse)) {
+        (Some("https"), Some(_)) => true,
+        (Some("http"), Some(host)) => host.is_loopback(),
+        _ => false,
     }
 }
 

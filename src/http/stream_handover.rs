@@ -5,8 +5,8 @@
 //! (figures in `docs/benchmarks.md`).
 //!
 //! The server puts a [`StreamHandover`] into the request. A service that answers with a stream hands it over
-//! and returns a response with a [`DeferredBody`]. The library polls the body after it has written the head; then the server
-//! takes the connection away from the library.
+//! and returns a response with a [`DeferredBody`]. The library polls the body after it has written the head;
+//! then the server takes the connection away from the library.
 
 use std::convert::Infallible;
 use std::pin::Pin;

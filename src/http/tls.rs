@@ -87,6 +87,14 @@ impl Tls {
         Ok(Some(Tls(Arc::new(shared))))
     }
 
+    /// Returns each mistake in the files of `config`. Blocks while it reads.
+    pub fn check(config: &TlsConfig) -> Vec<TlsError> {
+        match TlsFiles::of(config) {
+            Some(files) => files.faults(),
+            None => Vec::new(),
+        }
+    }
+
     /// Reads the files again, for connections that open from now on. If they cannot be used, the present
     /// certificates stay, and the log says so.
     pub async fn reload(&self) {

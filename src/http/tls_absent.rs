@@ -25,6 +25,11 @@ impl Tls {
         }
     }
 
+    /// Returns the mistake of a configuration with TLS.
+    pub fn check(config: &TlsConfig) -> Vec<TlsError> {
+        Tls::load(config).err().into_iter().collect()
+    }
+
     /// Never called, as there is no value.
     #[allow(clippy::unused_async, reason = "the same form as with TLS")]
     pub async fn reload(&self) {

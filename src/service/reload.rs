@@ -166,6 +166,13 @@ impl Kept {
             && replace_border(&self.front.border, &read).await
         {
             info!(file = %reload.file.display(), "the configuration file has changed; its rules and tokens are in use");
+            warn_of_restart(&self.config, &read);
+            let before = &self.config;
+            if (&before.journal, &before.webhook, &before.debug_log)
+                != (&read.journal, &read.webhook, &read.debug_log)
+            {
+                warn!("the sinks of the file are others; they take effect with SIGHUP");
+            }
         }
     }
 
@@ -220,10 +227,7 @@ async fn replace_sinks(sinks: &mut Sinks, before: &Config, read: &Config) -> boo
     for (subscriber, error) in &changes.failed {
         error!(%subscriber, %error, "a sink could not be attached");
     }
-    let waiting = keys_for_restart(before, read);
-    if !waiting.is_empty() {
-        warn!(keys = %waiting.join(", "), "these keys have changed and take effect at the next start");
-    }
+    warn_of_restart(before, read);
     true
 }
 
@@ -233,6 +237,14 @@ fn keys_for_restart(before: &Config, after: &Config) -> Vec<String> {
     let mut after = values(after);
     after.retain(|path, value| before.get(path) != Some(value) && !REPLACED.contains(&path.as_str()));
     after.into_keys().collect()
+}
+
+/// Warns of the keys that have changed and are not in use.
+fn warn_of_restart(before: &Config, read: &Config) {
+    let waiting = keys_for_restart(before, read);
+    if !waiting.is_empty() {
+        warn!(keys = %waiting.join(", "), "these keys have changed and take effect at the next start");
+    }
 }
 
 /// Returns the values of all keys by their paths. A list of tables stands as a whole: its tables have no

@@ -70,13 +70,33 @@ impl TlsFiles {
         FileStamps::at(paths.map(PathBuf::as_path))
     }
 
+    /// Returns each mistake in the files.
+    pub(super) fn faults(&self) -> Vec<TlsError> {
+        let mut faults = Vec::new();
+        faults.extend(certificates("tls.certificate", &self.certificate).err());
+        faults.extend(private_key(&self.key).err());
+        if let Some(path) = &self.client_ca {
+            faults.extend(certificates("tls.client_ca", path).err());
+        }
+        if let Some(path) = &self.client_crl {
+            faults.extend(lists(path).err());
+        }
+        if !faults.is_empty() {
+            return faults;
+        }
+        // Only files that can be read may be a pair or not.
+        match ring::Ticketer::new() {
+            Ok(tickets) => faults.extend(self.load(&tickets).err()),
+            Err(error) => faults.push(TlsError(format!("TLS cannot make keys: {error}"))),
+        }
+        faults
+    }
+
     /// Reads the files. `tickets` resumes sessions of clients that cannot present a certificate.
     pub(super) fn load(&self, tickets: &Arc<dyn ProducesTickets>) -> Result<Loaded, TlsError> {
         let provider = Arc::new(ring::default_provider());
         let chain = certificates("tls.certificate", &self.certificate)?;
-        let key = read("tls.key", &self.key)?;
-        let key =
-            PrivateKeyDer::from_pem_slice(&key).map_err(|error| pem_error("tls.key", &self.key, &error))?;
+        let key = private_key(&self.key)?;
         let ClientVerifier { verifier, list_ends } = match &self.client_ca {
             Some(path) => self.verifier(path, &provider)?,
             None => ClientVerifier::default(),
@@ -151,6 +171,12 @@ impl TlsFiles {
             list_ends,
         })
     }
+}
+
+/// Reads the file of the key.
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let bytes = read("tls.key", path)?;
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| pem_error("tls.key", path, &error))
 }
 
 /// Reads a file of certificates, of which there is at least one.

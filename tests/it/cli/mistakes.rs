@@ -127,6 +127,37 @@ async fn configuration_is_checked_with_all_its_files() {
 }
 
 #[tokio::test]
+async fn check_of_a_configuration_names_every_mistake() {
+    let folder = service_folder("");
+    let file = folder.path().join("tidings.toml");
+    let named = file.to_str().unwrap();
+    let user = User::new();
+    let check = ["serve", "--config", named, "--check-config"];
+    let issuer = "auth.resource = 'https://tidings.example/mcp'\n\
+                  [[auth.issuer]]\nurl = 'https://issuer.example'\n";
+    std::fs::write(&file, issuer).unwrap();
+    assert_eq!(user.run(&check).await.good(), "the configuration is good\n");
+    let mistakes = "[log]\nlevel = 'tidings=loud'\n[audit]\nfile = '/nonexistent/audit'\n\
+                    [store]\ndir = '/dev/null/store'\n\
+                    [tls]\ncertificate = '/nonexistent/a'\nkey = '/nonexistent/b'\n\
+                    [[auth.token]]\nname = 'a'\nfile = '/nonexistent/c'\n\
+                    [[auth.token]]\nname = 'b'\nfile = '/nonexistent/d'\n\
+                    [[auth.rule]]\nmay = ['read']\n[[auth.rule]]\nmay = ['list']\n\
+                    [[journal]]\nname = 'j'\nfile = '/nonexistent/e/j'\n";
+    std::fs::write(&file, mistakes).unwrap();
+    let error = user.run(&check).await.failed(78);
+    assert_eq!(error.lines().count(), 10, "{error}");
+    let disagreements = "auth.resource = 'https://tidings.example/mcp'\n\
+                         [[auth.certificate]]\nname = 'a'\n\
+                         [[auth.issuer]]\nurl = 'http://issuer.example'\n\
+                         [[auth.issuer]]\nurl = 'https://a.example'\njwks = 'http://a.example/keys'\n\
+                         [[auth.issuer]]\nurl = 'https://a.example'\n";
+    std::fs::write(&file, disagreements).unwrap();
+    let error = user.run(&check).await.failed(78);
+    assert_eq!(error.lines().count(), 4, "{error}");
+}
+
+#[tokio::test]
 async fn cause_of_a_failed_start_is_told_once() {
     let error = User::new()
         .run(&["serve", "--data", "/proc/x", "-p", "0"])
