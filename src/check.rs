@@ -253,7 +253,7 @@ impl Eras<'_> {
         let target = self.target.to_string();
         if self.revisions.is_empty() {
             let reasons: Vec<String> = self.incomplete.into_iter().chain(self.refusals).collect();
-            let reason = reasons.join("; ");
+            let reason = reasons.join("; ") + &self.target.endpoint_hint();
             return Err(CheckError::NoServer { target, reason });
         }
         let mut report = Report::new(target, self.revisions, self.findings);

@@ -48,7 +48,7 @@ impl Target {
 
 impl Target {
     /// Returns the end of a message that names the usual path, for an address with another one.
-    pub(super) fn endpoint_hint(&self) -> String {
+    pub(crate) fn endpoint_hint(&self) -> String {
         let Target::Http(url) = self else {
             return String::new();
         };

@@ -95,7 +95,9 @@ impl Config {
 
     /// The JSON Schema (2020-12) of the file: description, default and range of each key.
     pub fn json_schema() -> String {
-        let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(keys::require_keys));
+        let settings = SchemaSettings::draft2020_12()
+            .with_transform(RecursiveTransform(keys::require_keys))
+            .with_transform(RecursiveTransform(keys::allow_none));
         serde_json::to_string_pretty(&keys::generate(settings)).expect("a schema is JSON") + "\n"
     }
 

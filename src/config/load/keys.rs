@@ -6,7 +6,7 @@
 use super::Config;
 use crate::config::bounded;
 use schemars::generate::SchemaSettings;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::LazyLock;
 
 /// Most tables of a list.
@@ -130,6 +130,18 @@ pub(super) fn require_keys(table: &mut schemars::Schema) {
         }
         table.insert("required".to_owned(), required.into());
     }
+}
+
+/// Has the schema of a key that may be off accept the value that stands for it, outside of the range.
+pub(super) fn allow_none(key: &mut schemars::Schema) {
+    let Some(none) = key.get("x-none").cloned() else {
+        return;
+    };
+    let mut range = serde_json::Map::new();
+    for word in ["type", "minimum", "maximum", "minLength", "maxLength", "pattern"] {
+        range.extend(key.remove(word).map(|value| (word.to_owned(), value)));
+    }
+    key.insert("anyOf".to_owned(), json!([range, { "const": none }]));
 }
 
 pub(super) fn generate(mut settings: SchemaSettings) -> schemars::Schema {
@@ -274,6 +286,20 @@ mod tests {
         );
         let journal = &schema["properties"]["journal"]["items"];
         assert_eq!(journal["required"], serde_json::json!(["file", "name"]));
+    }
+
+    #[test]
+    fn schema_accepts_the_printed_defaults() {
+        let schema: Value = serde_json::from_str(&Config::json_schema()).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let printed: Value = toml::from_str(&Config::default().to_toml()).unwrap();
+        let errors: Vec<_> = validator
+            .iter_errors(&printed)
+            .map(|error| error.to_string())
+            .collect();
+        assert_eq!(errors, [""; 0]);
+        let below = toml::from_str("[tools]\nprocesses_max = -1").unwrap();
+        assert!(!validator.is_valid(&below));
     }
 
     #[test]

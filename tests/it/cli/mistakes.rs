@@ -97,6 +97,17 @@ async fn taken_port_names_the_remedy() {
 }
 
 #[tokio::test]
+async fn check_of_an_address_without_path_names_the_endpoint() {
+    let server = Server::start().await;
+    let address = format!("http://{}", server.address);
+    let error = User::new().run(&["check", &address]).await.failed(1);
+    assert!(
+        error.contains(&format!("did you mean \"{address}/mcp\"?")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn configuration_is_checked_with_all_its_files() {
     let folder = service_folder(
         "[workspace]\ndir = 'gone'\n[[webhook]]\nname = 'a'\nurl = 'http://127.0.0.1:1/'\n\
