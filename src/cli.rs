@@ -274,6 +274,7 @@ mod tests {
             #[cfg(feature = "bench")]
             "tidings bench http://127.0.0.1:1/mcp --sessions 5 --era modern --json -",
             "tidings store check --data d",
+            "tidings store backup",
             "tidings store backup --data d file",
             "tidings store backup --url http://127.0.0.1:1",
             "tidings store backup --url http://127.0.0.1:1 --header a:b --token-file f",
@@ -312,7 +313,6 @@ mod tests {
             "tidings publish --batch f --title T",
             "tidings watch http://127.0.0.1:1/mcp demo://a --era old",
             "tidings store check",
-            "tidings store backup",
             "tidings store backup --data d --url http://127.0.0.1:1",
             "tidings token",
             "tidings token new",

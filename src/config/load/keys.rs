@@ -232,7 +232,8 @@ mod tests {
             .filter(|key| is_required(&key.schema))
             .collect();
         assert_eq!(required.len(), 15, "{required:?}");
-        let text = "[auth]\nresource = 'https://a/mcp'\n[[auth.token]]\n[[auth.issuer]]\n\
+        let text = "[tls]\ncertificate = 'a'\nkey = 'b'\nclient_ca = 'c'\n\
+                    [auth]\nresource = 'https://a/mcp'\n[[auth.token]]\n[[auth.issuer]]\n\
                     [[auth.certificate]]\n[[auth.rule]]\n[[collection]]\nitem = 1\n[[collection.view]]\nfilter = { exists = true }\n\
                     [[journal]]\n[[webhook]]\nsecret_variable = 'X'\n[[debug_log]]\n";
         // One mistake for each: nothing that stands in for a missing value is refused itself.

@@ -230,7 +230,7 @@ async fn key_is_used_for_its_own_purpose_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_come_and_go_while_the_service_runs() {
-    let [old, new] = [(), ()].map(|()| Signer::ec(&ECDSA_P256_SHA256_FIXED_SIGNING));
+    let [old, new, newer] = [(); 3].map(|()| Signer::ec(&ECDSA_P256_SHA256_FIXED_SIGNING));
     let file = KeyFile::with(&[old.jwk("old")]);
     let issuers = file.issuers(&["ES256"]);
     let old_token = old.sign("ES256", "old");
@@ -238,10 +238,13 @@ async fn keys_come_and_go_while_the_service_runs() {
     until("the first keys", || !issuers.issuers[0].keys.current().is_empty()).await;
     assert!(check(&issuers, &old_token).await.is_ok());
     file.write(&[old.jwk("old"), new.jwk("new")]);
-    // The keys were fetched a moment ago.
-    assert_eq!(check(&issuers, &new_token).await, Err(Unauthenticated::Invalid));
-    tokio::time::advance(Duration::from_secs(31)).await;
     assert!(check(&issuers, &new_token).await.is_ok());
+    file.write(&[old.jwk("old"), new.jwk("new"), newer.jwk("newer")]);
+    // The keys were fetched for a token a moment ago.
+    let newer_token = newer.sign("ES256", "newer");
+    assert_eq!(check(&issuers, &newer_token).await, Err(Unauthenticated::Invalid));
+    tokio::time::advance(Duration::from_secs(31)).await;
+    assert!(check(&issuers, &newer_token).await.is_ok());
     assert!(check(&issuers, &old_token).await.is_ok());
 
     // The old key is withdrawn, and with it its tokens that are remembered.
