@@ -88,11 +88,12 @@ impl CheckRun<'_> {
         let updates = received
             .iter()
             .filter(|received| received.updated_uri().is_some());
-        let is_stranger = |received: &&Received| match subscribed {
-            Some(uri) => !received.announces(uri),
-            None => true,
-        };
-        let strangers: Vec<&Received> = updates.filter(is_stranger).collect();
+        let strangers: Vec<&Received> = updates
+            .filter(|received| match subscribed {
+                Some(uri) => !received.announces(uri),
+                None => true,
+            })
+            .collect();
         if let Some(first) = strangers.first() {
             let name = first.updated_uri().unwrap_or_default();
             let count = strangers.len();

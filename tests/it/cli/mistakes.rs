@@ -97,7 +97,7 @@ async fn taken_port_names_the_remedy() {
 }
 
 #[tokio::test]
-async fn check_of_an_address_without_path_names_the_endpoint() {
+async fn check_without_path_names_the_endpoint() {
     let server = Server::start().await;
     let address = format!("http://{}", server.address);
     let error = User::new().run(&["check", &address]).await.failed(1);
