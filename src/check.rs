@@ -188,7 +188,7 @@ impl Eras<'_> {
     ) -> Result<(), CheckError> {
         // A server that was reached before has failed in this era rather than gone.
         let is_first = self.revisions.is_empty() && self.refusals.is_empty();
-        let target = self.target.to_string();
+        let target = self.shown_target();
         let mut reason = clean(&error.to_string());
         match error {
             TransportError::Unreachable(_) if is_first => {
@@ -217,6 +217,11 @@ impl Eras<'_> {
         self.findings.push(finding);
         self.refusals.push(reason);
         Ok(())
+    }
+
+    /// Returns the server as it is printed: the file of a host may name it in any way.
+    fn shown_target(&self) -> String {
+        clean(&self.target.to_string())
     }
 
     fn out_of_time(&self) -> String {
@@ -250,7 +255,7 @@ impl Eras<'_> {
     }
 
     fn into_report(self) -> Result<Report, CheckError> {
-        let target = self.target.to_string();
+        let target = self.shown_target();
         if self.revisions.is_empty() {
             let reasons: Vec<String> = self.incomplete.into_iter().chain(self.refusals).collect();
             let reason = reasons.join("; ") + &self.target.endpoint_hint();

@@ -8,6 +8,7 @@
 // resource.
 
 mod error;
+pub(crate) mod error_output;
 mod handshake;
 mod inbox;
 mod known_etags;

@@ -58,21 +58,13 @@ mod tests {
 
     #[test]
     fn each_failure_is_one_escaped_line() {
-        let mut findings = Vec::new();
-        for (check, verdict) in [
+        let findings = [
             (Check::KeepAlive, Verdict::Fail),
             (Check::UnknownUri, Verdict::Fail),
             (Check::ErrorCodes, Verdict::Fail),
             (Check::GracefulEnd, Verdict::Pass),
-        ] {
-            findings.push(Finding::new(
-                check,
-                "2025-11-25",
-                verdict,
-                "50 %\n::error::forged",
-            ));
-        }
-        let mut report = Report::new("h".to_owned(), vec!["2025-11-25".to_owned()], findings);
+        ];
+        let mut report = Report::of("h", &findings, "50 %\n::error::forged");
         report.incomplete = Some("100 %\r\n, a: b".to_owned());
         let text = report.to_github();
         let lines: Vec<&str> = text.lines().collect();

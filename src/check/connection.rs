@@ -29,6 +29,9 @@ const PAGES_MAX: usize = 50;
 /// The revision that a session is opened with; the server may answer with an older one.
 const NEWEST_WITH_SESSIONS: Revision = Revision::R2025_11_25;
 
+/// The kinds of lists whose changes are announced.
+pub(super) const KINDS: [&str; 3] = ["tools", "prompts", "resources"];
+
 /// A method that answers a page of a list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ListMethod {

@@ -3,6 +3,7 @@
 use super::CheckError;
 use super::catalog::Severity;
 use super::report::{Finding, Report, Verdict};
+use crate::printable;
 
 impl Report {
     /// Returns the report as JUnit XML: a suite per revision, and a test per check.
@@ -150,7 +151,7 @@ fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
-            c if c.is_control() => escaped.push(' '),
+            c if printable::steers(c) => escaped.push(' '),
             c => escaped.push(c),
         }
     }
@@ -164,22 +165,14 @@ mod tests {
 
     #[test]
     fn each_verdict_has_its_element() {
-        let mut findings = Vec::new();
-        for (check, verdict) in [
+        let findings = [
             (Check::ErrorCodes, Verdict::Fail),
             (Check::UnknownUri, Verdict::Fail),
             (Check::KeepAlive, Verdict::Fail),
             (Check::GracefulEnd, Verdict::Skipped),
             (Check::SubscribeObeyed, Verdict::Pass),
-        ] {
-            findings.push(Finding::new(
-                check,
-                "2025-11-25",
-                verdict,
-                "a <b> & \"c\"\u{1b}\u{ffff}]]>",
-            ));
-        }
-        let mut report = Report::new("h&h".to_owned(), vec!["2025-11-25".to_owned()], findings);
+        ];
+        let mut report = Report::of("h&h", &findings, "a <b> & \"c\"\u{1b}\u{ffff}]]>");
         report.incomplete = Some("time <over>".to_owned());
         let xml = report.to_junit();
         for part in [

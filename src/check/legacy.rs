@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::catalog::Check;
 use super::change_scenario::TouchedResource;
-use super::connection::Aborted;
+use super::connection::{Aborted, KINDS};
 use super::run::{
     CheckRun, METHOD_NOT_FOUND, Problems, UNKNOWN_URI, await_early_messages, find_unadvertised,
 };
@@ -29,8 +29,8 @@ pub(super) async fn check(run: &mut CheckRun<'_>) -> Result<(), Aborted> {
         Err(_) => open_stream(run).await,
     };
     if stream.is_ok() {
-        let kinds = ["tools", "prompts", "resources"].into_iter();
-        run.open_lists = kinds
+        run.open_lists = KINDS
+            .into_iter()
             .filter(|kind| run.connection.advertises(kind, "listChanged"))
             .collect();
     }
@@ -78,7 +78,7 @@ fn check_initialized_first(run: &mut CheckRun<'_>) {
 /// Adds a problem if notifications are advertised although the stream that carries them is refused.
 fn find_unreachable(run: &CheckRun<'_>, refusal: &str, promises: &mut Problems) {
     let connection = &run.connection;
-    let lists = ["tools", "prompts", "resources"]
+    let lists = KINDS
         .iter()
         .any(|kind| connection.advertises(kind, "listChanged"));
     if lists || connection.advertises("resources", "subscribe") {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::connection::KINDS;
 use super::transcript::{MessageOrigin, Received};
 use crate::wire::dialect::{ACKNOWLEDGED, SUBSCRIPTION_ID_META_KEY};
 
@@ -102,7 +103,7 @@ fn name(received: &Received) -> &str {
 /// Returns a problem for each part of the granted filter that was not requested.
 fn find_excess(granted: &Value, requested: &Value) -> Vec<String> {
     let mut excess = Vec::new();
-    for flag in ["tools", "prompts", "resources"].map(list_flag) {
+    for flag in KINDS.map(list_flag) {
         if granted[&flag] == true && requested[&flag] != true {
             excess.push(flag);
         }

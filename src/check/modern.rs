@@ -8,13 +8,11 @@ use serde_json::{Value, json};
 use super::answer::describe_error;
 use super::catalog::Check;
 use super::change_scenario::TouchedResource;
-use super::connection::Aborted;
+use super::connection::{Aborted, KINDS};
 use super::listen_rules::{belongs_to, filter_uris, find_problems, list_flag};
 use super::run::{CheckRun, METHOD_NOT_FOUND, Problems, UNKNOWN_URI, find_unadvertised};
 use super::transcript::Received;
 use crate::wire::dialect::{ACKNOWLEDGED, resource_filter};
-
-const KINDS: [&str; 3] = ["tools", "prompts", "resources"];
 
 /// A listen request and its outcome.
 struct ListenStream {

@@ -240,14 +240,23 @@ pub(super) fn clean(text: &str) -> String {
 }
 
 #[cfg(test)]
+impl Report {
+    /// Returns a report about one revision, with the same observation for every finding.
+    pub(super) fn of(target: &str, findings: &[(Check, Verdict)], seen: &str) -> Report {
+        let revision = "2025-11-25";
+        let findings = findings
+            .iter()
+            .map(|(check, verdict)| Finding::new(*check, revision, *verdict, seen));
+        Report::new(target.to_owned(), vec![revision.to_owned()], findings.collect())
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     fn report(findings: &[(Check, Verdict)]) -> Report {
-        let findings = findings
-            .iter()
-            .map(|(check, verdict)| Finding::new(*check, "2025-11-25", *verdict, "what was\u{1b}[2J seen"));
-        Report::new("h".to_owned(), vec!["2025-11-25".to_owned()], findings.collect())
+        Report::of("h", findings, "what was\u{1b}[2J seen")
     }
 
     #[test]

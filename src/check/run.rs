@@ -155,10 +155,7 @@ impl<'a> CheckRun<'a> {
             if let Some(uri) = &uri {
                 self.connection.content_digest(uri).await?;
             }
-            // 2026-07-28 has no ping.
-            if !self.connection.is_modern() {
-                self.connection.call("ping", json!({})).await?;
-            }
+            self.connection.catch_up().await?;
         }
         sleep_until(quiet_until).await;
         let mut changes = list_changes(&self.connection.transcript.since(start));

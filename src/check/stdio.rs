@@ -1,11 +1,11 @@
 //! The transport over the standard input and output of a process that is started for the check.
 //!
 //! Answers go back to the caller, every other message to the transcript. The error output of the process is
-//! inherited, so that its log lines reach the terminal.
+//! copied to our own, so that its log lines reach the terminal.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::Value;
@@ -19,6 +19,7 @@ use tracing::debug;
 use super::answer::{Answer, MESSAGE_BYTES_MAX, TransportError};
 use super::options::Options;
 use super::transcript::{MessageOrigin, Transcript};
+use crate::client::error_output::ErrorOutput;
 use crate::wire::jsonrpc::reply;
 
 /// The time that a process has to end, first by itself and then after SIGTERM.
@@ -53,8 +54,26 @@ struct ProcessIo {
 /// A transport to a server process, which is killed with it at the latest.
 pub(super) struct StdioTransport {
     shared: Arc<ProcessIo>,
-    child: AsyncMutex<Child>,
+    process: AsyncMutex<ServerProcess>,
     reader: JoinHandle<()>,
+}
+
+/// A process and the copying of its error output.
+struct ServerProcess {
+    child: Child,
+    errors: Option<ErrorOutput>,
+}
+
+impl ServerProcess {
+    /// Waits for the end of the process, within `limit`, and of the lines that it printed; none if it goes
+    /// on.
+    async fn ended(&mut self, limit: Duration) -> Option<std::io::Result<ExitStatus>> {
+        let ended = timeout(limit, self.child.wait()).await.ok()?;
+        if let Some(mut errors) = self.errors.take() {
+            errors.finish().await;
+        }
+        Some(ended)
+    }
 }
 
 impl StdioTransport {
@@ -72,6 +91,7 @@ impl StdioTransport {
             .envs(variables)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .kill_on_drop(true);
         if let Some(folder) = &options.folder {
             started.current_dir(folder);
@@ -89,9 +109,10 @@ impl StdioTransport {
             answer_max: options.answer_timeout,
         });
         let reader = tokio::spawn(shared.clone().read(output));
+        let errors = child.stderr.take().map(ErrorOutput::copy);
         Ok(StdioTransport {
             shared,
-            child: AsyncMutex::new(child),
+            process: AsyncMutex::new(ServerProcess { child, errors }),
             reader,
         })
     }
@@ -128,10 +149,10 @@ impl StdioTransport {
             return error;
         }
         // The pipes close a moment before the process has ended.
-        let mut child = self.child.lock().await;
-        match timeout(ENDED_MAX, child.wait()).await {
-            Ok(Ok(status)) => TransportError::Broken(format!("the process ended with {status}")),
-            Ok(Err(_)) | Err(_) => error,
+        let mut process = self.process.lock().await;
+        match process.ended(ENDED_MAX).await {
+            Some(Ok(status)) => TransportError::Broken(format!("the process ended with {status}")),
+            Some(Err(_)) | None => error,
         }
     }
 
@@ -143,19 +164,19 @@ impl StdioTransport {
     /// Ends the process: closes its input, and sends SIGTERM and SIGKILL if it does not end by itself.
     pub(super) async fn end(&self) -> ProcessEnd {
         self.shared.input.lock().await.take();
-        let mut child = self.child.lock().await;
-        if timeout(END_MAX, child.wait()).await.is_ok() {
+        let mut process = self.process.lock().await;
+        if process.ended(END_MAX).await.is_some() {
             return ProcessEnd::InputClosed;
         }
-        if let Some(pid) = child.id() {
+        if let Some(pid) = process.child.id() {
             // `sh` has `kill` built in; the program of that name is not installed everywhere.
             let kill = format!("kill -TERM {pid}");
             let sent = Command::new("sh").args(["-c", &kill]).status().await;
-            if sent.is_ok() && timeout(END_MAX, child.wait()).await.is_ok() {
+            if sent.is_ok() && process.ended(END_MAX).await.is_some() {
                 return ProcessEnd::Terminated;
             }
         }
-        if let Err(error) = child.start_kill() {
+        if let Err(error) = process.child.start_kill() {
             debug!(%error, "the process could not be killed; it is killed again when it is dropped");
         }
         ProcessEnd::Killed

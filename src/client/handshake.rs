@@ -18,6 +18,7 @@ use rmcp::{ClientCacheConfig, ClientLifecycleMode, ClientServiceExt, RoleClient}
 use tokio::sync::watch;
 
 use super::error::{ConnectError, absence, credentials_error, is_ended, is_unreachable, reason, refusal};
+use super::error_output::ErrorOutput;
 use super::inbox::Inbox;
 use super::known_etags::{EtagTransport, ListenEtags};
 use super::link::{ANSWER_TIMEOUT, Link, LinkSignals, Lost, no_answer};
@@ -138,19 +139,23 @@ async fn connect_program(
         .split_first()
         .expect("a command has a program: Target::command");
     let mut command = tokio::process::Command::new(program);
-    command
-        .args(arguments)
-        .stderr(Stdio::inherit())
-        .kill_on_drop(true);
+    command.args(arguments).kill_on_drop(true);
     // In a process group of its own, so that an interrupt from the keyboard reaches only us and the program
     // is ended in order.
     #[cfg(unix)]
     command.process_group(0);
-    let transport = TokioChildProcess::new(command).map_err(|error| ConnectError::Unreachable {
+    let started = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn();
+    let (transport, errors) = started.map_err(|error| ConnectError::Unreachable {
         target: target.to_string(),
         reason: error.to_string(),
     })?;
-    shake_hands(target, transport, mode, Arc::new(Inbox::new())).await
+    let mut errors = errors.map(ErrorOutput::copy);
+    let link = shake_hands(target, transport, mode, Arc::new(Inbox::new())).await;
+    // Before the failure is reported: the last lines of a program that has ended give the reason.
+    if let (Err(_), Some(errors)) = (&link, &mut errors) {
+        errors.finish().await;
+    }
+    link
 }
 
 async fn shake_hands<T, E, A>(

@@ -4,6 +4,7 @@
 //! the servers never send a message that must not come, except as their fault.
 
 mod faulty_server;
+mod hostile;
 mod program;
 
 use std::time::Duration;
@@ -45,7 +46,7 @@ const NEW: &str = "2026-07-28";
 const SHORT: Duration = Duration::from_millis(200);
 
 /// Every fault with the checks that it fails.
-const FOUND: [(Fault, &[(&str, &str)]); 25] = [
+const FOUND: [(Fault, &[(&str, &str)]); 38] = [
     (
         Fault::SpuriousLists,
         &[("spurious-list-changed", OLD), ("spurious-list-changed", NEW)],
@@ -112,11 +113,43 @@ const FOUND: [(Fault, &[(&str, &str)]); 25] = [
     (Fault::FailsOnInitialize, &[("opening-answered", OLD)]),
     (Fault::ModernAlone, &[]),
     (Fault::KeepsDeletedSessions, &[("graceful-end", OLD)]),
+    (Fault::FailsOnDelete, &[("graceful-end", OLD)]),
+    (Fault::EndsSessionsItself, &[]),
+    (Fault::RefusesStream, &[("capability-promises", OLD)]),
+    (Fault::GrantsNoLists, &[("capability-promises", NEW)]),
+    (Fault::GrantsNoResources, &[("capability-promises", NEW)]),
+    (Fault::SendsUnrequested, &[("filter-obeyed", NEW)]),
+    (Fault::AnnouncesUnadvertised, &[("capability-promises", OLD)]),
+    (Fault::RefusesUnsubscribe, &[("unsubscribe-obeyed", OLD)]),
+    (Fault::ListsNothing, &[("unknown-uri", OLD), ("unknown-uri", NEW)]),
+    (
+        Fault::ReadsFirstContent,
+        &[("stale-read-after-notice", OLD), ("stale-read-after-notice", NEW)],
+    ),
+    (
+        Fault::WrongResourceCode,
+        &[("error-codes", OLD), ("error-codes", NEW)],
+    ),
+    (
+        Fault::ReadsUnknownUris,
+        &[("error-codes", OLD), ("error-codes", NEW)],
+    ),
+    (Fault::WrongMethodStatus, &[("error-codes", NEW)]),
+    (Fault::None, &[]),
+];
+
+/// The faults that a program alone can have, or that count differently there.
+const FOUND_IN_PROGRAMS: [(Fault, &[(&str, &str)]); 4] = [
+    (Fault::IgnoresCancellation, &[("unsubscribe-obeyed", NEW)]),
+    (Fault::TagsAsText, &[("filter-obeyed", NEW)]),
+    (Fault::IgnoresUnsubscribe, &[("unsubscribe-obeyed", OLD)]),
     (Fault::None, &[]),
 ];
 
 /// The faults that are warnings.
-const WARNINGS: [Fault; 9] = [
+const WARNINGS: [Fault; 11] = [
+    Fault::EndsSessionsItself,
+    Fault::ListsNothing,
     Fault::AnnouncesOnSubscribe,
     Fault::AnnouncesStrangers,
     Fault::ModernAlone,
@@ -131,11 +164,14 @@ const WARNINGS: [Fault; 9] = [
 #[tokio::test]
 async fn each_fault_fails_its_checks_only() {
     // Most of a run is the quiet time, so the runs share it.
-    let runs = FOUND.map(|(fault, expected)| async move {
-        let report = check(fault, |_| ()).await;
-        assert_eq!(failures(&report), expected, "{fault:?}: {report}");
-        let has_errors = report.worst() == Some(Severity::Error);
-        assert_eq!(has_errors, !WARNINGS.contains(&fault), "{fault:?}: {report}");
+    let runs = FOUND.map(|(fault, expected)| {
+        // All of them would be too large for the stack of a test.
+        Box::pin(async move {
+            let report = check(fault, |_| ()).await;
+            assert_eq!(failures(&report), expected, "{fault:?}: {report}");
+            let has_errors = report.worst() == Some(Severity::Error);
+            assert_eq!(has_errors, !WARNINGS.contains(&fault), "{fault:?}: {report}");
+        })
     });
     futures_util::future::join_all(runs).await;
 }
@@ -156,6 +192,68 @@ async fn era_that_hangs_is_an_error() {
         assert_eq!(report.worst(), Some(Severity::Error));
         assert!(report.to_string().contains("--start-timeout"), "{report}");
     }
+}
+
+/// Checks the server as a program, which runs `last` when its input has ended.
+async fn check_program(fault: Fault, last: &str, change: impl FnOnce(&mut Options)) -> Report {
+    let server = FaultyServer::start(fault).await;
+    let mut options = options(&server.touch());
+    change(&mut options);
+    let target = Target::command(server.program(last)).unwrap();
+    let report = run(&target, &options).await.unwrap();
+    assert_eq!(report.incomplete, None, "{report}");
+    report
+}
+
+#[tokio::test]
+async fn each_fault_of_a_program_fails_its_checks_only() {
+    let runs = FOUND_IN_PROGRAMS.map(|(fault, expected)| async move {
+        let report = check_program(fault, ":", |_| ()).await;
+        assert_eq!(failures(&report), expected, "{fault:?}: {report}");
+    });
+    futures_util::future::join_all(runs).await;
+}
+
+#[tokio::test]
+async fn program_that_outlives_its_input_is_found() {
+    for (last, severity) in [
+        ("exec sleep 60", Severity::Warning),
+        ("trap '' TERM; exec sleep 60", Severity::Error),
+    ] {
+        let report = check_program(Fault::None, last, |options| {
+            options.era = Era::Legacy;
+            options.touch = None;
+            options.quiet_time = SHORT;
+        })
+        .await;
+        assert_eq!(failures(&report), [("graceful-end", OLD)], "{report}");
+        assert_eq!(report.worst(), Some(severity), "{report}");
+    }
+}
+
+#[tokio::test]
+async fn program_may_keep_silent_on_discover() {
+    let report = check_program(Fault::HangsOnDiscover, ":", |options| {
+        options.quiet_time = SHORT;
+        options.start_timeout = Duration::from_secs(2);
+    })
+    .await;
+    assert_eq!(failures(&report), [("opening-answered", NEW)], "{report}");
+    assert_eq!(report.worst(), Some(Severity::Warning), "{report}");
+}
+
+#[tokio::test]
+async fn missing_acknowledgement_is_an_error() {
+    let report = check(Fault::NeverAcknowledges, |options| {
+        options.quiet_time = SHORT;
+        options.answer_timeout = Duration::from_secs(2);
+    })
+    .await;
+    assert_eq!(failures(&report), [("capability-promises", NEW)], "{report}");
+    assert!(
+        report.to_string().contains("no acknowledgement in time"),
+        "{report}"
+    );
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
     reason = "clippy excuses test functions but not the harness they share"
 )]
 
+mod hostile_names;
 mod support;
 mod memory_store;
 

@@ -1,9 +1,10 @@
-//! A small MCP server with at most one fault, over HTTP and in both eras.
+//! A small MCP server with at most one fault, over HTTP and as a program, in both eras.
 //!
 //! It is written without an MCP library, which would repair the faults. Its one resource is the content of a
 //! file that a task polls.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,12 +13,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
+use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinHandle;
 
@@ -79,6 +82,36 @@ pub(crate) enum Fault {
     /// No fault: a session is welcomed late, and gets no answers before, as on a machine under load.
     WelcomesSlowly,
     KeepsDeletedSessions,
+    /// The end of a session is answered with HTTP status 500.
+    FailsOnDelete,
+    /// No fault: the end of a session is refused with 405.
+    EndsSessionsItself,
+    /// The stream of a session is refused with 405.
+    RefusesStream,
+    /// No listen request is granted a list.
+    GrantsNoLists,
+    /// No listen request is granted a resource.
+    GrantsNoResources,
+    /// A listen request is never acknowledged.
+    NeverAcknowledges,
+    /// A listen stream carries a log message, too.
+    SendsUnrequested,
+    /// Every session is told of every change, and subscriptions are not advertised.
+    AnnouncesUnadvertised,
+    /// `resources/unsubscribe` is answered with an error.
+    RefusesUnsubscribe,
+    /// The end of a listen request by a notification is ignored.
+    IgnoresCancellation,
+    /// No resource is listed, and a subscription to any is accepted.
+    ListsNothing,
+    /// Every read returns the first content.
+    ReadsFirstContent,
+    /// An unknown resource is answered with -32000.
+    WrongResourceCode,
+    /// An unknown resource has content.
+    ReadsUnknownUris,
+    /// An unknown method of 2026-07-28 is answered with HTTP status 200.
+    WrongMethodStatus,
 }
 
 /// Longer than the limit on other answers in the test of a slow start.
@@ -124,7 +157,9 @@ pub(crate) struct FaultyServer {
     pub(crate) url: String,
     file: PathBuf,
     _folder: TempDir,
-    tasks: [JoinHandle<()>; 2],
+    tasks: [JoinHandle<()>; 3],
+    /// The port of the same server for [`FaultyServer::program`].
+    line_port: u16,
 }
 
 impl FaultyServer {
@@ -142,12 +177,26 @@ impl FaultyServer {
         let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
         let router = Router::new().fallback(handle).with_state(shared.clone());
         let serve = async move { axum::serve(listener, router).await.expect("it serves") };
+        let lines = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         FaultyServer {
             url,
-            tasks: [tokio::spawn(serve), tokio::spawn(poll_file(shared, file.clone()))],
+            line_port: lines.local_addr().expect("an address").port(),
+            tasks: [
+                tokio::spawn(serve),
+                tokio::spawn(serve_lines(shared.clone(), lines)),
+                tokio::spawn(poll_file(shared, file.clone())),
+            ],
             file,
             _folder: folder,
         }
+    }
+
+    /// A command whose standard input and output are this server. When its input has ended, it runs `last`.
+    pub(crate) fn program(&self, last: &str) -> Vec<OsString> {
+        let port = self.line_port;
+        let script =
+            format!("exec 3<>/dev/tcp/127.0.0.1/{port}; cat <&3 & cat >&3; kill $!; exec 3>&-; {last}");
+        ["bash", "-c", &script].map(OsString::from).to_vec()
     }
 
     /// A shell command that changes the resource.
@@ -200,7 +249,10 @@ async fn handle(
         None => "",
     };
     match method {
+        Method::GET if shared.has(Fault::RefusesStream) => empty(StatusCode::METHOD_NOT_ALLOWED),
         Method::GET => shared.open_stream(session),
+        Method::DELETE if shared.has(Fault::FailsOnDelete) => empty(StatusCode::INTERNAL_SERVER_ERROR),
+        Method::DELETE if shared.has(Fault::EndsSessionsItself) => empty(StatusCode::METHOD_NOT_ALLOWED),
         Method::DELETE => {
             if !shared.has(Fault::KeepsDeletedSessions) {
                 shared.clients().sessions.remove(session);
@@ -218,6 +270,66 @@ async fn handle(
             shared.post(session, &message)
         }
     }
+}
+
+/// Serves each connection as a process does its standard input and output: with a message per line.
+async fn serve_lines(shared: Arc<Shared>, listener: TcpListener) {
+    loop {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        let (input, mut output) = stream.into_split();
+        let (sender, mut lines) = mpsc::channel::<String>(1000);
+        tokio::spawn(async move {
+            while let Some(line) = lines.recv().await {
+                // The process may have ended.
+                if output.write_all(line.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        tokio::spawn(answer_lines(shared.clone(), input, sender));
+    }
+}
+
+async fn answer_lines(shared: Arc<Shared>, input: OwnedReadHalf, sender: mpsc::Sender<String>) {
+    let mut input = BufReader::new(input).lines();
+    let mut session = String::new();
+    while let Ok(Some(line)) = input.next_line().await {
+        let message: Value = serde_json::from_str(&line).expect("a message");
+        let method = message["method"].as_str().unwrap_or_default();
+        shared.delay(method, &session).await;
+        let response = shared.post(&session, &message);
+        if let Some(id) = response.headers().get(SESSION_HEADER) {
+            id.to_str().expect("an id of ours").clone_into(&mut session);
+            tokio::spawn(forward(shared.open_stream(&session), sender.clone()));
+        }
+        match is_stream(&response) {
+            true => drop(tokio::spawn(forward(response, sender.clone()))),
+            false => forward(response, sender.clone()).await,
+        }
+    }
+}
+
+/// Writes the messages of a response as lines.
+async fn forward(response: Response, sender: mpsc::Sender<String>) {
+    let is_stream = is_stream(&response);
+    let mut body = response.into_body().into_data_stream();
+    while let Some(Ok(chunk)) = body.next().await {
+        let text = String::from_utf8(chunk.to_vec()).expect("text");
+        let message = match is_stream {
+            // An event is one chunk.
+            true => text.split_once("data: ").map(|(_, data)| data),
+            false => Some(text.as_str()),
+        };
+        if let Some(message) = message
+            && sender.send(format!("{}\n", message.trim_end())).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn is_stream(response: &Response) -> bool {
+    response.headers().get("content-type").map(HeaderValue::as_bytes) == Some(b"text/event-stream")
 }
 
 async fn welcome_late(shared: Arc<Shared>, session: String) {
@@ -277,8 +389,13 @@ impl Shared {
             return empty(StatusCode::NOT_FOUND);
         }
         if message.get("id").is_none() {
-            if method == "notifications/initialized" {
-                self.announce(session);
+            match method {
+                "notifications/initialized" => self.announce(session),
+                "notifications/cancelled" if !self.has(Fault::IgnoresCancellation) => {
+                    let ended = &message["params"]["requestId"];
+                    self.clients().listens.retain(|listen| listen.id != *ended);
+                }
+                _ => {}
             }
             return empty(StatusCode::ACCEPTED);
         }
@@ -290,6 +407,7 @@ impl Shared {
             self.announce_list("tools");
         }
         let status = match outcome {
+            _ if self.has(Fault::WrongMethodStatus) => StatusCode::OK,
             // 2026-07-28 gives an unknown method this status.
             Err(-32601 | -32000) if modern => StatusCode::NOT_FOUND,
             _ => StatusCode::OK,
@@ -331,8 +449,19 @@ impl Shared {
         json!({
             "tools": { "listChanged": advertised },
             "prompts": { "listChanged": advertised },
-            "resources": { "listChanged": advertised, "subscribe": advertised },
+            "resources": {
+                "listChanged": advertised,
+                "subscribe": advertised && !self.has(Fault::AnnouncesUnadvertised),
+            },
         })
+    }
+
+    fn accepts_unknown_uris(&self) -> bool {
+        matches!(self.fault, Fault::AcceptsUnknownUris | Fault::ListsNothing)
+    }
+
+    fn announces_to_all(&self) -> bool {
+        matches!(self.fault, Fault::AnnouncesToAll | Fault::AnnouncesUnadvertised)
     }
 
     /// The number of announcements of each list to a fresh client.
@@ -357,7 +486,11 @@ impl Shared {
     }
 
     fn answer(&self, session: &str, method: &str, params: &Value, modern: bool) -> Result<Value, i64> {
-        let unknown_resource = if modern { -32602 } else { -32002 };
+        let unknown_resource = match modern {
+            _ if self.has(Fault::WrongResourceCode) => -32000,
+            true => -32602,
+            false => -32002,
+        };
         let lists = method.ends_with("/list");
         if lists && params["cursor"].is_string() && !self.has(Fault::AcceptsCursors) {
             return Err(-32602);
@@ -384,14 +517,21 @@ impl Shared {
                 Ok(json!({ "content": [{ "type": "text", "text": "no such tool" }], "isError": true }))
             }
             "prompts/list" => Ok(json!({ "prompts": [{ "name": "p" }] })),
+            "resources/list" if self.has(Fault::ListsNothing) => Ok(json!({ "resources": [] })),
             "resources/list" => Ok(json!({ "resources": [{ "uri": URI, "name": "a" }] })),
             "resources/templates/list" => Ok(json!({ "resourceTemplates": [] })),
             "resources/read" if known => {
                 let mut clients = self.clients();
-                let text = clients.stale.take().unwrap_or_else(|| clients.content.clone());
+                let text = match clients.stale.take() {
+                    _ if self.has(Fault::ReadsFirstContent) => "0".to_owned(),
+                    Some(stale) => stale,
+                    None => clients.content.clone(),
+                };
                 Ok(json!({ "contents": [{ "uri": URI, "text": text }] }))
             }
+            "resources/read" if self.has(Fault::ReadsUnknownUris) => Ok(json!({ "contents": [] })),
             "resources/read" => Err(unknown_resource),
+            "resources/unsubscribe" if self.has(Fault::RefusesUnsubscribe) => Err(-32603),
             "resources/subscribe" | "resources/unsubscribe" if !modern => self
                 .subscribe(session, method, known)
                 .map_err(|()| match self.fault {
@@ -408,7 +548,7 @@ impl Shared {
             return Err(());
         }
         let on = method == "resources/subscribe";
-        if !known && !self.has(Fault::AcceptsUnknownUris) {
+        if !known && !self.accepts_unknown_uris() {
             return Err(());
         }
         if known && (on || !self.has(Fault::IgnoresUnsubscribe)) {
@@ -440,7 +580,12 @@ impl Shared {
         let asked = &message["params"]["notifications"];
         let mut filter = asked.clone();
         if let Some(uris) = filter["resourceSubscriptions"].as_array_mut() {
-            uris.retain(|uri| uri == URI || self.has(Fault::AcceptsUnknownUris));
+            uris.retain(|uri| uri == URI || self.accepts_unknown_uris());
+            uris.retain(|_| !self.has(Fault::GrantsNoResources));
+        }
+        if self.has(Fault::GrantsNoLists) {
+            let uris = filter["resourceSubscriptions"].take();
+            filter = json!({ "resourceSubscriptions": uris });
         }
         let mut granted = filter.clone();
         if self.has(Fault::AcknowledgesMore) {
@@ -457,12 +602,20 @@ impl Shared {
             "method": ACKNOWLEDGED,
             "params": { "notifications": granted },
         });
-        if self.has(Fault::AcknowledgesLate) {
-            self.announce_lists_on(&listen);
-            self.send_on(&listen, acknowledged);
-        } else {
-            self.send_on(&listen, acknowledged);
-            self.announce_lists_on(&listen);
+        match self.fault {
+            Fault::NeverAcknowledges => {}
+            Fault::AcknowledgesLate => {
+                self.announce_lists_on(&listen);
+                self.send_on(&listen, acknowledged);
+            }
+            _ => {
+                self.send_on(&listen, acknowledged);
+                self.announce_lists_on(&listen);
+            }
+        }
+        if self.has(Fault::SendsUnrequested) {
+            let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {} });
+            self.send_on(&listen, log);
         }
         if self.has(Fault::AnnouncesOnSubscribe) && asks_for_resource(&listen) {
             self.send_on(&listen, updated(URI));
@@ -514,7 +667,7 @@ impl Shared {
         let mut clients = self.clients();
         for _ in 0..times {
             for session in clients.sessions.values_mut() {
-                if session.subscribed || self.has(Fault::AnnouncesToAll) {
+                if session.subscribed || self.announces_to_all() {
                     session.send(update.clone());
                 }
             }
@@ -577,6 +730,6 @@ fn event_stream(receiver: mpsc::Receiver<Value>) -> Response {
         Some((Ok(format!("event: message\ndata: {message}\n\n")), receiver))
     });
     let response = Response::builder().header("content-type", "text/event-stream");
-    let body = Body::from_stream(stream::StreamExt::chain(first, rest));
+    let body = Body::from_stream(first.chain(rest));
     response.body(body).expect("a response")
 }

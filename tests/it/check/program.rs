@@ -11,7 +11,7 @@ use super::faulty_server::{Fault, FaultyServer};
 use crate::mcp::server::{binary, service_folder};
 
 /// Runs the program with a variable of GitHub Actions, if `github` is true.
-async fn check_in(folder: &Path, arguments: &[&str], github: bool) -> Output {
+pub(super) async fn check_in(folder: &Path, arguments: &[&str], github: bool) -> Output {
     let mut command = Command::new(binary());
     command
         .env_clear()
@@ -27,7 +27,7 @@ async fn check_in(folder: &Path, arguments: &[&str], github: bool) -> Output {
     output.expect("the run has a limit").expect("the program starts")
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("it is text")
 }
 
