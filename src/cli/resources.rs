@@ -49,15 +49,17 @@ impl Ls {
     async fn list(&self, service: &Service) -> Result<(), CliError> {
         let mut table = TextTable::new(&["URI", "ETAG", "TYPE", "TITLE"]);
         let mut left = self.limit.unwrap_or(usize::MAX);
-        let mut after: Option<String> = None;
+        // The list is in the order of URIs, so those with the prefix stand together. `q` is no such filter: it
+        // looks into names, too, takes no note of capitals, and may be a second behind.
+        let mut after = self.prefix.as_deref().map(just_before);
         loop {
-            let mut path = format!("/v1/resources?limit={PAGE_LEN}");
+            let mut path = format!("/v1/resources?limit={}", left.clamp(1, PAGE_LEN));
             if let Some(after) = &after {
                 path.push_str(&format!("&after={}", segment(after)));
             }
             let page = service.json(&path).await?;
             let mut found = items(&page).to_vec();
-            // The API has no filter by prefix, so it is applied here.
+            let is_past = matches!(found.last(), Some(last) if self.is_behind(last));
             found.retain(|item| self.wants(item));
             found.truncate(left);
             left -= found.len();
@@ -68,7 +70,9 @@ impl Ls {
             let next = page.get("next").and_then(Value::as_str);
             match next {
                 // A page that repeats its predecessor's end would go on for ever.
-                Some(next) if left > 0 && after.as_deref() != Some(next) => after = Some(next.to_owned()),
+                Some(next) if left > 0 && !is_past && after.as_deref() != Some(next) => {
+                    after = Some(next.to_owned());
+                }
                 _ => return Ok(()),
             }
         }
@@ -81,6 +85,27 @@ impl Ls {
             (_, None) => false,
         }
     }
+
+    /// Returns true for an item behind all that have the prefix.
+    fn is_behind(&self, item: &Value) -> bool {
+        match (&self.prefix, item.get("uri").and_then(Value::as_str)) {
+            (Some(prefix), Some(uri)) => uri > prefix.as_str() && !uri.starts_with(prefix.as_str()),
+            _ => false,
+        }
+    }
+}
+
+/// Returns a text that stands before `prefix` in the order of texts, with few URIs between the two.
+fn just_before(prefix: &str) -> String {
+    let mut text = prefix.to_owned();
+    if let Some(last) = text.pop() {
+        // There is no character before the first one, and none among the surrogates.
+        if let Some(before) = u32::from(last).checked_sub(1).and_then(char::from_u32) {
+            text.push(before);
+            text.push(char::MAX);
+        }
+    }
+    text
 }
 
 fn row(item: &Value) -> Vec<String> {
@@ -261,5 +286,29 @@ impl Change {
             answer.status(),
             answer.headers(),
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn list_begins_before_the_prefix(prefix in any::<String>(), rest in any::<String>()) {
+            let begin = just_before(&prefix);
+            prop_assert!(begin <= prefix && begin <= format!("{prefix}{rest}"));
+            // It is `after` of the list, which leaves out the one of that name.
+            prop_assert!(begin < prefix || prefix.is_empty());
+        }
+    }
+
+    #[test]
+    fn few_stand_before_the_prefix() {
+        assert_eq!(just_before("demo://b"), "demo://a\u{10ffff}");
+        assert_eq!(just_before("demo://\u{e000}"), "demo://");
+        assert_eq!(just_before("\0"), "");
+        assert_eq!(just_before(""), "");
     }
 }

@@ -5,9 +5,14 @@ Owns its sessions and threads, which end with it. Never judges an answer beyond 
 
 import http.client
 import json
+import pathlib
 import socket
+import sys
 import threading
 import urllib.parse
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from loopback import ask  # noqa: E402  the folder above is no package
 
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = "2026-07-28"
@@ -28,13 +33,7 @@ class Traffic:
 
     def request(self, method, path, body=None, headers=None):
         """Answers status, headers and body of one request."""
-        connection = http.client.HTTPConnection(self.address, timeout=WAIT)
-        try:
-            connection.request(method, path, body, headers or {})
-            answer = connection.getresponse()
-            return answer.status, answer.headers, answer.read()
-        finally:
-            connection.close()
+        return ask(self.address, method, path, body, headers, WAIT)
 
     def put(self, uri, text):
         path = "/v1/resources/" + urllib.parse.quote(uri, safe="")

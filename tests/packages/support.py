@@ -4,14 +4,18 @@ Every wait has a deadline; every process is ended by its id.
 """
 
 import contextlib
-import http.client
 import os
+import pathlib
 import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 import traceback
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from loopback import ask  # noqa: E402  the folder above is no package
 
 WAIT = 60.0  # seconds that a start, an answer or an event may take
 
@@ -114,13 +118,7 @@ def ended_in_order(started):
 
 def get(port, path, headers=None, method="GET", body=None):
     """Returns status, headers and body of an answer on loopback."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
-    try:
-        connection.request(method, path, body, headers or {})
-        answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read()
-    finally:
-        connection.close()
+    return ask(f"127.0.0.1:{port}", method, path, body, headers, WAIT)
 
 
 def plain_environment(**more):

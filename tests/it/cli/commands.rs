@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{User, slow_session};
+use crate::mcp::http::Request;
 use crate::mcp::server::Server;
 
 fn json(line: &str) -> Value {
@@ -107,6 +108,58 @@ async fn every_page_of_a_list_is_printed() {
         .await
         .good();
     assert_eq!(some.lines().count(), 1_501);
+}
+
+/// The requests to the HTTP API that the service has answered well.
+async fn requests(server: &Server) -> u64 {
+    let reply = Request::new("GET", "/metrics").send(server.address).await;
+    let text = reply.text();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("tidings_http_requests_total{route=\"api\",status=\"2xx\"}"));
+    line.unwrap_or_else(|| panic!("{text}"))
+        .rsplit(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn list_of_a_prefix_is_not_read_whole() {
+    let server = Server::start().await;
+    let user = User::new();
+    let url = format!("http://{}/mcp", server.address);
+    let mut batch = String::new();
+    for number in 0..2_100 {
+        batch.push_str(&format!("{{\"put\": \"demo://{number:04}\", \"text\": \"x\"}}\n"));
+    }
+    for uri in ["demo://20", "other://1", "other://B", "other://b"] {
+        batch.push_str(&format!("{{\"put\": \"{uri}\", \"text\": \"demo://9\"}}\n"));
+    }
+    user.run_with(&["put", "--batch", "--url", &url], &batch)
+        .await
+        .good();
+    for (prefix, limit, lines, pages) in [
+        ("demo://20", "5000", 101, 1),
+        ("demo://2099", "5000", 1, 1),
+        ("other://", "5000", 3, 1),
+        ("other://b", "5000", 1, 1),
+        ("demo://9", "5000", 0, 1),
+        ("x://", "5000", 0, 1),
+        ("demo://", "3", 3, 1),
+        ("demo://", "5000", 2_101, 3),
+    ] {
+        let before = requests(&server).await;
+        let command = ["ls", prefix, "-n", limit, "--json", "--url", &url];
+        let listed = user.run(&command).await.good();
+        let after = requests(&server).await;
+        assert_eq!(
+            (listed.lines().count(), after - before),
+            (lines, pages),
+            "{prefix}: {listed}"
+        );
+    }
 }
 
 #[tokio::test]
