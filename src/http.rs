@@ -41,6 +41,8 @@ pub mod events;
 #[cfg(feature = "service")]
 pub mod ws;
 #[cfg(feature = "service")]
+mod service_route;
+#[cfg(feature = "service")]
 mod ui;
 
 pub use crate::auth::{PeerAddress, PeerCertificate};
@@ -53,6 +55,8 @@ pub(crate) use limits::{BodyFault, Counted, Exceeded, Place};
 pub(crate) use listener::Listener;
 #[cfg(feature = "service")]
 pub use server::{HttpServer, RequestService};
+#[cfg(feature = "service")]
+pub(crate) use service_route::ServiceRoute;
 #[cfg(feature = "service")]
 pub use tls::{Tls, TlsError};
 #[cfg(feature = "service")]

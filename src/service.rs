@@ -15,13 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use axum::Router;
 use tracing::{debug, info, warn};
 
 use crate::config::Config;
 use crate::etag_tools;
 use crate::http::api;
-use crate::http::{Listener, events, ws};
+use crate::http::{Listener, ServiceRoute, events, ws};
 use crate::mcp::{McpOptions, serve_stdio};
 use crate::metrics::{self, Exporter};
 use crate::open_files;
@@ -35,7 +34,7 @@ pub use check::{check_files, is_misconfiguration};
 use listening::{Listening, Served, bind, bind_metrics};
 use reload::Kept;
 pub use reload::Reload;
-use routes::MCP_PATH;
+use routes::{MCP_PATH, Mounted};
 use signals::{Signals, hangup};
 use supervisor::Supervisor;
 
@@ -176,19 +175,24 @@ impl Running {
         let ready = Arc::new(AtomicBool::new(false));
         let render = exporter.map(|exporter| render_metrics(bus, exporter));
         let stats = start_stats(render.as_ref(), listening.http);
-        let metrics = render.map(|render| api::metrics_router(render, listening.access.clone()));
+        let metrics = render.map(|render| {
+            let router = api::metrics_router(render, listening.access.clone());
+            (ServiceRoute::Metrics, router)
+        });
         let metrics_listener = match (&metrics, config.metrics.listen) {
-            (Some(router), Some(listen)) => {
-                Some(bind_metrics(config, listen, bus, router, &listening).await?)
+            (Some((route, router)), Some(listen)) => {
+                let mounted = Mounted::default().with(*route, router.clone());
+                Some(bind_metrics(config, listen, bus, mounted, &listening).await?)
             }
             _ => None,
         };
         let mut routes = transports(config, bus, hub, &listening);
         if let Some(store) = store {
-            routes = routes.merge(api::backup_router(backup_of(store), listening.access.clone()));
+            let router = api::backup_router(backup_of(store), listening.access.clone());
+            routes = routes.with(ServiceRoute::Backup, router);
         }
-        if let (Some(router), None) = (metrics, &metrics_listener) {
-            routes = routes.merge(router);
+        if let (Some((route, router)), None) = (metrics, &metrics_listener) {
+            routes = routes.with(route, router);
         }
         // Before the sources, whose first scan may take long: probes and early clients get an answer
         // meanwhile.
@@ -346,12 +350,13 @@ async fn start_events(config: &Config, bus: &Bus) -> anyhow::Result<Option<event
 }
 
 /// Returns the routes of `/v1/events` and `/v1/ws`, as far as they are turned on.
-fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>, listening: &Listening) -> Router {
+fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>, listening: &Listening) -> Mounted {
     let access = || listening.access.clone();
     let shared = &listening.limits;
-    let mut routes = Router::new();
+    let mut routes = Mounted::default();
     if let Some(hub) = hub {
-        routes = routes.merge(events::router(hub, access(), shared.clone()));
+        let router = events::router(hub, access(), shared.clone());
+        routes = routes.with(ServiceRoute::Events, router);
     }
     if config.ws.connections_max > 0 {
         let router = ws::router(
@@ -361,7 +366,7 @@ fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>, listening: &
             access(),
             shared.clone(),
         );
-        routes = routes.merge(router);
+        routes = routes.with(ServiceRoute::Socket, router);
     }
     routes
 }

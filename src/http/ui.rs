@@ -15,14 +15,18 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Stat
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::Full;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::access::Access;
 use super::limits::{BodyFault, SharedLimits};
 use super::problem::{Problem, ProblemKind};
+use super::service_route::ServiceRoute;
 use crate::auth::{Caller, Object, PeerAddress, Right};
 use assets::Asset;
 use login::Logins;
+
+pub(crate) use assets::names;
 
 /// The largest body of a login: tokens of authorization servers have several kilobytes.
 const LOGIN_BYTES_MAX: usize = 16 << 10;
@@ -79,15 +83,17 @@ pub enum PageTransport {
     Plain,
 }
 
-#[derive(Deserialize)]
+/// The body of a login.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct LoginBody {
+pub(super) struct LoginBody {
+    /// A token, as `Authorization: Bearer` takes it.
     token: String,
 }
 
 /// What the page needs to know of its viewer.
-#[derive(Serialize)]
-struct ViewerItem<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ViewerItem<'a> {
     /// Whether there is a login at all.
     login: bool,
     /// The principal whose rights the viewer has; none if it has to log in.
@@ -178,15 +184,16 @@ impl Page {
             // A link from another page may open this one.
             _ => self.0.access.check_names(&bare)?,
         }
-        match (path, &head.method) {
-            ("/ui/login", &Method::POST) => self.log_in(head, body).await,
-            ("/ui/login", &Method::GET | &Method::HEAD) => self.describe_viewer(bare).await,
-            ("/ui/login", method) => Err(Problem::wrong_method(method, "GET,HEAD,POST")),
-            ("/ui/logout", &Method::POST) => Ok(self.log_out(head)),
-            ("/ui/logout", method) => Err(Problem::wrong_method(method, "POST")),
-            (_, &Method::GET | &Method::HEAD) => show(path, &head.headers),
-            (_, method) if is_shown(path) => Err(Problem::wrong_method(method, "GET,HEAD")),
-            _ => Err(unknown_path()),
+        let route = route_of(path).ok_or_else(unknown_path)?;
+        let allow = route.allow();
+        if !allow.split(',').any(|method| method == head.method.as_str()) {
+            return Err(Problem::wrong_method(&head.method, allow));
+        }
+        match route {
+            ServiceRoute::Login if head.method == Method::POST => self.log_in(head, body).await,
+            ServiceRoute::Login => self.describe_viewer(bare).await,
+            ServiceRoute::Logout => Ok(self.log_out(head)),
+            _ => show(path, &head.headers),
         }
     }
 
@@ -253,9 +260,17 @@ impl Page {
     }
 }
 
-/// Returns true for a path with a file or a redirect.
-fn is_shown(path: &str) -> bool {
-    matches!(path, "/" | "/ui") || Asset::at(path).is_some()
+/// Returns the route of a path; none where the page has nothing.
+fn route_of(path: &str) -> Option<ServiceRoute> {
+    let route = match path {
+        "/" => ServiceRoute::Root,
+        "/ui" => ServiceRoute::PageFolder,
+        "/ui/" => ServiceRoute::Page,
+        "/ui/login" => ServiceRoute::Login,
+        "/ui/logout" => ServiceRoute::Logout,
+        _ => return Asset::at(path).map(|_| ServiceRoute::PageFile),
+    };
+    Some(route)
 }
 
 /// Answers with the file of a path.

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
-use axum::Router;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 
 use super::mcp_options;
 use super::reload::Reloaded;
-use super::routes::Routes;
+use super::routes::{Mounted, Routes};
 use crate::Bus;
 use crate::auth::{ConfiguredBorder, ProtectedResource};
 use crate::config::Config;
@@ -93,7 +92,7 @@ pub(super) async fn bind_metrics(
     config: &Config,
     listen: SocketAddr,
     bus: &Bus,
-    router: &Router,
+    mounted: Mounted,
     listening: &Listening,
 ) -> anyhow::Result<Listener> {
     let socket = TcpListener::bind(listen)
@@ -101,7 +100,7 @@ pub(super) async fn bind_metrics(
         .map_err(|error| cannot_listen(listen, "metrics.listen", &error))?;
     let server = HttpServer::new(
         bus,
-        Routes::only(listening.access.clone(), listening.limits.clone(), router.clone()),
+        Routes::only(listening.access.clone(), listening.limits.clone(), mounted),
         &config.http,
     );
     let listener = Listener::start(socket, server.with_tls(listening.tls.clone()));
@@ -117,7 +116,7 @@ pub(super) async fn bind_metrics(
 /// The parts of the listener of `http.listen` besides MCP and the HTTP API.
 pub(super) struct Served {
     /// The paths of the other transports.
-    pub(super) routes: Router,
+    pub(super) routes: Mounted,
     /// The figures that the API shows; none without metrics.
     pub(super) stats: Option<StatsHistory>,
 }

@@ -18,15 +18,46 @@ use tower_service::Service;
 use crate::auth::ProtectedResource;
 use crate::http::api::{self, Api};
 use crate::http::problem::Problem;
-use crate::http::{Access, Page, SharedLimits};
+use crate::http::{Access, Page, ServiceRoute, SharedLimits};
 use crate::mcp::{Endpoint, EndpointBody};
 use crate::metrics;
 
 /// The path of the MCP endpoint.
-pub(super) const MCP_PATH: &str = "/mcp";
+pub(super) const MCP_PATH: &str = ServiceRoute::Mcp.template();
 
 /// The body of an answer: of the endpoint, of the API, or of a router.
 type AnswerBody = Either<EndpointBody, Either<Full<Bytes>, Body>>;
+
+/// Routers, each at one route of the table. No other path of theirs can be reached, so a route that is served is
+/// one that the OpenAPI document has.
+#[derive(Clone, Default)]
+pub(super) struct Mounted(Router);
+
+impl Mounted {
+    /// Mounts `router` at the path of `route` alone.
+    #[must_use]
+    pub(super) fn with(self, route: ServiceRoute, router: Router) -> Mounted {
+        Mounted(self.0.route_service(route.template(), OfOnePath(router)))
+    }
+}
+
+/// A router as a service that another router takes, as it takes no routers.
+#[derive(Clone)]
+struct OfOnePath(Router);
+
+impl Service<Request<Body>> for OfOnePath {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = <Router as Service<Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        self.0.call(request)
+    }
+}
 
 /// A service that answers every path.
 #[derive(Clone)]
@@ -63,27 +94,27 @@ impl Routes {
         limits: SharedLimits,
         endpoint: Endpoint,
         api: Api,
-        others: Router,
+        others: Mounted,
     ) -> Routes {
         Routes {
             access: Arc::new(access),
             limits,
             endpoint: Some(endpoint),
             api: Some(api.clone()),
-            others: others.fallback_service(api),
+            others: others.0.fallback_service(api),
             metadata: None,
             page: None,
         }
     }
 
     /// Makes a service that answers the paths of `others` alone.
-    pub(super) fn only(access: Access, limits: SharedLimits, others: Router) -> Routes {
+    pub(super) fn only(access: Access, limits: SharedLimits, others: Mounted) -> Routes {
         Routes {
             access: Arc::new(access),
             limits,
             endpoint: None,
             api: None,
-            others,
+            others: others.0,
             metadata: None,
             page: None,
         }
@@ -195,4 +226,28 @@ fn refusal(request: &Request<Incoming>, problem: &Problem) -> Response<AnswerBod
     }
     let refusal = problem.respond(path);
     refusal.map(|body| Either::Right(Either::Left(Full::new(body))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use http::StatusCode;
+
+    #[tokio::test]
+    async fn router_is_reached_at_its_route_alone() {
+        let router = Router::new()
+            .route("/metrics", get(async || "figures"))
+            .route("/metrics/more", get(async || "not described"));
+        let mounted = Mounted::default().with(ServiceRoute::Metrics, router);
+        for (path, status) in [
+            ("/metrics", StatusCode::OK),
+            ("/metrics/more", StatusCode::NOT_FOUND),
+            ("/metrics/", StatusCode::NOT_FOUND),
+        ] {
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let answer = mounted.0.clone().call(request).await.unwrap();
+            assert_eq!(answer.status(), status, "{path}");
+        }
+    }
 }

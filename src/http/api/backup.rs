@@ -17,6 +17,7 @@ use crate::http::access::Access;
 use crate::http::layers::guarded;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::rights::require;
+use crate::http::service_route::ServiceRoute;
 
 /// The bytes of a chunk.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -45,7 +46,8 @@ pub fn backup_router(write: WriteBackup, access: Access) -> Router {
         require(&extensions, Right::Admin, Object::Service)?;
         Ok::<_, Problem>(HEADERS)
     });
-    guarded(Router::new().route("/v1/store/backup", route), access, None)
+    let routes = Router::new().route(ServiceRoute::Backup.template(), route);
+    guarded(routes, access, None)
 }
 
 fn answer(write: &WriteBackup, free: &Arc<Semaphore>) -> Result<Response, Problem> {

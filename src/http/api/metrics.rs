@@ -11,6 +11,7 @@ use crate::http::access::Access;
 use crate::http::layers::guarded;
 use crate::http::problem::Problem;
 use crate::http::rights::require;
+use crate::http::service_route::ServiceRoute;
 
 /// The content type that Prometheus asks for.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -29,5 +30,6 @@ pub fn metrics_router(render: Render, access: Access) -> Router {
         ];
         Ok::<_, Problem>((headers, render()))
     });
-    guarded(Router::new().route("/metrics", route), access, None)
+    let routes = Router::new().route(ServiceRoute::Metrics.template(), route);
+    guarded(routes, access, None)
 }

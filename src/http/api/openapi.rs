@@ -6,6 +6,7 @@
 mod messages;
 mod operation;
 mod operations;
+mod others;
 mod shared;
 
 use std::sync::LazyLock;
@@ -24,6 +25,7 @@ use super::sessions::{EndedItem, Explained, SubscriberItem, SubscriberItems};
 use super::sinks::SinkItems;
 use super::stats::StatsItem;
 use crate::http::problem::Details;
+use crate::http::ui::{LoginBody, ViewerItem};
 use crate::http::ws::message::{Ack, ClientMessage};
 
 /// The place of schemas in the document.
@@ -61,6 +63,8 @@ fn document() -> Value {
             { "name": "resources", "description": "Publish and read" },
             { "name": "changes", "description": "Changes as they happen" },
             { "name": "operation", "description": "Subscribers, figures and health" },
+            { "name": "mcp", "description": "The endpoint of MCP clients" },
+            { "name": "page", "description": "The live page, and its login" },
         ],
         // The first one is none: only a service with a section [auth] asks for credentials.
         "security": [{}, { "bearer": [] }, { "certificate": [] }],
@@ -119,6 +123,8 @@ fn schemas() -> Value {
     add("SocketAck", written.root_schema_for::<Ack>());
     add("BatchLine", read.root_schema_for::<Fields<'static>>());
     add("SocketRequest", read.root_schema_for::<ClientMessage>());
+    add("Viewer", written.root_schema_for::<ViewerItem<'static>>());
+    add("Login", read.root_schema_for::<LoginBody>());
     messages::add(&mut written, &mut add);
     for mut generator in [written, read] {
         all.extend(generator.take_definitions(true));
@@ -150,25 +156,32 @@ fn reference(name: &str) -> Value {
 mod tests {
     use super::*;
     use crate::http::api::api_path::ApiPath;
+    use crate::http::service_route::ServiceRoute;
+    use std::collections::BTreeSet;
 
     #[test]
     fn document_has_every_path_and_method() {
         let document = document();
         let paths = document["paths"].as_object().unwrap();
-        for path in ApiPath::ALL {
-            let methods: Vec<String> = path.allow().split(',').map(str::to_lowercase).collect();
-            let item = paths.get(path.template()).unwrap().as_object().unwrap();
-            let mut documented: Vec<&String> = item.keys().filter(|name| *name != "parameters").collect();
-            documented.sort();
-            let mut expected: Vec<&String> = methods.iter().collect();
-            expected.sort();
-            assert_eq!(documented, expected, "{}", path.template());
+        let mut expected = BTreeSet::new();
+        let own = ApiPath::ALL.map(|path| (path.template(), path.allow()));
+        let others = ServiceRoute::ALL.iter();
+        for (path, allow) in own
+            .into_iter()
+            .chain(others.map(|route| (route.template(), route.allow())))
+        {
+            expected.extend(
+                allow
+                    .split(',')
+                    .map(|method| format!("{} {path}", method.to_lowercase())),
+            );
         }
-        let others = paths.len() - ApiPath::ALL.len();
-        assert_eq!(others, operations::OTHERS.len());
-        for path in operations::OTHERS {
-            assert!(paths.contains_key(path), "{path}");
+        let mut documented = BTreeSet::new();
+        for (path, item) in paths {
+            let methods = item.as_object().unwrap().keys();
+            documented.extend(methods.map(|method| format!("{method} {path}")));
         }
+        assert_eq!(documented, expected);
     }
 
     #[test]

@@ -45,6 +45,11 @@ const ASSETS: &[Asset] = &assets! {
     "subscribers.js": "text/javascript; charset=utf-8",
 };
 
+/// The names of all files.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    ASSETS.iter().map(|asset| asset.name)
+}
+
 /// The etags of all files, by their content.
 static ETAGS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| ASSETS.iter().map(etag_of).collect());
 

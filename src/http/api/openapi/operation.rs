@@ -44,6 +44,12 @@ impl Operation {
         self
     }
 
+    /// Adds a parameter of this operation alone.
+    pub(super) fn parameter(mut self, parameter: Value) -> Operation {
+        self.parameters.push(parameter);
+        self
+    }
+
     /// Sets the body of the request: its media types, with their schemas.
     pub(super) fn body(self, required: bool, content: &Value) -> Operation {
         self.field("requestBody", json!({ "required": required, "content": content }))

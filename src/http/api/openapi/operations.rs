@@ -3,12 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::operation::Operation;
+use super::others;
 use super::reference;
 use crate::http::api::api_path::ApiPath;
-use crate::http::{events, ws};
-
-/// The paths that other routers of the service answer, as far as it is configured to serve them.
-pub(super) const OTHERS: [&str; 4] = [events::PATH, ws::PATH, "/v1/store/backup", "/metrics"];
+use crate::http::service_route::ServiceRoute;
 
 /// Makes all paths.
 pub(super) fn paths() -> Value {
@@ -16,19 +14,9 @@ pub(super) fn paths() -> Value {
     for path in ApiPath::ALL {
         paths.insert(path.template().to_owned(), item(path));
     }
-    let [stream, socket, backup, metrics] = OTHERS;
-    paths.insert(stream.to_owned(), events_item());
-    paths.insert(socket.to_owned(), socket_item());
-    // Lines of another format than those of a batch, which only the commands of the store read.
-    let text = json!({ "application/x-ndjson": { "schema": { "type": "string" } } });
-    let written = Operation::new("writeBackup", "operation", "A backup of the store as JSON lines")
-        .answer(200, "The backup", &[], text)
-        .problems(&[404]);
-    paths.insert(backup.to_owned(), readable(written));
-    let text = json!({ "text/plain": { "schema": { "type": "string" } } });
-    let exported = Operation::new("getMetrics", "operation", "Figures for Prometheus");
-    let exported = exported.answer(200, "The text of the exporter", &[], text);
-    paths.insert(metrics.to_owned(), readable(exported));
+    for route in ServiceRoute::ALL {
+        paths.insert(route.template().to_owned(), others::item(*route));
+    }
     Value::Object(paths)
 }
 
@@ -92,18 +80,18 @@ fn item(path: ApiPath<'_>) -> Value {
 const CHANGED: [&str; 3] = ["ETag", "Tidings-Changed", "Tidings-Told"];
 
 /// The content of an answer of this schema.
-fn json_of(schema: &str) -> Value {
+pub(super) fn json_of(schema: &str) -> Value {
     json!({ "application/json": { "schema": reference(schema) } })
 }
 
 /// The item of a path that is read alone.
-fn readable(get: Operation) -> Value {
+pub(super) fn readable(get: Operation) -> Value {
     let (get, head) = get.with_head();
     json!({ "get": get, "head": head })
 }
 
 /// Adds an operation to the item of a path.
-fn with(mut item: Value, method: &str, operation: Operation) -> Value {
+pub(super) fn with(mut item: Value, method: &str, operation: Operation) -> Value {
     item[method] = operation.finish();
     item
 }
@@ -225,62 +213,4 @@ fn session_item() -> Value {
     let end = Operation::new("endSession", "operation", "Ends a subscriber");
     let end = end.takes(&["SessionId"]).answer(204, "Ended", &[], Value::Null);
     with(readable(show), "delete", end.problems(&[404]))
-}
-
-fn events_item() -> Value {
-    let data: Map<String, Value> = [
-        ("updated", "NoticeEvent"),
-        ("removed", "NoticeEvent"),
-        ("resources_list_changed", "ListEvent"),
-        ("tools_list_changed", "ListEvent"),
-        ("prompts_list_changed", "ListEvent"),
-        ("resumed", "ResumedEvent"),
-        ("gap", "GapEvent"),
-        ("end", "EndEvent"),
-    ]
-    .map(|(event, schema)| (event.to_owned(), reference(schema)))
-    .into_iter()
-    .collect();
-    // The stream has no schema of its own: its frames are lines of text, and their data are the JSON.
-    let content = json!({ "text/event-stream": { "schema": { "type": "string" }, "x-event-data": data } });
-    let stream = Operation::new(
-        "followEvents",
-        "changes",
-        "Every change as a server-sent event, without an end",
-    )
-    .takes(&["Patterns", "Kinds", "LastEventIdQuery", "LastEventId", "Body"])
-    .answer(
-        200,
-        "`x-event-data` has the schema of `data` for each event",
-        &[],
-        content,
-    );
-    let allowed = Operation::open("preflightEvents", "changes", "The preflight request of a browser");
-    let allowed = allowed.answer(204, "The headers that a page may send", &[], Value::Null);
-    with(
-        readable(stream),
-        "options",
-        allowed.problems(&[401, 403, 429, 503]),
-    )
-}
-
-fn socket_item() -> Value {
-    let messages = json!({
-        "client": reference("SocketRequest"),
-        "service": { "anyOf": [reference("SocketAck"), reference("SocketMessage")] },
-    });
-    let socket = Operation::new(
-        "openSocket",
-        "changes",
-        "A WebSocket, to subscribe and unsubscribe at any time",
-    )
-    .takes(&["Body"])
-    .field("x-messages", messages)
-    .answer(
-        101,
-        "The connection is a WebSocket; `x-messages` has the schemas of its messages",
-        &[],
-        Value::Null,
-    );
-    readable(socket.problems(&[426]))
 }

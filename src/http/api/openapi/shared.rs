@@ -15,7 +15,7 @@ const TEXT_PATTERN: &str =
     "^(([!-$&-~]|%[2-6][0-9A-Fa-f])(([\\t -$&-~]|%[2-6][0-9A-Fa-f])*([!-$&-~]|%[2-6][0-9A-Fa-f]))?)?$";
 
 /// The problems, with the meaning of their status.
-const PROBLEMS: [(u16, &str); 17] = [
+const PROBLEMS: [(u16, &str); 18] = [
     (
         400,
         "The request cannot be read: `detail` names the part and the remedy",
@@ -23,6 +23,7 @@ const PROBLEMS: [(u16, &str); 17] = [
     (401, "Credentials are needed, or they are wrong"),
     (403, "The host, the page or the caller may not do this"),
     (404, "There is no such thing, or the caller may not know of it"),
+    (406, "The answer has no form that the client takes"),
     (408, "The body did not come in time; the connection is closed"),
     (409, "The resource exists already, or belongs to another owner"),
     (412, "`If-Match` or `If-None-Match` does not hold"),
@@ -95,6 +96,7 @@ pub(super) fn headers() -> Value {
             "required": true,
             "schema": { "type": "integer", "minimum": 1 },
         },
+        "Set-Cookie": { "description": "The cookie", "required": true, "schema": { "type": "string" } },
         "Allow": { "description": "The methods of the path", "required": true, "schema": { "type": "string" } },
         "Accept-Encoding": { "description": "The codings that are taken", "schema": { "type": "string" } },
     })
@@ -146,6 +148,8 @@ pub(super) fn parameters() -> Value {
             json!({ "type": "array", "items": { "type": "string", "enum": crate::NoticeKind::ALL.map(crate::NoticeKind::name) } }),
         ),
         "LastEventIdQuery": query("last_event_id", "The id of the last event that the client has", json!({ "type": "string" })),
+        "McpSessionId": header("Mcp-Session-Id", "The session; none before `initialize`, and none in 2026-07-28", &json!({ "type": "string" })),
+        "McpProtocolVersion": header("Mcp-Protocol-Version", "The revision", &json!({ "type": "string" })),
         "LastEventId": header("Last-Event-ID", "As `last_event_id`, which it replaces", &json!({ "type": "string" })),
         "Body": query("body", "Puts the content into notices", json!({ "type": "string", "enum": ["", "0", "1", "false", "true"], "default": "0" })),
     })
