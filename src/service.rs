@@ -175,14 +175,10 @@ impl Running {
         let ready = Arc::new(AtomicBool::new(false));
         let render = exporter.map(|exporter| render_metrics(bus, exporter));
         let stats = start_stats(render.as_ref(), listening.http);
-        let metrics = render.map(|render| {
-            let router = api::metrics_router(render, listening.access.clone());
-            (ServiceRoute::Metrics, router)
-        });
+        let metrics = render.map(|render| metrics_routes(render, &listening));
         let metrics_listener = match (&metrics, config.metrics.listen) {
-            (Some((route, router)), Some(listen)) => {
-                let mounted = Mounted::default().with(*route, router.clone());
-                Some(bind_metrics(config, listen, bus, mounted, &listening).await?)
+            (Some(routes), Some(listen)) => {
+                Some(bind_metrics(config, listen, bus, routes, &listening).await?)
             }
             _ => None,
         };
@@ -191,8 +187,8 @@ impl Running {
             let router = api::backup_router(backup_of(store), listening.access.clone());
             routes = routes.with(ServiceRoute::Backup, router);
         }
-        if let (Some((route, router)), None) = (metrics, &metrics_listener) {
-            routes = routes.with(route, router);
+        if let (Some(others), None) = (metrics, &metrics_listener) {
+            routes = routes.merge(others);
         }
         // Before the sources, whose first scan may take long: probes and early clients get an answer
         // meanwhile.
@@ -369,6 +365,12 @@ fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>, listening: &
         routes = routes.with(ServiceRoute::Socket, router);
     }
     routes
+}
+
+/// Returns the route of `/metrics`, on whichever listener it is served.
+fn metrics_routes(render: api::Render, listening: &Listening) -> Mounted {
+    let router = api::metrics_router(render, listening.access.clone());
+    Mounted::default().with(ServiceRoute::Metrics, router)
 }
 
 /// Installs the recorder behind `/metrics`, unless metrics are turned off.

@@ -49,8 +49,8 @@ impl Ls {
     async fn list(&self, service: &Service) -> Result<(), CliError> {
         let mut table = TextTable::new(&["URI", "ETAG", "TYPE", "TITLE"]);
         let mut left = self.limit.unwrap_or(usize::MAX);
-        // The list is in the order of URIs, so those with the prefix stand together. `q` is no such filter: it
-        // looks into names, too, takes no note of capitals, and may be a second behind.
+        // The list is in the order of URIs, so those with the prefix stand together. `q` is no such filter:
+        // it looks into names, too, takes no note of capitals, and may be a second behind.
         let mut after = self.prefix.as_deref().map(just_before);
         loop {
             let mut path = format!("/v1/resources?limit={}", left.clamp(1, PAGE_LEN));

@@ -1,5 +1,5 @@
-//! The routes of the service besides those of the API: the one table by which routers are mounted, the page is
-//! answered, and the OpenAPI document is made. A route that is not in it is not served.
+//! The routes of the service besides those of the API: the one table by which routers are mounted, the page
+//! is answered, and the OpenAPI document is made. A route that is not in it is not served.
 
 use super::{events, ws};
 

@@ -92,7 +92,7 @@ pub(super) async fn bind_metrics(
     config: &Config,
     listen: SocketAddr,
     bus: &Bus,
-    mounted: Mounted,
+    routes: &Mounted,
     listening: &Listening,
 ) -> anyhow::Result<Listener> {
     let socket = TcpListener::bind(listen)
@@ -100,7 +100,7 @@ pub(super) async fn bind_metrics(
         .map_err(|error| cannot_listen(listen, "metrics.listen", &error))?;
     let server = HttpServer::new(
         bus,
-        Routes::only(listening.access.clone(), listening.limits.clone(), mounted),
+        Routes::only(listening.access.clone(), listening.limits.clone(), routes.clone()),
         &config.http,
     );
     let listener = Listener::start(socket, server.with_tls(listening.tls.clone()));

@@ -28,8 +28,8 @@ pub(super) const MCP_PATH: &str = ServiceRoute::Mcp.template();
 /// The body of an answer: of the endpoint, of the API, or of a router.
 type AnswerBody = Either<EndpointBody, Either<Full<Bytes>, Body>>;
 
-/// Routers, each at one route of the table. No other path of theirs can be reached, so a route that is served is
-/// one that the OpenAPI document has.
+/// Routers, each at one route of the table. No other path of theirs can be reached, so a route that is served
+/// is one that the OpenAPI document has.
 #[derive(Clone, Default)]
 pub(super) struct Mounted(Router);
 
@@ -38,6 +38,12 @@ impl Mounted {
     #[must_use]
     pub(super) fn with(self, route: ServiceRoute, router: Router) -> Mounted {
         Mounted(self.0.route_service(route.template(), OfOnePath(router)))
+    }
+
+    /// Adds the routes of `others`.
+    #[must_use]
+    pub(super) fn merge(self, others: Mounted) -> Mounted {
+        Mounted(self.0.merge(others.0))
     }
 }
 

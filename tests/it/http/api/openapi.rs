@@ -102,7 +102,7 @@ impl Description {
                 let value = serde_json::from_slice(text).unwrap();
                 assert_eq!(self.faults(line, &value), [""; 0], "{name}: {value}");
             }
-        } else if essence.ends_with("json") {
+        } else if essence.ends_with("/json") || essence.ends_with("+json") {
             let value = answer.json();
             assert_eq!(
                 self.faults(&content["schema"], &value),
