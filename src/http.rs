@@ -17,6 +17,8 @@ mod transport;
 #[cfg(feature = "service")]
 mod stream_writer;
 #[cfg(feature = "service")]
+mod unread;
+#[cfg(feature = "service")]
 mod connection;
 #[cfg(feature = "service")]
 mod pipelined;
@@ -61,4 +63,6 @@ pub(crate) use service_route::ServiceRoute;
 pub use tls::{Tls, TlsError};
 #[cfg(feature = "service")]
 pub use ui::{Page, PageTransport};
+#[cfg(feature = "service")]
+pub use unread::RequestBody;
 pub use write_deadline::WriteDeadline;

@@ -102,6 +102,8 @@ label_table! {
     Limit {
         HttpBodyBytes = "http.body_bytes_max",
         BodyTimeout = "http.body_timeout",
+        UnreadBytes = "http.unread_bytes_max",
+        UnreadTimeout = "http.unread_timeout",
         BodiesBytes = "http.bodies_bytes_max",
         NoticeBodyBytes = "http.notice_body_max",
         Connections = "http.connections_max",

@@ -1,15 +1,28 @@
-//! Texts of others as they are printed: without the characters that steer a terminal or forge a line, and
-//! addresses without the secrets in them.
+//! Texts of others as they are printed: without the characters that steer a terminal, forge a line or cannot
+//! be seen, and addresses without the secrets in them.
 
 use std::borrow::Cow;
 
-/// Returns true for a character that a terminal obeys or that changes the order in which a text is read:
-/// control characters, line separators, and the marks and overrides of writing direction.
+/// Returns true for a character that a terminal obeys, that cannot be seen, or that changes the order in
+/// which a text is read: controls, formats, line separators, private use. Two names that differ by such
+/// characters alone would look the same.
 pub(crate) fn steers(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
-            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+            '\u{ad}'
+                | '\u{600}'..='\u{605}'
+                | '\u{61c}'
+                | '\u{6dd}'
+                | '\u{70f}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{e000}'..='\u{f8ff}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{10ffff}'
         )
 }
 
@@ -39,8 +52,12 @@ pub(crate) fn json(text: &str) -> Cow<'_, str> {
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match steers(c) {
-            // Such characters stand within texts alone, and all of them have one unit of UTF-16.
-            true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            // Such characters stand within texts alone.
+            true => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    escaped.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
             false => escaped.push(c),
         }
     }
@@ -104,6 +121,7 @@ mod tests {
     fn steering_characters_become_spaces() {
         assert_eq!(line("v1\u{1b}[2J\nFAKE\u{9b}1m\u{202e}x"), "v1 [2J FAKE 1m x");
         assert_eq!(lines("one\ntwo\r\u{7}"), "one\ntwo  ");
+        assert_eq!(line("a\u{200b}b\u{ad}c\u{feff}d\u{e0041}"), "a b c d ");
         assert!(matches!(line("v1-2 ä 日"), Cow::Borrowed("v1-2 ä 日")));
     }
 
@@ -137,7 +155,7 @@ mod tests {
         #[cfg(feature = "service")]
         #[test]
         fn json_keeps_its_meaning(text in any::<String>()) {
-            let value = serde_json::Value::String(text + "\u{202e}\u{9b}\u{7f}");
+            let value = serde_json::Value::String(text + "\u{202e}\u{9b}\u{7f}\u{ad}\u{e0041}");
             let plain = value.to_string();
             let escaped = json(&plain);
             prop_assert!(!escaped.contains(steers));

@@ -2,13 +2,16 @@
 //!
 //! Standard output is never used: it carries results and, under `--stdio`, MCP messages.
 
+use std::fmt::Debug;
 use std::io::{self, Write};
 
 use anstream::{AutoStream, ColorChoice};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::{fmt, registry};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::{Layer, fmt, registry};
 
 use crate::config::{LogConfig, LogFormat};
 use crate::printable;
@@ -59,7 +62,11 @@ fn subscriber<W>(config: &LogConfig, ansi: bool, writer: W) -> Result<Boxed, Tel
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filtered = registry().with(filter(&config.level)?);
+    // Directives that name rmcp ask for all that it says.
+    let drops_farewells = !config.level.contains("rmcp");
+    let filtered = registry()
+        .with(filter(&config.level)?)
+        .with(drops_farewells.then_some(NoFarewells));
     let writer = CleanLines { inner: writer, ansi };
     let lines = fmt::layer().with_ansi(ansi).with_writer(writer);
     Ok(match config.format {
@@ -99,6 +106,42 @@ impl<W: Write> Write for CleanLines<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
+    }
+}
+
+/// Drops the error that rmcp logs when a request ends whose client waits for no answer any more, as after
+/// `notifications/cancelled`. It is no mistake of the service, and a client could fill the log with it.
+struct NoFarewells;
+
+impl<S: Subscriber> Layer<S> for NoFarewells {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        if event.metadata().target() != "rmcp::service" {
+            return true;
+        }
+        let mut farewell = Farewell::default();
+        event.record(&mut farewell);
+        !(farewell.is_unsent && farewell.is_closed)
+    }
+}
+
+/// The parts of an event by which such an error is known.
+#[derive(Default)]
+struct Farewell {
+    /// The answer could not be sent.
+    is_unsent: bool,
+    /// The receiver of the answer is gone; a transport that fails has another text.
+    is_closed: bool,
+}
+
+impl Visit for Farewell {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        match field.name() {
+            "message" => {
+                self.is_unsent = format!("{value:?}") == "failed to send pending response during drain"
+            }
+            "error" => self.is_closed = format!("{value:?}") == "channel closed",
+            _ => {}
+        }
     }
 }
 
@@ -162,6 +205,10 @@ mod tests {
             tracing::debug!("detail");
             let peer = "\u{1b}[2J\u{9b}1m\u{202e}\nFAKE http://ann:secret@h/?token=secret";
             tracing::error!(%peer, "it said {peer}");
+            for reason in ["channel closed", "broken pipe"] {
+                let error = std::io::Error::other(reason);
+                tracing::error!(target: "rmcp::service", %error, "failed to send pending response during drain");
+            }
         });
         let bytes = written.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -170,7 +217,7 @@ mod tests {
     #[test]
     fn text_is_one_line_with_colours_on_request() {
         let text = logged("info", LogFormat::Text, false);
-        assert_eq!(text.lines().count(), 2, "{text}");
+        assert_eq!(text.lines().count(), 3, "{text}");
         assert!(
             text.contains("serving") && text.contains("sessions=3") && !text.contains('\u{1b}'),
             "{text}"
@@ -185,7 +232,7 @@ mod tests {
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
-        assert_eq!(events.len(), 3, "{text}");
+        assert_eq!(events.len(), 4, "{text}");
         assert_eq!(
             (&events[0]["message"], &events[0]["sessions"]),
             (&"serving".into(), &3.into())
@@ -201,6 +248,18 @@ mod tests {
             assert!(!text.replace('\n', "").contains(printable::steers), "{text:?}");
             assert!(!text.contains("secret"), "{text}");
         }
+    }
+
+    #[test]
+    fn answer_that_no_client_awaits_is_no_error() {
+        let text = logged("info", LogFormat::Text, false);
+        assert!(
+            text.contains("broken pipe") && !text.contains("channel closed"),
+            "{text}"
+        );
+        // Directives that name rmcp ask for all that it says.
+        let text = logged("info,rmcp=error", LogFormat::Text, false);
+        assert!(text.contains("channel closed"), "{text}");
     }
 
     #[test]

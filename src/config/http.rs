@@ -18,7 +18,7 @@ table! { HttpConfig = "The listener: its address, the hosts and origins it admit
     /// Origins of web pages that may call, besides http and https of localhost, 127.0.0.1 and \[::1\] on any
     /// port. At the limit: A request from another origin gets 403; one without `Origin` passes.
     allowed_origins: Vec<String> = Vec::new(), "Checked::<List<Origin, 0, 256>>";
-    /// Largest request body. At the limit: A larger one gets 413 and is not read further.
+    /// Largest request body. At the limit: A larger one gets 413 and is kept no further.
     body_bytes_max: usize = 4 << 20, "Checked::<Bytes<KIB, { 64 * MIB }>>";
     /// Changes in one batch, which are stored in one step and change the resource list at most once. Sources
     /// of many changes publish them in batches of this size. At the limit: A longer batch gets 413, and
@@ -32,9 +32,17 @@ table! { HttpConfig = "The listener: its address, the hosts and origins it admit
     /// Time a client has to send the whole body of a request.
     /// At the limit: The request gets 408, and its connection is closed.
     body_timeout: Duration = Duration::from_secs(30), "Checked::<Time<SECOND, HOUR>>";
+    /// Bytes that are read and dropped after a request was refused before its body had come, so that the
+    /// client gets the answer before the connection ends. After a rest of at most 256 KiB whose length is
+    /// known the connection is kept; otherwise the answer says `Connection: close`.
+    /// At the limit: The connection is closed, and a client that is still sending may lose the answer.
+    unread_bytes_max: usize = 64 << 20, "Checked::<Bytes<{ 256 * KIB }, { 16 * GIB }>>";
+    /// Time for which they are read; 5 s without a byte end it, too.
+    /// At the limit: As for `http.unread_bytes_max`.
+    unread_timeout: Duration = Duration::from_secs(30), "Checked::<Time<SECOND, HOUR>>";
     /// Bytes of all request bodies that are received or answered at a time, over all connections, and of the
     /// notices with content that are being written. At the limit: A request whose body would take more gets
-    /// 503 and is not read further, and a notice comes without its content.
+    /// 503 and is kept no further, and a notice comes without its content.
     bodies_bytes_max: usize = 256 << 20, "Checked::<Bytes<MIB, { 1024 * GIB }>>";
     /// Largest content that a notice carries on `/v1/events` and `/v1/ws` with `?body=1`; 0B carries empty
     /// contents alone. At the limit: The notice comes without its content, and says so.

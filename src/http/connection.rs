@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::upgrade::OnUpgrade;
@@ -26,6 +27,7 @@ use super::pipelined::{Prefixed, serve_runs};
 use super::server::{RequestService, ServerContext};
 use super::stream_handover::{Stream, StreamHandover};
 use super::stream_writer::StreamWriter;
+use super::unread::{Dropping, Lingering, Unread};
 use super::write_deadline::{WriteDeadline, is_write_timeout};
 use crate::WriteProgress;
 use crate::auth::{PeerAddress, PeerCertificate};
@@ -79,6 +81,9 @@ pub(super) async fn serve_connection<S, T>(
         return;
     }
     let handover = StreamHandover::default();
+    let unread = Unread::default();
+    let mut dropping = Dropping::new(unread.clone(), &context.config);
+    let lingering = Lingering::new(&context.config);
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -89,33 +94,49 @@ pub(super) async fn serve_connection<S, T>(
         peer,
         progress: progress.clone(),
         handover: handover.clone(),
+        unread: unread.clone(),
         permit: permit.clone(),
     };
     // Every connection may be upgraded: only its requests show whether it becomes a WebSocket, and any of
     // them may.
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = Box::new(connection.with_upgrades());
-    let mut served = poll_fn(|cx| poll_served(&mut connection, &handover, &progress, cx));
+    let mut served = poll_fn(|cx| poll_served(&mut connection, &handover, &progress, &mut dropping, cx));
     let ended = tokio::select! {
         ended = &mut served => ended,
         _ = closing.wait_for(|closing| *closing) => {
             // The request that is being answered is finished; an idle connection ends here.
             Pin::new(&mut *connection).graceful_shutdown();
-            poll_fn(|cx| poll_served(&mut connection, &handover, &progress, cx)).await
+            poll_fn(|cx| poll_served(&mut connection, &handover, &progress, &mut dropping, cx)).await
         }
     };
-    match ended {
-        Ok(None) => {}
-        Ok(Some(stream)) => {
-            // A connection that became a WebSocket has no parts, but then no stream was handed over either.
-            if let Some(parts) = connection.into_parts() {
-                let writer = StreamWriter::new(parts.io.into_inner(), stream);
-                // A task of its own, so that nothing of this one is kept while the stream is open.
-                spawn_local(write_stream(writer, permit));
-            }
+    let stream = match ended {
+        Ok(stream) => stream,
+        Err(error) => {
+            note_failure(&error);
+            unread.note_error(&error);
+            None
         }
-        Err(error) => note_failure(&error),
+    };
+    if stream.is_none() && !unread.lingers() {
+        return;
     }
+    // A connection that became a WebSocket has no parts, but then it has no stream and no rest either.
+    if let Some(parts) = connection.into_parts() {
+        go_on(parts.io.into_inner(), stream, lingering, permit);
+    }
+}
+
+/// Goes on with a connection that has left the library, in a task of its own, so that nothing of the present
+/// one is kept: writes its stream, or waits for the end of its client.
+fn go_on<T>(socket: WriteDeadline<T>, stream: Option<Stream>, lingering: Lingering, permit: ConnectionPermit)
+where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    match stream {
+        Some(stream) => spawn_local(write_stream(StreamWriter::new(socket, stream), permit)),
+        None => spawn_local(end_lingering(lingering, socket, permit)),
+    };
 }
 
 /// Serves the pipelined `PUT`s at the beginning of a connection. Returns true if it has more for the library.
@@ -136,6 +157,7 @@ where
         peer: peer.clone(),
         progress: progress.clone(),
         handover: StreamHandover::default(),
+        unread: Unread::default(),
         permit: permit.clone(),
     };
     let timeout = context.config.header_timeout;
@@ -162,6 +184,7 @@ pub(super) struct ConnectionService<S> {
     peer: Peer,
     progress: Arc<WriteProgress>,
     handover: StreamHandover,
+    unread: Unread,
     permit: ConnectionPermit,
 }
 
@@ -186,10 +209,14 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Connectio
             // A WebSocket outlives this connection's task, so it must hold the permit itself.
             extensions.insert(self.permit.clone());
         }
+        let (head, body) = request.into_parts();
+        let has_body = !body.is_end_stream();
+        let body = self.unread.lend(&head.headers, body);
         CountedAnswer {
-            path: Path::of(request.uri().path()),
+            path: Path::of(head.uri.path()),
             metrics: self.metrics.clone(),
-            answer: self.service.borrow_mut().call(request),
+            unread: has_body.then(|| self.unread.clone()),
+            answer: self.service.borrow_mut().call(Request::from_parts(head, body)),
         }
     }
 }
@@ -198,6 +225,8 @@ impl<S: RequestService> hyper::service::Service<Request<Incoming>> for Connectio
 pub(super) struct CountedAnswer<F> {
     path: Path,
     metrics: HttpMetrics,
+    /// The body of the request, if it has one.
+    unread: Option<Unread>,
     answer: F,
 }
 
@@ -209,8 +238,11 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let counted = self.get_mut();
-        let Ok(response) = ready!(Pin::new(&mut counted.answer).poll(cx));
+        let Ok(mut response) = ready!(Pin::new(&mut counted.answer).poll(cx));
         counted.metrics.answered(counted.path, response.status());
+        if let Some(unread) = &counted.unread {
+            unread.answered(&mut response, cx);
+        }
         Poll::Ready(Ok(response))
     }
 }
@@ -223,18 +255,32 @@ async fn write_stream<T: AsyncRead + AsyncWrite + Unpin>(writer: StreamWriter<T>
     drop(permit);
 }
 
+/// Keeps the place of a connection until it has ended.
+async fn end_lingering<T>(lingering: Lingering, stream: WriteDeadline<T>, permit: ConnectionPermit)
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    lingering.end(stream).await;
+    drop(permit);
+}
+
 /// Serves a connection until it ends or the head of a stream is written; returns that stream.
 fn poll_served<T, S>(
     connection: &mut http1::UpgradeableConnection<TokioIo<WriteDeadline<T>>, ConnectionService<S>>,
     handover: &StreamHandover,
     progress: &WriteProgress,
+    dropping: &mut Dropping,
     cx: &mut Context<'_>,
 ) -> Poll<hyper::Result<Option<Stream>>>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: RequestService,
 {
-    match Pin::new(connection).poll(cx) {
+    let polled = Pin::new(connection).poll(cx);
+    if polled.is_pending() {
+        dropping.poll(cx);
+    }
+    match polled {
         Poll::Ready(ended) => Poll::Ready(ended.map(|()| None)),
         // While bytes of the library's are unsent, the head may be among them.
         Poll::Pending if progress.is_blocked() => Poll::Pending,

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http_body::Body;
-use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
@@ -20,6 +19,7 @@ use tracing::{debug, warn};
 use super::connection::{ConnectionPermit, Peer, serve_connection};
 use super::tls::Tls;
 use super::transport::Transport;
+use super::unread::RequestBody;
 use crate::config::HttpConfig;
 use crate::metrics::{self, HttpMetrics, Limit};
 use crate::{Bus, Shard};
@@ -27,8 +27,12 @@ use crate::{Bus, Shard};
 /// A tower service that answers HTTP requests and never fails, with futures that are [`Unpin`], such as boxed
 /// ones. Implemented by every service that qualifies.
 pub trait RequestService:
-    Service<Request<Incoming>, Response = Response<Self::Body>, Error = Infallible, Future: Unpin + 'static>
-    + Clone
+    Service<
+        Request<RequestBody>,
+        Response = Response<Self::Body>,
+        Error = Infallible,
+        Future: Unpin + 'static,
+    > + Clone
     + Send
     + 'static
 {
@@ -38,7 +42,7 @@ pub trait RequestService:
 
 impl<S, B> RequestService for S
 where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Unpin + 'static>
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible, Future: Unpin + 'static>
         + Clone
         + Send
         + 'static,
@@ -77,7 +81,8 @@ pub(super) struct ServerContext<S> {
 
 impl<S: RequestService> HttpServer<S> {
     /// Makes a server that answers requests with `service`. Of `config` it heeds `connections_max`,
-    /// `header_timeout` and `write_timeout`; the rest is for the code that opens the connections.
+    /// `header_timeout`, `write_timeout`, `unread_bytes_max` and `unread_timeout`; the rest is for the code
+    /// that opens the connections.
     pub fn new(bus: &Bus, service: S, config: &HttpConfig) -> HttpServer<S> {
         let (closing, watching) = watch::channel(false);
         HttpServer {

@@ -11,14 +11,13 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderValue, Method, header};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tower_service::Service;
 
 use crate::auth::ProtectedResource;
 use crate::http::api::{self, Api};
 use crate::http::problem::Problem;
-use crate::http::{Access, Page, ServiceRoute, SharedLimits};
+use crate::http::{Access, Page, RequestBody, ServiceRoute, SharedLimits};
 use crate::mcp::{Endpoint, EndpointBody};
 use crate::metrics;
 
@@ -146,7 +145,7 @@ impl Routes {
     }
 }
 
-impl Service<Request<Incoming>> for Routes {
+impl Service<Request<RequestBody>> for Routes {
     type Response = Response<AnswerBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
@@ -155,7 +154,7 @@ impl Service<Request<Incoming>> for Routes {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
         let path = request.uri().path();
         if let Some(metadata) = &self.metadata
             && metadata.is_at(path)
@@ -207,7 +206,7 @@ fn api_body(body: Full<Bytes>) -> AnswerBody {
 fn answer_metadata(
     access: &Access,
     metadata: &ProtectedResource,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
 ) -> Response<AnswerBody> {
     if let Err(problem) = access.check(request) {
         return refusal(request, &problem);
@@ -224,7 +223,7 @@ fn answer_metadata(
 }
 
 /// Answers a request that was not let in.
-fn refusal(request: &Request<Incoming>, problem: &Problem) -> Response<AnswerBody> {
+fn refusal(request: &Request<RequestBody>, problem: &Problem) -> Response<AnswerBody> {
     let path = request.uri().path();
     // A POST to MCP is a question more often than a change, so it counts as no failed source.
     if path != MCP_PATH && !request.method().is_safe() {

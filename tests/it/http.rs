@@ -16,6 +16,7 @@ mod content;
 mod patterns;
 mod page;
 mod stats;
+mod unread;
 
 use std::net::SocketAddr;
 

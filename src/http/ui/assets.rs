@@ -1,12 +1,14 @@
 //! The files of the page, each compressed beside its source.
 //!
-//! They are built into the program, so the page needs no folder and no other host. A test compares each
-//! compressed file with its source.
+//! They are built into the program, so the page needs no folder and no other host. A client that takes no
+//! gzip gets them unpacked. A test compares each compressed file with its source.
 
-use std::sync::LazyLock;
+use std::io::Read as _;
+use std::sync::{LazyLock, OnceLock};
 
 use ::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
+use flate2::read::GzDecoder;
 use http_body_util::Full;
 use sha2::{Digest, Sha256};
 
@@ -50,13 +52,44 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ASSETS.iter().map(|asset| asset.name)
 }
 
-/// The etags of all files, by their content.
-static ETAGS: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| ASSETS.iter().map(etag_of).collect());
+/// The most bytes that a file has without its coding, so that a mistake in the build takes no memory.
+const PLAIN_MAX: u64 = 1 << 20;
 
-fn etag_of(asset: &Asset) -> HeaderValue {
-    let hash = Sha256::digest(asset.gz);
-    let digits: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-    HeaderValue::try_from(format!("\"{digits}\"")).expect("hexadecimal digits in quotes are a header")
+/// The form in which a file is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AssetForm {
+    /// As it is kept, with `Content-Encoding: gzip`.
+    Gzip,
+    /// Without a coding.
+    Plain,
+}
+
+/// What is kept of a file beside its bytes.
+struct KeptAsset {
+    /// The forms have etags of their own, since their bytes differ.
+    gzip_etag: HeaderValue,
+    plain_etag: HeaderValue,
+    /// The bytes without a coding, made for the first client that wants them.
+    plain: OnceLock<Bytes>,
+}
+
+/// What is kept of all files, in their order.
+static KEPT: LazyLock<Vec<KeptAsset>> = LazyLock::new(|| ASSETS.iter().map(KeptAsset::of).collect());
+
+impl KeptAsset {
+    fn of(asset: &Asset) -> KeptAsset {
+        let hash = Sha256::digest(asset.gz);
+        let digits: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        let etag = |end| {
+            let etag = HeaderValue::try_from(format!("\"{digits}{end}\""));
+            etag.expect("letters and digits in quotes are a header")
+        };
+        KeptAsset {
+            gzip_etag: etag(""),
+            plain_etag: etag("-plain"),
+            plain: OnceLock::new(),
+        }
+    }
 }
 
 impl Asset {
@@ -69,18 +102,23 @@ impl Asset {
         ASSETS.iter().find(|asset| asset.name == name)
     }
 
-    /// Answers with the file, or with 304 to a client that has it.
+    /// Answers with the file, or with 304 to a client that has it. A client that names no coding gets the
+    /// file as it is: `curl` and probes name none.
     ///
     /// # Errors
-    /// 406 to a client that does not take gzip: the files are kept in no other form.
+    /// 406 to a client that refuses both forms.
     pub(super) fn answer(&self, headers: &HeaderMap) -> Result<Response<Full<Bytes>>, Problem> {
-        if !takes_gzip(headers) {
-            let text = "the page is kept compressed; send Accept-Encoding: gzip";
+        let Some(form) = form_for(headers) else {
+            let text = "the page is served with gzip or without a coding; send Accept-Encoding: gzip";
             return Err(ProblemKind::NotAcceptable.because(text));
-        }
+        };
         // Computed once: the files never change while the program runs.
         let at = ASSETS.iter().position(|asset| asset.name == self.name);
-        let etag = ETAGS[at.unwrap_or_default()].clone();
+        let kept = &KEPT[at.unwrap_or_default()];
+        let etag = match form {
+            AssetForm::Gzip => kept.gzip_etag.clone(),
+            AssetForm::Plain => kept.plain_etag.clone(),
+        };
         let mut response = match has(headers, &etag) {
             true => {
                 let mut response = Response::new(Full::default());
@@ -88,10 +126,16 @@ impl Asset {
                 response
             }
             false => {
-                let mut response = Response::new(Full::new(Bytes::from_static(self.gz)));
+                let content = match form {
+                    AssetForm::Gzip => Bytes::from_static(self.gz),
+                    AssetForm::Plain => kept.plain.get_or_init(|| self.unpacked()).clone(),
+                };
+                let mut response = Response::new(Full::new(content));
                 let headers = response.headers_mut();
                 headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.media_type));
-                headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                if form == AssetForm::Gzip {
+                    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                }
                 response
             }
         };
@@ -101,25 +145,43 @@ impl Asset {
         headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
         Ok(response)
     }
+
+    fn unpacked(&self) -> Bytes {
+        let mut content = Vec::new();
+        let read = GzDecoder::new(self.gz).take(PLAIN_MAX).read_to_end(&mut content);
+        read.expect("the files are gzip, which a test shows");
+        content.into()
+    }
 }
 
-/// Returns true for a client that says it takes gzip (RFC 9110, section 12.5.3).
-fn takes_gzip(headers: &HeaderMap) -> bool {
+/// Returns the form that a client takes (RFC 9110, section 12.5.3): gzip if it names it, and the file as it
+/// is unless it refuses that or prefers gzip.
+fn form_for(headers: &HeaderMap) -> Option<AssetForm> {
+    let mut gzip = None;
+    let mut identity = None;
     let mut any = None;
     for value in headers.get_all(header::ACCEPT_ENCODING) {
         for coding in value.to_str().unwrap_or_default().split(',') {
             let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
             let weight = weight.trim().trim_start_matches("q=").trim();
-            let is_taken = !matches!(weight.parse::<f32>(), Ok(weight) if weight <= 0.0);
+            let weight = weight.parse::<f32>().unwrap_or(1.0);
             match name.trim() {
-                // A coding that is named counts more than the asterisk, wherever it stands.
-                name if name.eq_ignore_ascii_case("gzip") => return is_taken,
-                "*" => any = Some(is_taken),
+                name if name.eq_ignore_ascii_case("gzip") => gzip = Some(weight),
+                name if name.eq_ignore_ascii_case("identity") => identity = Some(weight),
+                "*" => any = Some(weight),
                 _ => {}
             }
         }
     }
-    any == Some(true)
+    // A coding that is named counts more than the asterisk, wherever it stands.
+    let gzip = gzip.or(any).unwrap_or(0.0);
+    let is_refused = identity.or(any).is_some_and(|weight| weight <= 0.0);
+    match identity {
+        _ if gzip <= 0.0 && is_refused => None,
+        Some(identity) if identity > gzip => Some(AssetForm::Plain),
+        _ if gzip > 0.0 => Some(AssetForm::Gzip),
+        _ => Some(AssetForm::Plain),
+    }
 }
 
 /// Returns true if the client has the file with this etag.
@@ -136,9 +198,7 @@ fn has(headers: &HeaderMap, etag: &HeaderValue) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flate2::read::GzDecoder;
     use std::collections::BTreeSet;
-    use std::io::Read as _;
     use std::path::Path;
 
     /// The most bytes of all files together, so that they fit into the program.
@@ -151,8 +211,7 @@ mod tests {
     #[test]
     fn compressed_files_are_those_of_the_sources() {
         for asset in ASSETS {
-            let mut content = Vec::new();
-            GzDecoder::new(asset.gz).read_to_end(&mut content).unwrap();
+            let content = asset.unpacked();
             let source = std::fs::read(folder().join(asset.name)).unwrap();
             assert!(
                 content == source,
@@ -198,24 +257,37 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_taken_by_those_that_say_so() {
-        let takes = |value: &'static str| {
+    fn form_is_the_one_that_the_client_takes() {
+        let form = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(value));
-            takes_gzip(&headers)
+            form_for(&headers)
         };
-        assert!(!takes_gzip(&HeaderMap::new()));
+        assert_eq!(form_for(&HeaderMap::new()), Some(AssetForm::Plain));
         for value in [
             "gzip",
             "br, GZIP;q=0.5",
             "*",
             "deflate, gzip, br, zstd",
             "*;q=0, gzip",
+            "identity;q=0.5, gzip",
+            "gzip, identity",
         ] {
-            assert!(takes(value), "{value}");
+            assert_eq!(form(value), Some(AssetForm::Gzip), "{value}");
         }
-        for value in ["", "br", "identity", "gzip;q=0", "gzip;q=0.0, *", "*;q=0"] {
-            assert!(!takes(value), "{value}");
+        for value in [
+            "",
+            "br",
+            "identity",
+            "gzip;q=0",
+            "gzip;q=0.0, *",
+            "identity, gzip;q=0.5",
+            "*;q=0, identity",
+        ] {
+            assert_eq!(form(value), Some(AssetForm::Plain), "{value}");
+        }
+        for value in ["*;q=0", "identity;q=0", "br, identity;q=0.0", "gzip;q=0, *;q=0"] {
+            assert_eq!(form(value), None, "{value}");
         }
     }
 }

@@ -192,7 +192,12 @@ async fn head_is_judged_before_the_body() {
         let (connection, answer) = opened(&server, &request).await;
         let expected = format!("HTTP/1.1 {status} ");
         assert!(answer.starts_with(&expected), "{request}: {answer}");
-        assert_closed(connection).await;
+        // After a short body the connection would go on.
+        let ends = answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n");
+        assert_eq!(ends, length != "9", "{request}: {answer}");
+        if ends {
+            assert_closed(connection).await;
+        }
     }
     server.assert_healthy().await;
 }

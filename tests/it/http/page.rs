@@ -93,16 +93,33 @@ async fn files_are_compressed_and_named_by_their_content() {
 }
 
 #[tokio::test]
-async fn client_without_gzip_is_told_so() {
+async fn client_without_gzip_gets_the_plain_file() {
     let server = Server::start().await;
+    let packed = file("/ui/").send(server.address).await;
+    let page = || Request::new("GET", "/ui/");
     for request in [
-        Request::new("GET", "/ui/"),
-        Request::new("GET", "/ui/").header("accept-encoding", "br"),
+        page(),
+        page().header("accept-encoding", "br"),
+        page().header("accept-encoding", "identity"),
     ] {
         let reply = request.send(server.address).await;
-        assert_eq!(reply.status, 406);
-        assert!(reply.text().contains("Accept-Encoding: gzip"), "{}", reply.text());
+        assert_eq!(reply.status, 200);
+        assert!(reply.text().starts_with("<!doctype html>"), "{}", reply.text());
+        assert_eq!(reply.header("content-encoding"), None);
+        assert_eq!(reply.header("vary"), Some("accept-encoding"));
+        assert_ne!(reply.header("etag"), packed.header("etag"));
+        let etag = reply.header("etag").unwrap();
+        let again = page().header("if-none-match", etag).send(server.address).await;
+        assert_eq!(again.status, 304);
     }
+    let refused = page().header("accept-encoding", "identity;q=0");
+    let refused = refused.send(server.address).await;
+    assert_eq!(refused.status, 406);
+    assert!(
+        refused.text().contains("Accept-Encoding: gzip"),
+        "{}",
+        refused.text()
+    );
 }
 
 #[tokio::test]

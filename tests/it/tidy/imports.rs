@@ -51,7 +51,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         "check",
         &["client", "credentials", "http_client", "printable", "wire"],
     ),
-    ("bench", &["credentials", "open_files", "timestamp", "wire"]),
+    (
+        "bench",
+        &["credentials", "open_files", "printable", "timestamp", "wire"],
+    ),
     (
         "mcp",
         &[

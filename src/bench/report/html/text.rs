@@ -2,6 +2,7 @@
 //! that turn a text round, are written out.
 
 use crate::bench::report::table::time;
+use crate::printable::steers;
 
 /// The characters of a text of others that are shown: the report itself has the rest.
 const CUT_AT: usize = 400;
@@ -16,7 +17,7 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            c if is_hidden(c) => escaped.push_str(&format!("\\u{{{:04X}}}", u32::from(c))),
+            c if steers(c) => escaped.push_str(&format!("\\u{{{:04X}}}", u32::from(c))),
             c => escaped.push(c),
         }
     }
@@ -28,7 +29,7 @@ pub(crate) fn foreign(text: &str) -> String {
     let mut html = "<bdi dir=\"ltr\" class=\"foreign\">".to_owned();
     for c in text.chars().take(CUT_AT) {
         let escaped = escape(c.encode_utf8(&mut [0; 4]));
-        match is_hidden(c) {
+        match steers(c) {
             true => html += &format!("<span class=\"escaped\">{escaped}</span>"),
             false => html += &escaped,
         }
@@ -43,28 +44,6 @@ pub(crate) fn foreign(text: &str) -> String {
             )
         }
     }
-}
-
-/// Returns true for a character that cannot be seen, or that changes the order in which a text is read:
-/// controls, formats, private use, line separators.
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{ad}'
-                | '\u{600}'..='\u{605}'
-                | '\u{61c}'
-                | '\u{6dd}'
-                | '\u{70f}'
-                | '\u{180e}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{e000}'..='\u{f8ff}'
-                | '\u{feff}'
-                | '\u{fff9}'..='\u{fffb}'
-                | '\u{e0000}'..='\u{10ffff}'
-        )
 }
 
 /// Returns a figure with the field of the report that it comes from, so that it can be found and compared.
@@ -204,7 +183,7 @@ mod tests {
             for html in [escape(&text), datum(&text, 1.0, &text)] {
                 let html = html.replace("<data data-field=\"", "").replace("\" value=\"1\">", "").replace("</data>", "");
                 prop_assert!(!html.contains(['<', '>', '"', '\'']), "{}", html);
-                prop_assert!(!html.contains(is_hidden));
+                prop_assert!(!html.contains(steers));
             }
         }
     }
