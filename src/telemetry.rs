@@ -137,7 +137,7 @@ impl Visit for Farewell {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         match field.name() {
             "message" => {
-                self.is_unsent = format!("{value:?}") == "failed to send pending response during drain"
+                self.is_unsent = format!("{value:?}") == "failed to send pending response during drain";
             }
             "error" => self.is_closed = format!("{value:?}") == "channel closed",
             _ => {}

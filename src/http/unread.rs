@@ -132,9 +132,14 @@ impl Unread {
 impl UnreadState {
     /// Returns true if the rest is so short that the connection goes on after it.
     fn is_kept(&self) -> bool {
-        let rest = self.rest.as_ref().and_then(|rest| rest.size_hint().exact());
         // A client that waits for 100 may send the body or not, so the next request could be taken for it.
-        !self.awaits && rest.is_some_and(|rest| rest <= KEPT_MAX)
+        if self.awaits {
+            return false;
+        }
+        match self.rest.as_ref().and_then(|rest| rest.size_hint().exact()) {
+            Some(rest) => rest <= KEPT_MAX,
+            None => false,
+        }
     }
 
     /// Drops the rest, upon which the library ends the connection after the answer.
@@ -164,7 +169,10 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+        match &self.incoming {
+            Some(incoming) => incoming.is_end_stream(),
+            None => true,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -2,7 +2,7 @@
 //! command to the runner of a build, or markup.
 
 /// Each name begins and goes on with one of these.
-const PARTS: [&str; 18] = [
+const PARTS: [&str; 22] = [
     "\u{1b}[2J",
     "\u{1b}]0;t\u{7}",
     "\u{9b}31m",
@@ -21,6 +21,10 @@ const PARTS: [&str; 18] = [
     "<script>alert(1)</script>",
     "\"/><failure>",
     "]]>&",
+    "\u{200b}",
+    "\u{ad}",
+    "\u{feff}",
+    "\u{e0041}",
 ];
 
 /// Returns the names, no two of which are the same.
@@ -34,9 +38,11 @@ pub(crate) fn names() -> Vec<String> {
     names
 }
 
-/// Returns true for a character that a terminal obeys or that turns a text round, but for the end of a line.
+/// Returns true for a character that a terminal obeys, that turns a text round or that is not seen, but for
+/// the end of a line.
 pub(crate) fn steers(c: char) -> bool {
     (c != '\n' && c.is_control())
+        || matches!(c, '\u{200b}' | '\u{ad}' | '\u{feff}' | '\u{e0041}')
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

@@ -175,7 +175,7 @@ fn form_for(headers: &HeaderMap) -> Option<AssetForm> {
     }
     // A coding that is named counts more than the asterisk, wherever it stands.
     let gzip = gzip.or(any).unwrap_or(0.0);
-    let is_refused = identity.or(any).is_some_and(|weight| weight <= 0.0);
+    let is_refused = identity.or(any).unwrap_or(1.0) <= 0.0;
     match identity {
         _ if gzip <= 0.0 && is_refused => None,
         Some(identity) if identity > gzip => Some(AssetForm::Plain),
