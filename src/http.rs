@@ -52,7 +52,7 @@ pub use access::Access;
 #[cfg(feature = "service")]
 pub(crate) use connection::ConnectionPermit;
 pub use limits::SharedLimits;
-pub(crate) use limits::{BodyFault, Counted, Exceeded, Place};
+pub(crate) use limits::{BodyFault, Counted, Exceeded, Place, refused_subscription};
 #[cfg(feature = "service")]
 pub(crate) use listener::Listener;
 #[cfg(feature = "service")]

@@ -77,7 +77,7 @@ pub(crate) fn without_secrets(text: &str) -> Cow<'_, str> {
         if scheme.ends_with("http") || scheme.ends_with("https") {
             let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | ')' | '>'));
             // Marks at the end belong to the sentence.
-            let place = rest[..end.unwrap_or(rest.len())].trim_end_matches([':', ',', ';', '.']);
+            let place = rest[..end.unwrap_or(rest.len())].trim_end_matches([':', ',', ';', '.', '?', '!']);
             let after = &rest[place.len()..];
             push_place(&mut shown, place);
             rest = after;
@@ -133,6 +133,10 @@ mod tests {
             ("http://h?token=t", "http://h?***"),
             ("http://a@b:p@h/", "http://***@h/"),
             ("http://h/a@b", "http://h/a@b"),
+            (
+                "http://h/p?q answered; is it such as http://h:1?",
+                "http://h/p?*** answered; is it such as http://h:1?",
+            ),
             ("demo://a@b?c", "demo://a@b?c"),
             ("no address", "no address"),
             (

@@ -5,6 +5,7 @@
 //! callback ends the session.
 
 mod audience;
+mod held;
 mod listing;
 mod pending;
 mod reader;
@@ -21,6 +22,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 pub(crate) use audience::{AudienceHashes, JoinedAudience, ListAudience};
+use held::Held;
 pub use pending::OutboxEntry;
 pub(crate) use pending::{MarkResult, OutboxSet};
 pub use reader::OutboxReader;
@@ -61,6 +63,8 @@ struct OutboxState {
     /// The time at which a reader was last closed.
     last_reader_closed: Option<MonotonicMillis>,
     ended: Option<EndReason>,
+    /// Dropped when the outbox ends.
+    held: Option<Held>,
     /// The time since which the set has not been empty.
     pending_since: Option<MonotonicMillis>,
     judged: Judged,
@@ -178,6 +182,7 @@ impl Outbox {
                 readers: Readers::default(),
                 last_reader_closed: None,
                 ended: None,
+                held: None,
                 pending_since: None,
                 judged: Judged::new(options.viewer.as_ref()),
                 audience: None,
@@ -381,7 +386,11 @@ impl Outbox {
     pub(crate) fn end(&self, reason: EndReason) {
         let mut state = self.lock();
         state.ended.get_or_insert(reason);
+        let held = state.held.take();
         state.wake_all();
+        // Its drop may take locks of its own.
+        drop(state);
+        drop(held);
     }
 
     /// Ends the outbox and its session for a reason of the bus. Returns false if it has already ended.
@@ -399,9 +408,11 @@ impl Outbox {
                 progress.cut();
             }
         }
+        let held = state.held.take();
         state.wake_all();
-        // The log and the callback take locks of their own.
+        // The held value, the log and the callback take locks of their own.
         drop(state);
+        drop(held);
         self.log_end(reason);
         if let Some(on_evict) = self.on_evict.get() {
             on_evict(reason);

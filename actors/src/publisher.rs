@@ -220,7 +220,7 @@ impl Publisher {
             }
             if is_new && let Err(max) = set.take_allowed() {
                 self.metrics.count_limit(Limit::Allowance);
-                return Err(SubscribeError::TooMany(max));
+                return Err(SubscribeError::AllowanceUsed(max));
             }
             let subscribed = set.subscribe(uri, subscription.etag, at);
             if is_new && subscription.awaited {

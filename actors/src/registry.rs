@@ -24,7 +24,7 @@ use crate::messages::{
 };
 use crate::metrics::Metrics;
 use crate::model::{
-    Change, Condition, ListHash, ListKind, ListOutcome, Owner, PublishError, SubscribeError,
+    Change, Condition, Etag, ListHash, ListKind, ListOutcome, Owner, PublishError, SubscribeError,
     SubscriptionRequest, SubscriptionRules,
 };
 use crate::outbox::Outbox;
@@ -231,7 +231,7 @@ impl Registry {
         condition: &Condition,
         owner: &Owner,
     ) -> Result<Decision, PublishError> {
-        let mut decided = match self.check(&change, condition) {
+        let mut decided = match self.check(&change, condition, owner) {
             Ok(()) => self.catalog.apply(change, owner),
             Err(error) => Err(error),
         };
@@ -244,7 +244,7 @@ impl Registry {
     }
 
     /// Checks the condition of a change at this point in the order of changes.
-    fn check(&self, change: &Change, condition: &Condition) -> Result<(), PublishError> {
+    fn check(&self, change: &Change, condition: &Condition, owner: &Owner) -> Result<(), PublishError> {
         let Condition::Etag(condition) = condition else {
             return Ok(());
         };
@@ -254,6 +254,7 @@ impl Registry {
         let generation = self.catalog.generation(uri);
         let exists = generation.is_some() || condition.member.is_some();
         // A request that would fail without its condition fails for that reason first (RFC 9110 13.2.1).
+        self.catalog.check_owner(uri, owner)?;
         match change {
             Change::Register(_) if exists => return Err(PublishError::AlreadyExists(uri.clone())),
             Change::Touch(_) if !exists => return Err(PublishError::NotFound(uri.clone())),
@@ -268,10 +269,16 @@ impl Registry {
             None => condition.member,
         };
         if condition.holds(exists, etag) {
-            Ok(())
-        } else {
-            Err(PublishError::Conflict(uri.clone()))
+            return Ok(());
         }
+        let current = match exists {
+            true => etag,
+            false => Some(Etag::UNKNOWN),
+        };
+        Err(PublishError::Conflict {
+            uri: uri.clone(),
+            current,
+        })
     }
 
     fn publish_list(&mut self, publish: PublishList) {

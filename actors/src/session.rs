@@ -7,6 +7,7 @@
 mod ended;
 mod unready;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -261,10 +262,19 @@ impl Session {
         self.outbox.readers()
     }
 
+    /// Keeps a value until the session ends for any reason, and drops it at that moment: a place in a limit
+    /// of the caller, for example. A further value replaces the one before; a session that has ended keeps
+    /// none.
+    pub fn hold(&self, value: impl Any + Send) {
+        self.outbox.hold(Box::new(value));
+    }
+
     /// Ends the session. Its readers get the pending entries, then the reason.
     pub fn end(&self) {
         // Once only: the mailbox has room for one end beside the requests with a permit.
         if !self.ending.swap(true, Ordering::Relaxed) {
+            // At once: the actor may get to the request later than the caller to its next session.
+            self.outbox.release();
             self.tell(EndSession(EndReason::Closed));
         }
     }

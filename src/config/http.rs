@@ -162,7 +162,8 @@ table! { QuotaConfig = "The share of one client: of one principal, or of one add
     /// At the limit: A request that opens a further one gets 429.
     sessions_max: Option<usize> = None, "Checked::<OrNone<Count<0, 1_000_000>>>";
     /// Subscriptions of one client over all its sessions and streams; 0 is no limit.
-    /// At the limit: Further ones get an error that names the limit.
+    /// At the limit: Further ones get an error that names the key; a listen request that needs more is
+    /// refused as a whole.
     subscriptions_max: Option<usize> = None, "Checked::<OrNone<Count<0, 100_000_000>>>";
     /// Requests of one client in a second, all at once or evenly; 0 is no limit. Messages and lines of a
     /// batch and requests on a WebSocket count one by one, health checks do not.

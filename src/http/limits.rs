@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{Extensions, Request};
-use tidings_actors::{ResourceUri, SubscriptionAllowance};
+use tidings_actors::{ResourceUri, SubscribeError, SubscriptionAllowance};
 
 use bodies::Bodies;
 pub(crate) use bodies::BodyFault;
@@ -231,6 +231,22 @@ impl SharedLimits {
         if self.shared.quota.bytes_max.is_some() {
             self.shared.published.removed(uri);
         }
+    }
+}
+
+/// Words the refusal of a subscription for the client. A limit is named by its key, and by what it counts:
+/// the client may have only a few of the subscriptions itself.
+pub(crate) fn refused_subscription(error: &SubscribeError) -> String {
+    match error {
+        SubscribeError::TooMany(max) => format!(
+            "too many subscriptions: one session may have {max} (session.subscriptions_max); unsubscribe from \
+             something first"
+        ),
+        SubscribeError::AllowanceUsed(max) => format!(
+            "too many subscriptions: one client may have {max} over all its sessions and streams \
+             (quota.subscriptions_max); unsubscribe from something or end a session first"
+        ),
+        error => error.to_string(),
     }
 }
 

@@ -108,6 +108,7 @@ impl ProblemKind {
             detail: detail.into(),
             allow: None,
             retry_after: 1,
+            lines_max: None,
             headers: Vec::new(),
         }
     }
@@ -122,6 +123,8 @@ pub(crate) struct Problem {
     allow: Option<&'static str>,
     /// The seconds after which the client may try again, where that may help.
     retry_after: u32,
+    /// The lines that a batch may have, where it has more.
+    lines_max: Option<usize>,
     /// Headers of the answer that depend on more than the kind.
     headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -136,6 +139,9 @@ pub(super) struct Details<'a> {
     detail: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     instance: Option<&'a str>,
+    /// The lines that a batch may have, in the refusal of one that has more.
+    #[serde(rename = "linesMax", skip_serializing_if = "Option::is_none")]
+    lines_max: Option<usize>,
 }
 
 impl Problem {
@@ -152,6 +158,14 @@ impl Problem {
     #[must_use]
     pub(super) fn retry_after(mut self, seconds: u32) -> Problem {
         self.retry_after = seconds;
+        self
+    }
+
+    /// Sets the lines that a batch may have, for the refusal of one that has more.
+    #[cfg(feature = "service")]
+    #[must_use]
+    pub(super) fn lines_max(mut self, lines: usize) -> Problem {
+        self.lines_max = Some(lines);
         self
     }
 
@@ -179,6 +193,7 @@ impl Problem {
             detail: &self.detail,
             // An answer must not repeat a path of many kilobytes.
             instance: Some(instance).filter(|path| path.len() <= INSTANCE_LEN_MAX),
+            lines_max: self.lines_max,
         };
         let details = serde_json::to_vec(&details).expect("texts and numbers are JSON");
         let mut response = Response::new(Bytes::from(details));
@@ -256,7 +271,7 @@ impl From<PublishError> for Problem {
         let kind = match &error {
             PublishError::AlreadyExists(_) => ProblemKind::AlreadyExists,
             PublishError::NotFound(_) => ProblemKind::NotFound,
-            PublishError::Conflict(_) => ProblemKind::Conflict,
+            PublishError::Conflict { .. } => ProblemKind::Conflict,
             PublishError::TooMany { .. } | PublishError::BytesFull { .. } => ProblemKind::Full,
             PublishError::NotOwner { .. } => ProblemKind::NotOwner,
             PublishError::StoreUnavailable { full: true, .. } => ProblemKind::StoreFull,
@@ -336,6 +351,10 @@ mod tests {
             uri: uri(),
             owner: Owner::Workspace,
         };
+        let conflict = PublishError::Conflict {
+            uri: uri(),
+            current: None,
+        };
         let lister = PublishError::Lister {
             template: "a://{b}".into(),
             message: "gone".into(),
@@ -343,7 +362,7 @@ mod tests {
         for (error, kind) in [
             (PublishError::AlreadyExists(uri()), ProblemKind::AlreadyExists),
             (PublishError::NotFound(uri()), ProblemKind::NotFound),
-            (PublishError::Conflict(uri()), ProblemKind::Conflict),
+            (conflict, ProblemKind::Conflict),
             (many, ProblemKind::Full),
             (PublishError::BytesFull { len: 2, max: 1 }, ProblemKind::Full),
             (owned, ProblemKind::NotOwner),

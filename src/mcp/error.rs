@@ -11,7 +11,7 @@ use rmcp::model::ErrorCode;
 use serde_json::json;
 
 use super::options::McpOptions;
-use crate::http::Exceeded;
+use crate::http::{Exceeded, refused_subscription};
 use crate::{Closed, EndReason, InvalidUri, OpenError, PublishError, ReadError, SubscribeError};
 
 /// Makes the error of a request whose parameters are wrong: -32602.
@@ -54,7 +54,7 @@ pub(crate) fn subscribe(error: &SubscribeError) -> ErrorData {
         }
         SubscribeError::InvalidUri(error) => invalid_uri(error),
         SubscribeError::Closed(closed) => stopping(*closed),
-        other => invalid_params(other.to_string()),
+        other => invalid_params(refused_subscription(other)),
     }
 }
 

@@ -71,9 +71,9 @@ pub async fn install(bus: &Bus, limits: McpConfig) -> Result<(), PublishError> {
             "Waits until one of the resources differs from its client_etag, or the timeout has passed. One that does not exist is waited for, unless there is a client_etag of it.",
         )
         .input_schema(wait_input);
-    for tool in [etag, etags, read, wait] {
-        bus.add_tool(tool.annotations(hints.clone())).await?;
-    }
+    let tools = [etag, etags, read, wait].map(|tool| tool.annotations(hints.clone()));
+    // As one change of the list, which subscribers are told of once.
+    bus.change_tools(tools.into(), Vec::new()).await?;
     Ok(())
 }
 
@@ -209,7 +209,8 @@ impl HeldResources {
         Ok(held)
     }
 
-    /// Subscribes to every item that may be there or come.
+    /// Subscribes to every item that may be there or come. One that the caller may not see is as unknown as
+    /// one that does not exist.
     async fn subscribe(&self, session: &Session) -> Result<(), CallbackError> {
         let mut requests = Vec::with_capacity(self.items.len());
         for item in &self.items {
@@ -219,7 +220,11 @@ impl HeldResources {
             }
         }
         for answer in session.subscribe_from(requests).await? {
-            answer.map_err(|refused| refused.to_string())?;
+            match answer {
+                // Its verdict says so.
+                Ok(_) | Err(SubscribeError::NotFound(_)) => {}
+                Err(refused) => return Err(refused.to_string().into()),
+            }
         }
         Ok(())
     }

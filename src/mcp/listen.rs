@@ -23,8 +23,8 @@ use crate::auth::{Caller, Grant, Object, Right};
 use crate::metrics::{self, Limit, McpMetrics};
 use crate::rights::Viewer;
 use crate::{
-    Drained, EndReason, Etag, ListKind, ResourceUri, Session, SubscriberKind, SubscriptionRequest,
-    WriteProgress,
+    Drained, EndReason, Etag, ListKind, ResourceUri, Session, SubscribeError, SubscriberKind,
+    SubscriptionRequest, WriteProgress,
 };
 
 /// Marks a listen request that rmcp only validates, since the endpoint writes the stream itself.
@@ -62,7 +62,8 @@ impl AcceptedListen {
     /// Subscribes to everything in `request` that may be subscribed to and exists, or may be waited for.
     ///
     /// # Errors
-    /// More URIs than one stream may have; etags of another form; a server that is full or stopping.
+    /// More URIs than one stream or one client may have; etags of another form; a server that is full or
+    /// stopping.
     pub(crate) async fn open(
         server: &McpContext,
         request: ListenRequest,
@@ -121,6 +122,10 @@ impl AcceptedListen {
 
 /// Subscribes to each valid URI once, in the order of the request. Refused URIs are left out: the
 /// acknowledgement tells the client which ones it got.
+///
+/// # Errors
+/// A limit is reached. The whole request is refused then, since an acknowledgement has no place for a reason,
+/// and the client would take the resource for one that does not exist.
 async fn subscribe(
     session: &Session,
     requested: &[String],
@@ -141,8 +146,12 @@ async fn subscribe(
     let answers = session.subscribe_from(requests).await.map_err(error::stopping)?;
     let mut subscribed = Vec::new();
     for (index, answer) in answers.into_iter().enumerate() {
-        if let Ok(etag) = answer {
-            subscribed.push((uris[index].clone(), etag));
+        match answer {
+            Ok(etag) => subscribed.push((uris[index].clone(), etag)),
+            Err(refused @ (SubscribeError::TooMany(_) | SubscribeError::AllowanceUsed(_))) => {
+                return Err(error::subscribe(&refused));
+            }
+            Err(_) => {}
         }
     }
     Ok(subscribed)

@@ -56,15 +56,16 @@ impl Builder {
     }
 
     /// Keeps versions in `store`, and the content of [`Owner::Api`], so that they outlive the process.
-    /// Without a store they live in memory, and nine digits in an etag tell two lives of the process apart.
+    /// Without a store they live in memory.
     #[must_use]
     pub fn store(mut self, store: impl Store) -> Builder {
         self.store = Some(Box::new(store));
         self
     }
 
-    /// Takes the time of etags from `clock`, in seconds since 1970. Without a store it must never repeat a
-    /// second of a former life, since etags then have no other mark of their life.
+    /// Takes the time of etags from `clock`, in seconds since 1970, and leaves out the nine digits that tell
+    /// two lives of the process apart. So the clock must never repeat a second of a former life: neither
+    /// without a store nor after an older copy of the store was put back.
     #[must_use]
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Builder {
         self.clock = Arc::new(clock);
@@ -84,7 +85,7 @@ impl Builder {
             own_clock,
         } = self;
         let (checkpoint, lineage) = load(&mut store)?;
-        let stamp = time_stamp(&checkpoint, store.is_some(), &clock, own_clock);
+        let stamp = time_stamp(&checkpoint, own_clock);
         let limits = Arc::new(limits.at_least_minimum());
         let metrics = Metrics::register(limits.shard_count());
         let admission = Admission::counted(limits.in_flight_max, store.is_some(), &metrics);
@@ -170,25 +171,19 @@ fn next_epoch(checkpoint: &Checkpoint) -> u64 {
     (now.as_millis() as u64).max(last.unwrap_or(0) + 1)
 }
 
-/// Decides the times of etags, so that two lives never give one etag to two contents.
-fn time_stamp(checkpoint: &Checkpoint, stored: bool, clock: &Clock, own_clock: bool) -> TimeStamp {
-    if stored {
-        let kept = checkpoint.lines.iter().map(|kept| kept.line.etag.updated_at);
-        let last = match own_clock {
-            // The seconds of a life whose store was put back are unknown, but they are over.
-            false => kept.max().max(Some(clock())),
-            true => kept.max(),
-        };
-        let first = match last {
-            Some(last) => last + 1,
-            None => 0,
-        };
-        return TimeStamp { first, life: 0 };
-    }
+/// Decides the times and the tag of etags, so that two lives never give one etag to two contents.
+fn time_stamp(checkpoint: &Checkpoint, own_clock: bool) -> TimeStamp {
+    let kept = checkpoint.lines.iter().map(|kept| kept.line.etag.updated_at);
+    let first = match kept.max() {
+        Some(last) => last + 1,
+        None => 0,
+    };
     let life = match own_clock {
         true => 0,
-        // A `RandomState` has random keys, and the hash of nothing depends on them alone.
+        // Also with a store: it may be an older copy, whose lost future gave the same versions to other
+        // contents, maybe in this very second. A `RandomState` has random keys, and the hash of nothing
+        // depends on them alone.
         false => 1 + (RandomState::new().build_hasher().finish() % u64::from(Etag::LIVES - 1)) as u32,
     };
-    TimeStamp { first: 0, life }
+    TimeStamp { first, life }
 }

@@ -11,7 +11,7 @@ pub struct SubscriptionAllowance {
 }
 
 impl SubscriptionAllowance {
-    /// Allows `max` subscriptions. At the limit subscribing fails with `TooMany`.
+    /// Allows `max` subscriptions. At the limit subscribing fails with `AllowanceUsed`.
     pub fn new(max: usize) -> SubscriptionAllowance {
         SubscriptionAllowance {
             used: AtomicUsize::new(0),

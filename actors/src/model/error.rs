@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::callback::CallbackError;
+use super::etag::Etag;
 use super::owner::Owner;
 use super::uri::{InvalidUri, ResourceUri};
 
@@ -15,15 +16,21 @@ pub struct Closed;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// `register` of a URI that exists.
+    /// `register` of a URI that exists; of another owner's it is [`NotOwner`](Self::NotOwner).
     #[error("resource already exists: {0}; use update or upsert to replace it")]
     AlreadyExists(ResourceUri),
     /// `update`, `touch` or `remove` of a URI that does not exist.
     #[error("Resource not found: {0}")]
     NotFound(ResourceUri),
     /// The condition does not hold: the resource changed since it was read, or exists although it should not.
-    #[error("resource changed since it was read: {0}; read it again")]
-    Conflict(ResourceUri),
+    #[error("resource changed since it was read: {uri}; read it again")]
+    Conflict {
+        /// The resource.
+        uri: ResourceUri,
+        /// Its etag at the place of the refused change in the order of changes: [`Etag::UNKNOWN`] if it did
+        /// not exist, none if a change before this one is not visible yet.
+        current: Option<Etag>,
+    },
     /// The registry is full; see [`Limits`](crate::Limits).
     #[error("too many {what}: the limit is {max}; remove one or raise the limit")]
     TooMany {
@@ -141,6 +148,13 @@ pub enum SubscribeError {
     /// The subscriber has as many subscriptions as allowed.
     #[error("too many subscriptions: the limit is {0}; unsubscribe from something first")]
     TooMany(usize),
+    /// The subscribers that share its [`SubscriptionAllowance`](crate::SubscriptionAllowance) have as many
+    /// subscriptions as it allows.
+    #[error(
+        "too many subscriptions: the limit of all sessions of this client together is {0}; unsubscribe from \
+         something first"
+    )]
+    AllowanceUsed(usize),
     /// The given text is not a URI.
     #[error(transparent)]
     InvalidUri(#[from] InvalidUri),

@@ -1,12 +1,13 @@
-//! The etag of a resource, written `v{version}-{unix seconds}`, or with nine more digits for a life without a
-//! store.
+//! The etag of a resource, written `v{version}-{unix seconds}` with nine more digits for the life of the
+//! process.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The version of one resource: a counter per URI, and the time of the change. Without a store the counters
-/// begin anew in each life of a server, so the time is followed by nine digits that are random per life: two
-/// lives never give one etag to two contents, not even in one second or with a clock that was set back.
+/// The version of one resource: a counter per URI, and the time of the change. The counters begin anew in a
+/// life of a server without a store, and repeat themselves after an older copy of a store was put back. So
+/// the time is followed by nine digits that are random per life: two lives never give one etag to two
+/// contents, not even in one second or with a clock that was set back.
 ///
 /// ```
 /// use tidings_actors::Etag;
@@ -23,8 +24,8 @@ pub struct Etag {
     pub version: u64,
     /// The time of this version in seconds since 1970-01-01 UTC.
     pub updated_at: u64,
-    /// The tag of the life in which a server without a store made this version, below [`LIVES`](Self::LIVES);
-    /// 0 with a store.
+    /// The tag of the life in which the server made this version, below [`LIVES`](Self::LIVES); 0 if the
+    /// program that embeds the bus gives the clock, or if an older release made the version.
     pub life: u32,
 }
 

@@ -119,6 +119,14 @@ impl Catalog {
         Ok(decision)
     }
 
+    /// Checks that `owner` may change the resource of this URI, if there is one.
+    ///
+    /// # Errors
+    /// [`PublishError::NotOwner`].
+    pub(crate) fn check_owner(&self, uri: &ResourceUri, owner: &Owner) -> Result<(), PublishError> {
+        self.resources.check_owner(uri, owner)
+    }
+
     fn touch(&mut self, uri: ResourceUri, owner: &Owner) -> Result<Decision, PublishError> {
         if let Some(decision) = self.resources.touch(&uri, owner)? {
             return Ok(decision);

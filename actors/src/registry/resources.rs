@@ -224,12 +224,25 @@ impl Resources {
         }
     }
 
+    /// Checks that `owner` may change the resource of this URI, if there is one.
+    ///
+    /// # Errors
+    /// [`PublishError::NotOwner`].
+    pub(super) fn check_owner(&self, uri: &ResourceUri, owner: &Owner) -> Result<(), PublishError> {
+        match self.entries.get(uri) {
+            Some(entry) => entry.check_owner(owner),
+            None => Ok(()),
+        }
+    }
+
     /// Creates a resource.
     pub(super) fn register(&mut self, resource: Resource, owner: &Owner) -> Result<Decision, PublishError> {
-        if self.entries.contains_key(resource.uri()) {
-            return Err(PublishError::AlreadyExists(resource.uri().clone()));
-        }
-        self.create(resource, owner)
+        let Some(entry) = self.entries.get(resource.uri()) else {
+            return self.create(resource, owner);
+        };
+        // Another's resource cannot be replaced either, so the owner is the more useful answer.
+        entry.check_owner(owner)?;
+        Err(PublishError::AlreadyExists(resource.uri().clone()))
     }
 
     /// Adds a resource that a store kept. Returns it with its generation.

@@ -312,7 +312,10 @@ fn second_guarded_write_of_a_turn_conflicts() {
         assert_eq!(fixture.decisions().await.len(), 1);
         assert_eq!(
             second.await.unwrap(),
-            Err(PublishError::Conflict(uri("demo://a")))
+            Err(PublishError::Conflict {
+                uri: uri("demo://a"),
+                current: None
+            })
         );
     });
 }
@@ -330,7 +333,10 @@ fn guarded_write_sees_a_new_description() {
         assert_eq!(fixture.decisions().await.len(), 1);
         assert_eq!(
             second.await.unwrap(),
-            Err(PublishError::Conflict(uri("demo://a")))
+            Err(PublishError::Conflict {
+                uri: uri("demo://a"),
+                current: None
+            })
         );
     });
 }

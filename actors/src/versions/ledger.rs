@@ -73,7 +73,7 @@ pub(crate) struct TimeStamp {
     /// The earliest second that an etag may have: later than every second of a former life, also after the
     /// clock was set back.
     pub(crate) first: u64,
-    /// The tag of this life; 0 with a store.
+    /// The tag of this life; 0 with a clock of the embedding program.
     pub(crate) life: u32,
 }
 

@@ -5,6 +5,7 @@
 
 pub(super) mod line;
 
+use std::collections::HashMap;
 use std::error::Error;
 
 use ::http::request::Parts;
@@ -41,7 +42,6 @@ struct Sent {
     /// True for a line that removes the resource.
     removes: bool,
     preconditions: Preconditions,
-    member: Option<Etag>,
 }
 
 /// The answer to one line.
@@ -102,7 +102,6 @@ impl Api {
                         reserved,
                         removes,
                         preconditions: line.preconditions,
-                        member: line.member,
                     })
                 }
                 Err(refused) => Err(refused),
@@ -111,21 +110,19 @@ impl Api {
         let results = self.bus.update_many(changes).await?;
         let mut answer = Vec::with_capacity(96 * sent.len());
         let mut results = results.into_iter();
+        let mut made = MadeVersions::before(&sent);
         for sent in sent {
             match sent {
                 Ok(sent) => {
                     // Every change that was sent has a result.
                     let result = results.next().unwrap_or(Err(PublishError::Closed(Closed)));
+                    let result = made.note(&sent, result);
                     self.answer_change(&mut answer, sent, result);
                 }
                 Err(RefusedLine { uri, problem }) => answer_problem(&mut answer, uri.as_deref(), &problem),
             }
         }
-        let mut response = Response::new(Full::new(Bytes::from(answer)));
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
-        Ok(response)
+        Ok(answer_of(answer))
     }
 
     /// Returns the lines that are not blank, with their numbers.
@@ -139,11 +136,12 @@ impl Api {
         let max = self.bus.limits().batch_max;
         if lines.len() > max {
             metrics::limit_reached(Limit::BatchLines);
-            return Err(ProblemKind::BodyTooLarge.because(format!(
+            let text = format!(
                 "the batch has {} lines: the limit is {max}, and none was applied; send it in parts or raise \
                  http.batch_max",
                 lines.len()
-            )));
+            );
+            return Err(ProblemKind::BodyTooLarge.because(text).lines_max(max));
         }
         Ok(lines)
     }
@@ -227,9 +225,56 @@ impl Api {
                 if let Some(reserved) = sent.reserved {
                     reserved.refused();
                 }
-                let problem = refusal(&self.bus, error, &sent.preconditions, sent.member);
+                let problem = refusal(error, &sent.preconditions);
                 answer_problem(answer, Some(sent.uri.as_str()), &problem);
             }
+        }
+    }
+}
+
+/// Makes the answer of these lines.
+fn answer_of(lines: Vec<u8>) -> ApiResponse {
+    let mut response = Response::new(Full::new(Bytes::from(lines)));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    response
+}
+
+/// The versions that the lines of a batch have made so far. The bus decides all lines before any of their
+/// versions exists, so a refused condition cannot name the version of a line before it.
+struct MadeVersions {
+    by_uri: HashMap<ResourceUri, Etag>,
+    /// False if no line has a condition: then no answer names a version of another line.
+    noted: bool,
+}
+
+impl MadeVersions {
+    /// Begins before the first of the lines.
+    fn before(lines: &[Result<Sent, RefusedLine>]) -> MadeVersions {
+        let mut lines = lines.iter().flatten();
+        MadeVersions {
+            by_uri: HashMap::new(),
+            noted: lines.any(|line| !line.preconditions.is_empty()),
+        }
+    }
+
+    /// Notes the version that a line made, or gives a refused condition the version of the lines before it.
+    fn note(&mut self, line: &Sent, result: Result<Outcome, PublishError>) -> Result<Outcome, PublishError> {
+        match result {
+            Ok(outcome) if self.noted => {
+                let etag = match line.removes {
+                    true => Etag::UNKNOWN,
+                    false => outcome.etag,
+                };
+                self.by_uri.insert(line.uri.clone(), etag);
+                Ok(outcome)
+            }
+            Err(PublishError::Conflict { uri, current }) => {
+                let current = self.by_uri.get(&uri).copied().or(current);
+                Err(PublishError::Conflict { uri, current })
+            }
+            result => result,
         }
     }
 }

@@ -138,7 +138,7 @@ impl Api {
         let condition = preconditions.condition(member);
         match bus.publish(change, condition.into()).await {
             Ok(outcome) => Ok(outcome),
-            Err(error) => Err(refusal(bus, error, preconditions, member)),
+            Err(error) => Err(refusal(error, preconditions)),
         }
     }
 
@@ -227,20 +227,11 @@ impl AsRef<[u8]> for SharedText {
     }
 }
 
-/// Makes the refusal of a write, which says how its preconditions failed if they did. `member` is the etag
-/// of the template member that the write named.
-pub(super) fn refusal(
-    bus: &Bus,
-    error: PublishError,
-    preconditions: &Preconditions,
-    member: Option<Etag>,
-) -> Problem {
-    let PublishError::Conflict(uri) = error else {
-        return error.into();
-    };
-    match bus.cached_etag(uri.as_str()) {
-        Ok(current) => unmet(&uri, current.or(member), preconditions),
-        Err(closed) => closed.into(),
+/// Makes the refusal of a write, which says how its preconditions failed if they did.
+pub(super) fn refusal(error: PublishError, preconditions: &Preconditions) -> Problem {
+    match error {
+        PublishError::Conflict { uri, current } => unmet(&uri, current, preconditions),
+        error => error.into(),
     }
 }
 
@@ -253,17 +244,21 @@ pub(super) async fn current(bus: &Bus, uri: &ResourceUri) -> Result<Option<Etag>
     }
 }
 
-/// Makes the refusal of a write, with the etag that the client could have named.
+/// Makes the refusal of a write, with the etag that the client could have named. `current` is none if a
+/// change that was decided just before cannot be seen yet.
 fn unmet(uri: &ResourceUri, current: Option<Etag>, preconditions: &Preconditions) -> Problem {
-    let now = match current {
-        Some(etag) => format!("is at \"{etag}\""),
-        None => "does not exist".to_owned(),
+    let same_time = || format!("{uri} changed at the same time; read it again");
+    let Some(current) = current else {
+        return ProblemKind::PreconditionFailed.because(same_time());
+    };
+    let (current, now) = match current {
+        Etag::UNKNOWN => (None, "does not exist".to_owned()),
+        etag => (Some(etag), format!("is at \"{etag}\"")),
     };
     let detail = match preconditions.evaluate(current) {
         Evaluation::IfMatchFails => format!("{uri} {now}, which If-Match does not name; read it again"),
         Evaluation::IfNoneMatchFails => format!("{uri} {now}, which If-None-Match rules out"),
-        // Another write was decided just before, and its version cannot be seen yet.
-        Evaluation::Hold => format!("{uri} changed at the same time; read it again"),
+        Evaluation::Hold => same_time(),
     };
     ProblemKind::PreconditionFailed.because(detail)
 }

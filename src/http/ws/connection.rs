@@ -20,7 +20,7 @@ use super::message::{self, Ack, ClientMessage};
 use super::patterns::Patterns;
 use super::{WsContext, WsPermit};
 use crate::auth::{Caller, Grant, Object, Right};
-use crate::http::limits::Counted;
+use crate::http::limits::{Counted, refused_subscription};
 use crate::http::write_deadline::is_write_timeout;
 use crate::metrics::{self, Limit};
 use crate::rights::Viewer;
@@ -272,7 +272,7 @@ impl<'s> WsConnection<'s> {
                 Ok(etag) => {
                     subscribed.insert(uri.to_string(), etag.to_string());
                 }
-                Err(error) => ack.refuse(uri.as_str(), error.to_string()),
+                Err(error) => ack.refuse(uri.as_str(), refused_subscription(&error)),
             }
         }
         ack.subscribed = Some(subscribed);

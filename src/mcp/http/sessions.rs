@@ -22,13 +22,8 @@ pub(super) struct Sessions {
 
 #[derive(Default)]
 struct SessionTable {
-    open: HashMap<String, OpenSession>,
+    open: HashMap<String, Arc<McpSession>>,
     ended: VecDeque<(String, EndReason)>,
-}
-
-struct OpenSession {
-    session: Arc<McpSession>,
-    _place: Option<Place>,
 }
 
 impl SessionTable {
@@ -65,11 +60,11 @@ impl Sessions {
         getrandom::fill(&mut random).map_err(|error| error.to_string())?;
         let key = format!("{:032x}", u128::from_le_bytes(random));
         let value = HeaderValue::from_str(&key)?;
-        let open = OpenSession {
-            session,
-            _place: place,
-        };
-        self.write().open.insert(key, open);
+        if let Some(place) = place {
+            // Not beside it in the table, where a session that an operator ended stays until the next sweep.
+            session.session.hold(place);
+        }
+        self.write().open.insert(key, session);
         Ok(value)
     }
 
@@ -84,14 +79,14 @@ impl Sessions {
         caller: Option<&Caller>,
     ) -> Result<Arc<McpSession>, Option<EndReason>> {
         let table = self.read();
-        if let Some(open) = table.open.get(key) {
-            if !open.session.admits(caller) {
+        if let Some(session) = table.open.get(key) {
+            if !session.admits(caller) {
                 return Err(None);
             }
             // An ended session may stand here until the next sweep.
-            return match open.session.session.ended() {
+            return match session.session.ended() {
                 Some(reason) => Err(Some(reason)),
-                None => Ok(open.session.clone()),
+                None => Ok(session.clone()),
             };
         }
         let ended = table.ended.iter().rev().find(|(ended, _)| ended == key);
@@ -110,8 +105,8 @@ impl Sessions {
     pub(super) fn sweep(&self) {
         let mut table = self.write();
         let mut ended = Vec::new();
-        for (key, open) in &table.open {
-            if let Some(reason) = open.session.session.ended() {
+        for (key, session) in &table.open {
+            if let Some(reason) = session.session.ended() {
                 ended.push((key.clone(), reason));
             }
         }

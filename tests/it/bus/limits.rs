@@ -1,5 +1,6 @@
 //! Limits: every limit of the bus holds, and the behaviour at it is the documented one.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidings::{
@@ -132,6 +133,26 @@ async fn subscriptions_max_refuses_only_new_ones() {
     let answers = modest.session.subscribe(names.map(uri).to_vec()).await.unwrap();
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1);
     assert_eq!(answers[1], Err(SubscribeError::TooMany(1)));
+}
+
+#[tokio::test]
+async fn held_value_is_dropped_when_its_session_ends() {
+    let bench = Bench::start();
+    let held = Arc::new(());
+    let evicted = bench.client().await.session;
+    let ended = bench.client().await.session;
+    evicted.hold(held.clone());
+    evicted.hold(());
+    assert_eq!(Arc::strong_count(&held), 1, "a further value replaces it");
+    evicted.hold(held.clone());
+    ended.hold(held.clone());
+    assert_eq!(Arc::strong_count(&held), 3);
+    assert!(within(bench.bus.evict(evicted.id())).await.unwrap());
+    assert_eq!(Arc::strong_count(&held), 2);
+    ended.end();
+    assert_eq!(Arc::strong_count(&held), 1);
+    evicted.hold(held.clone());
+    assert_eq!(Arc::strong_count(&held), 1, "it has ended");
 }
 
 #[tokio::test]

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tidings::{Bus, Etag, Limits, Owner, PublishError, ReadError, Record, Resource, SubscribeError};
+use tidings::{
+    Bus, Change, Condition, Etag, EtagCondition, Limits, Owner, PublishError, ReadError, Record, Resource,
+    SubscribeError,
+};
 
 use crate::memory_store::MemoryStore;
 use crate::support::{Bench, DEADLINE, text, tool, until, uri, within};
@@ -85,8 +88,15 @@ async fn other_owner_is_refused_by_name() {
         owner: Owner::Workspace,
     });
     assert_eq!(api.upsert(text("workspace:///x", "mine")).await, refused);
+    assert_eq!(api.register(text("workspace:///x", "mine")).await, refused);
     assert_eq!(api.remove("workspace:///x").await, refused);
     assert_eq!(api.touch("workspace:///x").await, refused);
+    // A condition would not let it through either.
+    let never = || Condition::from(EtagCondition::is_at(Etag::UNKNOWN));
+    let register = Change::Register(text("workspace:///x", "mine"));
+    assert_eq!(api.publish(register, never()).await, refused);
+    let touch = Change::Touch(uri("workspace:///x"));
+    assert_eq!(api.publish(touch, never()).await, refused);
     end(bench).await;
 
     // The folder is not read yet, and the file is taken all the same.
@@ -258,6 +268,35 @@ async fn lives_without_store_share_no_etag() {
         );
         assert!(seen.insert(text));
         bus.shutdown(DEADLINE).await;
+    }
+}
+
+/// Most of these lives fall into one second.
+#[tokio::test]
+async fn lives_from_one_copy_of_a_store_share_no_etag() {
+    let live = async |store: &MemoryStore, body: &str| {
+        let bus = Bus::builder().store(store.clone()).start().unwrap();
+        let api = bus.owned_by(Owner::Api);
+        let kept = put(&api, "demo://kept", "the same").await;
+        let changed = put(&api, "demo://a", body).await;
+        within(bus.shutdown(DEADLINE)).await;
+        (kept, changed)
+    };
+    let store = MemoryStore::new();
+    let (kept, first) = live(&store, "one").await;
+    let batches = store.batches().len();
+    let mut seen = std::collections::HashSet::from([first]);
+    for body in ["two", "three", "four"] {
+        // Put back as it was before the last life.
+        let copy = store.killed_after(batches);
+        let (still_kept, etag) = live(&copy, body).await;
+        assert_eq!(still_kept, kept);
+        assert_eq!(etag.version, first.version + 1);
+        assert!(seen.insert(etag), "{etag} names two contents");
+        // Emptied.
+        let (_, etag) = live(&MemoryStore::new(), body).await;
+        assert_eq!(etag.version, 1);
+        assert!(seen.insert(etag), "{etag} names two contents");
     }
 }
 

@@ -163,6 +163,22 @@ async fn list_of_a_prefix_is_not_read_whole() {
 }
 
 #[tokio::test]
+async fn batch_fits_a_service_that_takes_few_lines() {
+    let server = Server::with("[http]\nbatch_max = 50\n").await;
+    let user = User::new();
+    let url = server.address.to_string();
+    let line = |number: u32| format!("{{\"put\":\"demo://{number:03}\",\"text\":\"x\"}}\n");
+    let batch: String = (0..121).map(line).collect();
+    let answers = user
+        .run_with(&["put", "--batch", "--url", &url], &batch)
+        .await
+        .good();
+    let uris: Vec<_> = answers.lines().map(|line| json(line)["uri"].clone()).collect();
+    let expected: Vec<_> = (0..121).map(|number| format!("demo://{number:03}")).collect();
+    assert_eq!(uris, expected);
+}
+
+#[tokio::test]
 async fn slow_session_is_listed_explained_and_ended() {
     let server = Server::start().await;
     let user = User::new();

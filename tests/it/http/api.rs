@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use tidings::http::Access;
 use tidings::http::api::{Api, router};
 use tidings::{
-    Body, Bus, Limits, Resource, ResourceTemplate, ResourceUri, Session, SessionOptions, SubscriberKind,
-    Variables,
+    Body, Bus, Limits, Owner, Resource, ResourceTemplate, ResourceUri, Session, SessionOptions,
+    SubscriberKind, Variables,
 };
 use tower_service::Service;
 

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::RawConnection;
-use crate::mcp::client::{Client, initialize, listen, updates};
+use crate::mcp::client::{Client, initialize, listen_request, updates};
 use crate::mcp::http::{Reply, Request, within};
 use crate::mcp::server::Server;
 
@@ -54,6 +54,20 @@ async fn sessions_of_a_client_have_a_quota() {
 }
 
 #[tokio::test]
+async fn session_that_an_operator_ends_frees_its_place() {
+    let server = Server::with("[quota]\nsessions_max = 1\n").await;
+    let opening = Request::post(initialize("2025-11-25").to_string());
+    for _ in 0..3 {
+        assert_eq!(opening.send(server.address).await.status, 200);
+        assert_eq!(opening.send(server.address).await.status, 429);
+        let listed = Request::new("GET", "/v1/sessions").send(server.address).await;
+        let id = listed.json()["items"][0]["id"].as_str().unwrap().to_owned();
+        let end = Request::new("DELETE", format!("/v1/sessions/{id}"));
+        assert_eq!(end.send(server.address).await.status, 204);
+    }
+}
+
+#[tokio::test]
 async fn subscriptions_of_a_client_have_a_quota() {
     let server = Server::with("[quota]\nsubscriptions_max = 2\n").await;
     for uri in [A, B, C] {
@@ -66,24 +80,34 @@ async fn subscriptions_of_a_client_have_a_quota() {
     // The same one again takes nothing.
     other.subscribe(B).await;
     let refused = other.request("resources/subscribe", json!({ "uri": C })).await;
-    assert_eq!(refused.error().0, -32602, "{}", refused.text());
+    let (code, text) = refused.error();
+    assert_eq!(code, -32602, "{text}");
+    assert!(
+        text.contains("one client may have 2 over all its sessions and streams (quota.subscriptions_max)"),
+        "{text}"
+    );
     assert_counted(&server, "quota.subscriptions_max", 1).await;
-    // A listen stream gets none of what it asks for.
-    let (acknowledged, _) = listen(server.address, &json!(1), updates(&[C])).await;
-    let honoured = &acknowledged["params"]["notifications"];
-    assert_eq!(honoured.get("resourceSubscriptions"), None, "{honoured}");
+    // A listen request is refused too: without an error its client would take the resource for a missing one.
+    let listening = listen_request(&json!(1), updates(&[C]));
+    let refused = listening.send(server.address).await;
+    assert_eq!((refused.status, refused.error().0), (400, -32602));
+    assert!(
+        refused.text().contains("(quota.subscriptions_max)"),
+        "{}",
+        refused.text()
+    );
     // What ends is given back: one by one, and with its session.
     one.unsubscribe(A).await;
     other.subscribe(C).await;
     other.delete().await;
     within("the quota of a session that ended", async {
-        let both = updates(&[A, B]);
-        loop {
-            let (acknowledged, _) = listen(server.address, &json!(2), both.clone()).await;
-            if acknowledged["params"]["notifications"] == both {
-                return;
-            }
-        }
+        // None of it is honoured while one of them is too many.
+        while listen_request(&json!(2), updates(&[A, B]))
+            .open(server.address)
+            .await
+            .status
+            == 400
+        {}
     })
     .await;
 }

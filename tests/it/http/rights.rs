@@ -244,6 +244,39 @@ async fn hidden_resource_is_as_one_that_is_absent() {
 }
 
 #[tokio::test]
+async fn wait_takes_hidden_for_absent_item_by_item() {
+    let ruled = Ruled::start().await;
+    let reader = &ruled.reader;
+    let wait = "'tool:wait_for_resource_change'";
+    ruled.replace_rules(&RULES.replace("'tool:read_resource'", wait));
+    within("the right to wait", async {
+        loop {
+            let tools = ruled.call(reader, "tools/list", json!({})).await.to_string();
+            if tools.contains("wait_for_resource_change") {
+                return;
+            }
+        }
+    })
+    .await;
+    let seen = ruled.get(reader, &resource_path(SEEN)).await;
+    let seen = seen.header("etag").unwrap().trim_matches('"').to_owned();
+    for (held, timed_out) in [(Value::Null, true), ("v1-7".into(), false)] {
+        let mut answers = Vec::new();
+        for uri in [HIDDEN, UNKNOWN] {
+            let items = json!([{ "uri": SEEN, "client_etag": seen }, { "uri": uri, "client_etag": held }]);
+            let arguments = json!({ "items": items, "timeout_ms": 0 });
+            let params = json!({ "name": "wait_for_resource_change", "arguments": arguments });
+            let answer = ruled.call(reader, "tools/call", params).await;
+            let answer = answer["result"]["structuredContent"].clone();
+            assert_eq!(answer["timed_out"], timed_out, "{answer}");
+            assert_eq!(answer["items"][0]["etag_encoded"], *seen, "{answer}");
+            answers.push(without(uri, &answer.to_string()));
+        }
+        assert_eq!(answers[0], answers[1]);
+    }
+}
+
+#[tokio::test]
 async fn lists_show_what_a_caller_may_see() {
     let ruled = Ruled::start().await;
     let listed = async |token: &str| {

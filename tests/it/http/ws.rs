@@ -338,6 +338,8 @@ async fn connection_beyond_limit_is_told_to_come_later() {
     let mut client = Client::connect(server.address).await;
     let ack = client.ask(json!({ "type": "subscribe", "uris": [A, B] })).await;
     assert_eq!(ack["refused"].as_object().unwrap().len(), 1, "{ack}");
+    let reason = ack["refused"][B].as_str().unwrap();
+    assert!(reason.contains("(session.subscriptions_max)"), "{reason}");
     let (code, reason) = Client::connect(server.address).await.closed().await;
     assert_eq!(code, 1013);
     assert!(reason.contains("ws.connections_max"), "{reason}");

@@ -28,6 +28,18 @@ fn texts<'a>(lines: &'a [Value], field: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test]
+async fn start_is_one_change_of_the_tools() {
+    let folder = ServiceFolder::new("[[journal]]\nname = 'all'\nfile = 'all.jsonl'\n");
+    let service = folder.start().await;
+    service.put("demo://a", "1").await;
+    service.end(Signal::SIGTERM).await;
+    let lines = folder.lines("all.jsonl");
+    let mut kinds = texts(&lines, "kind");
+    kinds.retain(|kind| *kind == "tools_list_changed");
+    assert_eq!(kinds.len(), 1, "{lines:?}");
+}
+
+#[tokio::test]
 async fn rotation_under_load_loses_and_tears_no_line() {
     let bench = Bench::start();
     let dir = tempfile::tempdir().unwrap();

@@ -135,6 +135,43 @@ async fn conditions_hold_for_their_line() {
 }
 
 #[tokio::test]
+async fn refused_condition_names_the_version_of_its_line() {
+    let client = client();
+    let old = client.put(A, "1").await.etag().trim_matches('"').to_owned();
+    let create = |uri: &str| json!({ "put": uri, "text": "x", "ifNoneMatch": "*" });
+    let guarded = |uri: &str| json!({ "remove": uri, "ifMatch": "v9-9" });
+    let answers = client
+        .batch(&[
+            guarded("demo://a"),
+            put("demo://a", "2"),
+            create("demo://a"),
+            put("demo://a", "3"),
+            put("demo://b", "1"),
+            guarded("demo://b"),
+            json!({ "remove": "demo://b" }),
+            json!({ "put": "demo://b", "text": "2", "ifMatch": "*" }),
+            create("demo://b"),
+            create("demo://b"),
+        ])
+        .await;
+    assert_eq!(
+        statuses(&answers),
+        [412, 204, 412, 204, 201, 412, 204, 412, 201, 412]
+    );
+    let etag = |line: usize| answers[line]["etag"].as_str().unwrap();
+    for (line, expected) in [
+        (0, format!("demo://a is at \"{old}\", which If-Match")),
+        (2, format!("demo://a is at \"{}\", which If-None-Match", etag(1))),
+        (5, format!("demo://b is at \"{}\", which If-Match", etag(4))),
+        (7, "demo://b does not exist, which If-Match".to_owned()),
+        (9, format!("demo://b is at \"{}\", which If-None-Match", etag(8))),
+    ] {
+        let error = answers[line]["error"].as_str().unwrap();
+        assert!(error.starts_with(&expected), "line {line}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn condition_may_name_member_of_template() {
     let client = client();
     let template = ResourceTemplate::new("users://{id}", |uri: ResourceUri, _: Variables| async move {
@@ -148,7 +185,10 @@ async fn condition_may_name_member_of_template() {
         ("users://1", "v9-9"),
     ];
     let lines = lines.map(|(uri, etag)| json!({ "touch": uri, "ifMatch": etag }));
-    assert_eq!(statuses(&client.batch(&lines).await), [204, 404, 412]);
+    let answers = client.batch(&lines).await;
+    assert_eq!(statuses(&answers), [204, 404, 412]);
+    let error = answers[2]["error"].as_str().unwrap();
+    assert!(error.contains(answers[0]["etag"].as_str().unwrap()), "{error}");
 }
 
 #[tokio::test]
@@ -160,6 +200,7 @@ async fn too_long_batch_is_refused_as_a_whole() {
     let lines: Vec<Value> = (0..4).map(|n| put(&format!("demo://{n}"), "x")).collect();
     let text = lines.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
     let refused = client.send("POST", "/v1/resources", &[LINES], text).await;
+    assert_eq!(refused.json()["linesMax"], 3);
     let detail = refused.problem(413);
     assert!(detail.contains("raise http.batch_max"), "{detail}");
     assert_eq!(client.bus.stats().await.unwrap().resources, 0);

@@ -135,6 +135,29 @@ async fn if_none_match_star_and_post_only_create() {
 }
 
 #[tokio::test]
+async fn every_write_names_another_owner() {
+    let client = client();
+    let folder = client.bus.owned_by(Owner::Workspace);
+    folder
+        .register(Resource::text("demo://a", "file").unwrap())
+        .await
+        .unwrap();
+    let touch = format!("{A}/touch");
+    let none = ("if-none-match", "*");
+    for (method, path, headers) in [
+        ("PUT", A, &[TEXT][..]),
+        ("POST", A, &[TEXT]),
+        ("POST", A, &[TEXT, none]),
+        ("DELETE", A, &[]),
+        ("POST", &touch, &[]),
+    ] {
+        let detail = client.send(method, path, headers, "mine").await.problem(409);
+        assert!(detail.contains("belongs to workspace"), "{method} {detail}");
+    }
+    assert_eq!(client.get(A).await.body, "file");
+}
+
+#[tokio::test]
 async fn touch_and_delete_return_new_etag() {
     let client = client();
     client.put(A, "one").await;
