@@ -82,7 +82,7 @@ impl Whole {
         let incoming = self.with_token(request).open(self.server.address).await;
         Reply {
             status: incoming.status,
-            headers: incoming.headers.clone(),
+            headers: incoming.headers,
             body: Vec::new(),
         }
     }
