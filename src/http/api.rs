@@ -61,7 +61,7 @@ type ApiResponse = Response<Full<Bytes>>;
 
 /// The HTTP API of a bus, as a tower service. Cheap to clone.
 ///
-/// A body that is larger than the bus accepts gets 413 and is not read further.
+/// A body that is larger than the bus accepts gets 413 and is kept no further.
 #[derive(Debug, Clone)]
 pub struct Api {
     bus: Bus,

@@ -118,11 +118,10 @@ pub(super) async fn serve_connection<S, T>(
             None
         }
     };
-    if stream.is_none() && !unread.lingers() {
-        return;
-    }
     // A connection that became a WebSocket has no parts, but then it has no stream and no rest either.
-    if let Some(parts) = connection.into_parts() {
+    if (stream.is_some() || unread.lingers())
+        && let Some(parts) = connection.into_parts()
+    {
         go_on(parts.io.into_inner(), stream, lingering, permit);
     }
 }

@@ -80,7 +80,7 @@ mod tests {
             "announce_on_connect = true",
             "max = 20000",
             "age_max = \"0s\"",
-            "# A larger one gets 413 and is not read further.",
+            "# A larger one gets 413 and is kept no further.",
         ] {
             assert!(
                 text.lines().any(|printed| printed == line),
