@@ -32,7 +32,8 @@ pub(crate) fn names() -> Vec<String> {
     let mut names = Vec::new();
     for number in 0..300 {
         let first = PARTS[number % PARTS.len()];
-        let second = PARTS[number / PARTS.len() % PARTS.len()];
+        // Each part meets others, itself among them.
+        let second = PARTS[(number + number / PARTS.len()) % PARTS.len()];
         names.push(format!("{first}FAKE{second}{number}"));
     }
     names
