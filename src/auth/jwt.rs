@@ -201,12 +201,14 @@ impl TokenRules {
         if !self.is_meant_for_us(claims.get("aud")?) {
             return None;
         }
-        // The leeway lets a request in whose sender has a slow clock. A stream ends at `exp` by ours.
-        if let Some(expires) = expires
-            && expires.checked_add(self.leeway)? <= now
-        {
-            return None;
-        }
+        let expires = match expires {
+            // The sender's clock may be slow. Streams from before end at `exp` all the same.
+            Some(ended) if ended <= now => {
+                let end = ended.checked_add(self.leeway)?;
+                Some(Some(end).filter(|end| *end > now)?)
+            }
+            expires => expires,
+        };
         if let Some(begins) = claims.get("nbf")
             && time(begins)? > now.checked_add(self.leeway)?
         {
