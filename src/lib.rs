@@ -95,7 +95,7 @@ mod tool_schema;
     allow(dead_code, reason = "each of its users needs a part")
 )]
 mod file_watch;
-#[cfg(feature = "client")]
+#[cfg(any(feature = "client", feature = "bench"))]
 #[cfg_attr(
     not(feature = "service"),
     allow(dead_code, reason = "the service uses the rest of it")
