@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidings::ResourceUri;
-use tidings::rights::{Audience, Standing, Viewer};
+use tidings::rights::{Audience, Standing, Viewer, WholeAudience};
 
 use crate::Options;
-use crate::http::{Figures, OneByOne};
+use crate::http::{Figures, one_by_one};
 use crate::outbox::{BusFanOut, Run, beyond_unwatched, measure as measure_outboxes};
-use crate::sockets::{Case, Era, FENCE, Kind, Plan, WATCHED, fit, measure};
+use crate::sockets::{Case, Era, Kind};
 use crate::support::{Column, RUNS, Spread, Table, least, median};
 
 /// The numbers of sessions, unless `--sessions` has another one.
@@ -46,19 +46,8 @@ const OUTBOX_COLUMNS: &[Column] = &[
 /// Measures deliveries over sockets.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
     let mut table = Table::new("border", COLUMNS);
-    let resources = [WATCHED.to_owned(), FENCE.to_owned()];
     for sessions in options.sizes(&SESSIONS) {
-        let cases = measure(&KINDS, fit(sessions)?, |kind| {
-            OneByOne::start(&Plan {
-                kind,
-                sessions,
-                delivery_bytes: 0,
-                publishers: 1,
-                resources: &resources,
-                names: &|_| resources.to_vec(),
-                settings: &[],
-            })
-        });
+        let cases = one_by_one(&KINDS, sessions, 0)?;
         for case in &cases {
             case.add_to(&mut table, sessions, figures(case, &cases));
         }
@@ -149,31 +138,6 @@ impl Viewer for BenchViewer {
     }
 
     fn audience(&self) -> Arc<dyn Audience> {
-        Arc::new(Everything)
-    }
-}
-
-/// The audience of sessions that see everything.
-struct Everything;
-
-impl Audience for Everything {
-    fn id(&self) -> u64 {
-        1
-    }
-
-    fn shows_resource(&self, _: &ResourceUri) -> bool {
-        true
-    }
-
-    fn shows_template(&self, _: &str) -> bool {
-        true
-    }
-
-    fn shows_tool(&self, _: &str) -> bool {
-        true
-    }
-
-    fn shows_prompt(&self, _: &str) -> bool {
-        true
+        Arc::new(WholeAudience)
     }
 }

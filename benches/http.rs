@@ -50,24 +50,34 @@ const COLUMNS: &[Column] = &[
 pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
     let mut table = Table::new("http", COLUMNS);
     let delivery_bytes = delivery_bytes()?;
-    let resources = [WATCHED.to_owned(), FENCE.to_owned()];
     for sessions in options.sizes(&SESSIONS) {
-        let cases = measure(&KINDS, fit(sessions)?, |kind| {
-            OneByOne::start(&Plan {
-                kind,
-                sessions,
-                delivery_bytes,
-                publishers: 1,
-                resources: &resources,
-                names: &|_| resources.to_vec(),
-                settings: &[],
-            })
-        });
+        let cases = one_by_one(&KINDS, sessions, delivery_bytes)?;
         for case in &cases {
             case.add_to(&mut table, sessions, figures(case, &cases));
         }
     }
     Ok(table)
+}
+
+/// Measures servers of these kinds, with one change at a time. The brokers get deliveries of
+/// `delivery_bytes`.
+pub(crate) fn one_by_one(
+    kinds: &[Kind],
+    sessions: usize,
+    delivery_bytes: usize,
+) -> anyhow::Result<Vec<Case<Figures>>> {
+    let resources = [WATCHED.to_owned(), FENCE.to_owned()];
+    Ok(measure(kinds, fit(sessions)?, |kind| {
+        OneByOne::start(&Plan {
+            kind,
+            sessions,
+            delivery_bytes,
+            publishers: 1,
+            resources: &resources,
+            names: &|_| resources.to_vec(),
+            settings: &[],
+        })
+    }))
 }
 
 fn figures(case: &Case<Figures>, all: &[Case<Figures>]) -> Vec<Option<Spread>> {
@@ -121,7 +131,7 @@ pub(crate) struct Figures {
 }
 
 /// A server in the middle of a repetition.
-pub(crate) struct OneByOne {
+struct OneByOne {
     running: Running,
     sessions: usize,
     idle_kib: f64,
@@ -133,7 +143,7 @@ pub(crate) struct OneByOne {
 }
 
 impl OneByOne {
-    pub(crate) fn start(plan: &Plan<'_>) -> anyhow::Result<OneByOne> {
+    fn start(plan: &Plan<'_>) -> anyhow::Result<OneByOne> {
         let running = Running::start(plan)?;
         Ok(OneByOne {
             idle_kib: running.kib_per_session()?,

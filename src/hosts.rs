@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
+use http::Uri;
+
 /// A host: names and IPv4 addresses are equal regardless of case, IPv6 addresses by value. `Display` writes
 /// the normal form: lower case, and IPv6 in brackets.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +51,20 @@ impl<'a> Host<'a> {
             Host::Name(name) => name.eq_ignore_ascii_case("localhost") || name == "127.0.0.1",
             Host::V6(address) => address == Ipv6Addr::LOCALHOST,
         }
+    }
+}
+
+/// Returns true for an address that begins with https, or with http if its host is this machine: one on the
+/// way cannot change the answers.
+#[cfg_attr(not(feature = "service"), allow(dead_code, reason = "the service uses it"))]
+pub(crate) fn is_https_or_here(address: &str) -> bool {
+    let Ok(uri) = address.parse::<Uri>() else {
+        return false;
+    };
+    match (uri.scheme_str(), uri.host().and_then(Host::parse)) {
+        (Some("https"), Some(_)) => true,
+        (Some("http"), Some(host)) => host.is_loopback(),
+        _ => false,
     }
 }
 

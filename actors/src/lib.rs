@@ -62,7 +62,7 @@ pub mod callback {
 /// The rights of subscribers: implement [`Viewer`](rights::Viewer) and hand it to
 /// [`SessionOptions::viewer`].
 pub mod rights {
-    pub use crate::model::{Audience, ListQuery, Standing, Viewer};
+    pub use crate::model::{Audience, ListQuery, Standing, Viewer, WholeAudience};
 }
 
 /// The state of subscribers, as [`Bus::list_subscribers`] and the other queries return it.

@@ -68,4 +68,4 @@ pub(crate) use uri_map::{UriHashState, UriMap};
 pub use uri_template::{InvalidUriTemplate, UriTemplate, Variables};
 #[cfg(test)]
 pub(crate) use viewer::testing as viewer_testing;
-pub use viewer::{Audience, Standing, Viewer};
+pub use viewer::{Audience, Standing, Viewer, WholeAudience};

@@ -9,8 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use http::Extensions;
-use tidings_actors::ResourceUri;
-use tidings_actors::rights::Audience;
+use tidings_actors::rights::{Audience, WholeAudience};
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -210,29 +209,7 @@ impl Authorize for NoRules {
     }
 
     fn audience(&self, _: &Principal) -> Arc<dyn Audience> {
-        Arc::new(NoRules)
-    }
-}
-
-impl Audience for NoRules {
-    fn id(&self) -> u64 {
-        0
-    }
-
-    fn shows_resource(&self, _: &ResourceUri) -> bool {
-        true
-    }
-
-    fn shows_template(&self, _: &str) -> bool {
-        true
-    }
-
-    fn shows_tool(&self, _: &str) -> bool {
-        true
-    }
-
-    fn shows_prompt(&self, _: &str) -> bool {
-        true
+        Arc::new(WholeAudience)
     }
 }
 

@@ -9,7 +9,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use serde_json::Value;
 
-use crate::hosts::Host;
+use crate::hosts;
 use crate::http_client;
 use crate::small_file;
 
@@ -143,11 +143,8 @@ pub(super) fn read_file_now(path: &Path) -> Result<Vec<u8>, String> {
 pub(super) fn client(url: &str) -> Result<Client, String> {
     let parsed = Url::parse(url).map_err(|error| format!("{url} is no address: {error}"))?;
     http_client::accept_url(&parsed).map_err(|reason| format!("{url}: {reason}"))?;
-    let is_loopback = match parsed.host_str().and_then(Host::parse) {
-        Some(host) => host.is_loopback(),
-        None => false,
-    };
-    if parsed.scheme() != "https" && !is_loopback {
+    // In the form in which it is asked, so that no other spelling is judged.
+    if !hosts::is_https_or_here(parsed.as_str()) {
         return Err(format!("{url} is neither https nor on this machine"));
     }
     let builder = http_client::builder(url)

@@ -204,8 +204,8 @@ impl TokenRules {
         let expires = match expires {
             // The sender's clock may be slow. Streams from before end at `exp` all the same.
             Some(ended) if ended <= now => {
-                let end = ended.checked_add(self.leeway)?;
-                Some(Some(end).filter(|end| *end > now)?)
+                let end = ended.checked_add(self.leeway);
+                Some(end.filter(|end| *end > now)?)
             }
             expires => expires,
         };

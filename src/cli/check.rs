@@ -5,7 +5,7 @@ mod progress;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -144,7 +144,7 @@ impl Check {
             ..Options::default()
         };
         let target = match &self.config {
-            Some(_) => self.configured(&mut options)?,
+            Some(path) => self.configured(path, &mut options)?,
             None => self.named(&mut options)?,
         };
         if let Some(uri) = &self.uri {
@@ -171,10 +171,7 @@ impl Check {
     }
 
     /// Returns the server in the file of a host.
-    fn configured(&self, options: &mut Options) -> Result<Target, CliError> {
-        let Some(path) = &self.config else {
-            return self.named(options);
-        };
+    fn configured(&self, path: &Path, options: &mut Options) -> Result<Target, CliError> {
         let server = host_file::read(path, self.server.as_deref()).map_err(CliError::Settings)?;
         match server {
             HostServer::Program {

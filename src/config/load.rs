@@ -13,9 +13,8 @@ mod tests;
 pub use error::{ConfigError, Mistake, Place};
 
 use super::{Anonymous, AuthConfig, Config, PageEnabled, TlsConfig};
-use crate::hosts::Host;
+use crate::hosts;
 use crate::units::time;
-use http::Uri;
 use keys::ROOT;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
@@ -323,7 +322,7 @@ impl<'a> Draft<'a> {
                 self.note_disagreement(&["auth.issuer.url"], &text);
             }
             for (key, address) in [("auth.issuer.url", url), ("auth.issuer.jwks", &issuer.jwks)] {
-                if address.contains("://") && !is_private(address) {
+                if address.contains("://") && !hosts::is_https_or_here(address) {
                     let text = format!(
                         "{key} is \"{address}\", which is neither https nor on this machine, so others could make \
                          tokens: use https"
@@ -339,18 +338,6 @@ impl<'a> Draft<'a> {
         if !keys.iter().any(|key| self.refused.contains(key)) {
             self.note(&Place::Together, text);
         }
-    }
-}
-
-/// Returns true for an address whose answers no one on the way can change.
-fn is_private(address: &str) -> bool {
-    let Ok(uri) = address.parse::<Uri>() else {
-        return false;
-    };
-    match (uri.scheme_str(), uri.host().and_then(Host::parse)) {
-        (Some("https"), Some(_)) => true,
-        (Some("http"), Some(host)) => host.is_loopback(),
-        _ => false,
     }
 }
 

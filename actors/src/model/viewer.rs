@@ -36,6 +36,32 @@ pub trait Audience: Send + Sync + 'static {
     fn shows_prompt(&self, name: &str) -> bool;
 }
 
+/// The audience that sees everything, for viewers whose lists nothing is kept from. Its id is 0.
+#[derive(Debug, Clone, Copy)]
+pub struct WholeAudience;
+
+impl Audience for WholeAudience {
+    fn id(&self) -> u64 {
+        0
+    }
+
+    fn shows_resource(&self, _: &ResourceUri) -> bool {
+        true
+    }
+
+    fn shows_template(&self, _: &str) -> bool {
+        true
+    }
+
+    fn shows_tool(&self, _: &str) -> bool {
+        true
+    }
+
+    fn shows_prompt(&self, _: &str) -> bool {
+        true
+    }
+}
+
 /// The rights of one subscriber.
 ///
 /// The answers are asked for on the threads of the bus, also while an outbox is locked, so they must neither
