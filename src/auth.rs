@@ -8,6 +8,7 @@ mod authenticate;
 mod authorize;
 mod border;
 mod caller;
+mod event_ids;
 mod grant;
 mod peer_certificate;
 mod principal;
@@ -54,6 +55,7 @@ pub use caller::{Caller, Denied, PeerAddress};
 pub use configured::BorderFault;
 #[cfg(feature = "service")]
 pub(crate) use configured::{ConfiguredBorder, is_needed};
+pub(crate) use event_ids::{EventId, EventIds};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzz_entrances::{read_token, read_token_lines};

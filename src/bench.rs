@@ -2,11 +2,13 @@
 //!
 //! [`run`] takes settings to a report, [`find_max`] searches the number of sessions that a latency allows,
 //! and [`calibrate`] measures the cost of the test itself. Readers and publisher share one thread with one
-//! epoll over plain sockets, so that the test takes little of the machine that it shares with the server.
-//! `docs/bench.md` has the rules by which latencies and missing notices are counted.
+//! epoll over bare sockets, with TLS where the address has it, so that the test takes little of the machine
+//! that it shares with the server. `docs/bench.md` has the rules by which latencies and missing notices are
+//! counted.
 
 mod settings;
 mod target;
+mod secure;
 mod presented;
 mod notice;
 mod control;
@@ -135,6 +137,7 @@ fn measure(settings: &Settings, outside: &mut Observer<'_>) -> Result<Run, Bench
     };
     let presented = Presented::start(&settings.credentials)?;
     let mut target = target::resolve(&url, settings.allow_remote)?;
+    target.tls = secure::tls(&url, &settings.credentials)?;
     target.headers = presented.lines();
     let mut control = Control::new(&target);
     let mut prepared = Prepared::new(settings, &mut control)?;

@@ -14,6 +14,7 @@ mod check;
 #[cfg(feature = "bench")]
 mod bench;
 mod context;
+mod cluster;
 mod store;
 mod policy;
 mod token;
@@ -40,6 +41,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use bench::Bench;
 #[cfg(feature = "check")]
 use check::Check;
+use cluster::ClusterCommand;
 use context::ContextCommand;
 use duration::duration;
 pub use exit::{CliError, Exit};
@@ -109,6 +111,9 @@ enum Command {
     /// Save the addresses of services and the credentials for them
     #[command(subcommand, after_help = examples::CONTEXT)]
     Context(ContextCommand),
+    /// Show the cluster of a running service
+    #[command(subcommand, after_help = examples::CLUSTER)]
+    Cluster(ClusterCommand),
     /// Check, back up, restore or compact what `serve --data DIR` keeps
     #[command(subcommand, after_help = examples::STORE)]
     Store(StoreCommand),
@@ -187,6 +192,7 @@ fn run(cli: Cli) -> Result<Exit, CliError> {
         #[cfg(feature = "bench")]
         Command::Bench(bench) => return bench.run(),
         Command::Context(command) => command.run(),
+        Command::Cluster(command) => command.run(),
         Command::Store(command) => command.run(),
         Command::Policy(policy) => return policy.run(),
         Command::Token(command) => command.run(),
@@ -273,6 +279,9 @@ mod tests {
             "tidings bench",
             #[cfg(feature = "bench")]
             "tidings bench http://127.0.0.1:1/mcp --sessions 5 --era modern --json -",
+            "tidings cluster status --json -u :9000",
+            #[cfg(feature = "nats")]
+            "tidings cluster import kept --config f",
             "tidings store check --data d",
             "tidings store backup",
             "tidings store backup --data d file",
@@ -312,6 +321,7 @@ mod tests {
             "tidings publish --batch f demo://a",
             "tidings publish --batch f --title T",
             "tidings watch http://127.0.0.1:1/mcp demo://a --era old",
+            "tidings cluster",
             "tidings store check",
             "tidings store backup --data d --url http://127.0.0.1:1",
             "tidings token",

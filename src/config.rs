@@ -6,6 +6,7 @@
 
 mod http;
 mod bus;
+mod cluster;
 mod mcp;
 mod workspace;
 mod collections;
@@ -19,6 +20,7 @@ pub use auth::{
     Anonymous, AuditConfig, AuthConfig, AuthTokenConfig, CertificateConfig, IssuerConfig, RuleConfig,
 };
 pub use bus::{BusConfig, ShutdownConfig, StoreConfig};
+pub use cluster::{ClusterConfig, ClusterEngine, ClusterRead, ClusterSessions};
 pub use collections::{CollectionConfig, FilterConfig, ViewConfig};
 pub use http::{EventsConfig, HttpConfig, PageConfig, PageEnabled, QuotaConfig, TlsConfig, WsConfig};
 #[cfg(feature = "service")]
@@ -47,6 +49,7 @@ pub struct Config {
     pub tools: ToolsConfig,
     pub register: RegisterConfig,
     pub store: StoreConfig,
+    pub cluster: ClusterConfig,
     pub events: EventsConfig,
     pub ws: WsConfig,
     pub page: PageConfig,

@@ -68,6 +68,14 @@ pub(crate) fn is_https_or_here(address: &str) -> bool {
     }
 }
 
+/// Returns true for the address of a message broker: `nats://` or `tls://`, a host, and perhaps a port.
+pub(crate) fn is_broker_url(address: &str) -> bool {
+    let rest = address
+        .strip_prefix("nats://")
+        .or_else(|| address.strip_prefix("tls://"));
+    matches!(rest.map(Host::with_port), Some(Some(_)))
+}
+
 impl PartialEq for Host<'_> {
     fn eq(&self, other: &Host<'_>) -> bool {
         match (self, other) {
@@ -197,6 +205,29 @@ mod tests {
         assert_eq!(host_text("10.0.0.7").as_deref(), Some("10.0.0.7"));
         assert_eq!(host_text("0:0:0:0:0:0:0:1").as_deref(), Some("[::1]"));
         assert_eq!(host_text("[FE80::1]").as_deref(), Some("[fe80::1]"));
+    }
+
+    #[test]
+    fn broker_is_a_host_and_perhaps_a_port() {
+        for right in [
+            "nats://a",
+            "tls://a.example:4222",
+            "nats://[::1]:4222",
+            "nats://10.0.0.7:1",
+        ] {
+            assert!(is_broker_url(right), "{right}");
+        }
+        for wrong in [
+            "a:4222",
+            "http://a",
+            "nats://a@b",
+            "nats://a/",
+            "nats://a:",
+            "tls://",
+            "nats://a:99999",
+        ] {
+            assert!(!is_broker_url(wrong), "{wrong}");
+        }
     }
 
     #[test]

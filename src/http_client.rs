@@ -2,6 +2,9 @@
 //!
 //! The cryptography is that of ring, and trusted certificates are the system's, or those of `SSL_CERT_FILE`.
 
+#[cfg(feature = "tls")]
+mod tls_config;
+
 use std::borrow::Cow;
 #[cfg(feature = "tls")]
 use std::path::Path;
@@ -17,6 +20,8 @@ use tracing::debug;
 use crate::credentials::{Challenge, Credentials, CredentialsError, RENEWALS_MAX};
 #[cfg(feature = "tls")]
 use crate::small_file;
+#[cfg(feature = "tls")]
+pub(crate) use tls_config::client_config;
 
 /// The redirects of one request that are followed.
 const REDIRECTS_MAX: usize = 10;

@@ -62,6 +62,8 @@ pub mod bench;
 pub mod source;
 #[cfg(feature = "service")]
 pub mod sink;
+#[cfg(feature = "nats")]
+pub mod cluster;
 #[cfg(feature = "store")]
 pub mod store;
 pub mod config;
@@ -137,7 +139,7 @@ pub use tidings_actors::{
     PromptMessage, PublishError, ReadError, Record, Resource, ResourceTemplate, ResourceUri, Role, Session,
     SessionOptions, Shard, Snapshot, StartError, Stats, Store, StoreError, StoreState, SubscribeError,
     SubscriberId, SubscriberKind, SubscriptionAllowance, SubscriptionRequest, Tool, ToolOutput, UriPattern,
-    UriTemplate, Variables, WeakBus, WriteProgress, attach, callback, rights, status, trace,
+    UriTemplate, Variables, WeakBus, WriteProgress, attach, callback, rights, shared_log, status, trace,
 };
 
 /// Runs the Rust of the pages with the tests of the documentation.

@@ -32,5 +32,5 @@ pub use options::McpOptions;
 pub use revision::{ETAG_META_KEY, Revision};
 #[doc(no_inline)]
 pub use rmcp;
-pub use stdio::serve_stdio;
+pub use stdio::{serve_stdio, serve_stdio_as};
 pub use wrap::{Wrap, Wrapped};

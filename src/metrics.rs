@@ -17,6 +17,8 @@ use std::time::Instant;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
+#[cfg(feature = "nats")]
+pub(crate) use cluster::{ClusterMetrics, ClusterNodeMetrics};
 #[cfg(feature = "service")]
 pub(crate) use exporter::Exporter;
 #[cfg(feature = "service")]
@@ -37,6 +39,9 @@ macro_rules! metric_table {
         }
     };
 }
+
+#[cfg(feature = "nats")]
+mod cluster;
 
 metric_table! {
     describe_histogram DELIVERY = "tidings_delivery_seconds",
@@ -249,6 +254,8 @@ pub(crate) fn register() {
     drop(AuditMetrics::new());
     #[cfg(feature = "service")]
     transport::register();
+    #[cfg(feature = "nats")]
+    drop((ClusterMetrics::new(), ClusterNodeMetrics::new()));
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }
 

@@ -1,5 +1,9 @@
 //! Texts of others as they are printed: without the characters that steer a terminal, forge a line or cannot
 //! be seen, and addresses without the secrets in them.
+//!
+//! The joiners U+200C and U+200D belong to the spelling of Persian and of the scripts of India, and make one
+//! picture of several emoji. They stay between two characters that show how they are joined: neither may be
+//! of ASCII, whose letters look the same with a joiner between them.
 
 use std::borrow::Cow;
 
@@ -26,21 +30,42 @@ pub(crate) fn steers(c: char) -> bool {
         )
 }
 
-/// Returns a text for one line, with a space in place of each character that steers a terminal.
+/// Returns a text for one line, with a space in place of each character that steers a terminal, except for
+/// joiners in their place.
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
-    match text.contains(steers) {
-        true => text.replace(steers, " ").into(),
-        false => text.into(),
-    }
+    cleaned(text, |_| false)
 }
 
 /// Returns a text of several lines that are our own, cleaned as [`line`] does.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
-    let within = |c| c != '\n' && steers(c);
-    match text.contains(within) {
-        true => text.replace(within, " ").into(),
-        false => text.into(),
+    cleaned(text, |c| c == '\n')
+}
+
+/// Returns a text cleaned as [`line`] does, except for the characters that `exempts` names.
+pub(crate) fn cleaned(text: &str, exempts: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(|c| steers(c) && !exempts(c)) {
+        return text.into();
     }
+    let mut clean = String::with_capacity(text.len());
+    let mut before = None;
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        let is_kept = !steers(c) || exempts(c) || is_joiner(c) && is_joined(before, rest.peek().copied());
+        clean.push(if is_kept { c } else { ' ' });
+        before = Some(c);
+    }
+    clean.into()
+}
+
+/// Returns true for the joiners of zero width.
+fn is_joiner(c: char) -> bool {
+    matches!(c, '\u{200c}' | '\u{200d}')
+}
+
+/// Returns true for the two neighbours of a joiner in its place.
+fn is_joined(before: Option<char>, after: Option<char>) -> bool {
+    let shows = |c: char| !c.is_ascii() && !c.is_whitespace() && !steers(c);
+    matches!((before, after), (Some(before), Some(after)) if shows(before) && shows(after))
 }
 
 /// Returns a JSON text that means the same, with every character that steers a terminal escaped.
@@ -117,12 +142,41 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn without_joiners(text: &str) -> String {
+        text.replace(is_joiner, "")
+    }
+
     #[test]
     fn steering_characters_become_spaces() {
         assert_eq!(line("v1\u{1b}[2J\nFAKE\u{9b}1m\u{202e}x"), "v1 [2J FAKE 1m x");
         assert_eq!(lines("one\ntwo\r\u{7}"), "one\ntwo  ");
         assert_eq!(line("a\u{200b}b\u{ad}c\u{feff}d\u{e0041}"), "a b c d ");
         assert!(matches!(line("v1-2 ä 日"), Cow::Borrowed("v1-2 ä 日")));
+    }
+
+    #[test]
+    fn joiners_stay_where_they_are_spelling() {
+        // Persian, Devanagari, and emoji with and without a variation selector.
+        for word in [
+            "می\u{200c}خواهم",
+            "क्\u{200d}ष",
+            "👩\u{200d}👩\u{200d}👧",
+            "❤\u{fe0f}\u{200d}🔥",
+        ] {
+            assert_eq!(line(word), word);
+            assert_eq!(lines(&format!("{word}\n\u{7}")), format!("{word}\n "));
+        }
+        for (text, shown) in [
+            ("adm\u{200d}in", "adm in"),
+            ("م\u{200c}", "م "),
+            ("\u{200c}م", " م"),
+            ("م\u{200c} م", "م  م"),
+            ("م\u{200c}\u{200d}م", "م  م"),
+            ("م\u{200c}\u{202e}م", "م  م"),
+            ("م\u{200c}a", "م a"),
+        ] {
+            assert_eq!(line(text), shown);
+        }
     }
 
     #[test]
@@ -151,9 +205,26 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_that_steers_is_left(text in any::<String>()) {
-            prop_assert!(!line(&text).contains(steers));
-            prop_assert!(!lines(&text).replace('\n', "").contains(steers));
+            prop_assert!(!without_joiners(&line(&text)).contains(steers));
+            prop_assert!(!without_joiners(&lines(&text)).replace('\n', "").contains(steers));
             prop_assert_eq!(line(&text).chars().count(), text.chars().count());
+        }
+
+        #[test]
+        fn joiner_is_kept_between_two_that_show(text in "[a مक👩\u{fe0f}\u{200c}\u{200d}\u{202e}\u{1b}]{0,12}") {
+            let before: Vec<char> = text.chars().collect();
+            let after: Vec<char> = line(&text).chars().collect();
+            let shows = |at: usize| matches!(before.get(at), Some('م' | 'क' | '👩' | '\u{fe0f}'));
+            for (at, c) in before.iter().enumerate() {
+                let is_kept = match c {
+                    '\u{200c}' | '\u{200d}' => at > 0 && shows(at - 1) && shows(at + 1),
+                    '\u{202e}' | '\u{1b}' => false,
+                    _ => true,
+                };
+                prop_assert_eq!(after[at], if is_kept { *c } else { ' ' });
+            }
+            let once = line(&text).into_owned();
+            prop_assert_eq!(line(&once), once.as_str());
         }
 
         #[cfg(feature = "service")]

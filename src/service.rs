@@ -2,6 +2,13 @@
 //! in reverse order. This is the only module that knows HTTP, MCP, sources and sinks at once.
 
 mod check;
+#[cfg(feature = "nats")]
+mod cluster;
+#[cfg(not(feature = "nats"))]
+#[path = "service/cluster_absent.rs"]
+mod cluster;
+mod running;
+mod sources;
 mod routes;
 mod listening;
 mod reload;
@@ -9,32 +16,32 @@ mod rights;
 mod signals;
 mod supervisor;
 
-use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use tracing::{debug, info, warn};
+use tokio::task::JoinHandle;
+use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::etag_tools;
 use crate::http::api;
-use crate::http::{Listener, ServiceRoute, events, ws};
+use crate::http::{ServiceRoute, events, ws};
 use crate::mcp::{McpOptions, serve_stdio};
 use crate::metrics::{self, Exporter};
 use crate::open_files;
 use crate::sink::Sinks;
-use crate::source::collection::Collection;
-use crate::source::workspace::Workspace;
 use crate::store::{RedbStore, StoreReader};
 use crate::{Bus, Limits};
 
 pub use check::{check_files, is_misconfiguration};
-use listening::{Listening, Served, bind, bind_metrics};
+use cluster::NodeCluster;
+#[cfg(feature = "nats")]
+pub use cluster::import_store;
+use listening::Listening;
 use reload::Kept;
 pub use reload::Reload;
-use routes::{MCP_PATH, Mounted};
+use routes::Mounted;
+use running::{Running, ServiceParts};
 use signals::{Signals, hangup};
 use supervisor::Supervisor;
 
@@ -84,45 +91,91 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     }
     // Before anything else starts, so that a wrong path leaves nothing behind.
     let listening = Listening::prepare(&config, http)?;
-    let (bus, store) = start_bus(&config)?;
+    let mut cluster = NodeCluster::prepare(&config)?;
+    let (bus, store) = start_bus(&config, cluster.as_ref())?;
+    if let Some(cluster) = &mut cluster {
+        cluster.join(&bus);
+    }
     // Before anything is registered, so that every registration reaches the sinks.
-    let sinks = Sinks::attach(&bus, &config).await?;
+    let sinks = attach_sinks(&bus, &config, cluster.as_ref()).await?;
     if let Some(border) = listening.border.border() {
         rights::follow(&bus, &border);
     }
     let supervisor = Supervisor::default();
     let kept = Kept::new(sinks, listening.reloaded(), config.clone());
     let sinks = tokio::spawn(kept.keep(hangup, supervisor.clone()));
-    let running = Running::start(&config, &bus, store, exporter, listening).await?;
-    supervisor.ready().await;
-    running.announce(stdio);
-    let served = serve_stdio_if(stdio, &config, &bus);
-    tokio::pin!(served);
-    let mut speaking = stdio;
-    let ended = tokio::select! {
-        reason = signals.received() => Ok(reason),
-        died = bus.stopped() => Err(anyhow!("the actor {} died", died.unwrap_or("of the bus"))),
-        served = &mut served => {
-            speaking = false;
-            served.map(|()| "stdin ended")
-        }
+    let parts = ServiceParts {
+        store,
+        exporter,
+        listening,
+        cluster,
     };
-    tell_stop(&ended, &supervisor).await;
-    let streams_cut = tokio::select! {
-        streams_cut = drain(running, &bus, config.shutdown.drain_timeout) => streams_cut,
-        // The operator wants it gone now, whatever still waits to be delivered.
-        reason = signals.received() => {
-            return Err(anyhow!("{reason} while the service was stopping: it ended at once, without the rest of the drain"));
-        }
+    let Some(running) = Running::start(&config, &bus, parts, &mut signals).await? else {
+        // Nothing was published, so there is nothing to deliver.
+        bus.shutdown(Duration::ZERO).await;
+        return Ok(());
     };
-    // The shutdown has delivered everything to the sinks and closed them; only the wait for SIGHUP is left.
-    sinks.abort();
-    // The end of the bus ends the stdio session, whose last answers may still be on their way.
-    if speaking && tokio::time::timeout(LAST_ANSWERS_TIMEOUT, served).await.is_err() {
-        warn!("the client does not read stdout; the last answers are dropped");
+    let serving = Serving {
+        config,
+        bus,
+        stdio,
+        supervisor,
+        sinks,
+    };
+    serving.until_end(running, signals).await
+}
+
+/// A service that has started.
+struct Serving {
+    config: Config,
+    bus: Bus,
+    stdio: bool,
+    supervisor: Supervisor,
+    /// Keeps the sinks as the configuration says.
+    sinks: JoinHandle<()>,
+}
+
+impl Serving {
+    /// Serves until the end, then drains and stops.
+    async fn until_end(self, running: Running, mut signals: Signals) -> anyhow::Result<()> {
+        let Serving {
+            config,
+            bus,
+            stdio,
+            supervisor,
+            sinks,
+        } = self;
+        supervisor.ready().await;
+        running.announce(stdio);
+        let served = serve_stdio_if(stdio, &config, &bus);
+        tokio::pin!(served);
+        let mut speaking = stdio;
+        let ended = tokio::select! {
+            reason = signals.received() => Ok(reason),
+            died = bus.stopped() => Err(anyhow!("the actor {} died", died.unwrap_or("of the bus"))),
+            served = &mut served => {
+                speaking = false;
+                served.map(|()| "stdin ended")
+            }
+        };
+        tell_stop(&ended, &supervisor).await;
+        let streams_cut = tokio::select! {
+            streams_cut = drain(running, &bus, config.shutdown.drain_timeout) => streams_cut,
+            // The operator wants it gone now, whatever still waits to be delivered.
+            reason = signals.received() => {
+                return Err(anyhow!("{reason} while the service was stopping: it ended at once, without the rest of the drain"));
+            }
+        };
+        // The shutdown has delivered everything to the sinks and closed them; only the wait for SIGHUP is
+        // left.
+        sinks.abort();
+        // The end of the bus ends the stdio session, whose last answers may still be on their way.
+        if speaking && tokio::time::timeout(LAST_ANSWERS_TIMEOUT, served).await.is_err() {
+            warn!("the client does not read stdout; the last answers are dropped");
+        }
+        info!(streams_cut, "stopped");
+        ended.map(|_reason| ())
     }
-    info!(streams_cut, "stopped");
-    ended.map(|_reason| ())
 }
 
 /// Tells the log and the supervisor that the service stops, and why.
@@ -136,136 +189,25 @@ async fn tell_stop(ended: &anyhow::Result<&str>, supervisor: &Supervisor) {
 
 /// Stops the sources and the bus. Returns the number of streams that were cut.
 async fn drain(running: Running, bus: &Bus, timeout: Duration) -> usize {
-    running.stop().await;
+    let cluster = running.stop().await;
     let report = bus.shutdown(timeout).await;
+    // After the sinks, which have delivered by then what was this node's to deliver.
+    if let Some(cluster) = cluster {
+        cluster.leave().await;
+    }
     if report.streams_cut > 0 {
         metrics::limit_reached(metrics::Limit::Drain);
     }
     report.streams_cut
 }
 
-/// The listeners and sources that run beside the bus.
-struct Running {
-    /// The answer of `/readyz`.
-    ready: Arc<AtomicBool>,
-    listener: Option<Listener>,
-    scheme: &'static str,
-    /// The listener of `metrics.listen`, if it is set.
-    metrics_listener: Option<Listener>,
-    workspace: Option<Workspace>,
-    collections: Vec<Collection>,
-}
-
-impl Running {
-    /// Starts all of them. The listener accepts at once, and `/readyz` answers 503 until the sources have
-    /// been read.
-    async fn start(
-        config: &Config,
-        bus: &Bus,
-        store: Option<StoreReader>,
-        exporter: Option<Exporter>,
-        listening: Listening,
-    ) -> anyhow::Result<Running> {
-        // Before anything is published, so that the history of `/v1/events` is complete.
-        let hub = match listening.http {
-            true => start_events(config, bus).await?,
-            false => None,
-        };
-        etag_tools::install(bus, config.mcp.clone()).await?;
-        let ready = Arc::new(AtomicBool::new(false));
-        let render = exporter.map(|exporter| render_metrics(bus, exporter));
-        let stats = start_stats(render.as_ref(), listening.http);
-        let metrics = render.map(|render| metrics_routes(render, &listening));
-        let metrics_listener = match (&metrics, config.metrics.listen) {
-            (Some(routes), Some(listen)) => {
-                Some(bind_metrics(config, listen, bus, routes, &listening).await?)
-            }
-            _ => None,
-        };
-        let mut routes = transports(config, bus, hub, &listening);
-        if let Some(store) = store {
-            let router = api::backup_router(backup_of(store), listening.access.clone());
-            routes = routes.with(ServiceRoute::Backup, router);
-        }
-        if let (Some(others), None) = (metrics, &metrics_listener) {
-            routes = routes.merge(others);
-        }
-        // Before the sources, whose first scan may take long: probes and early clients get an answer
-        // meanwhile.
-        let listener = match listening.http {
-            true => {
-                let served = Served { routes, stats };
-                Some(bind(config, bus, &ready, served, &listening).await?)
-            }
-            false => None,
-        };
-        let workspace = match &config.workspace.dir {
-            Some(_) => {
-                let start = Workspace::start(bus.clone(), &config.workspace, &config.tools, &config.register);
-                Some(start.await?)
-            }
-            None => None,
-        };
-        let collections = start_collections(config, bus).await?;
-        bus.finish_start().await?;
-        ready.store(true, Ordering::Release);
-        Ok(Running {
-            ready,
-            listener,
-            scheme: listening.scheme(),
-            metrics_listener,
-            workspace,
-            collections,
-        })
-    }
-
-    /// Prints the address of MCP on stdout, or on stderr where stdout carries the protocol.
-    fn announce(&self, stdio: bool) {
-        let Some(listener) = &self.listener else {
-            return;
-        };
-        let scheme = self.scheme;
-        let line = format!(
-            "tidings listening on {scheme}://{}{MCP_PATH}\n",
-            listener.address()
-        );
-        let written = match stdio {
-            true => write_line(std::io::stderr().lock(), &line),
-            false => write_line(std::io::stdout().lock(), &line),
-        };
-        if let Err(error) = written {
-            debug!(%error, "the address could not be announced");
-        }
-    }
-
-    /// Stops the sources and accepts no connection any more. Open streams stay until the bus ends them, so
-    /// that they get their last notices.
-    async fn stop(self) {
-        self.ready.store(false, Ordering::Release);
-        for collection in self.collections {
-            collection.stop().await;
-        }
-        if let Some(workspace) = self.workspace {
-            workspace.stop().await;
-        }
-        for listener in self.listener.iter().chain(&self.metrics_listener) {
-            listener.close();
-        }
-    }
-}
-
-fn write_line(mut out: impl Write, line: &str) -> std::io::Result<()> {
-    out.write_all(line.as_bytes())?;
-    out.flush()
-}
-
-async fn start_collections(config: &Config, bus: &Bus) -> anyhow::Result<Vec<Collection>> {
-    let mut started = Vec::new();
-    for collection in &config.collection {
-        let start = Collection::start(bus.clone(), collection, &config.workspace).await;
-        started.push(start.with_context(|| format!("the collection {} cannot be served", collection.name))?);
-    }
-    Ok(started)
+/// Attaches the sinks, which deliver in turns where other nodes have them too.
+async fn attach_sinks(bus: &Bus, config: &Config, cluster: Option<&NodeCluster>) -> anyhow::Result<Sinks> {
+    let attached = match cluster {
+        Some(cluster) => Sinks::attach_in_turn(bus, config, cluster.sink_turns()).await,
+        None => Sinks::attach(bus, config).await,
+    };
+    Ok(attached?)
 }
 
 /// Serves stdin and stdout until they end. Without `stdio` it never returns, as `select!` needs.
@@ -280,17 +222,18 @@ async fn serve_stdio_if(stdio: bool, config: &Config, bus: &Bus) -> anyhow::Resu
 }
 
 /// Starts the bus, and returns the reader of its store, if it has one.
-fn start_bus(config: &Config) -> anyhow::Result<(Bus, Option<StoreReader>)> {
+fn start_bus(config: &Config, cluster: Option<&NodeCluster>) -> anyhow::Result<(Bus, Option<StoreReader>)> {
     let mut builder = Bus::builder().limits(limits(config));
     let mut reader = None;
-    match &config.store.dir {
-        Some(dir) => {
+    match (&config.store.dir, cluster) {
+        (_, Some(cluster)) => builder = builder.shared_log(cluster.log()?),
+        (Some(dir), None) => {
             let store = RedbStore::open(dir, config.bus.removed_max)
                 .with_context(|| format!("the store in {} cannot be used", dir.display()))?;
             reader = Some(store.reader());
             builder = builder.store(store);
         }
-        None => warn!(
+        (None, None) => warn!(
             "nothing is kept when this process ends: no content, version or cursor; keep them with --data DIR"
         ),
     }
@@ -367,9 +310,18 @@ fn transports(config: &Config, bus: &Bus, hub: Option<events::Hub>, listening: &
     routes
 }
 
+/// Returns the router of backups.
+fn backup_router(store: StoreReader, listening: &Listening) -> axum::Router {
+    api::backup_router(
+        backup_of(store),
+        listening.access.clone(),
+        listening.limits.clone(),
+    )
+}
+
 /// Returns the route of `/metrics`, on whichever listener it is served.
 fn metrics_routes(render: api::Render, listening: &Listening) -> Mounted {
-    let router = api::metrics_router(render, listening.access.clone());
+    let router = api::metrics_router(render, listening.access.clone(), listening.limits.clone());
     Mounted::default().with(ServiceRoute::Metrics, router)
 }
 

@@ -27,9 +27,11 @@ mod json_lines;
 mod debug_log;
 mod webhook;
 mod configured;
+mod in_turn;
 
 pub use append_file::{FileOptions, Fsync};
 pub use configured::{SinkChanges, SinkError, Sinks};
 pub use debug_log::DebugLog;
+pub use in_turn::{MakeTurn, SinkTurn};
 pub use json_lines::JsonLines;
 pub use webhook::{InvalidSecret, Secret, SecretSource, Webhook, WebhookOptions};

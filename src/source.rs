@@ -8,32 +8,41 @@ pub mod workspace;
 // Shared by the sources that read files.
 mod watch;
 mod file;
+mod turn;
 
 use std::time::Duration;
 
 use tidings_actors::{Burst, Bus, Change, Closed, Condition, Outcome, PublishError, Resource, ResourceUri};
 use tokio::task::JoinHandle;
 
+pub use turn::SourceTurn;
+
 /// The pause before changes are tried again that the store could not keep. The source waits meanwhile: its
 /// next changes would be refused too, and one that it took for published would be missing until it changes.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
+/// Whether a change was one, or the reason for which it was refused.
+type Published = Result<bool, PublishError>;
+
 /// The changes that one scan found, as one change of the resource list.
-struct SourceBurst {
+struct SourceBurst<'t> {
     burst: Burst,
     batch_max: usize,
+    /// Changes are made as long as it is this node's turn; others count as no change.
+    turn: &'t SourceTurn,
 }
 
-impl SourceBurst {
-    fn new(bus: &Bus) -> SourceBurst {
+impl SourceBurst<'_> {
+    fn new<'t>(bus: &Bus, turn: &'t SourceTurn) -> SourceBurst<'t> {
         SourceBurst {
             burst: bus.burst(),
             batch_max: bus.limits().batch_max,
+            turn,
         }
     }
 
     /// Makes changes, and returns the outcome of each in the same order.
-    async fn publish(&self, changes: Vec<Change>) -> Result<Vec<Result<Outcome, PublishError>>, Closed> {
+    async fn publish(&self, changes: Vec<Change>) -> Result<Vec<Published>, Closed> {
         let mut outcomes = Vec::with_capacity(changes.len());
         let mut changes = changes.into_iter();
         while changes.len() > 0 {
@@ -47,15 +56,16 @@ impl SourceBurst {
     }
 
     /// Makes the changes of one batch, again and again while the store cannot keep them.
-    async fn publish_batch(
-        &self,
-        batch: Vec<(Change, Condition)>,
-    ) -> Result<Vec<Result<Outcome, PublishError>>, Closed> {
+    async fn publish_batch(&self, batch: Vec<(Change, Condition)>) -> Result<Vec<Published>, Closed> {
         loop {
+            // It may end while the store or the cluster cannot keep a batch.
+            if !self.turn.is_held() {
+                return Ok(batch.iter().map(|_| Ok(false)).collect());
+            }
             match self.burst.update_many(batch.clone()).await {
                 // The changes of a batch are kept together or not at all.
                 Ok(results) if results.iter().any(is_unavailable) => tokio::time::sleep(STORE_PAUSE).await,
-                Ok(results) => return Ok(results),
+                Ok(results) => return Ok(results.into_iter().map(|result| Ok(result?.changed)).collect()),
                 // Only a stopped bus refuses a batch of this length.
                 Err(_closed) => return Err(Closed),
             }
@@ -63,10 +73,7 @@ impl SourceBurst {
     }
 
     /// Registers or updates `resources`, and returns the outcome of each in the same order.
-    async fn upsert_all(
-        &self,
-        resources: Vec<Resource>,
-    ) -> Result<Vec<Result<Outcome, PublishError>>, Closed> {
+    async fn upsert_all(&self, resources: Vec<Resource>) -> Result<Vec<Published>, Closed> {
         self.publish(resources.into_iter().map(Change::Upsert).collect())
             .await
     }
@@ -97,7 +104,10 @@ impl SourceBurst {
 }
 
 fn is_unavailable(result: &Result<Outcome, PublishError>) -> bool {
-    matches!(result, Err(PublishError::StoreUnavailable { .. }))
+    matches!(
+        result,
+        Err(PublishError::StoreUnavailable { .. } | PublishError::LogUnavailable { .. })
+    )
 }
 
 /// Waits for work on a blocking thread, and passes its panic on. Fails when the runtime shuts down.

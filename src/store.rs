@@ -9,9 +9,10 @@ mod backup;
 mod snapshot;
 mod tables;
 mod body_files;
-mod encoding;
+pub(crate) mod encoding;
 mod private_files;
-mod error;
+mod position_key;
+pub(crate) mod error;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use tracing::{info, warn};
 
 pub use backup::{BackupError, Counts};
 pub use maintenance::{CheckReport, backup, check, compact, restore};
+pub use position_key::position_key;
 #[cfg(feature = "service")]
 pub(crate) use private_files::create as create_private;
 
@@ -35,6 +37,14 @@ use tables::{Effects, FORMAT, FORMAT_KEY, Tables};
 
 /// The name of the file in the data directory.
 pub const STORE_FILE: &str = "tidings.redb";
+
+/// Everything that may be in the data directory.
+const OWN_FILES: [&str; 4] = [
+    STORE_FILE,
+    body_files::BODIES_FOLDER,
+    position_key::KEY_FILE,
+    position_key::NEW_KEY_FILE,
+];
 
 /// The memory that the database may use for pages.
 const CACHE_BYTES: usize = 16 << 20;
@@ -103,7 +113,7 @@ impl RedbStore {
         pause: impl FnMut(Duration),
     ) -> Result<RedbStore, Fault> {
         private_files::create_folders(dir)?;
-        private_files::restrict_shared_folder(dir, &[STORE_FILE, body_files::BODIES_FOLDER])?;
+        private_files::restrict_shared_folder(dir, &OWN_FILES)?;
         let bodies = BodyFiles::open(dir)?;
         let is_new = begins_history(file, bodies.folder())?;
         if is_new {

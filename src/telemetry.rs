@@ -98,8 +98,8 @@ impl<W: Write> Write for CleanLines<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let text = printable::without_secrets(text.trim_end_matches('\n'));
-        let steers = |c| printable::steers(c) && !(self.ansi && c == '\u{1b}');
-        let line = format!("{}\n", text.replace(steers, " "));
+        let text = printable::cleaned(&text, |c| self.ansi && c == '\u{1b}');
+        let line = format!("{text}\n");
         self.inner.write_all(line.as_bytes())?;
         Ok(event.len())
     }

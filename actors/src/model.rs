@@ -11,6 +11,7 @@ mod owner;
 mod position;
 mod clock;
 mod digest;
+mod line;
 mod list;
 mod list_query;
 mod notice;
@@ -45,6 +46,7 @@ pub use error::{Closed, OpenError, PublishError, ReadError, StartError, StoreErr
 pub use etag::{Etag, InvalidEtag};
 pub use filter::{Filter, InvalidPattern, NoticeKind, PATTERNS_MAX, UriPattern};
 pub use limits::Limits;
+pub use line::{Line, LineState};
 pub use list::{ListHash, ListKind};
 pub use list_query::ListQuery;
 pub use notice::{Cause, Notice};

@@ -13,6 +13,7 @@ mod audiences;
 mod rights;
 mod resources;
 mod restart;
+mod shared;
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ pub(crate) use catalog::Catalog;
 use commit::Commit;
 pub(crate) use restart::Restart;
 use rights::{ListRequest, Purpose, WaitingRequest};
+pub(crate) use shared::{PROPOSALS_MAX, SharedOrder};
 
 /// The decided requests from which on a batch is sent without another look at the inbox.
 const BATCH_MAX: usize = 256;
@@ -62,6 +64,8 @@ pub(crate) struct Registry {
     restart: Option<Restart>,
     /// The changes that are not durable; none without a store.
     commit: Option<Commit>,
+    /// The changes of a shared log; none without one.
+    shared: Option<Box<SharedOrder>>,
     metrics: Arc<Metrics>,
 }
 
@@ -70,6 +74,7 @@ impl Actor for Registry {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.begin_checks(ctx);
+        self.begin_early_checks(ctx);
     }
 }
 
@@ -122,8 +127,18 @@ impl Registry {
             decided: Vec::new(),
             restart,
             commit,
+            shared: None,
             metrics,
         }
+    }
+
+    /// Leaves the order of changes to a log that several nodes share.
+    pub(crate) fn with_shared_order(mut self, shared: Option<SharedOrder>) -> Registry {
+        if shared.is_some() {
+            self.catalog.record_changes();
+        }
+        self.shared = shared.map(Box::new);
+        self
     }
 
     /// Decides the requests in the inbox. Returns false if there were none.
@@ -139,7 +154,11 @@ impl Registry {
 
     fn decide(&mut self, request: RegistryRequest) {
         // A request is large, and handing it to and fro would copy it each time.
-        if self.commit.is_none() {
+        if self.shared.is_some() {
+            if let Some(request) = self.share(request) {
+                self.decide_admitted(request);
+            }
+        } else if self.commit.is_none() {
             self.decide_admitted(request);
         } else if let Some(request) = self.admit(request) {
             self.decide_admitted(request);
@@ -264,6 +283,7 @@ impl Registry {
             _ => {}
         }
         let etag = match generation {
+            Some(_) if self.shared.is_some() => self.shared.as_ref().map(|shared| shared.etag(uri)),
             // The Etag actor has not stamped a newer generation yet, so no caller can have named its etag.
             Some(generation) => self.etag_index.etag_at(uri.as_str(), generation),
             None => condition.member,
@@ -287,6 +307,11 @@ impl Registry {
         let applied = self.catalog.apply_list(publish.change, publish.now);
         // Before the change of the list: what a client reads because of it has the new versions.
         let families = self.catalog.take_family_changes();
+        if let Some(shared) = &mut self.shared {
+            for family in &families {
+                shared.ledger_mut().change_family(family.clone());
+            }
+        }
         self.decided.extend(families.into_iter().map(EtagRequest::Family));
         if of_tools {
             // Also when the list looks the same: another tool may answer under the same item.

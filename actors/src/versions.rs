@@ -11,6 +11,7 @@ mod ledger;
 mod lists;
 mod change_log;
 mod cursors;
+mod applied;
 mod etag_index;
 mod health;
 mod records;
@@ -25,10 +26,10 @@ use std::time::{Duration, Instant};
 use actix::{Actor, AsyncContext, Context, Handler};
 
 use crate::messages::{
-    AddListWatches, Decision, Effect, EtagBatch, EtagRequest, Finish, Found, Route, SubscriberRequest,
+    AddListWatches, Decision, EtagBatch, EtagRequest, Finish, Found, Route, SubscriberRequest,
 };
 use crate::metrics::Limit;
-use crate::model::{Cause, Etag, ListOutcome, Outcome, PublishError, ResourceUri, TraceStep};
+use crate::model::{Cause, Etag, ListOutcome, Outcome, Position, PublishError, ResourceUri, TraceStep};
 use crate::runtime::{CoreGuard, Reply, Tracer};
 
 pub(crate) use change_log::ChangeLog;
@@ -38,13 +39,11 @@ pub(crate) use fan_out::Shards;
 pub(crate) use health::StoreHealth;
 pub use health::StoreState;
 pub(crate) use ledger::Ledger;
-pub(crate) use ledger::TimeStamp;
-pub use ledger::{Line, LineState};
+pub(crate) use ledger::{Stamped, TimeStamp};
 pub(crate) use store::StoreThread;
 pub use store::{Batch, ChangeKind, Checkpoint, KeptContent, KeptLine, LoggedChange, Record, Store};
 
 use fan_out::StampedChange;
-use ledger::Registration;
 use release::{ChangeEffect, Release, ReleasedChange};
 
 /// The interval at which cursors that have moved are handed to the store.
@@ -68,15 +67,6 @@ pub(crate) struct EtagActor {
     guard: CoreGuard,
 }
 
-/// The version of a change.
-struct Stamped {
-    etag: Etag,
-    /// The cause to notify subscribers of, if any.
-    cause: Option<Cause>,
-    /// True if the line has another owner than before.
-    claimed: bool,
-}
-
 /// A change that takes a place in the order of the bus.
 struct PlacedChange<'a> {
     uri: &'a ResourceUri,
@@ -84,14 +74,8 @@ struct PlacedChange<'a> {
     subscribable: bool,
     /// The time of admission.
     at: Instant,
-}
-
-impl Stamped {
-    fn new(etag: Etag, cause: Cause) -> Stamped {
-        let cause = Some(cause);
-        let claimed = false;
-        Stamped { etag, cause, claimed }
-    }
+    /// True if subscribers that know the version are told of it again.
+    repeats: bool,
 }
 
 impl Actor for EtagActor {
@@ -138,6 +122,7 @@ impl EtagActor {
                 let list = (kind, hash, self.ledger.position());
                 self.waiting.push(Release::SameList(list));
             }
+            EtagRequest::Logged(logged) => self.apply_logged(*logged),
             EtagRequest::Unclaimed { uris, now, reply } => self.remove_unclaimed(uris, now, reply),
             EtagRequest::MarkUnclaimed(uris, now) => self.mark_unclaimed(uris, now),
             EtagRequest::Started(reply) => {
@@ -188,38 +173,6 @@ impl EtagActor {
         self.shards.flush();
     }
 
-    /// Gives a decided change its version.
-    fn stamp(&mut self, decision: &Decision, now: u64) -> Stamped {
-        let uri = &decision.uri;
-        self.save_line(uri);
-        let content = |digest| Registration {
-            digest,
-            owner: &decision.owner,
-            now,
-        };
-        let stamped = match decision.effect {
-            Effect::Unchanged => {
-                return Stamped {
-                    etag: self.ledger.etag(uri),
-                    cause: None,
-                    claimed: false,
-                };
-            }
-            Effect::Member(family) => {
-                return Stamped::new(self.ledger.touch_member(uri, now, family), Cause::Updated);
-            }
-            Effect::Removed => return Stamped::new(self.ledger.remove(uri, now), Cause::Removed),
-            Effect::Stored(digest) => self.ledger.stamp(uri, content(digest)),
-            Effect::Touched(digest) => self.ledger.touch(uri, content(digest)),
-            Effect::Joined(digest, family) => self.ledger.stamp_member(uri, content(digest), family),
-        };
-        Stamped {
-            etag: stamped.etag,
-            cause: stamped.changed.then_some(Cause::Updated),
-            claimed: stamped.claimed,
-        }
-    }
-
     fn change(&mut self, decision: Decision, now: u64, reply: Reply<Result<Outcome, PublishError>>) {
         let (outcome, stamped) = self.stamp_change(&decision, now, reply.at());
         let list = decision.list.map(|(kind, hash)| self.place_list(kind, hash));
@@ -242,7 +195,8 @@ impl EtagActor {
         at: Instant,
     ) -> (Outcome, Option<StampedChange>) {
         let forgotten = self.ledger.forgotten();
-        let Stamped { etag, cause, claimed } = self.stamp(decision, now);
+        self.save_line(&decision.uri);
+        let Stamped { etag, cause, claimed } = self.ledger.make(decision, now);
         self.count_forgotten(forgotten);
         let changed = cause.is_some() || decision.list.is_some();
         let outcome = Outcome {
@@ -258,6 +212,7 @@ impl EtagActor {
             uri: &decision.uri,
             subscribable: decision.subscribable,
             at,
+            repeats: false,
         };
         let stamped = cause.map(|cause| self.place(&placed, etag, cause));
         if cause.is_some() || claimed {
@@ -296,6 +251,7 @@ impl EtagActor {
                 uri: &uri,
                 subscribable: true,
                 at: Instant::now(),
+                repeats: false,
             };
             let stamped = self.place(&placed, etag, Cause::Removed);
             self.record_line(&uri, KeptContent::None);
@@ -331,12 +287,23 @@ impl EtagActor {
 
     /// Gives a stamped change the next place in the order of the bus.
     fn place(&mut self, change: &PlacedChange<'_>, etag: Etag, cause: Cause) -> StampedChange {
+        let position = self.ledger.advance();
+        self.place_at(change, etag, cause, position)
+    }
+
+    /// Gives a stamped change this place in the order of the bus.
+    fn place_at(
+        &mut self,
+        change: &PlacedChange<'_>,
+        etag: Etag,
+        cause: Cause,
+        position: Position,
+    ) -> StampedChange {
         let uri = change.uri;
         match cause {
             Cause::Updated => self.shards.metrics.updated.add(1),
             Cause::Removed => self.shards.metrics.removed.add(1),
         }
-        let position = self.ledger.advance();
         let stamped = StampedChange {
             uri: uri.clone(),
             etag,
@@ -345,6 +312,7 @@ impl EtagActor {
             subscribable: change.subscribable,
             at: change.at,
             traced: self.tracer.wants(uri, position),
+            repeats: change.repeats,
         };
         if stamped.traced {
             self.tracer

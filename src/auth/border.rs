@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
@@ -13,6 +13,7 @@ use tidings_actors::rights::Audience;
 use super::authenticate::{Authenticate, Credentials, Unauthenticated};
 use super::authorize::{Authorize, Verdict};
 use super::caller::{Caller, PeerAddress};
+use super::event_ids::{EventIds, PositionSeal};
 use super::principal::Principal;
 use super::right::{Object, Right};
 use crate::metrics::{AuthMetrics, AuthResult};
@@ -94,6 +95,8 @@ pub struct Border {
     audit: Option<Arc<dyn RecordAudit>>,
     requests: AtomicU64,
     metrics: AuthMetrics,
+    /// Made with the first id, unless a key was given before.
+    seal: OnceLock<PositionSeal>,
 }
 
 impl fmt::Debug for Border {
@@ -114,6 +117,7 @@ impl Border {
             audit: None,
             requests: AtomicU64::new(0),
             metrics: AuthMetrics::new(),
+            seal: OnceLock::new(),
         }
     }
 
@@ -122,6 +126,19 @@ impl Border {
     pub fn with_challenge(mut self, challenge: Challenge) -> Border {
         self.challenge = challenge;
         self
+    }
+
+    /// Encrypts by this secret key the ids of events for callers that may not be told of every change. With
+    /// the same key, ids stay good after a restart; unless one is given, it is random.
+    #[must_use]
+    pub fn with_position_key(self, key: &[u8; 32]) -> Border {
+        self.use_position_key(key);
+        self
+    }
+
+    /// Does [`with_position_key`](Self::with_position_key), unless there is a key.
+    pub(super) fn use_position_key(&self, key: &[u8; 32]) {
+        self.seal.get_or_init(|| PositionSeal::new(key));
     }
 
     /// Tells `audit` of every refusal and of every publish, call and administrative act.
@@ -149,7 +166,7 @@ impl Border {
         headers: HeaderMap,
         extensions: Extensions,
     ) -> Result<Caller, BorderRefusal> {
-        let request = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        let request = self.next_request();
         let address: Option<PeerAddress> = extensions.get().copied();
         let bearer = match bearer(&headers) {
             Ok(bearer) => bearer,
@@ -182,6 +199,18 @@ impl Border {
         }
     }
 
+    /// Makes the caller of a connection whose client the program knows without credentials in each request,
+    /// such as one that [`serve_stdio_as`](crate::mcp::serve_stdio_as) serves: it has the rights of
+    /// `principal`, and none once the credential of that has ended.
+    pub fn caller(self: &Arc<Self>, principal: Principal) -> Caller {
+        Caller::passed(self.clone(), principal, None, self.next_request())
+    }
+
+    /// Returns the number of a new request.
+    pub(super) fn next_request(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// Lets in a principal that presented its credential before, such as at a login; none once the credential
     /// has ended.
     #[cfg(feature = "service")]
@@ -194,7 +223,7 @@ impl Border {
             return None;
         }
         self.metrics.count(AuthResult::Identified);
-        let request = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        let request = self.next_request();
         Some(Caller::passed(self.clone(), principal.clone(), address, request))
     }
 
@@ -204,6 +233,16 @@ impl Border {
             return Verdict::Denied;
         }
         self.authorize.judge(principal, right, object)
+    }
+
+    /// Returns true if a principal may be told of every change.
+    pub(super) fn may_be_told_all(&self, principal: &Principal) -> bool {
+        self.is_current(principal) && self.authorize.may_be_told_all(principal)
+    }
+
+    /// Returns the form of ids for a client that may be told of every change, or not.
+    pub(super) fn event_ids(&self, may_be_told_all: bool) -> EventIds<'_> {
+        EventIds::of(self.seal.get_or_init(PositionSeal::random), may_be_told_all)
     }
 
     /// Returns false for a principal whose credential has expired or was revoked.

@@ -8,6 +8,8 @@ use tidings_actors::rights::{Audience, Viewer};
 
 use super::authorize::Verdict;
 use super::border::Border;
+#[cfg(feature = "service")]
+use super::event_ids::EventIds;
 use super::grant::Grant;
 use super::principal::Principal;
 use super::right::{Object, Right};
@@ -83,6 +85,18 @@ impl Caller {
         }
     }
 
+    /// Returns the same caller for another request of its connection, with a number of its own in the audit.
+    pub(crate) fn next_request(&self) -> Caller {
+        let request = match &self.border {
+            Some(border) => border.next_request(),
+            None => self.request,
+        };
+        Caller {
+            request,
+            ..self.clone()
+        }
+    }
+
     /// Its identity.
     pub fn principal(&self) -> &Principal {
         &self.principal
@@ -150,6 +164,15 @@ impl Caller {
     pub(crate) fn viewer(&self) -> Option<Arc<dyn Viewer>> {
         let grant: Arc<dyn Viewer> = Grant::of(self)?;
         Some(grant)
+    }
+
+    /// Returns the form of ids in what the caller is told now.
+    #[cfg(feature = "service")]
+    pub(crate) fn event_ids(&self) -> EventIds<'_> {
+        match &self.border {
+            Some(border) => border.event_ids(border.may_be_told_all(&self.principal)),
+            None => EventIds::plain(),
+        }
     }
 
     /// Judges a right of something that the caller did not name, such as an item of a list. The audit is not

@@ -79,3 +79,26 @@ pub fn read_token_lines(text: &str) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_within_the_leeway_has_an_end_to_come() {
+        // As in the seed `leeway`: an input that broke the target while such a token ended in the past.
+        for exp in [
+            1_800_000_001_u64,
+            1_800_000_000,
+            1_799_999_990,
+            1_799_999_941,
+            1_799_999_940,
+        ] {
+            read_token(&format!(
+                "{{\"alg\":\"RS256\",\"typ\":\"at+jwt\"}}\n\
+                 {{\"iss\":\"{ISSUER}\",\"aud\":\"{RESOURCE}\",\"exp\":{exp},\"sub\":\"ada\",\"client_id\":\"c\"}}\n\
+                 {{\"keys\":[]}}"
+            ));
+        }
+    }
+}

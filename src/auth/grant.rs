@@ -10,6 +10,7 @@ use tidings_actors::{ResourceUri, Session};
 use super::authorize::Verdict;
 use super::border::Border;
 use super::caller::Caller;
+use super::event_ids::EventIds;
 use super::principal::Principal;
 use super::right::{Object, Right};
 
@@ -22,6 +23,9 @@ pub(crate) struct Grant {
     principal: RwLock<Principal>,
     /// The number of credentials that were presented, and of those that ended.
     changes: AtomicU64,
+    /// Whether the principal may be told of every change, as the lowest bit, below the generation at which
+    /// that was judged.
+    told_all: AtomicU64,
 }
 
 impl Grant {
@@ -32,7 +36,26 @@ impl Grant {
             border,
             principal: RwLock::new(caller.principal().clone()),
             changes: AtomicU64::new(0),
+            told_all: AtomicU64::new(u64::MAX),
         }))
+    }
+
+    /// Returns the form of ids in what the subscriber is told now. Judged once for each generation of rights,
+    /// since every frame asks.
+    pub(crate) fn event_ids(&self) -> EventIds<'_> {
+        let generation = Viewer::generation(self) << 1;
+        let known = self.told_all.load(Ordering::Relaxed);
+        let is_told_all = match known & !1 == generation {
+            true => known & 1 == 1,
+            false => {
+                let is_told_all = self.border.may_be_told_all(&self.principal());
+                // The generation from before the judgement: one that came meanwhile has it judged again.
+                self.told_all
+                    .store(generation | u64::from(is_told_all), Ordering::Relaxed);
+                is_told_all
+            }
+        };
+        self.border.event_ids(is_told_all)
     }
 
     /// Returns true if `caller` is the principal that opened the session.

@@ -271,6 +271,17 @@ impl Authorize for Policy {
         self.0.generation.load(Ordering::Acquire)
     }
 
+    fn may_be_told_all(&self, principal: &Principal) -> bool {
+        let rules = self.rules();
+        // One rule must give it: whether several together leave nothing out cannot be told from their
+        // patterns.
+        rules.iter().any(|rule| {
+            let gives_all =
+                rule.may.contains(&Right::Subscribe) && rule.patterns.contains(&ObjectPattern::All);
+            gives_all && rule.applies_to(principal) && rule.has_scope(principal)
+        })
+    }
+
     /// Made of the rules that apply, so that principals with the same rights are one audience whatever their
     /// roles are called, before and after a change of other rules.
     fn audience(&self, principal: &Principal) -> Arc<dyn Audience> {

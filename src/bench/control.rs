@@ -73,7 +73,7 @@ impl<'s> Control<'s> {
             Some(connection) => connection,
             None => {
                 let address = self.target.address;
-                BlockingConnection::open(address, None, ANSWER_MAX)
+                BlockingConnection::to(self.target, ANSWER_MAX)
                     .map_err(|error| BenchError::Unreachable(format!("cannot reach {address}: {error}")))?
             }
         };

@@ -299,6 +299,11 @@ impl<'a> Engine<'a> {
         Some((self.failed, reason))
     }
 
+    /// Returns the version and the cipher suite of TLS, as a session has agreed on them; none without TLS.
+    pub(crate) fn tls(&self) -> Option<String> {
+        self.sessions.iter().flatten().find_map(Session::tls)
+    }
+
     /// Returns the requests that end the open sessions at the server.
     pub(crate) fn farewells(&self) -> Vec<Vec<u8>> {
         let mut requests = Vec::new();

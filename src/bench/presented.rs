@@ -23,12 +23,8 @@ impl Presented {
     /// Reads the credentials.
     ///
     /// # Errors
-    /// [`BenchError::Arguments`] for a certificate, [`BenchError::Failed`] for unusable credentials.
+    /// [`BenchError::Failed`] for unusable credentials.
     pub(crate) fn start(credentials: &Credentials) -> Result<Presented, BenchError> {
-        if credentials.certificate().is_some() || credentials.authorities().is_some() {
-            let reason = "certificates are for https, and the load test speaks no TLS: leave them out";
-            return Err(BenchError::Arguments(reason.to_owned()));
-        }
         let lines = HeaderLines::default();
         if *credentials == Credentials::default() {
             return Ok(Presented { lines, thread: None });

@@ -249,6 +249,8 @@ impl Run {
         let deliveries = stats.in_window();
         let groups = Kind::ALL.map(|kind| group(kind, stats.group(kind)));
         let latency = stats.group(Kind::Reading).latency.clone();
+        let mut shown = settings.to_json();
+        shown["tls"] = engine.tls().into();
         let report = Report {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -257,7 +259,7 @@ impl Run {
                 // A clock before 1970 is wrong, but no reason to lose a report.
                 Err(_) => 0,
             },
-            settings: settings.to_json(),
+            settings: shown,
             matching: match (&updates, by_version) {
                 (None, _) => "none",
                 (Some(_), true) => "version",

@@ -111,7 +111,7 @@ pub struct Settings {
     pub pid: Option<u32>,
     /// The command that starts the server; `{port}` is replaced.
     pub serve_command: Option<String>,
-    /// The credentials that every client presents; certificates are refused, since the load has no TLS.
+    /// The credentials that every client presents; certificates are for an https address.
     pub credentials: Credentials,
 }
 

@@ -13,7 +13,7 @@ use crate::wire::http1::HttpTarget;
 /// Sessions of one source address: fewer than the kernel has ports for it.
 const SESSIONS_PER_SOURCE: usize = 20_000;
 
-/// Resolves the address. Refuses one of another machine unless `allow_remote`.
+/// Resolves the address, for a target without TLS. Refuses one of another machine unless `allow_remote`.
 pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, BenchError> {
     // Before an @ there may be a password.
     let shown = if url.contains('@') { "…" } else { url };
@@ -21,9 +21,11 @@ pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, Bench
     let parsed: Uri = url
         .parse()
         .map_err(|_| wrong("it is no address such as http://127.0.0.1:8808/mcp"))?;
-    if parsed.scheme_str() != Some("http") {
-        return Err(wrong("use an http address: the load test speaks no TLS"));
-    }
+    let port_default = match parsed.scheme_str() {
+        Some("http") => 80,
+        Some("https") => 443,
+        _ => return Err(wrong("use an http or https address")),
+    };
     let authority = parsed.authority().ok_or_else(|| wrong("it names no host"))?;
     if authority.as_str().contains('@') {
         return Err(wrong(
@@ -31,7 +33,7 @@ pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, Bench
         ));
     }
     let host = authority.host();
-    let port = authority.port_u16().unwrap_or(80);
+    let port = authority.port_u16().unwrap_or(port_default);
     let resolved = (host.trim_matches(['[', ']']), port).to_socket_addrs();
     // Resolved once, so that all sessions load the same address.
     let resolved: Vec<SocketAddr> = resolved
@@ -59,6 +61,7 @@ pub(crate) fn resolve(url: &str, allow_remote: bool) -> Result<HttpTarget, Bench
         authority: authority.as_str().to_owned(),
         path: path.to_owned(),
         headers: HeaderLines::default(),
+        tls: None,
     })
 }
 
@@ -86,6 +89,8 @@ mod tests {
             (target.authority.as_str(), target.path.as_str()),
             ("127.0.0.1:8808", "/mcp?x=1")
         );
+        let secure = resolve("https://127.0.0.1/mcp", false).unwrap();
+        assert_eq!(secure.address, "127.0.0.1:443".parse().unwrap());
         assert_eq!(
             resolve("http://[::1]:9/", false).unwrap().address,
             "[::1]:9".parse().unwrap()
@@ -100,7 +105,6 @@ mod tests {
         for url in [
             "",
             "127.0.0.1:1",
-            "https://127.0.0.1/mcp",
             "ftp://127.0.0.1/",
             "http://user:s3cr3t@127.0.0.1/",
             "http://user:s3cr3t @",

@@ -490,7 +490,8 @@ mod tests {
             "--sessions 70000",
             "--revision 2026-07-28",
             "http://192.0.2.1/mcp",
-            "https://127.0.0.1/",
+            "https://192.0.2.1/mcp",
+            "ftp://127.0.0.1/",
         ] {
             let error = parse(line).unwrap().run().expect_err(line);
             assert_eq!(error.exit(), Exit::Usage, "{line}: {error}");

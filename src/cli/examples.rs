@@ -99,6 +99,12 @@ Examples:
   tidings ls                       of prod from now on
   tidings ls --context staging     of another one";
 
+pub(super) const CLUSTER: &str = "\
+Examples:
+  tidings cluster status
+  tidings cluster status --url https://node-2.example --json
+  tidings cluster import kept --config tidings.toml";
+
 pub(super) const STORE: &str = "\
 Examples:
   tidings store check --data kept

@@ -254,6 +254,12 @@ texts! {
         "https://hooks.example/tidings", |text| keep(text, hosts::is_webhook_url(text));
     HttpUrl = "an address that begins with https:// or http://, without user, query and fragment",
         "https://bus.example/mcp", |text| keep(text, hosts::is_service_url(text));
+    BrokerUrl = "an address such as \"nats://broker:4222\" or \"tls://broker:4222\", without user and password",
+        "nats://broker:4222", |text| keep(text, hosts::is_broker_url(text));
+    Namespace = "letters, digits and \"-\", 1 to 32", "default",
+        |text| keep(text, is_namespace(text));
+    NodeName = "letters, digits and \"-\", 63 at most", "node-1",
+        |text| keep(text, is_node_name(text));
     Scope = "a scope: printable ASCII without blanks, quotes and backslashes, 128 at most", "notes:read",
         |text| keep(text, is_scope(text));
     Role = "a role: printable ASCII without blanks, quotes and backslashes, 128 at most", "editor",
@@ -277,6 +283,16 @@ fn keep(text: &str, is_allowed: bool) -> Option<String> {
 fn is_identifier(text: &str) -> bool {
     let starts = text.starts_with(|c: char| c.is_ascii_lowercase());
     starts && has_only(text, b"_-") && !text.contains(|c: char| c.is_ascii_uppercase()) && text.len() <= 48
+}
+
+/// Returns true for the name of a cluster, which is a part of the names of its streams.
+fn is_namespace(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 32 && has_only(text, b"-")
+}
+
+/// Returns true for a name by which nodes of a cluster tell each other apart.
+fn is_node_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 63 && has_only(text, b"-")
 }
 
 /// Returns true for a JSON pointer (RFC 6901), the empty one included.

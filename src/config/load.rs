@@ -2,6 +2,7 @@
 //!
 //! All mistakes are collected before they are reported, so that a file can be corrected in one go.
 
+mod cluster;
 mod document;
 mod environment;
 mod keys;
@@ -238,6 +239,7 @@ impl<'a> Draft<'a> {
         self.check_issuers(&config.auth);
         self.check_tls(&config.tls);
         self.check_certificates(config);
+        self.check_cluster(config);
         let workspace = &config.workspace;
         if workspace.debounce > workspace.debounce_max {
             let [least, most] = [workspace.debounce, workspace.debounce_max].map(time::text);

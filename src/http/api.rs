@@ -5,8 +5,9 @@
 //!
 //! `GET`, `HEAD`, `PUT`, `POST` and `DELETE` on `/v1/resources/{uri}`, where `{uri}` is the resource's URI
 //! percent-encoded as one segment; `POST …/touch`, `GET …/subscribers`, `GET` and `POST` on `/v1/resources`,
-//! `GET /v1/sessions`, `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /v1/stats`,
-//! `GET /v1/openapi.json`, `GET /healthz`, `GET /readyz`. Errors are problem details (RFC 9457).
+//! `GET /v1/sessions`, `GET` and `DELETE` on `/v1/sessions/{id}`, `GET /v1/subscribers`, `GET /v1/cluster`,
+//! `GET /v1/stats`, `GET /v1/openapi.json`, `GET /healthz`, `GET /readyz`. Errors are problem details (RFC
+//! 9457).
 
 mod batch;
 mod api_path;
@@ -18,6 +19,7 @@ mod resources;
 mod resource_list;
 mod sessions;
 mod sinks;
+mod cluster;
 mod stats;
 mod metrics;
 mod backup;
@@ -42,6 +44,7 @@ use tidings_actors::attach::Health;
 use tidings_actors::{Bus, Owner, StoreState};
 
 pub use backup::{WriteBackup, backup_router};
+pub use cluster::{ClusterHealth, ClusterLease, ClusterNode, ClusterReport, ClusterView};
 pub use metrics::{Render, metrics_router};
 pub use stats::StatsHistory;
 
@@ -76,6 +79,8 @@ pub struct Api {
     handler_timeout: Option<Duration>,
     /// The figures of the last minutes; none where they are not taken.
     stats: Option<StatsHistory>,
+    /// The cluster of this node; none where it is alone.
+    cluster: Option<ClusterView>,
     listing: Arc<Listing>,
 }
 
@@ -112,6 +117,7 @@ impl Api {
             limits: SharedLimits::default(),
             handler_timeout: McpConfig::default().handler_timeout,
             stats: None,
+            cluster: None,
             listing: Arc::default(),
         }
     }
@@ -120,6 +126,13 @@ impl Api {
     #[must_use]
     pub fn stats(mut self, history: Option<StatsHistory>) -> Api {
         self.stats = history;
+        self
+    }
+
+    /// Answers `/v1/cluster` with this state, and `/readyz` by it. Without one, the path is answered 404.
+    #[must_use]
+    pub fn cluster(mut self, cluster: Option<ClusterView>) -> Api {
+        self.cluster = cluster;
         self
     }
 
@@ -192,7 +205,11 @@ impl Api {
         // Before the method is looked at: what a caller may not use tells it nothing of itself.
         if matches!(
             path,
-            ApiPath::Subscribers(_) | ApiPath::Sessions | ApiPath::Session(_) | ApiPath::Sinks
+            ApiPath::Subscribers(_)
+                | ApiPath::Sessions
+                | ApiPath::Session(_)
+                | ApiPath::Sinks
+                | ApiPath::Cluster
         ) {
             require(&head.extensions, Right::Admin, Object::Service)?;
         }
@@ -209,6 +226,7 @@ impl Api {
             ApiPath::Sessions => self.list_sessions(head).await,
             ApiPath::Session(id) => self.session(id, head).await,
             ApiPath::Sinks => Ok(self.list_sinks()),
+            ApiPath::Cluster => self.show_cluster(),
             ApiPath::Stats => self.show_stats(head),
             ApiPath::OpenApi => Ok(openapi::answer()),
             ApiPath::Health => self.health(),
@@ -231,13 +249,16 @@ impl Api {
     }
 
     /// `GET /readyz`: 200 when everything that the service is configured to serve is there, the bus runs, and
-    /// its store keeps changes. Sinks that fail are named and change no status: a restart or another instance
-    /// would not mend them.
+    /// its store keeps changes; in a cluster, this node has caught up and the log takes changes. Sinks that
+    /// fail are named and change no status: a restart or another instance would not mend them.
     fn readiness(&self) -> Result<ApiResponse, Problem> {
         if !self.ready.load(Ordering::Acquire) {
             return Err(ProblemKind::Unavailable.because("the service is still starting; try again"));
         }
         self.check_store()?;
+        if let Some(cluster) = &self.cluster {
+            cluster.check_ready()?;
+        }
         let mut response = self.health()?;
         let warnings = self.sink_warnings();
         if !warnings.is_empty() {

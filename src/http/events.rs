@@ -108,7 +108,7 @@ pub fn router(hub: Hub, access: Access, limits: SharedLimits) -> Router {
         .route(PATH, get(open).options(preflight))
         .layer(from_fn(allow_origin))
         .with_state(context);
-    guarded(routes, access, Some(counted))
+    guarded(routes, access, counted)
 }
 
 /// The parts that all requests share.

@@ -15,8 +15,7 @@ use super::problem::{Problem, ProblemKind};
 use crate::metrics;
 
 /// Puts the rule of hosts and origins before `routes`, counts their requests, and writes their problems.
-/// Without limits of their own, requests count where the routes are mounted.
-pub(super) fn guarded(routes: Router, access: Access, limits: Option<SharedLimits>) -> Router {
+pub(super) fn guarded(routes: Router, access: Access, limits: SharedLimits) -> Router {
     let gate = Gate { access, limits };
     routes
         .method_not_allowed_fallback(wrong_method)
@@ -28,16 +27,12 @@ pub(super) fn guarded(routes: Router, access: Access, limits: Option<SharedLimit
 /// The parts that decide whether a request passes.
 struct Gate {
     access: Access,
-    limits: Option<SharedLimits>,
+    limits: SharedLimits,
 }
 
 /// Lets the request pass, or answers with the refusal.
 async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
-    let admitted = match &gate.limits {
-        Some(limits) => limits.admit(&gate.access, &mut request).await,
-        None => gate.access.admit(&mut request).await,
-    };
-    match admitted {
+    match gate.limits.admit(&gate.access, &mut request).await {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }

@@ -274,8 +274,12 @@ impl From<PublishError> for Problem {
             PublishError::Conflict { .. } => ProblemKind::Conflict,
             PublishError::TooMany { .. } | PublishError::BytesFull { .. } => ProblemKind::Full,
             PublishError::NotOwner { .. } => ProblemKind::NotOwner,
-            PublishError::StoreUnavailable { full: true, .. } => ProblemKind::StoreFull,
-            PublishError::StoreUnavailable { .. } => ProblemKind::StoreFailed,
+            // In a cluster the log is what keeps the changes.
+            PublishError::StoreUnavailable { full: true, .. }
+            | PublishError::LogUnavailable { full: true, .. } => ProblemKind::StoreFull,
+            PublishError::StoreUnavailable { .. } | PublishError::LogUnavailable { .. } => {
+                ProblemKind::StoreFailed
+            }
             PublishError::BodyTooLarge { .. } | PublishError::BatchTooLarge { .. } => {
                 ProblemKind::BodyTooLarge
             }
@@ -333,6 +337,26 @@ mod tests {
             let response = Problem::from(unavailable(full)).respond("/");
             assert_eq!(response.status().as_u16(), status);
             assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        }
+    }
+
+    #[test]
+    fn log_that_fails_says_whether_to_repeat() {
+        for (unknown, full, status, text) in [
+            (true, false, 503, "repeat it"),
+            (false, false, 503, "try again later"),
+            (false, true, 507, "try again later"),
+        ] {
+            let reason = "no leader".into();
+            let problem = Problem::from(PublishError::LogUnavailable {
+                unknown,
+                full,
+                reason,
+            });
+            assert!(problem.detail().ends_with(text), "{}", problem.detail());
+            let response = problem.respond("/");
+            assert_eq!(response.status().as_u16(), status);
+            assert!(response.headers().contains_key(header::RETRY_AFTER));
         }
     }
 

@@ -106,7 +106,7 @@ pub fn router(
     let routes = Router::new()
         .route(PATH, get(upgrade))
         .with_state(Arc::new(context));
-    guarded(routes, access, Some(counted))
+    guarded(routes, access, counted)
 }
 
 async fn upgrade(

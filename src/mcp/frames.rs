@@ -3,6 +3,8 @@
 //!
 //! A frame that is the same for many streams is encoded once and kept with its notice.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rmcp::model::{
     NotificationMetaObject, PromptListChangedNotification, ResourceListChangedNotification,
@@ -14,6 +16,7 @@ use serde_json::value::RawValue;
 
 use super::convert::etag_meta;
 use super::revision::{ETAG_META_KEY, Revision};
+use crate::auth::{EventId, EventIds, Grant};
 use crate::wire::protocol::SUBSCRIPTION_ID_META_KEY;
 use crate::{Etag, ListKind, Notice, OutboxEntry, Position, ResourceUri};
 
@@ -31,8 +34,9 @@ pub(crate) const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 /// The format of a stream's events.
 #[derive(Debug)]
 pub(crate) enum FrameFormat {
-    /// The GET stream of a session. Its events carry positions as ids, for `Last-Event-ID`.
-    Session(Revision),
+    /// The GET stream of a session. Its events carry positions as ids, for `Last-Event-ID`, in the form that
+    /// the rights of the session call for; without rights as they are.
+    Session(Revision, Option<Arc<Grant>>),
     /// A listen stream. Every message is tagged with the subscription id, in the JSON type that the client
     /// used.
     Listen(Box<RawValue>),
@@ -42,8 +46,9 @@ impl FrameFormat {
     /// Returns the first bytes of a session's stream.
     pub(crate) fn first_frame(&self, position: Position) -> Bytes {
         match self {
-            FrameFormat::Session(revision) if revision.rules().primes_streams => {
-                Bytes::from(format!("id: {position}\nretry: 3000\ndata: \n\n"))
+            FrameFormat::Session(revision, grant) if revision.rules().primes_streams => {
+                let id = event_ids(grant.as_deref()).of_place(position);
+                Bytes::from(format!("id: {id}\nretry: 3000\ndata: \n\n"))
             }
             // Something must be written, or the client does not see the headers.
             _ => KEEP_ALIVE,
@@ -58,14 +63,24 @@ impl FrameFormat {
             match self {
                 // Only the last event carries an id: after an earlier one, part of the entries before the
                 // position is still unsent, and a client that resumed there would lose it.
-                FrameFormat::Session(_) if index < last => {
+                FrameFormat::Session(..) if index < last => {
                     append_session_event(entry, out);
                     out.push(b'\n');
                 }
-                FrameFormat::Session(_) => append_last_session_event(entry, position, out),
+                FrameFormat::Session(_, grant) => {
+                    append_last_session_event(entry, position, event_ids(grant.as_deref()), out);
+                }
                 FrameFormat::Listen(id) => append_listen_event(entry, id, out),
             }
         }
+    }
+}
+
+/// Returns the form of ids for a session with these rights.
+pub(crate) fn event_ids(grant: Option<&Grant>) -> EventIds<'_> {
+    match grant {
+        Some(grant) => grant.event_ids(),
+        None => EventIds::plain(),
     }
 }
 
@@ -79,15 +94,20 @@ fn append_session_event(entry: &OutboxEntry, out: &mut Vec<u8>) {
 }
 
 /// Appends a session's event with the id to resume from, usually the position of its own notice.
-fn append_last_session_event(entry: &OutboxEntry, position: Position, out: &mut Vec<u8>) {
-    if let OutboxEntry::Updated(notice) = entry
-        && notice.position == position
-    {
-        // The usual case has a slot of its own, since all streams that are up to date send the same id.
-        return notice.append_frame(slot::SESSION_WITH_ID, session_frame_with_id, out);
-    }
+fn append_last_session_event(entry: &OutboxEntry, position: Position, ids: EventIds<'_>, out: &mut Vec<u8>) {
+    let id = match entry {
+        OutboxEntry::Updated(notice) if notice.position == position => {
+            if ids.are_plain() {
+                // The usual case has a slot of its own, since all streams that are up to date send the same
+                // id.
+                return notice.append_frame(slot::SESSION_WITH_ID, session_frame_with_id, out);
+            }
+            ids.of_notice(position)
+        }
+        _ => ids.of_place(position),
+    };
     append_session_event(entry, out);
-    append_id(position, out);
+    append_id(id, out);
 }
 
 /// Appends the event of a listen stream.
@@ -110,8 +130,8 @@ fn append_data(json: &str, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-fn append_id(position: Position, out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("id: {position}\n\n").as_bytes());
+fn append_id(id: EventId, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("id: {id}\n\n").as_bytes());
 }
 
 /// Encodes a session's event, without id and final empty line.
@@ -129,7 +149,7 @@ fn session_frame(notice: &Notice) -> Bytes {
 /// Encodes a session's event whose id is the notice's own position.
 fn session_frame_with_id(notice: &Notice) -> Bytes {
     let mut frame = session_frame(notice).to_vec();
-    append_id(notice.position, &mut frame);
+    append_id(EventId::Plain(notice.position), &mut frame);
     frame.into()
 }
 
@@ -182,7 +202,6 @@ pub(crate) fn notification(entry: &OutboxEntry) -> ServerNotification {
 mod tests {
     use super::*;
     use crate::Cause;
-    use std::sync::Arc;
     use std::time::Instant;
 
     fn updated_entry(uri: &str, offset: u64) -> OutboxEntry {
@@ -210,7 +229,7 @@ mod tests {
 
     #[test]
     fn session_event_id_is_safe_resume_position() {
-        let format = FrameFormat::Session(Revision::R2025_06_18);
+        let format = FrameFormat::Session(Revision::R2025_06_18, None);
         assert_eq!(
             written(&format, &[updated_entry("demo://a", 3)], at(3)),
             format!("data: {UPDATED}\nid: a-3\n\n")
@@ -223,7 +242,7 @@ mod tests {
 
     #[test]
     fn several_session_events_only_last_has_id() {
-        let format = FrameFormat::Session(Revision::R2025_11_25);
+        let format = FrameFormat::Session(Revision::R2025_11_25, None);
         let entries = [
             OutboxEntry::ListChanged(ListKind::Tools),
             updated_entry("demo://a", 3),
@@ -261,7 +280,7 @@ mod tests {
     #[test]
     fn first_frame_is_primed_on_2025_11_25_only() {
         let primed = Revision::ALL.map(|revision| {
-            FrameFormat::Session(revision)
+            FrameFormat::Session(revision, None)
                 .first_frame(at(5))
                 .starts_with(b"id: a-5")
         });

@@ -53,7 +53,7 @@ impl Handler {
     /// Returns the caller of a request: the one that its transport let in.
     fn caller(&self, context: &Context) -> Caller {
         let caller = extension::<Caller>(context);
-        caller.unwrap_or_else(|| self.server.caller.clone())
+        caller.unwrap_or_else(|| self.server.caller.next_request())
     }
 
     /// Opens the session of `caller` and leaves it in `slot`.

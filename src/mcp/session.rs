@@ -31,7 +31,8 @@ pub(crate) struct McpContext {
     pub(crate) metrics: McpMetrics,
     /// The write progress of a connection whose bytes rmcp writes (stdio).
     pub(crate) write_progress: Option<Arc<WriteProgress>>,
-    /// The caller of requests that carry none of their own: on stdio the process that started this one.
+    /// The caller of requests that carry none of their own: on stdio the process that started this one, or
+    /// the principal that was given.
     pub(crate) caller: Caller,
     /// The limits of each caller; none on a transport with one client.
     pub(crate) limits: Option<SharedLimits>,

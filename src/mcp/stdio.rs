@@ -26,11 +26,11 @@ use super::options::McpOptions;
 use super::revision::{ETAG_META_KEY, Revision};
 use super::session::{McpContext, McpSession, PumpStage, SessionLifetime};
 use super::subscribe_result::ConnectionHandler;
-use crate::Bus;
 use crate::auth::Caller;
 use crate::http::WriteDeadline;
 use crate::metrics::McpMetrics;
 use crate::wire::protocol::CLIENT_INFO_META_KEY;
+use crate::{Bus, WriteProgress};
 
 /// The time in which a client that has closed its output must read its pending messages; it may have stopped
 /// reading.
@@ -47,22 +47,33 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
+    serve_stdio_as(bus, options, Caller::unlimited(None), input, output).await
+}
+
+/// Serves one client like [`serve_stdio`], with the rights of `caller`, which
+/// [`Border::caller`](crate::auth::Border::caller) makes of a principal.
+///
+/// Requests and notices are judged as over HTTP. Once the credential of the principal has ended, the streams
+/// end and every request is refused; the connection stays until the program closes `input`.
+///
+/// # Errors
+/// Those of [`serve_stdio`].
+pub async fn serve_stdio_as<R, W>(
+    bus: Bus,
+    options: McpOptions,
+    caller: Caller,
+    input: R,
+    output: W,
+) -> std::io::Result<()>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
     let line_max = options.body_bytes_max;
     let stopping = bus.clone();
     // No write time-out: the process that started this one ends it, so a reader that stalls is only reported.
     let output = WriteDeadline::new(output, None);
-    let handler = Handler {
-        server: McpContext {
-            bus,
-            options: Arc::new(options),
-            transport: "stdio",
-            metrics: McpMetrics::new("stdio"),
-            write_progress: Some(output.progress().clone()),
-            caller: Caller::unlimited(None),
-            limits: None,
-        },
-        own_session: Some(Arc::new(OnceLock::new())),
-    };
+    let handler = handler(bus, options, caller, output.progress().clone());
     let streams = OpenStreams::default();
     let transport = NarrowingTransport {
         lines: InputLines::new(input, line_max),
@@ -100,6 +111,22 @@ where
         // A client may leave before its first message; the server has not failed then.
         Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
         Err(failure) => Err(std::io::Error::other(failure)),
+    }
+}
+
+/// Makes the handler of one connection.
+fn handler(bus: Bus, options: McpOptions, caller: Caller, progress: Arc<WriteProgress>) -> Handler {
+    Handler {
+        server: McpContext {
+            bus,
+            options: Arc::new(options),
+            transport: "stdio",
+            metrics: McpMetrics::new("stdio"),
+            write_progress: Some(progress),
+            caller,
+            limits: None,
+        },
+        own_session: Some(Arc::new(OnceLock::new())),
     }
 }
 
@@ -375,8 +402,8 @@ async fn narrow(
             etags,
             client,
         };
-        let accepted =
-            AcceptedListen::open(&server, requested, SessionLifetime::Connection, &server.caller).await;
+        let caller = server.caller.next_request();
+        let accepted = AcceptedListen::open(&server, requested, SessionLifetime::Connection, &caller).await;
         let mut accepted =
             accepted.map_err(|refusal| ServerJsonRpcMessage::error(refusal, Some(request.id.clone())))?;
         listen.params.notifications.clone_from(&accepted.filter);

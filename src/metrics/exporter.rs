@@ -29,12 +29,14 @@ const COUNT: [f64; 12] = [
 ];
 
 /// The buckets of every histogram. The exporter turns a histogram that is missing here into a summary.
-const BUCKETS: [(&str, &[f64]); 5] = [
+const BUCKETS: [(&str, &[f64]); 7] = [
     ("tidings_fan_out_seconds", &SHORT),
     ("tidings_door_wait_seconds", &SHORT),
     ("tidings_store_batch_seconds", &SHORT),
     ("tidings_store_batch_records", &COUNT),
     ("tidings_delivery_seconds", &LONG),
+    ("tidings_cluster_lag_seconds", &LONG),
+    ("tidings_cluster_propose_seconds", &LONG),
 ];
 
 /// The Prometheus recorder of this process.

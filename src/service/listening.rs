@@ -15,9 +15,10 @@ use super::routes::{Mounted, Routes};
 use crate::Bus;
 use crate::auth::{ConfiguredBorder, ProtectedResource};
 use crate::config::Config;
-use crate::http::api::{Api, StatsHistory};
+use crate::http::api::{Api, ClusterView, StatsHistory};
 use crate::http::{Access, HttpServer, Listener, Page, PageTransport, SharedLimits, Tls};
 use crate::mcp::Endpoint;
+use crate::store::position_key;
 
 /// The way in which the service listens.
 pub(super) struct Listening {
@@ -57,6 +58,19 @@ impl Listening {
             border,
             access,
         })
+    }
+
+    /// Takes the key of event ids from the folder of the store, once the store has it, so that the ids of
+    /// callers with rights stay good after a restart. Without a store all ids end with the process.
+    pub(super) fn keep_event_ids(&self, config: &Config) -> anyhow::Result<()> {
+        let (Some(dir), Some(_)) = (&config.store.dir, self.border.border()) else {
+            return Ok(());
+        };
+        // Only where ids are encrypted: a service without rules leaves no such file behind.
+        let key = position_key(dir)
+            .with_context(|| format!("the key of event ids in {} cannot be used", dir.display()))?;
+        self.border.use_position_key(&key);
+        Ok(())
     }
 
     /// Returns the parts that are read again on a signal.
@@ -119,6 +133,8 @@ pub(super) struct Served {
     pub(super) routes: Mounted,
     /// The figures that the API shows; none without metrics.
     pub(super) stats: Option<StatsHistory>,
+    /// The cluster of this node; none where it is alone.
+    pub(super) cluster: Option<ClusterView>,
 }
 
 /// Returns the page, if it is served.
@@ -147,7 +163,11 @@ pub(super) async fn bind(
     served: Served,
     listening: &Listening,
 ) -> anyhow::Result<Listener> {
-    let Served { routes, stats } = served;
+    let Served {
+        routes,
+        stats,
+        cluster,
+    } = served;
     let http = &config.http;
     let socket = TcpListener::bind(http.listen)
         .await
@@ -164,10 +184,12 @@ pub(super) async fn bind(
         .batch_bytes_max(http.body_bytes_max)
         .limits(limits)
         .handler_timeout(config.mcp.handler_timeout)
-        .stats(stats);
+        .stats(stats)
+        .cluster(cluster.clone());
     let routes = Routes::new(access(), listening.limits.clone(), endpoint, api, routes)
         .with_metadata(ProtectedResource::new(&config.auth))
-        .with_page(page(config, listening));
+        .with_page(page(config, listening))
+        .with_cluster(cluster);
     let server = HttpServer::new(bus, routes, http).with_joined_puts();
     let server = server.with_tls(listening.tls.clone());
     Listener::start(socket, server).context("the listener could not be started")

@@ -15,7 +15,7 @@ use hyper::{Request, Response};
 use tower_service::Service;
 
 use crate::auth::ProtectedResource;
-use crate::http::api::{self, Api};
+use crate::http::api::{self, Api, ClusterView};
 use crate::http::problem::Problem;
 use crate::http::{Access, Page, RequestBody, ServiceRoute, SharedLimits};
 use crate::mcp::{Endpoint, EndpointBody};
@@ -75,6 +75,7 @@ pub(super) struct Routes {
     others: Router,
     metadata: Option<Arc<ProtectedResource>>,
     page: Option<Page>,
+    cluster: Option<ClusterView>,
 }
 
 impl Routes {
@@ -89,6 +90,13 @@ impl Routes {
     #[must_use]
     pub(super) fn with_page(mut self, page: Option<Page>) -> Routes {
         self.page = page;
+        self
+    }
+
+    /// Answers 503 until the node has caught up with its cluster.
+    #[must_use]
+    pub(super) fn with_cluster(mut self, cluster: Option<ClusterView>) -> Routes {
+        self.cluster = cluster;
         self
     }
 
@@ -109,6 +117,7 @@ impl Routes {
             others: others.0.fallback_service(api),
             metadata: None,
             page: None,
+            cluster: None,
         }
     }
 
@@ -122,6 +131,7 @@ impl Routes {
             others: others.0,
             metadata: None,
             page: None,
+            cluster: None,
         }
     }
 }
@@ -174,6 +184,13 @@ impl Service<Request<RequestBody>> for Routes {
         }
         let path = request.uri().path();
         let is_open = api::is_open(path);
+        if let Some(cluster) = &self.cluster
+            && !is_open
+            && let Err(problem) = cluster.admit(path)
+        {
+            let answer = refusal(&request, &problem);
+            return Box::pin(async move { Ok(answer) });
+        }
         let route = self.route(path);
         let access = self.access.clone();
         let limits = self.limits.clone();

@@ -4,6 +4,7 @@
 //! line in [`configured`].
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use tidings_actors::{Bus, Filter, NoticeKind, UriPattern};
 use tracing::debug;
 
 use crate::config::{Config, SinkClass, SinkOverflow};
+
+use super::in_turn::{MakeTurn, SinkTurn};
 
 /// Longest pause before a file is opened again. A try is cheap, and a disk with free space again should be
 /// used soon.
@@ -52,11 +55,12 @@ pub(super) trait ConfiguredSink: Send + Sync {
         Ok(())
     }
 
-    /// Attaches the sink; `options` have its full name and its patterns.
+    /// Attaches the sink; `options` have its full name and its patterns. With a turn it delivers in it alone.
     fn attach<'a>(
         &'a self,
         bus: &'a Bus,
         options: AttachOptions,
+        turn: Option<SinkTurn>,
     ) -> BoxFuture<'a, Result<Attachment, AttachError>>;
 }
 
@@ -104,11 +108,20 @@ fn faults(wanted: &BTreeMap<Arc<str>, WantedSink>) -> Vec<SinkError> {
 }
 
 /// The attached sinks of a configuration. Dropping it detaches them without waiting.
-#[derive(Debug)]
 pub struct Sinks {
     bus: Bus,
+    /// Makes the turns of sinks that other nodes have too.
+    turns: MakeTurn,
     /// Each with the values that it was attached with.
     attached: BTreeMap<Arc<str>, (Value, Attachment)>,
+}
+
+impl fmt::Debug for Sinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sinks")
+            .field("attached", &self.attached)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Sinks {
@@ -123,8 +136,18 @@ impl Sinks {
     /// [`SinkError`] for a sink that cannot be used at all. A file or receiver that is out of reach is no
     /// error: the bus tries it again until it is there.
     pub async fn attach(bus: &Bus, config: &Config) -> Result<Sinks, SinkError> {
+        Sinks::attach_in_turn(bus, config, Arc::new(|_name| None)).await
+    }
+
+    /// [`attach`](Sinks::attach) for sinks that other nodes have too: each delivers in the turn that `turns`
+    /// makes for its name.
+    ///
+    /// # Errors
+    /// As of [`attach`](Sinks::attach).
+    pub async fn attach_in_turn(bus: &Bus, config: &Config, turns: MakeTurn) -> Result<Sinks, SinkError> {
         let mut sinks = Sinks {
             bus: bus.clone(),
+            turns,
             attached: BTreeMap::new(),
         };
         let changes = sinks.follow(config, Duration::ZERO).await?;
@@ -180,7 +203,7 @@ impl Sinks {
             }
             let filter = filter(sink.uris()).expect("the patterns of all sinks were checked");
             let options = AttachOptions::new(name.clone()).filter(filter);
-            match sink.attach(&self.bus, options).await {
+            match sink.attach(&self.bus, options, (self.turns)(&name)).await {
                 Ok(attachment) => {
                     self.attached.insert(name.clone(), (values, attachment));
                     changes.attached.push(name);

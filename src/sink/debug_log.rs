@@ -18,6 +18,7 @@ use tidings_actors::{Bus, NoticeKind};
 
 use super::append_file::{AppendFile, FileOptions, Fsync};
 use super::configured::{ConfiguredSink, FILE_BACKOFF};
+use super::in_turn::SinkTurn;
 use super::record::{GAP, line};
 use crate::config::{DebugLogConfig, LogFormat};
 use crate::timestamp;
@@ -244,6 +245,8 @@ impl ConfiguredSink for DebugLogConfig {
         &'a self,
         bus: &'a Bus,
         mut options: AttachOptions,
+        // Each node logs its own steps.
+        _turn: Option<SinkTurn>,
     ) -> BoxFuture<'a, Result<Attachment, AttachError>> {
         if !self.lists {
             options.filter = options.filter.kinds([NoticeKind::Updated, NoticeKind::Removed]);

@@ -10,6 +10,7 @@ use tidings_actors::{Bus, Lineage, Position};
 
 use super::append_file::{AppendFile, FileOptions, Fsync};
 use super::configured::{ConfiguredSink, FILE_BACKOFF, delivery_class, restrict_kinds};
+use super::in_turn::{InTurn, SinkTurn};
 use super::record::Record;
 use crate::config::{FsyncPolicy, JournalConfig};
 
@@ -123,6 +124,7 @@ impl ConfiguredSink for JournalConfig {
         &'a self,
         bus: &'a Bus,
         mut options: AttachOptions,
+        turn: Option<SinkTurn>,
     ) -> BoxFuture<'a, Result<Attachment, AttachError>> {
         let file = FileOptions {
             path: self.file.clone(),
@@ -145,7 +147,11 @@ impl ConfiguredSink for JournalConfig {
             // Its positions do not grow from line to line, so the last one tells nothing of the others.
             DeliveryClass::Latest { .. } => Lineage::default(),
         };
-        bus.attach(options, move || JsonLines::resume(&file, &lineage))
-            .boxed()
+        let class = options.class;
+        bus.attach(options, move || {
+            let inner = JsonLines::resume(&file, &lineage)?;
+            Ok(InTurn::new(inner, turn.clone(), class))
+        })
+        .boxed()
     }
 }

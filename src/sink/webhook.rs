@@ -22,6 +22,7 @@ use crate::http_client;
 
 use super::append_file::{AppendFile, FileOptions};
 use super::configured::{ConfiguredSink, delivery_class, restrict_kinds};
+use super::in_turn::{InTurn, SinkTurn};
 use super::record::{GAP, Record, line};
 
 use retry::{AttemptOutcome, RetryPolicy};
@@ -398,13 +399,19 @@ impl ConfiguredSink for WebhookConfig {
         &'a self,
         bus: &'a Bus,
         mut options: AttachOptions,
+        turn: Option<SinkTurn>,
     ) -> BoxFuture<'a, Result<Attachment, AttachError>> {
         let webhook = WebhookOptions::from(self);
         options.filter = restrict_kinds(options.filter, &self.kinds);
         options.class = delivery_class(self.class, self.overflow, self.queue);
         options.stall_timeout = STALL_TIMEOUT;
         options.resume = true;
-        bus.attach(options, move || Webhook::open(&webhook)).boxed()
+        let class = options.class;
+        bus.attach(options, move || {
+            let inner = Webhook::open(&webhook)?;
+            Ok(InTurn::new(inner, turn.clone(), class))
+        })
+        .boxed()
     }
 }
 

@@ -17,6 +17,7 @@ mod naming;
 #[cfg(test)]
 mod tests;
 
+use super::SourceTurn;
 use super::watch::{DirtySet, PendingChanges};
 use crate::config::{CollectionConfig, WorkspaceConfig};
 use document::{CollectionSpec, ViewRule};
@@ -102,7 +103,21 @@ impl Collection {
         config: &CollectionConfig,
         workspace: &WorkspaceConfig,
     ) -> Result<Collection, CollectionError> {
-        Collection::start_with(bus, config, workspace, true).await
+        Collection::start_with(bus, config, workspace, SourceTurn::default(), true).await
+    }
+
+    /// [`start`](Collection::start) of a file that other nodes serve too: the views are published while it is
+    /// this node's turn, and all of them when a turn begins. Tools and templates are those of each node.
+    ///
+    /// # Errors
+    /// As of [`start`](Collection::start).
+    pub async fn start_in_turn(
+        bus: Bus,
+        config: &CollectionConfig,
+        workspace: &WorkspaceConfig,
+        turn: SourceTurn,
+    ) -> Result<Collection, CollectionError> {
+        Collection::start_with(bus, config, workspace, turn, true).await
     }
 
     /// Starts with the file watcher, or with rescans alone.
@@ -110,6 +125,7 @@ impl Collection {
         bus: Bus,
         config: &CollectionConfig,
         workspace: &WorkspaceConfig,
+        turn: SourceTurn,
         watch: bool,
     ) -> Result<Collection, CollectionError> {
         let bus = bus.owned_by(Owner::Collection(config.name.as_str().into()));
@@ -132,7 +148,8 @@ impl Collection {
             scanner: Arc::new(Mutex::new(scanner)),
             name: spec.name.clone(),
             file: file.clone(),
-            publisher: ViewPublisher::new(bus.clone(), spec.clone(), tools.positions.clone()),
+            publisher: ViewPublisher::new(bus.clone(), spec.clone(), tools.positions.clone(), turn.clone()),
+            turn,
             settle: SettleRule::default(),
             known: None,
             stats: send_stats,

@@ -35,6 +35,7 @@ mod tests;
 pub use launcher::enable_launcher;
 pub use skip::SkipReason;
 
+use super::SourceTurn;
 use super::watch::{DirtySet, PendingChanges};
 use crate::config::{RegisterConfig, ToolsConfig, WorkspaceConfig};
 use folder::Folder;
@@ -146,6 +147,13 @@ pub struct WorkspaceStats {
     pub problems_reported: u64,
 }
 
+/// The sections of the configuration that describe a folder.
+struct WorkspaceParts<'c> {
+    config: &'c WorkspaceConfig,
+    tools: &'c ToolsConfig,
+    register: &'c RegisterConfig,
+}
+
 impl Workspace {
     /// Registers the files below `DIR/resources`, the prompts, the tools, and the items that `register`
     /// prints, and then watches the folder. It returns when all of them are registered.
@@ -166,17 +174,46 @@ impl Workspace {
         tools: &ToolsConfig,
         register: &RegisterConfig,
     ) -> Result<Workspace, WorkspaceError> {
-        Workspace::start_with(bus, config, tools, register, true).await
+        let parts = WorkspaceParts {
+            config,
+            tools,
+            register,
+        };
+        Workspace::start_with(bus, parts, SourceTurn::default(), true).await
+    }
+
+    /// [`start`](Workspace::start) of a folder that other nodes serve too: the resources are published while
+    /// it is this node's turn, and all of them when a turn begins. Tools and prompts are those of each node.
+    ///
+    /// # Errors
+    /// As of [`start`](Workspace::start).
+    pub async fn start_in_turn(
+        bus: Bus,
+        config: &WorkspaceConfig,
+        tools: &ToolsConfig,
+        register: &RegisterConfig,
+        turn: SourceTurn,
+    ) -> Result<Workspace, WorkspaceError> {
+        let parts = WorkspaceParts {
+            config,
+            tools,
+            register,
+        };
+        Workspace::start_with(bus, parts, turn, true).await
     }
 
     /// Starts with the file watcher, or with rescans alone.
     async fn start_with(
         bus: Bus,
-        config: &WorkspaceConfig,
-        tools: &ToolsConfig,
-        register: &RegisterConfig,
+        parts: WorkspaceParts<'_>,
+        turn: SourceTurn,
         watch: bool,
     ) -> Result<Workspace, WorkspaceError> {
+        let WorkspaceParts {
+            config,
+            tools,
+            register,
+        } = parts;
         let base = served_folder(config).await?;
         let folder = resources(config, &base);
         let root = folder.root.clone();
@@ -189,7 +226,8 @@ impl Workspace {
             bus: bus.owned_by(Owner::Workspace),
             scheme: config.scheme.clone(),
             scanner: Arc::new(Mutex::new(Scanner::new(folder, dirty.clone(), watch))),
-            registrations: Registrations::new(bus.owned_by(Owner::Register), runner),
+            registrations: Registrations::new(bus.owned_by(Owner::Register), runner, turn.clone()),
+            turn,
             register_changed: register_changed.clone(),
             stats: send_stats,
             changes: PendingChanges::new(dirty, config.debounce, config.debounce_max),

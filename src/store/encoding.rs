@@ -44,11 +44,11 @@ mod content_flag {
 }
 
 /// The SHA-256 of a body, which names its file.
-pub(super) type BodyHash = [u8; 32];
+pub(crate) type BodyHash = [u8; 32];
 
 /// The place of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StoredBody<'a> {
+pub(crate) enum StoredBody<'a> {
     /// In the line itself.
     Inline(&'a [u8]),
     /// In the file of this name, with this length.
@@ -57,16 +57,16 @@ pub(super) enum StoredBody<'a> {
 
 /// The content of a resource in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct StoredContent<'a> {
-    pub(super) descriptor: Descriptor,
+pub(crate) struct StoredContent<'a> {
+    pub(crate) descriptor: Descriptor,
     /// True for a binary body.
-    pub(super) blob: bool,
-    pub(super) body: StoredBody<'a>,
+    pub(crate) blob: bool,
+    pub(crate) body: StoredBody<'a>,
 }
 
 impl<'a> StoredContent<'a> {
     /// Appends the encoding of a resource whose body is stored in `body`.
-    pub(super) fn encode(descriptor: &Descriptor, blob: bool, body: StoredBody<'_>, out: &mut Vec<u8>) {
+    pub(crate) fn encode(descriptor: &Descriptor, blob: bool, body: StoredBody<'_>, out: &mut Vec<u8>) {
         let optional = [
             (content_flag::TITLE, descriptor.title.as_deref()),
             (content_flag::DESCRIPTION, descriptor.description.as_deref()),
@@ -127,7 +127,7 @@ impl<'a> StoredContent<'a> {
     }
 
     /// Returns the body of these bytes; none if a text is not UTF-8.
-    pub(super) fn to_body(&self, bytes: &[u8]) -> Option<Body> {
+    pub(crate) fn to_body(&self, bytes: &[u8]) -> Option<Body> {
         match self.blob {
             true => Some(Body::blob(Bytes::copy_from_slice(bytes))),
             false => Some(Body::text(std::str::from_utf8(bytes).ok()?)),
@@ -137,15 +137,15 @@ impl<'a> StoredContent<'a> {
 
 /// A line as the table holds it, with its content not decoded yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct StoredLine<'a> {
-    pub(super) line: Line,
+pub(crate) struct StoredLine<'a> {
+    pub(crate) line: Line,
     /// The encoded content, if the store keeps it.
-    pub(super) content: Option<&'a [u8]>,
+    pub(crate) content: Option<&'a [u8]>,
 }
 
 impl<'a> StoredLine<'a> {
     /// Encodes `line`; the caller appends the encoded content if it says that there is one.
-    pub(super) fn encode(line: &Line, with_content: bool, out: &mut Vec<u8>) {
+    pub(crate) fn encode(line: &Line, with_content: bool, out: &mut Vec<u8>) {
         let mut flags = match line.state {
             LineState::Live => 0,
             LineState::Removed => 1,
@@ -172,7 +172,7 @@ impl<'a> StoredLine<'a> {
         }
     }
 
-    pub(super) fn decode(bytes: &'a [u8]) -> Result<StoredLine<'a>, Fault> {
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<StoredLine<'a>, Fault> {
         let decoded = match bytes.first() {
             // An operator is told to use the newer version, rather than that the file is damaged.
             Some(&format) if format > FORMAT => return Err(Fault::Newer(format.into())),
@@ -184,7 +184,7 @@ impl<'a> StoredLine<'a> {
     }
 
     /// Decodes the content of `uri`; none if the line has none.
-    pub(super) fn decode_content(&self, uri: &ResourceUri) -> Result<Option<StoredContent<'a>>, Fault> {
+    pub(crate) fn decode_content(&self, uri: &ResourceUri) -> Result<Option<StoredContent<'a>>, Fault> {
         let Some(bytes) = self.content else {
             return Ok(None);
         };
@@ -195,7 +195,7 @@ impl<'a> StoredLine<'a> {
     }
 
     /// Returns the name of the file that holds the body, without decoding the rest of the content.
-    pub(super) fn body_file(&self) -> Option<BodyHash> {
+    pub(crate) fn body_file(&self) -> Option<BodyHash> {
         const TAIL: usize = size_of::<BodyHash>() + size_of::<u64>();
         let content = self.content?;
         let flags = content.first()?;
@@ -350,7 +350,8 @@ fn write_numbers(numbers: &[u64], out: &mut Vec<u8>) {
     }
 }
 
-fn write_text(text: &str, out: &mut Vec<u8>) {
+/// Appends a text with its length.
+pub(crate) fn write_text(text: &str, out: &mut Vec<u8>) {
     // No text of a descriptor reaches 4 GiB: bodies and requests are limited far below.
     let len = u32::try_from(text.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&len.to_le_bytes());
@@ -358,20 +359,20 @@ fn write_text(text: &str, out: &mut Vec<u8>) {
 }
 
 /// The rest of an encoding. Each method takes a part from its front, or returns none if it is not there.
-struct Input<'a>(&'a [u8]);
+pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (part, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*part)
     }
 
-    fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         self.array().map(|[byte]| byte)
     }
 
-    fn number(&mut self) -> Option<u64> {
+    pub(crate) fn number(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
@@ -383,7 +384,7 @@ impl<'a> Input<'a> {
         })
     }
 
-    fn text(&mut self) -> Option<&'a str> {
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
         let len = u32::from_le_bytes(self.array()?) as usize;
         let (part, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
@@ -398,7 +399,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    fn end(&self) -> Option<()> {
+    pub(crate) fn end(&self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
 }

@@ -6,7 +6,7 @@ use tidings_actors::{ResourceUri, StoreError};
 
 /// A fault of the store.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// Another process uses the file.
     InUse,
     /// The file was not written by this program, or was altered.

@@ -10,8 +10,9 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::http1::{ResponseHead, ResponseReader};
+use super::http1::{HttpTarget, ResponseHead, ResponseReader};
 use super::sse::EventReader;
+use super::tls::TlsSession;
 
 const READ_BYTES: usize = 16 * 1024;
 
@@ -31,6 +32,7 @@ pub struct BlockingConnection {
     /// Bytes that were read and belong to the next answer.
     unread: Vec<u8>,
     answer_max: Duration,
+    tls: Option<TlsSession>,
 }
 
 impl BlockingConnection {
@@ -59,7 +61,21 @@ impl BlockingConnection {
             socket,
             unread: Vec::new(),
             answer_max,
+            tls: None,
         })
+    }
+
+    /// Connects to a server, over TLS where it has that; the first request makes the handshake.
+    ///
+    /// # Errors
+    /// The error of the socket.
+    pub fn to(target: &HttpTarget, answer_max: Duration) -> io::Result<BlockingConnection> {
+        let tls = match &target.tls {
+            Some(tls) => Some(tls.session()?),
+            None => None,
+        };
+        let plain = BlockingConnection::open(target.address, None, answer_max)?;
+        Ok(BlockingConnection { tls, ..plain })
     }
 
     /// Gives up the socket; bytes that were read and not asked for are lost.
@@ -72,7 +88,10 @@ impl BlockingConnection {
     /// # Errors
     /// The error of the socket.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.socket.write_all(bytes)
+        match &mut self.tls {
+            Some(tls) => tls.write_blocking(&mut self.socket, bytes),
+            None => self.socket.write_all(bytes),
+        }
     }
 
     /// Reads one answer; bytes after it are kept for the next one.
@@ -164,12 +183,18 @@ impl BlockingConnection {
     fn read_more(&mut self) -> io::Result<usize> {
         let mut bytes = [0; READ_BYTES];
         loop {
-            match self.socket.read(&mut bytes) {
+            let read = match &mut self.tls {
+                Some(tls) => tls.read_blocking(&mut self.socket, &mut bytes),
+                None => self.socket.read(&mut bytes),
+            };
+            match read {
                 Ok(count) => {
                     self.unread.extend_from_slice(&bytes[..count]);
                     return Ok(count);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // Of TLS, which says itself what is wrong.
+                Err(error) if error.kind() == ErrorKind::InvalidData => return Err(error),
                 Err(error) => {
                     let reason = format!("no answer within {:?}: {error}", self.answer_max);
                     return Err(io::Error::new(error.kind(), reason));

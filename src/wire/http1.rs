@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use httparse::{EMPTY_HEADER, ParserConfig, Status};
 
 use super::header_lines::HeaderLines;
+use super::tls::TlsTarget;
 
 /// A head, or a line of the framing, beyond this many bytes is no HTTP.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// A head with more headers than this is refused.
 const HEADERS_MAX: usize = 100;
 
-/// A server that speaks plain HTTP, and the path of its endpoint.
+/// A server that speaks HTTP, and the path of its endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpTarget {
     /// The address that connections are opened to.
@@ -22,6 +23,8 @@ pub struct HttpTarget {
     pub path: String,
     /// Headers of every request.
     pub headers: HeaderLines,
+    /// The TLS in front of the server; none where it speaks plain HTTP.
+    pub tls: Option<TlsTarget>,
 }
 
 impl HttpTarget {
@@ -32,6 +35,7 @@ impl HttpTarget {
             authority: address.to_string(),
             path: "/mcp".to_owned(),
             headers: HeaderLines::default(),
+            tls: None,
         }
     }
 

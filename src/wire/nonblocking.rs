@@ -7,13 +7,17 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::http1::HttpTarget;
+use super::tls::TlsSession;
+
 /// A connection that is open or opening.
 #[derive(Debug)]
 pub struct NonblockingConnection {
     socket: TcpStream,
-    /// The bytes that the socket did not take yet begin at `written`.
+    /// The bytes that the socket did not take yet begin at `written`; TLS keeps its own.
     unsent: Vec<u8>,
     written: usize,
+    tls: Option<TlsSession>,
 }
 
 /// The outcome of one read.
@@ -35,10 +39,15 @@ impl NonblockingConnection {
     /// # Errors
     /// The error of the socket.
     pub fn open(
-        address: SocketAddr,
+        target: &HttpTarget,
         source: Option<SocketAddr>,
         receive_bytes: Option<usize>,
     ) -> io::Result<NonblockingConnection> {
+        let address = target.address;
+        let tls = match &target.tls {
+            Some(tls) => Some(tls.session()?),
+            None => None,
+        };
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
@@ -54,7 +63,10 @@ impl NonblockingConnection {
             Err(error) if is_in_progress(&error) => {}
             Err(error) => return Err(error),
         }
-        Ok(NonblockingConnection::from_socket(socket.into()))
+        Ok(NonblockingConnection {
+            tls,
+            ..NonblockingConnection::from_socket(socket.into())
+        })
     }
 
     /// Takes over a socket that is nonblocking already.
@@ -63,7 +75,13 @@ impl NonblockingConnection {
             socket: TcpStream::from_std(socket),
             unsent: Vec::new(),
             written: 0,
+            tls: None,
         }
+    }
+
+    /// Returns the version and the cipher suite of TLS once they are agreed; none without TLS.
+    pub fn tls(&self) -> Option<String> {
+        self.tls.as_ref()?.agreed()
     }
 
     /// Registers the connection for readable and writable events.
@@ -90,7 +108,10 @@ impl NonblockingConnection {
     /// # Errors
     /// The error of the socket.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.unsent.extend_from_slice(bytes);
+        match &mut self.tls {
+            Some(tls) => tls.queue(bytes)?,
+            None => self.unsent.extend_from_slice(bytes),
+        }
         self.flush()
     }
 
@@ -99,6 +120,9 @@ impl NonblockingConnection {
     /// # Errors
     /// The error of the socket.
     pub fn flush(&mut self) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls {
+            return tls.flush(&mut self.socket);
+        }
         while self.written < self.unsent.len() {
             match self.socket.write(&self.unsent[self.written..]) {
                 Ok(count) => self.written += count,
@@ -116,11 +140,18 @@ impl NonblockingConnection {
         Ok(())
     }
 
-    /// Reads into `buffer`.
+    /// Reads into `buffer`; a read that does not fill it took everything that was there.
     ///
     /// # Errors
-    /// The error of the socket.
+    /// The error of the socket, and with TLS the reason for which TLS failed.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
+        if let Some(tls) = &mut self.tls {
+            return Ok(match tls.read(&mut self.socket, buffer)? {
+                None => ReadOutcome::Nothing,
+                Some(0) => ReadOutcome::End,
+                Some(count) => ReadOutcome::Bytes(count),
+            });
+        }
         loop {
             match self.socket.read(buffer) {
                 Ok(0) => return Ok(ReadOutcome::End),

@@ -1,6 +1,7 @@
 //! `tidings bench` reports our service as complete, and finds the notices that a lossy server drops.
 
 mod lossy;
+mod secure;
 
 use std::path::Path;
 use std::process::Output;

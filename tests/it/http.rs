@@ -10,7 +10,7 @@ mod events;
 mod limits;
 mod pipelined;
 mod quota;
-mod tls;
+pub(crate) mod tls;
 mod ws;
 mod content;
 mod patterns;

@@ -22,4 +22,5 @@ mod check;
 mod bench;
 mod stress;
 mod durability;
+mod cluster;
 mod tidy;

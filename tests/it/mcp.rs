@@ -25,6 +25,7 @@ mod limits;
 mod service;
 mod metrics;
 mod stdio;
+mod principal;
 mod pressure;
 mod slow;
 mod hostile;

@@ -1,4 +1,5 @@
-"""Asks a Prometheus that scrapes a service every expression of the dashboard and of the alert rules.
+"""Asks a Prometheus, which scrapes a service and a node of a cluster, every expression of the dashboard and of the
+alert rules.
 
 Starts the Prometheus on a free port of loopback and ends it. Prints `ok NAME` or `FAIL NAME: reason` per check.
 """
@@ -48,8 +49,8 @@ def run(name, command, text=None):
 class Prometheus:
     """A Prometheus of its own, ended with the block."""
 
-    def __init__(self, target, work):
-        self.target, self.work = target, work
+    def __init__(self, targets, work):
+        self.targets, self.work = targets, work
 
     def __enter__(self):
         with socket.socket() as probe:
@@ -59,7 +60,7 @@ class Prometheus:
         config.write_text(
             "global: { scrape_interval: 1s, evaluation_interval: 1s }\n"
             f"rule_files: [{json.dumps(str(ROOT / 'docs/alerts.yml'))}]\n"
-            f"scrape_configs: [{{ job_name: tidings, static_configs: [{{ targets: [{json.dumps(self.target)}] }}] }}]\n"
+            f"scrape_configs: [{{ job_name: tidings, static_configs: [{{ targets: {json.dumps(self.targets)} }}] }}]\n"
         )
         self.url = f"http://127.0.0.1:{port}"
         command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={self.work / 'tsdb'}"]
@@ -188,16 +189,17 @@ def check_alerts(prometheus):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", required=True)
+    parser.add_argument("--node", required=True)
     parser.add_argument("--work", type=Path, required=True)
     arguments = parser.parse_args()
-    target = urllib.parse.urlsplit(arguments.url).netloc
+    target, node = (urllib.parse.urlsplit(url).netloc for url in (arguments.url, arguments.node))
     dashboard = json.loads((ROOT / "docs/grafana.json").read_text())
     run("promtool/rules", ["promtool", "check", "rules", str(ROOT / "docs/alerts.yml")])
     check_dashboard_shape(dashboard)
-    traffic = Traffic(target)
+    traffic = Traffic(target, node)
     traffic.start()
     try:
-        with Prometheus(target, arguments.work) as prometheus:
+        with Prometheus([target, node], arguments.work) as prometheus:
             check_data(prometheus, traffic, dashboard)
             check_alerts(prometheus)
         run("promtool/metrics", ["promtool", "check", "metrics"], get(f"{arguments.url}/metrics"))

@@ -1,4 +1,5 @@
-"""Traffic for a service: a session of each era with its stream, a listen stream, changes, no-ops, calls, refusals.
+"""Traffic for a service: a session of each era with its stream, a listen stream, changes, no-ops, calls, refusals;
+and changes for a node of a cluster.
 
 Owns its sessions and threads, which end with it. Never judges an answer beyond what it needs to go on.
 """
@@ -23,8 +24,9 @@ PAUSE = 0.05  # seconds between rounds
 
 
 class Traffic:
-    def __init__(self, address):
+    def __init__(self, address, node):
         self.address = address
+        self.node = node
         self.stopping = threading.Event()
         self.failure = None
         self.streams = []
@@ -35,9 +37,9 @@ class Traffic:
         """Answers status, headers and body of one request."""
         return ask(self.address, method, path, body, headers, WAIT)
 
-    def put(self, uri, text):
+    def put(self, uri, text, address=None):
         path = "/v1/resources/" + urllib.parse.quote(uri, safe="")
-        status, _, body = self.request("PUT", path, text, {"content-type": "text/plain"})
+        status, _, body = ask(address or self.address, "PUT", path, text, {"content-type": "text/plain"}, WAIT)
         if status not in (201, 204):
             raise RuntimeError(f"PUT {uri}: {status} {body!r}")
 
@@ -112,6 +114,7 @@ class Traffic:
         self.put(URI, str(number))
         self.put(URI, str(number))
         self.put(f"demo://{number % 7}", str(number))
+        self.put(URI, str(number), self.node)
         self.call(session, "get_resource_etag", {"uri": URI})
         self.call(session, "get_resource_etag", {"uri": "demo://nowhere"})
         self.call(session, "no_such_tool", {})

@@ -12,6 +12,7 @@ use super::{Bus, Inner};
 use crate::metrics::Metrics;
 use crate::model::{Etag, Limits, Lineage, Owner, StartError, StoreError};
 use crate::runtime::{Admission, Tracer};
+use crate::shared_log::{LogStatus, OFFSETS_PER_RECORD, SharedLog};
 use crate::sink::Attachments;
 use crate::versions::{Batch, Checkpoint, EtagIndex, Record, Store, StoreHealth, TimeStamp};
 
@@ -22,6 +23,7 @@ pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 pub struct Builder {
     limits: Limits,
     store: Option<Box<dyn Store>>,
+    log: Option<Box<dyn SharedLog>>,
     clock: Clock,
     /// True if the embedder set the clock.
     own_clock: bool,
@@ -33,6 +35,7 @@ impl Default for Builder {
         Builder {
             limits: Limits::default(),
             store: None,
+            log: None,
             clock: Arc::new(unix_seconds),
             own_clock: false,
         }
@@ -63,6 +66,19 @@ impl Builder {
         self
     }
 
+    /// Shares the order of all changes of resources with other nodes, through `log`. Tools, prompts and
+    /// templates stay those of this node, and so do their lists. A resource whose body a callback makes
+    /// exists at the nodes that register it. A log takes the place of a store: with both, the bus does not
+    /// start.
+    ///
+    /// Changes wait until the log was read, and fail with
+    /// [`PublishError::LogUnavailable`](crate::PublishError::LogUnavailable) when it does not answer.
+    #[must_use]
+    pub fn shared_log(mut self, log: impl SharedLog) -> Builder {
+        self.log = Some(Box::new(log));
+        self
+    }
+
     /// Takes the time of etags from `clock`, in seconds since 1970, and leaves out the nine digits that tell
     /// two lives of the process apart. So the clock must never repeat a second of a former life: neither
     /// without a store nor after an older copy of the store was put back.
@@ -76,19 +92,22 @@ impl Builder {
     /// Starts the bus on threads of its own, inside or outside a tokio runtime. Returns when the bus runs.
     ///
     /// # Errors
-    /// [`StartError`] if the store cannot be read or a thread cannot be started.
+    /// [`StartError`] if the store cannot be read, a thread cannot be started, or there are both a store and
+    /// a shared log.
     pub fn start(self) -> Result<Bus, StartError> {
         let Builder {
             limits,
             mut store,
+            log,
             clock,
             own_clock,
         } = self;
-        let (checkpoint, lineage) = load(&mut store)?;
+        let (checkpoint, lineage) = begin(&mut store, log.as_deref())?;
+        let log_status = log.is_some().then(Arc::<LogStatus>::default);
         let stamp = time_stamp(&checkpoint, own_clock);
         let limits = Arc::new(limits.at_least_minimum());
         let metrics = Metrics::register(limits.shard_count());
-        let admission = Admission::counted(limits.in_flight_max, store.is_some(), &metrics);
+        let admission = Admission::counted(limits.in_flight_max, store.is_some() || log.is_some(), &metrics);
         let health = StoreHealth::new(store.is_some());
         let tracer = Arc::new(Tracer::default());
         let attachments = Arc::new(Attachments::new(limits.attached_max));
@@ -106,6 +125,7 @@ impl Builder {
             checkpoint,
             store,
             health: health.clone(),
+            log: log.zip(log_status.clone()),
         };
         let actors = Actors::start(parts)?;
         let inner = Inner {
@@ -125,12 +145,29 @@ impl Builder {
             etag_index,
             lineage,
             health,
+            log_status,
         };
         Ok(Bus {
             inner: Arc::new(inner),
             owner: Owner::default(),
         })
     }
+}
+
+/// Loads what the store has kept, and decides the epoch of positions.
+fn begin(
+    store: &mut Option<Box<dyn Store>>,
+    log: Option<&dyn SharedLog>,
+) -> Result<(Checkpoint, Lineage), StartError> {
+    if store.is_some() && log.is_some() {
+        return Err(StartError::StoreAndLog);
+    }
+    let (checkpoint, mut lineage) = load(store)?;
+    if let Some(log) = log {
+        lineage.epoch = log.position_epoch();
+        lineage.offsets_per_change = OFFSETS_PER_RECORD;
+    }
+    Ok((checkpoint, lineage))
 }
 
 /// Loads what the store has kept, and begins a life in it.
@@ -160,6 +197,7 @@ fn next_life(checkpoint: &Checkpoint) -> Lineage {
     Lineage {
         epoch: next_epoch(checkpoint),
         former: checkpoint.lives.clone(),
+        offsets_per_change: 1,
     }
 }
 

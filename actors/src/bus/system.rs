@@ -4,23 +4,25 @@
 //! Registry and Etag actor share one Arbiter, because they work on every request in turn. Each Publisher
 //! shard has its own.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::builder::Clock;
-use crate::messages::{BatchStored, EndAll, RegistryRequest};
+use crate::messages::{BatchStored, EndAll, HeardBatch, RegistryRequest};
 use crate::metrics::Metrics;
 use crate::model::{EndReason, Limits, Lineage, StartError};
 use crate::publisher::{Interest, Publisher, PublisherParts};
-use crate::registry::{Catalog, Registry, Restart};
+use crate::registry::{Catalog, PROPOSALS_MAX, Registry, Restart, SharedOrder};
 use crate::runtime::{
     Admission, BusState, CoreGuard, Inbox, InboxSender, Shard, Tracer, enter_shard, mailbox,
 };
+use crate::shared_log::{Heard, LogStatus, SharedLog};
 use crate::sink::Attachments;
 use crate::versions::{
     ChangeLog, Checkpoint, Commit, EtagActor, EtagIndex, Ledger, Shards, Store, StoreHealth, StoreThread,
@@ -29,6 +31,12 @@ use crate::versions::{
 
 /// The interval in which the numbers of the shards are handed to the recorder.
 const EXPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The most reports of a shared log that wait to be applied; a log that has more to tell waits.
+const HEARD_MAX: usize = 1_024;
+
+/// The most reports that are applied in one turn.
+const HEARD_BATCH: usize = 256;
 
 /// The running actors.
 pub(crate) struct Actors {
@@ -46,6 +54,7 @@ struct Threads {
     system: Option<JoinHandle<()>>,
     arbiters: Vec<Arbiter>,
     store: Option<JoinHandle<()>>,
+    log: Option<JoinHandle<()>>,
 }
 
 /// The parts that the actors are given.
@@ -62,6 +71,7 @@ pub(crate) struct CoreParts {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) store: Option<Box<dyn Store>>,
     pub(crate) health: Arc<StoreHealth>,
+    pub(crate) log: Option<(Box<dyn SharedLog>, Arc<LogStatus>)>,
 }
 
 impl Actors {
@@ -105,11 +115,12 @@ impl Actors {
             system,
             arbiters,
             store,
+            log,
         } = std::mem::take(&mut *threads);
         let ends = system.into_iter().map(JoinHandle::join);
         let ends = ends.chain(arbiters.into_iter().map(Arbiter::join));
         // Last, because it ends when the Etag actor is gone.
-        let ends = ends.chain(store.into_iter().map(JoinHandle::join));
+        let ends = ends.chain(store.into_iter().chain(log).map(JoinHandle::join));
         if ends.filter(Result::is_err).count() > 0 {
             tracing::error!("a thread of the bus panicked");
         }
@@ -138,6 +149,7 @@ impl Drop for Actors {
 fn spawn_all(mut parts: CoreParts) -> Result<Actors, StartError> {
     let (life, _) = watch::channel(BusState::Running);
     let store = parts.store.take();
+    let log = parts.log.take();
     let mut starter = Starter {
         // Every request has a permit, and a session has at most its attachment, a few moves, a look at its
         // rights and its end in flight.
@@ -161,8 +173,12 @@ fn spawn_all(mut parts: CoreParts) -> Result<Actors, StartError> {
     let interest = Arc::new(Interest::new(starter.parts.limits.shard_count()));
     let (publishers, shards) = starter.publishers(&interest)?;
     let core = starter.threads.arbiter()?;
-    let etag = starter.etag(&core, &publishers, interest, store_thread)?;
-    let (registry, addr) = starter.registry(&core, etag, catalog, restart)?;
+    let etag = starter.etag(&core, &publishers, interest, (store_thread, log.is_some()))?;
+    let (shared, heard) = starter.share(log)?.unzip();
+    let (registry, addr) = starter.registry(&core, etag, catalog, (restart, shared))?;
+    if let Some(heard) = heard {
+        actix::spawn(forward_heard(heard, addr.clone(), starter.guard("log")));
+    }
     // Without a store the other end is gone.
     if tell_store.send(addr).is_err() {
         tracing::trace!("versions are kept in memory");
@@ -208,6 +224,30 @@ impl Starter {
         }
     }
 
+    /// Starts the thread of a shared log, if there is one. Returns the state of its changes, and the channel
+    /// of its reports.
+    fn share(
+        &mut self,
+        log: Option<(Box<dyn SharedLog>, Arc<LogStatus>)>,
+    ) -> io::Result<Option<(SharedOrder, mpsc::Receiver<Heard>)>> {
+        let Some((log, status)) = log else {
+            return Ok(None);
+        };
+        let (proposals, proposed) = mpsc::channel(PROPOSALS_MAX);
+        let (tell, told) = mpsc::channel(HEARD_MAX);
+        let checkpoint = Checkpoint::default();
+        let ledger = Ledger::new(checkpoint, self.parts.lineage.epoch, self.parts.stamp, usize::MAX);
+        // A `RandomState` has random keys, and the hash of nothing depends on them alone.
+        let node = RandomState::new().build_hasher().finish();
+        let identity = (node, log.publish_timeout());
+        let thread = std::thread::Builder::new()
+            .name("tidings-log".into())
+            .spawn(move || log.run(proposed, tell))?;
+        self.threads.log = Some(thread);
+        let order = SharedOrder::new(proposals, status, ledger, identity);
+        Ok(Some((order, told)))
+    }
+
     /// The state in which the Registry continues another life.
     fn restart(&self) -> Restart {
         let Checkpoint { lives, lists, .. } = &self.parts.checkpoint;
@@ -245,7 +285,7 @@ impl Starter {
         core: &ArbiterHandle,
         etag: Addr<EtagActor>,
         catalog: Catalog,
-        restart: Option<Restart>,
+        (restart, shared): (Option<Restart>, Option<SharedOrder>),
     ) -> io::Result<(InboxSender<RegistryRequest>, Addr<Registry>)> {
         let metrics = &self.parts.metrics;
         metrics.set_registered(catalog.counts());
@@ -257,7 +297,7 @@ impl Starter {
             etag.recipient(),
             (metrics.clone(), self.guard("registry"), restart),
         );
-        let addr = start(core, self.mailbox, registry)?;
+        let addr = start(core, self.mailbox, registry.with_shared_order(shared))?;
         Ok((sender(addr.clone().recipient()), addr))
     }
 
@@ -266,7 +306,7 @@ impl Starter {
         core: &ArbiterHandle,
         publishers: &[Addr<Publisher>],
         interest: Arc<Interest>,
-        store: Option<StoreThread>,
+        (store, shares): (Option<StoreThread>, bool),
     ) -> io::Result<Addr<EtagActor>> {
         let shards = Shards::new(
             publishers.iter().map(|addr| addr.clone().recipient()).collect(),
@@ -288,7 +328,10 @@ impl Starter {
             limits.attached_max,
         );
         let lists = checkpoint.lists;
-        let ledger = Ledger::new(checkpoint, lineage.epoch, *stamp, limits.removed_max);
+        let mut ledger = Ledger::new(checkpoint, lineage.epoch, *stamp, limits.removed_max);
+        if shares {
+            ledger.follow_log();
+        }
         let commit = store.map(|store| Commit::new(store, &ledger, lists));
         let index = self.parts.etag_index.clone();
         let etag = EtagActor::new(ledger, index, shards, commit, self.guard("etag"));
@@ -321,6 +364,20 @@ async fn watch_for_death(
             mailbox::send(publisher, EndAll(EndReason::Failed), &metrics);
         }
     }
+}
+
+/// Hands what a shared log tells to the Registry, in batches, each when the one before is applied.
+async fn forward_heard(mut heard: mpsc::Receiver<Heard>, registry: Addr<Registry>, guard: CoreGuard) {
+    let mut batch = Vec::with_capacity(HEARD_BATCH);
+    while heard.recv_many(&mut batch, HEARD_BATCH).await > 0 {
+        // Waits, so that a log that tells more than the bus can apply is slowed down.
+        let told = std::mem::replace(&mut batch, Vec::with_capacity(HEARD_BATCH));
+        if registry.send(HeardBatch(told)).await.is_err() {
+            return;
+        }
+    }
+    // A bus whose log has ended would refuse every change and tell of none.
+    drop(guard);
 }
 
 /// Hands the numbers of the shards to the recorder until the actor system ends.

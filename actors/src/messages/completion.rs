@@ -3,11 +3,11 @@
 //! Each [`FanOut`](super::FanOut) has a share of the completion. A change that no shard wants is answered
 //! by the Etag actor without one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::metrics::Metrics;
-use crate::model::{ListOutcome, Notice, Outcome, PublishError, TraceStep};
+use crate::model::{Closed, ListOutcome, Notice, Outcome, PublishError, TraceStep};
 use crate::runtime::{Reply, Tracer};
 
 /// The reply to a publisher.
@@ -22,6 +22,10 @@ pub(crate) enum Finish {
     OneOfMany(Arc<ManyCompletion>, usize),
     /// The change of the list that a batch causes.
     ListOfMany(Arc<ManyCompletion>),
+    /// The record of the change at this place of a batch, which a shared log takes one by one.
+    Counted(Arc<BatchAnswer>, usize),
+    /// The end of such a batch.
+    Batch(Arc<BatchAnswer>, Reply<Vec<Result<Outcome, PublishError>>>),
 }
 
 impl Finish {
@@ -46,6 +50,11 @@ impl Finish {
             // The subscribers of the list count for no single change. The share is dropped here all the same,
             // so the publisher is answered after they were notified.
             Finish::ListOfMany(_share) => {}
+            Finish::Counted(answer, place) => answer.add(place, notified),
+            Finish::Batch(answer, reply) => {
+                metrics.record_fan_out(reply.at());
+                reply.answer(answer.take());
+            }
         }
     }
 
@@ -61,7 +70,54 @@ impl Finish {
             Finish::Unclaimed(reply, removed) => reply.answer(removed),
             // Batches get theirs once they are durable.
             Finish::OneOfMany(..) | Finish::ListOfMany(_) | Finish::Silent => {}
+            // A bus has a store or a shared log, not both.
+            Finish::Counted(..) | Finish::Batch(..) => {}
         }
+    }
+}
+
+/// The results of a batch whose changes become records of a shared log one by one.
+pub(crate) struct BatchAnswer {
+    results: Mutex<Vec<Result<Outcome, PublishError>>>,
+    /// The notified subscribers of each change.
+    notified: Box<[AtomicUsize]>,
+}
+
+impl BatchAnswer {
+    /// Creates the answer of a batch of `len` changes, each of them refused until its result is set.
+    pub(crate) fn new(len: usize) -> BatchAnswer {
+        BatchAnswer {
+            results: Mutex::new(vec![Err(PublishError::Closed(Closed)); len]),
+            notified: (0..len).map(|_| AtomicUsize::new(0)).collect(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Result<Outcome, PublishError>>> {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the result of the change at `place`.
+    pub(crate) fn set(&self, place: usize, result: Result<Outcome, PublishError>) {
+        if let Some(slot) = self.lock().get_mut(place) {
+            *slot = result;
+        }
+    }
+
+    fn add(&self, place: usize, notified: usize) {
+        if let Some(count) = self.notified.get(place) {
+            count.fetch_add(notified, Ordering::Relaxed);
+        }
+    }
+
+    fn take(&self) -> Vec<Result<Outcome, PublishError>> {
+        // The last share: nothing is added any more.
+        let mut results = std::mem::take(&mut *self.lock());
+        for (result, notified) in std::iter::zip(&mut results, &self.notified) {
+            if let Ok(outcome) = result {
+                outcome.notified = notified.load(Ordering::Relaxed);
+            }
+        }
+        results
     }
 }
 

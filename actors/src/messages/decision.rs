@@ -70,6 +70,7 @@ pub(crate) struct IndexedResource {
 pub(crate) type FamilyId = u64;
 
 /// The beginning or the end of a family.
+#[derive(Clone)]
 pub(crate) enum FamilyChange {
     Begin {
         family: FamilyId,

@@ -76,6 +76,16 @@ pub enum PublishError {
         /// The error of the store.
         reason: Arc<str>,
     },
+    /// The shared log could not take the change, or did not answer in time.
+    #[error("{}: {reason}; {}", log_summary(*.unknown), log_remedy(*.unknown))]
+    LogUnavailable {
+        /// True if the change may have been made all the same: the log did not answer.
+        unknown: bool,
+        /// True if the log has no room left.
+        full: bool,
+        /// The error of the log.
+        reason: Arc<str>,
+    },
     /// A batch has more changes than [`Limits::batch_max`](crate::Limits::batch_max) allows.
     #[error("a batch of {len} changes: the limit is {max}; send it in parts or raise the limit")]
     BatchTooLarge {
@@ -101,6 +111,20 @@ pub enum PublishError {
     /// The bus has stopped.
     #[error(transparent)]
     Closed(#[from] Closed),
+}
+
+fn log_summary(unknown: bool) -> &'static str {
+    match unknown {
+        true => "the outcome of the change is unknown",
+        false => "the change was not made, since the cluster cannot keep it",
+    }
+}
+
+fn log_remedy(unknown: bool) -> &'static str {
+    match unknown {
+        true => "repeat it",
+        false => "try again later",
+    }
 }
 
 impl From<&StoreError> for PublishError {
@@ -203,6 +227,9 @@ pub enum StartError {
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The bus was given a store and a shared log.
+    #[error("a bus keeps its changes in a store or in a shared log, not in both; leave one out")]
+    StoreAndLog,
     /// A thread could not be started.
     #[error("a thread of the bus could not be started: {0}")]
     Thread(#[from] std::io::Error),

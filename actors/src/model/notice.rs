@@ -41,6 +41,9 @@ pub struct Notice {
     pub(crate) traced: bool,
     /// False if clients may not subscribe to the resource.
     pub(crate) subscribable: bool,
+    /// True if subscribers that know the version are told of it again, since it may follow on changes that
+    /// they missed.
+    pub(crate) repeats: bool,
     frames: [OnceLock<Bytes>; FRAME_SLOTS],
 }
 
@@ -55,6 +58,7 @@ impl Notice {
             at,
             traced: false,
             subscribable: true,
+            repeats: false,
             frames: [const { OnceLock::new() }; FRAME_SLOTS],
         }
     }
@@ -65,6 +69,7 @@ impl Notice {
         let mut copy = Notice::new(uri, self.etag, self.cause, self.position, self.at);
         copy.traced = self.traced;
         copy.subscribable = self.subscribable;
+        copy.repeats = self.repeats;
         copy
     }
 

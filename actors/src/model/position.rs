@@ -33,6 +33,9 @@ pub struct Lineage {
     pub epoch: u64,
     /// The former lives, the oldest first.
     pub former: Vec<Life>,
+    /// The offsets that one change takes: 1, or with a shared log as many as a record of it has. 0 counts as
+    /// 1.
+    pub offsets_per_change: u64,
 }
 
 impl Lineage {
@@ -47,6 +50,13 @@ impl Lineage {
             false => self.former.iter().find(|life| life.epoch == position.epoch)?.end,
         };
         (position.offset <= end).then_some(position.offset)
+    }
+
+    /// Returns the number of changes after the offset `after`, up to `upto`. With a shared log these are its
+    /// records; one that changed a list besides is one change.
+    pub fn changes_between(&self, after: u64, upto: u64) -> u64 {
+        let step = self.offsets_per_change.max(1);
+        (upto / step).saturating_sub(after / step)
     }
 
     /// Returns the position of an offset of this history, as it was first given. Of a life that is no longer
@@ -100,6 +110,7 @@ mod tests {
         let lineage = Lineage {
             epoch: 30,
             former: vec![Life { epoch: 10, end: 5 }, Life { epoch: 20, end: 9 }],
+            offsets_per_change: 1,
         };
         for (epoch, offset, known) in [
             (30, 12, true),
@@ -121,9 +132,21 @@ mod tests {
         let lineage = Lineage {
             epoch: 40,
             former: lives.map(|(epoch, end)| Life { epoch, end }).to_vec(),
+            offsets_per_change: 1,
         };
         for (offset, epoch) in [(1, 10), (5, 10), (6, 30), (9, 30), (10, 40)] {
             assert_eq!(lineage.position_of(offset), Position { epoch, offset });
+        }
+    }
+
+    #[test]
+    fn changes_are_counted_by_their_offsets() {
+        let mut lineage = Lineage::default();
+        assert_eq!(lineage.changes_between(3, 10), 7);
+        lineage.offsets_per_change = 64;
+        // A list that the record changes besides is no change of its own.
+        for (after, upto, changes) in [(64, 65, 0), (64, 128, 1), (65, 193, 2), (193, 64, 0)] {
+            assert_eq!(lineage.changes_between(after, upto), changes, "{after} {upto}");
         }
     }
 

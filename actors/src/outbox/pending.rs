@@ -193,7 +193,9 @@ impl OutboxSet {
             return MarkResult::Ignored;
         };
         // The shard that a subscriber left may mark a slot that was reused for another URI since.
-        if notice.etag.version <= held.version || notice.uri != held.uri {
+        let is_newer = notice.etag.version > held.version;
+        let repeats = notice.repeats && notice.etag.version == held.version;
+        if !(is_newer || repeats) || notice.uri != held.uri {
             return MarkResult::Ignored;
         }
         let filtered = match &self.filter {

@@ -3,6 +3,8 @@
 //! The catalog decides whether a change alters anything. It has no versions, actors or clocks, so its tests
 //! need none.
 
+mod shared;
+
 use std::sync::Arc;
 
 use super::audiences::Relisted;

@@ -1,5 +1,6 @@
 //! The registered resources with their bodies, and the hash of those that are listed.
 
+mod shared;
 mod shown;
 
 use std::collections::BTreeSet;
@@ -247,7 +248,7 @@ impl Resources {
 
     /// Adds a resource that a store kept. Returns it with its generation.
     pub(super) fn restore(&mut self, resource: Resource, owner: Owner) -> (Arc<Resource>, u64) {
-        let entry = self.new_entry(resource, owner);
+        let entry = self.new_entry(Arc::new(resource), owner);
         let uri = entry.uri().clone();
         let restored = entry.resource.clone();
         let generation = entry.generation;
@@ -330,7 +331,7 @@ impl Resources {
         if let Some(durable) = &mut self.durable {
             durable.save(resource.uri(), None);
         }
-        let entry = self.new_entry(resource, owner.clone());
+        let entry = self.new_entry(Arc::new(resource), owner.clone());
         let decision = entry.decision(Effect::Stored(entry.content), true);
         self.relist(&decision.uri, None, entry.share());
         self.entries.insert(decision.uri.clone(), entry);
@@ -338,7 +339,7 @@ impl Resources {
     }
 
     /// Counts a new resource and makes its entry.
-    fn new_entry(&mut self, resource: Resource, owner: Owner) -> ResourceEntry {
+    fn new_entry(&mut self, resource: Arc<Resource>, owner: Owner) -> ResourceEntry {
         self.generation += 1;
         self.bytes += resource.held_len();
         let item = resource.descriptor().digest();
@@ -346,7 +347,7 @@ impl Resources {
             content: resource.digest_with(item),
             item,
             generation: self.generation,
-            resource: Arc::new(resource),
+            resource,
             owner,
         }
     }

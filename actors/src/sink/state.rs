@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{AttachOptions, AttachedInfo, Delivery, DeliveryClass, Health, NewestChanges, Queue};
 use crate::metrics::{AttachedMetrics, LossReason};
-use crate::model::{Filter, Position, Trace};
+use crate::model::{Filter, Lineage, Position, Trace};
 use crate::outbox::Outbox;
 use crate::runtime::TraceTarget;
 
@@ -126,7 +126,13 @@ impl AttachmentState {
     /// Puts the changes that the subscriber missed into its queue before anything is offered: those after the
     /// offset `after`, up to `upto`, that its filter accepts. Where offsets are missing, newer changes of the
     /// same resources follow, and the subscriber is told of a loss in their place.
-    pub(crate) fn resume(&self, after: u64, upto: Position, missed: impl Iterator<Item = Delivery>) {
+    pub(crate) fn resume(
+        &self,
+        after: u64,
+        upto: Position,
+        missed: impl Iterator<Item = Delivery>,
+        lineage: &Lineage,
+    ) {
         let Some(queue) = &self.queue else { return };
         // Each gap stands in its place, so that the cursor passes it with the delivery behind it. After a
         // crash on the way, the gaps that were told are not counted again.
@@ -138,14 +144,14 @@ impl AttachmentState {
                 Some(position) => position.offset,
                 None => next,
             };
-            lost += offset - next;
+            lost += lineage.changes_between(next - 1, offset).saturating_sub(1);
             next = offset + 1;
             if self.wants(&delivery) {
                 overwritten += lost;
                 queue.preload(std::mem::take(&mut lost), Some(delivery));
             }
         }
-        lost += (upto.offset + 1).saturating_sub(next);
+        lost += lineage.changes_between(next - 1, upto.offset);
         queue.preload(lost, None);
         overwritten += lost;
         if overwritten > 0 {

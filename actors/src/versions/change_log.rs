@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::ledger::{Ledger, LineState};
+use super::ledger::Ledger;
 use super::store::{ChangeKind, Checkpoint, LoggedChange};
-use crate::model::{Cause, Lineage, ListKind, Notice};
+use crate::model::{Cause, LineState, Lineage, ListKind, Notice};
 use crate::sink::{Cursor, Delivery};
 
 /// A cursor, with the offset that the store has of it.
@@ -265,6 +265,11 @@ impl ChangeLog {
         }
         changes.sort_unstable_by_key(|change| change.offset);
         changes
+    }
+
+    /// The lives of the history whose changes it has.
+    pub(crate) fn lineage(&self) -> &Lineage {
+        &self.lineage
     }
 
     /// Makes a delivery of a change, with the position that it had when it was new.

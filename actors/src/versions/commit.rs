@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::EtagActor;
 use super::ledger::Ledger;
 use super::release::Release;
 use super::store::{Batch, KeptContent, Record, StoreThread};
-use super::{EtagActor, Line};
 use crate::messages::Known;
 use crate::model::{
-    Content, Etag, ListHash, ListKind, Position, PublishError, ResourceUri, StoreError, UriMap,
+    Content, Etag, Line, ListHash, ListKind, Position, PublishError, ResourceUri, StoreError, UriMap,
 };
 
 /// The changes that are not durable. The Registry sends none while a batch is in flight, so there is one

@@ -49,7 +49,8 @@ impl EtagActor {
             let after = cursor.offset();
             let missed = self.change_log.changes_after(after, at.offset, &self.ledger);
             let changes = missed.changes.into_iter();
-            state.resume(after, at, changes.map(|change| self.change_log.delivery(change)));
+            let deliveries = changes.map(|change| self.change_log.delivery(change));
+            state.resume(after, at, deliveries, self.change_log.lineage());
         }
         self.shards.add_queue(state, at);
         let position = at;

@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::ledger::Line;
 use crate::messages::FamilyId;
-use crate::model::{Etag, ResourceTemplate, ResourceUri};
+use crate::model::{Etag, Line, ResourceTemplate, ResourceUri};
 
 #[derive(Debug)]
 struct Family {

@@ -32,12 +32,15 @@ pub(super) struct StampedChange {
     pub(super) at: Instant,
     /// True if a tracer follows the notice.
     pub(super) traced: bool,
+    /// True if subscribers that know the version are told of it again.
+    pub(super) repeats: bool,
 }
 
 impl StampedChange {
     pub(super) fn notice(&self) -> Notice {
         let mut notice = Notice::new(self.uri.clone(), self.etag, self.cause, self.position, self.at);
         notice.traced = self.traced;
+        notice.repeats = self.repeats;
         notice.subscribable = self.subscribable;
         notice
     }
@@ -139,6 +142,18 @@ impl Shards {
     pub(super) fn show_list(&mut self, kind: ListKind, hashes: &AudienceHashes) {
         for shard in 0..self.lines.len() {
             self.send(shard, ShardRequest::Shown(kind, hashes.clone()));
+        }
+    }
+
+    /// Answers a publisher when every shard has notified of everything before.
+    pub(super) fn finish(&mut self, finish: Finish) {
+        let fan_out = FanOut {
+            notice: None,
+            list: None,
+            completion: Arc::new(Completion::new(finish, self.metrics.clone())),
+        };
+        for shard in 0..self.lines.len() {
+            self.send(shard, ShardRequest::FanOut(fan_out.clone()));
         }
     }
 

@@ -6,45 +6,32 @@
 //! allowed, the oldest are forgotten, and their highest version becomes the *floor* that every new URI
 //! starts above.
 
+mod log;
+
 use std::collections::VecDeque;
 
 use super::families::Families;
 use super::store::Checkpoint;
-use crate::messages::{FamilyChange, FamilyId};
-use crate::model::{Digest, Etag, Owner, Position, ResourceUri, UriHashState, UriMap};
+use crate::messages::{Decision, Effect, FamilyChange, FamilyId};
+use crate::model::{
+    Cause, Digest, Etag, Line, LineState, Owner, Position, ResourceUri, UriHashState, UriMap,
+};
 
-/// The existence of a URI, as its line shows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LineState {
-    /// Registered, or registered in a former life and not claimed yet.
-    Live,
-    /// Removed.
-    Removed,
-    /// A touched member of a template.
-    Touched,
+/// The version of a change.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stamped {
+    pub(crate) etag: Etag,
+    /// The cause to notify subscribers of, if any.
+    pub(crate) cause: Option<Cause>,
+    /// True if the line has another owner than before.
+    pub(crate) claimed: bool,
 }
 
-/// The ledger's line of one URI.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    /// The newest etag.
-    pub etag: Etag,
-    /// The digest of the content at that etag; none for a lazy body and a URI that is not live.
-    pub digest: Option<Digest>,
-    /// The existence of the URI.
-    pub state: LineState,
-    /// The offset of the newest change.
-    pub offset: u64,
-    /// The owner of a live URI. Lines of old stores have none until they are claimed.
-    pub owner: Option<Owner>,
-    /// The time, in seconds since 1970, since which a live URI of a former life waits for its owner.
-    pub unclaimed_since: Option<u64>,
-}
-
-impl Line {
-    /// Returns true if the URI is live.
-    pub fn is_live(&self) -> bool {
-        self.state == LineState::Live
+impl Stamped {
+    fn new(etag: Etag, cause: Cause) -> Stamped {
+        let cause = Some(cause);
+        let claimed = false;
+        Stamped { etag, cause, claimed }
     }
 }
 
@@ -62,6 +49,8 @@ pub(crate) struct Ledger {
     /// The offset up to which changes of forgotten URIs may lie.
     forgotten_offset: u64,
     position: Position,
+    /// The offsets that one record of a shared log takes; 1 without one.
+    offsets_per_record: u64,
     /// Makes the times of etags.
     stamp: TimeStamp,
     families: Families,
@@ -111,6 +100,7 @@ impl Ledger {
                 epoch,
                 offset: checkpoint.offset,
             },
+            offsets_per_record: 1,
             stamp,
             families: Families::default(),
         };
@@ -172,7 +162,16 @@ impl Ledger {
                 template,
                 since,
             } => {
-                let untouched = self.stamp.etag(self.floor + 1, since);
+                let untouched = match self.offsets_per_record {
+                    1 => self.stamp.etag(self.floor + 1, since),
+                    // The nodes of a shared log register it at different times, and the etags that they give
+                    // to a member must be equal.
+                    _ => Etag {
+                        version: self.floor + 1,
+                        updated_at: 0,
+                        life: 0,
+                    },
+                };
                 self.families
                     .begin(family, template, untouched, self.position.offset);
             }
@@ -204,10 +203,45 @@ impl Ledger {
         }
     }
 
-    /// Takes the next place in the order of the bus.
+    /// Takes the next place in the order of the bus. With a shared log these are the places between two
+    /// records; from the last of them on, all changes until the next record share it.
     pub(crate) fn advance(&mut self) -> Position {
-        self.position.offset += 1;
+        let next = self.position.offset + 1;
+        if self.offsets_per_record == 1 || !next.is_multiple_of(self.offsets_per_record) {
+            self.position.offset = next;
+        }
         self.position
+    }
+
+    /// Gives a decided change its version, as the next place in the order of the bus.
+    pub(crate) fn make(&mut self, decision: &Decision, now: u64) -> Stamped {
+        let uri = &decision.uri;
+        let content = |digest| Registration {
+            digest,
+            owner: &decision.owner,
+            now,
+        };
+        let stamped = match decision.effect {
+            Effect::Unchanged => {
+                return Stamped {
+                    etag: self.etag(uri),
+                    cause: None,
+                    claimed: false,
+                };
+            }
+            Effect::Member(family) => {
+                return Stamped::new(self.touch_member(uri, now, family), Cause::Updated);
+            }
+            Effect::Removed => return Stamped::new(self.remove(uri, now), Cause::Removed),
+            Effect::Stored(digest) => self.stamp(uri, content(digest)),
+            Effect::Touched(digest) => self.touch(uri, content(digest)),
+            Effect::Joined(digest, family) => self.stamp_member(uri, content(digest), family),
+        };
+        Stamped {
+            etag: stamped.etag,
+            cause: stamped.changed.then_some(Cause::Updated),
+            claimed: stamped.claimed,
+        }
     }
 
     /// Registers `uri` or changes its content, as the next place in the order of the bus. The etag stays if

@@ -31,6 +31,8 @@ pub(super) enum Release {
     /// Replies when everything before it is durable.
     Done(Reply<()>),
     AttachQueue(AttachQueue, Position),
+    /// Answers when the shards have notified of everything before it.
+    Finish(Finish),
     Route(Route),
 }
 
@@ -103,6 +105,7 @@ impl Release {
             Release::SameList(list) => shards.repeat_list(list),
             Release::Done(reply) => reply.answer(()),
             Release::AttachQueue(attach, at) => etag.release_queue(attach, at),
+            Release::Finish(finish) => shards.finish(finish),
             Release::Route(route) if matches!(route.request, SubscriberRequest::Move) => {
                 shards.move_subscriber(&route.outbox);
             }

@@ -12,9 +12,8 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::health::StoreHealth;
-use super::ledger::Line;
 use crate::metrics::Metrics;
-use crate::model::{Cause, Etag, Life, ListHash, ListKind, Resource, ResourceUri, StoreError};
+use crate::model::{Cause, Etag, Life, Line, ListHash, ListKind, Resource, ResourceUri, StoreError};
 
 /// The content of a resource, as far as a store is to keep it.
 #[derive(Debug, Clone, PartialEq)]

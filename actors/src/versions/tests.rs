@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::messages::{
-    AcceptedSubscription, DecidedChanges, Known, ShardBatch, ShardRequest, StampedSubscription,
+    AcceptedSubscription, DecidedChanges, Effect, Known, ShardBatch, ShardRequest, StampedSubscription,
 };
 use crate::metrics::Metrics;
 use crate::model::{

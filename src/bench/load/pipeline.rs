@@ -64,7 +64,7 @@ impl<T> Pipeline<T> {
             Some(conn) => conn,
             none => {
                 // Opened with the first request: pollers and publishers that never send need none.
-                let mut conn = NonblockingConnection::open(route.target.address, None, None)?;
+                let mut conn = NonblockingConnection::open(route.target, None, None)?;
                 conn.register(route.registry, self.token)?;
                 none.insert(conn)
             }

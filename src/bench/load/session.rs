@@ -112,6 +112,11 @@ impl Session {
         self.step == Step::Live
     }
 
+    /// Returns the version and the cipher suite of its TLS; none without TLS.
+    pub(crate) fn tls(&self) -> Option<String> {
+        self.conn.tls()
+    }
+
     /// Returns the request that ends the session; none for a stream without a session.
     pub(crate) fn farewell(&self, target: &HttpTarget) -> Option<Vec<u8>> {
         self.dialect.delete(target)
@@ -388,5 +393,5 @@ fn connect(book: &Book, index: usize, kind: Kind) -> io::Result<NonblockingConne
         Kind::Slow | Kind::Stalled => Some(SMALL_RECEIVE_BYTES),
         Kind::Reading | Kind::Churn | Kind::Polling => None,
     };
-    NonblockingConnection::open(book.target.address, source(&book.target, index), receive_bytes)
+    NonblockingConnection::open(&book.target, source(&book.target, index), receive_bytes)
 }

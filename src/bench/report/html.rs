@@ -105,8 +105,12 @@ fn subtitle(shown: &Shown<'_>) -> String {
         "order" => ", notices matched by their order",
         _ => "",
     };
+    let tls = match settings["tls"].as_str() {
+        Some(tls) => format!(" over {tls}"),
+        None => String::new(),
+    };
     let load = format!(
-        "each session subscribed to {} of {} resources, {:.1} s measured{matching}",
+        "each session subscribed to {} of {} resources{tls}, {:.1} s measured{matching}",
         count(settings["subscribe"].as_f64().unwrap_or_default()),
         count(settings["resources"].as_f64().unwrap_or_default()),
         report.measured_s,

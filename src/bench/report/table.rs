@@ -42,8 +42,12 @@ fn headline(report: &Report) -> String {
         "none" => "only listening".to_owned(),
         matching => format!("{pace}, matched by {matching}"),
     };
+    let tls = match settings["tls"].as_str() {
+        Some(tls) => format!(", over {tls}"),
+        None => String::new(),
+    };
     format!(
-        "{}: {} subscriptions each of {} resources, {pace}, {:.1} s\n",
+        "{}: {} subscriptions each of {} resources, {pace}, {:.1} s{tls}\n",
         settings["url"].as_str().unwrap_or_default(),
         number(settings, "subscribe"),
         number(settings, "resources"),

@@ -265,7 +265,7 @@ mod tests {
             );
             assert!(!allowed.is_empty(), "{path} has no range");
         }
-        assert_eq!(Key::of_sections().count(), 89);
+        assert_eq!(Key::of_sections().count(), 111);
     }
 
     #[test]

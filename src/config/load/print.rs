@@ -115,7 +115,26 @@ mod tests {
             "workspace.dir" | "store.dir" | "audit.file" => {
                 return "[^\0]{0,20}".prop_map(Value::from).boxed();
             }
-            path if path.starts_with("tls.") => return "/[a-z]{1,9}".prop_map(Value::from).boxed(),
+            // With an engine, values of other sections must agree.
+            "cluster.engine"
+            | "cluster.password_file"
+            | "cluster.credentials"
+            | "cluster.token_file"
+            | "cluster.user" => {
+                return Just(Value::from("")).boxed();
+            }
+            "cluster.urls" => return Just(json!([])).boxed(),
+            "cluster.monitoring" => {
+                return vec("https?://[a-z]{1,9}:8222", 0..4)
+                    .prop_map(Value::from)
+                    .boxed();
+            }
+            "cluster.namespace" | "cluster.node" => {
+                return "[a-zA-Z0-9-]{1,32}".prop_map(Value::from).boxed();
+            }
+            path if path.starts_with("tls.") || path.starts_with("cluster.tls_") => {
+                return "/[a-z]{1,9}".prop_map(Value::from).boxed();
+            }
             _ => {}
         }
         let bounds = (schema["minimum"].as_u64(), schema["maximum"].as_u64());

@@ -15,6 +15,7 @@ pub(super) enum ApiPath<'p> {
     Sessions,
     Session(&'p str),
     Sinks,
+    Cluster,
     Stats,
     OpenApi,
     Health,
@@ -23,7 +24,7 @@ pub(super) enum ApiPath<'p> {
 
 impl<'p> ApiPath<'p> {
     /// Every path.
-    pub(super) const ALL: [ApiPath<'static>; 11] = [
+    pub(super) const ALL: [ApiPath<'static>; 12] = [
         ApiPath::Resources,
         ApiPath::Resource(""),
         ApiPath::Touch(""),
@@ -31,6 +32,7 @@ impl<'p> ApiPath<'p> {
         ApiPath::Sessions,
         ApiPath::Session(""),
         ApiPath::Sinks,
+        ApiPath::Cluster,
         ApiPath::Stats,
         ApiPath::OpenApi,
         ApiPath::Health,
@@ -66,6 +68,7 @@ impl<'p> ApiPath<'p> {
             ApiPath::Sessions => "/v1/sessions",
             ApiPath::Session(_) => "/v1/sessions/{id}",
             ApiPath::Sinks => "/v1/subscribers",
+            ApiPath::Cluster => "/v1/cluster",
             ApiPath::Stats => "/v1/stats",
             ApiPath::OpenApi => "/v1/openapi.json",
             ApiPath::Health => "/healthz",

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use crate::auth::{Object, Right};
 use crate::http::access::Access;
 use crate::http::layers::guarded;
+use crate::http::limits::SharedLimits;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::rights::require;
 use crate::http::service_route::ServiceRoute;
@@ -34,8 +35,9 @@ const HEADERS: [(header::HeaderName, &str); 2] = [
 /// read.
 pub type WriteBackup = Arc<dyn Fn(&mut dyn Write) -> Result<(), String> + Send + Sync>;
 
-/// Returns a router of `/v1/store/backup` alone, to be merged with others. One backup is made at a time.
-pub fn backup_router(write: WriteBackup, access: Access) -> Router {
+/// Returns a router of `/v1/store/backup` alone, to be merged with others. One backup is made at a time. Its
+/// requests count among those of `limits`.
+pub fn backup_router(write: WriteBackup, access: Access, limits: SharedLimits) -> Router {
     let free = Arc::new(Semaphore::new(1));
     let route = get(async move |extensions: Extensions| {
         require(&extensions, Right::Admin, Object::Service)?;
@@ -47,7 +49,7 @@ pub fn backup_router(write: WriteBackup, access: Access) -> Router {
         Ok::<_, Problem>(HEADERS)
     });
     let routes = Router::new().route(ServiceRoute::Backup.template(), route);
-    guarded(routes, access, None)
+    guarded(routes, access, limits)
 }
 
 fn answer(write: &WriteBackup, free: &Arc<Semaphore>) -> Result<Response, Problem> {
@@ -128,7 +130,7 @@ mod tests {
             out.write_all(text.as_bytes()).unwrap();
             out.flush().map_err(|error| error.to_string())
         });
-        let mut router = backup_router(write, Access::default());
+        let mut router = backup_router(write, Access::default(), SharedLimits::default());
         let response = request(&mut router).await;
         assert_eq!(response.headers()["content-type"], "application/x-ndjson");
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -140,7 +142,7 @@ mod tests {
         let write: WriteBackup = Arc::new(|_| panic!("nobody reads it"));
         let request = Request::head("/v1/store/backup").header("host", "localhost");
         let request = request.body(Body::empty()).unwrap();
-        let mut router = backup_router(write, Access::default());
+        let mut router = backup_router(write, Access::default(), SharedLimits::default());
         let response = router.as_service().call(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["content-type"], "application/x-ndjson");
@@ -149,7 +151,12 @@ mod tests {
     #[tokio::test]
     async fn failed_backup_ends_in_an_error() {
         let write: WriteBackup = Arc::new(|_| Err("the store is closed".into()));
-        let response = request(&mut backup_router(write, Access::default())).await;
+        let response = request(&mut backup_router(
+            write,
+            Access::default(),
+            SharedLimits::default(),
+        ))
+        .await;
         assert!(response.into_body().collect().await.is_err());
     }
 
@@ -166,7 +173,7 @@ mod tests {
             }
             Ok(())
         });
-        let mut router = backup_router(write, Access::default());
+        let mut router = backup_router(write, Access::default(), SharedLimits::default());
         let first = request(&mut router).await;
         let second = request(&mut router).await;
         assert_eq!(second.status(), StatusCode::SERVICE_UNAVAILABLE);

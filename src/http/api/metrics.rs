@@ -9,6 +9,7 @@ use axum::routing::get;
 use crate::auth::{Object, Right};
 use crate::http::access::Access;
 use crate::http::layers::guarded;
+use crate::http::limits::SharedLimits;
 use crate::http::problem::Problem;
 use crate::http::rights::require;
 use crate::http::service_route::ServiceRoute;
@@ -20,8 +21,9 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Returns a router of `/metrics` alone, to be merged with others or served on a listener of its own. It has
-/// the rule of hosts, too, since the numbers would tell a web page about the use of this machine.
-pub fn metrics_router(render: Render, access: Access) -> Router {
+/// the rule of hosts, too, since the numbers would tell a web page about the use of this machine. Its
+/// requests count among those of `limits`.
+pub fn metrics_router(render: Render, access: Access, limits: SharedLimits) -> Router {
     let route = get(async move |extensions: Extensions| {
         require(&extensions, Right::Metrics, Object::Service)?;
         let headers = [
@@ -31,5 +33,5 @@ pub fn metrics_router(render: Render, access: Access) -> Router {
         Ok::<_, Problem>((headers, render()))
     });
     let routes = Router::new().route(ServiceRoute::Metrics.template(), route);
-    guarded(routes, access, None)
+    guarded(routes, access, limits)
 }

@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use super::ApiResponse;
 use super::batch::AnswerLine;
 use super::batch::line::Fields;
+use super::cluster::ClusterReport;
 use super::resource_list::ResourceItems;
 use super::sessions::{EndedItem, Explained, SubscriberItem, SubscriberItems};
 use super::sinks::SinkItems;
@@ -118,6 +119,7 @@ fn schemas() -> Value {
         written.root_schema_for::<Explained<EndedItem<'static>>>(),
     );
     add("SinkList", written.root_schema_for::<SinkItems<'static>>());
+    add("Cluster", written.root_schema_for::<ClusterReport>());
     add("Stats", written.root_schema_for::<StatsItem<'static>>());
     add("BatchAnswer", written.root_schema_for::<AnswerLine<'static>>());
     add("SocketAck", written.root_schema_for::<Ack>());

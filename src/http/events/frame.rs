@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::history::Resumption;
-use crate::{ListKind, Notice, NoticeKind, Position};
+use crate::{ListKind, Notice, NoticeKind};
 
 /// A comment that keeps the connection alive.
 pub(super) const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
@@ -47,31 +47,31 @@ fn write_text(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
 }
 
 /// Encodes the change of a list.
-pub(super) fn list(list: ListKind, position: Position) -> Bytes {
+pub(super) fn list(list: ListKind, id: impl fmt::Display) -> Bytes {
     let kind = NoticeKind::List(list).name();
     let time = milliseconds(SystemTime::now(), Duration::ZERO);
     let list = list.name();
     Bytes::from(format!(
-        "id: {position}\nevent: {kind}\ndata: {{\"kind\":\"{kind}\",\"list\":\"{list}\",\"time\":{time}}}\n\n"
+        "id: {id}\nevent: {kind}\ndata: {{\"kind\":\"{kind}\",\"list\":\"{list}\",\"time\":{time}}}\n\n"
     ))
 }
 
 /// Encodes a gap: `missed` events are missing, and the stream continues after `from`. None is for a client
 /// with rights: events that it may not see are among them, and their number is not told.
-pub(super) fn gap(missed: Option<u64>, from: Position) -> Bytes {
+pub(super) fn gap(missed: Option<u64>, from: impl fmt::Display) -> Bytes {
     let missed = json!(missed);
     Bytes::from(format!(
         "id: {from}\nevent: gap\ndata: {{\"missed\":{missed},\"from\":\"{from}\"}}\n\n"
     ))
 }
 
-/// Encodes the first event of a stream.
-pub(super) fn resumed(resumption: &Resumption, retry: Duration) -> Bytes {
+/// Encodes the first event of a stream, which continues after `from`.
+pub(super) fn resumed(resumption: &Resumption, from: impl fmt::Display, retry: Duration) -> Bytes {
     let Resumption {
         complete,
-        from,
         missed,
         reason,
+        ..
     } = resumption;
     let missed = json!(missed);
     let reason = match reason {
@@ -92,8 +92,17 @@ pub(super) fn end(reason: &str) -> Bytes {
 
 /// Encodes a keep-alive that moves the client's last event id, for a client whose filter has let no event
 /// pass for a while. It has no data, so browsers dispatch no event.
-pub(super) fn progress(position: Position) -> Bytes {
-    Bytes::from(format!("id: {position}\n\n"))
+pub(super) fn progress(id: impl fmt::Display) -> Bytes {
+    Bytes::from(format!("id: {id}\n\n"))
+}
+
+/// Returns a frame with another id in its first line.
+pub(super) fn with_id(frame: &[u8], id: impl fmt::Display) -> Bytes {
+    let mut text = format!("id: {id}").into_bytes();
+    // Every frame of the history begins with its id.
+    let end = frame.iter().position(|byte| *byte == b'\n');
+    text.extend_from_slice(&frame[end.unwrap_or(frame.len())..]);
+    text.into()
 }
 
 fn milliseconds(now: SystemTime, ago: Duration) -> u128 {
@@ -105,7 +114,7 @@ fn milliseconds(now: SystemTime, ago: Duration) -> u128 {
 mod tests {
     use super::*;
     use crate::http::events::history::Incomplete;
-    use crate::{Cause, Etag, ResourceUri};
+    use crate::{Cause, Etag, Position, ResourceUri};
     use std::time::Instant;
 
     const AT: Position = Position { epoch: 10, offset: 3 };
@@ -151,9 +160,10 @@ mod tests {
             reason: Some(Incomplete::AnotherHistory),
         };
         assert_eq!(
-            text(&resumed(&unknown, Duration::from_secs(3))),
+            text(&resumed(&unknown, AT, Duration::from_secs(3))),
             "retry: 3000\nid: a-3\nevent: resumed\ndata: {\"complete\":false,\"from\":\"a-3\",\"missed\":null,\"reason\":\"another history\"}\n\n"
         );
+        assert_eq!(text(&with_id(&progress(AT), "sealed")), "id: sealed\n\n");
         let listed = text(&list(ListKind::Tools, AT));
         assert!(listed.starts_with(
             "id: a-3\nevent: tools_list_changed\ndata: {\"kind\":\"tools_list_changed\",\"list\":\"tools\",\"time\":"

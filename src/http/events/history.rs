@@ -176,7 +176,10 @@ impl History {
     /// as a loss ([`push_loss`](Self::push_loss)).
     pub(super) fn missing_before(&self, position: Position) -> u64 {
         match self.floor {
-            Some(_) => (position.offset.saturating_sub(1)).saturating_sub(self.last),
+            Some(_) => {
+                let changes = self.lineage.changes_between(self.last, position.offset);
+                changes.saturating_sub(1)
+            }
             None => 0,
         }
     }
@@ -197,7 +200,7 @@ impl History {
 
     /// Returns the position of the last of `lost` missing events after the newest.
     pub(super) fn after_loss(&self, lost: u64) -> Position {
-        self.at(self.last + lost)
+        self.at(self.last + lost * self.lineage.offsets_per_change.max(1))
     }
 
     /// Adds a loss of the events up to `position`.
@@ -253,7 +256,7 @@ impl History {
             };
         };
         let from = known.max(floor);
-        let missed = (from - known) + self.overwritten_after(from);
+        let missed = self.lineage.changes_between(known, from) + self.overwritten_after(from);
         let reason = match missed {
             0 => None,
             _ if known < floor => Some(Incomplete::Forgotten),
@@ -276,7 +279,8 @@ impl History {
         let last = self
             .events
             .partition_point(|event| event.offset <= self.compacted);
-        self.compacted - offset - (last - first) as u64
+        let all = self.lineage.changes_between(offset, self.compacted);
+        all.saturating_sub((last - first) as u64)
     }
 
     /// Appends at most `max` events after `offset` to `found`.
@@ -284,7 +288,7 @@ impl History {
         let floor = self.floor();
         if offset < floor {
             return FoundEvents::Forgotten {
-                missed: floor - offset,
+                missed: self.lineage.changes_between(offset, floor),
                 up_to: floor,
             };
         }
@@ -313,6 +317,7 @@ mod tests {
     /// A former life that ended at 4, and the current one.
     fn lineage() -> Lineage {
         Lineage {
+            offsets_per_change: 1,
             epoch: EPOCH,
             former: vec![Life { epoch: 7, end: 4 }],
         }

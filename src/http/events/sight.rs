@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::auth::{Caller, Grant};
+use crate::auth::{Caller, EventIds, Grant};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::rights::Viewer;
 use crate::{
@@ -52,6 +52,11 @@ impl Sight {
     /// Returns true if the client may be told of changes of this resource.
     pub(super) fn sees(&self, uri: &ResourceUri) -> bool {
         self.grant.may_be_told(uri)
+    }
+
+    /// Returns the form of the ids that the client gets.
+    pub(super) fn event_ids(&self) -> EventIds<'_> {
+        self.grant.event_ids()
     }
 
     /// Returns the lists that changed for the client, and the reason of the end if there is one. Registers

@@ -16,7 +16,7 @@ use super::frame;
 use super::history::{Event, FoundEvents, Subject};
 use super::shared::HubState;
 use super::sight::Sight;
-use crate::auth::Caller;
+use crate::auth::{Caller, EventIds};
 use crate::http::limits::Place;
 use crate::http::notice_body::{NoticeBodies, NoticeFrame};
 use crate::metrics::{self, Limit};
@@ -76,6 +76,14 @@ impl EventClient {
         }
     }
 
+    /// Returns the form of the ids that the client gets.
+    fn event_ids(&self) -> EventIds<'_> {
+        match &self.sight {
+            Some(sight) => sight.event_ids(),
+            None => EventIds::plain(),
+        }
+    }
+
     /// Returns a number of missing events as the client may know it: the history has forgotten which of them
     /// a client with rights would have seen.
     fn counted(&self, missed: u64) -> Option<u64> {
@@ -85,13 +93,26 @@ impl EventClient {
         }
     }
 
-    /// Returns the frame of an event for the client. `epoch` is that of its stream.
+    /// Returns the frame of an event for the client, with the id that the client may know. `epoch` is that of
+    /// its stream.
     fn frame(&self, event: &Event, epoch: u64) -> Bytes {
+        let offset = event.offset;
+        let position = Position { epoch, offset };
+        let ids = self.event_ids();
+        let frame = match event.subject {
+            Subject::Gap if self.sight.is_some() => return frame::gap(None, ids.of_place(position)),
+            _ => self.frame_with_content(event),
+        };
+        match ids.are_plain() {
+            // Shared by all streams that may know positions; only the others cost a copy.
+            true => frame,
+            false => frame::with_id(&frame, ids.of_notice(position)),
+        }
+    }
+
+    /// Returns the frame of an event, which is shared unless the client wants content.
+    fn frame_with_content(&self, event: &Event) -> Bytes {
         match (&self.content, &event.subject) {
-            (_, Subject::Gap) if self.sight.is_some() => {
-                let offset = event.offset;
-                frame::gap(None, Position { epoch, offset })
-            }
             (Some(content), Subject::Resource(NoticeKind::Updated, uri, etag)) => {
                 let notice = NoticeFrame {
                     uri,
@@ -141,7 +162,13 @@ impl EventStream {
         hub.metrics.streams.set(contents.open as f64);
         let number = contents.next_stream;
         contents.next_stream += 1;
-        let mut resumed = contents.history.resume(resume);
+        let ids = client.event_ids();
+        // An id that cannot be the client's own is one of another history.
+        let known = resume.map(|text| match ids.read(text) {
+            Some(position) => position.to_string(),
+            None => String::new(),
+        });
+        let mut resumed = contents.history.resume(known.as_deref());
         drop(contents);
         if !resumed.complete {
             resumed.missed = resumed.missed.and_then(|missed| client.counted(missed));
@@ -150,7 +177,7 @@ impl EventStream {
             hub.metrics.resumed(resumed.complete);
         }
         Ok(EventStream {
-            first: Some(frame::resumed(&resumed, hub.retry)),
+            first: Some(frame::resumed(&resumed, ids.of_place(resumed.from), hub.retry)),
             hub,
             number,
             client,
@@ -189,6 +216,7 @@ impl EventStream {
                     self.hub.metrics.gaps.increment(1);
                     self.cursor = up_to;
                     self.written = up_to;
+                    let from = self.client.event_ids().of_place(from);
                     return Next::Frame(frame::gap(self.client.counted(missed), from));
                 }
                 // The frames that were collected go first; the next look finds the gap again.
@@ -247,7 +275,7 @@ impl EventStream {
                     epoch: self.epoch,
                     offset: self.cursor,
                 };
-                frames.push(&frame::list(kind, at));
+                frames.push(&frame::list(kind, sight.event_ids().of_place(at)));
             }
         }
         // At a shutdown the hub tells the end, after its last events.
@@ -261,14 +289,17 @@ impl EventStream {
         if self.written_at.elapsed() < self.hub.keep_alive * 7 / 8 {
             return None;
         }
-        if self.written == self.cursor {
+        let ids = self.client.event_ids();
+        // Without a new id each time, a client with rights would learn when something changed that it may
+        // not see.
+        if self.written == self.cursor && ids.are_plain() {
             return Some(frame::KEEP_ALIVE);
         }
         self.written = self.cursor;
-        Some(frame::progress(Position {
+        Some(frame::progress(ids.of_place(Position {
             epoch: self.epoch,
             offset: self.cursor,
-        }))
+        })))
     }
 }
 

@@ -358,6 +358,7 @@ impl<'s> WsConnection<'s> {
                 let messages = EntryMessages {
                     content: self.bodies.then_some(&self.context.bodies),
                     caller: self.caller,
+                    ids: self.caller.event_ids(),
                     lists: self.lists,
                 };
                 // Made one by one as the client takes them, so that one content waits at a time.

@@ -10,9 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::auth::Caller;
+use crate::auth::{Caller, EventId, EventIds};
 use crate::http::notice_body::{NoticeBodies, NoticeFrame};
-use crate::{Cause, ListKind, Notice, Position};
+use crate::{Cause, ListKind, Notice};
 
 /// The slot of this transport among the frames that a notice keeps; MCP uses the others.
 const SLOT: usize = 3;
@@ -151,13 +151,17 @@ impl Ack {
 }
 
 /// Encodes the change or the removal of a resource.
-pub(super) fn notice(notice: &Notice) -> Message {
-    text_of(notice_frame(notice))
+pub(super) fn notice(notice: &Notice, ids: EventIds<'_>) -> Message {
+    text_of(notice_frame(notice, ids))
 }
 
 /// Encodes the change or the removal of a resource, the former with its content.
-pub(super) fn notice_with_content(notice: &Notice, bodies: &NoticeBodies, caller: &Caller) -> Message {
-    let frame = notice_frame(notice);
+pub(super) fn notice_with_content(
+    notice: &Notice,
+    ids: EventIds<'_>,
+    (bodies, caller): (&NoticeBodies, &Caller),
+) -> Message {
+    let frame = notice_frame(notice, ids);
     if notice.cause == Cause::Removed {
         return text_of(frame);
     }
@@ -170,18 +174,24 @@ pub(super) fn notice_with_content(notice: &Notice, bodies: &NoticeBodies, caller
     text_of(bodies.frame(caller, &notice))
 }
 
-fn notice_frame(notice: &Notice) -> Bytes {
-    notice.frame(SLOT, |notice| {
-        let kind = match notice.cause {
-            Cause::Updated => "updated",
-            Cause::Removed => "removed",
-        };
-        let uri = json!(notice.uri.as_str());
-        let Notice { etag, position, .. } = notice;
-        Bytes::from(format!(
-            "{{\"type\":\"{kind}\",\"uri\":{uri},\"etag\":\"{etag}\",\"position\":\"{position}\"}}"
-        ))
-    })
+/// Encodes a notice; its frame is shared by the clients that may know its position.
+fn notice_frame(notice: &Notice, ids: EventIds<'_>) -> Bytes {
+    match ids.are_plain() {
+        true => notice.frame(SLOT, |notice| new_frame(notice, EventId::Plain(notice.position))),
+        false => new_frame(notice, ids.of_notice(notice.position)),
+    }
+}
+
+fn new_frame(notice: &Notice, position: EventId) -> Bytes {
+    let kind = match notice.cause {
+        Cause::Updated => "updated",
+        Cause::Removed => "removed",
+    };
+    let uri = json!(notice.uri.as_str());
+    let etag = notice.etag;
+    Bytes::from(format!(
+        "{{\"type\":\"{kind}\",\"uri\":{uri},\"etag\":\"{etag}\",\"position\":\"{position}\"}}"
+    ))
 }
 
 fn text_of(frame: Bytes) -> Message {
@@ -194,7 +204,7 @@ pub(super) fn gap(missed: u64) -> Message {
 }
 
 /// Encodes the change of a list.
-pub(super) fn list_changed(list: ListKind, position: Position) -> Message {
+pub(super) fn list_changed(list: ListKind, position: EventId) -> Message {
     let list = list.name();
     text(format!(
         "{{\"type\":\"list_changed\",\"list\":\"{list}\",\"position\":\"{position}\"}}"
@@ -218,7 +228,7 @@ fn text(json: String) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Etag, ResourceUri};
+    use crate::{Etag, Position, ResourceUri};
     use std::time::Instant;
 
     fn sent(message: &Message) -> Value {
@@ -259,7 +269,7 @@ mod tests {
         for (cause, kind) in [(Cause::Updated, "updated"), (Cause::Removed, "removed")] {
             let updated = Notice::new(uri.clone(), Etag::UNKNOWN, cause, position, Instant::now());
             assert_eq!(
-                sent(&notice(&updated)),
+                sent(&notice(&updated, EventIds::plain())),
                 json!({ "type": kind, "uri": "demo://a", "etag": Etag::UNKNOWN.to_string(), "position": "a-3" })
             );
         }

@@ -9,7 +9,7 @@ use super::headers::{self, EVENT_STREAM, LAST_EVENT_ID, PROTOCOL_VERSION, SESSIO
 use super::outbox_stream::{OutboxStream, StreamOwner, follow_connection};
 use super::reply::{self, Answer, Refusal};
 use crate::Position;
-use crate::mcp::frames::FrameFormat;
+use crate::mcp::frames::{FrameFormat, event_ids};
 use crate::mcp::revision::Revision;
 use crate::metrics::{self, Limit};
 
@@ -35,10 +35,11 @@ impl EndpointState {
         if let Some(position) = headers::text(&parts.headers, &LAST_EVENT_ID) {
             // An id that the server never sent proves nothing, so everything is sent again.
             let unknown = Position { epoch: 0, offset: 0 };
-            reader.resume_after(position.parse().unwrap_or(unknown));
+            let known = event_ids(session.grant.as_deref()).read(position);
+            reader.resume_after(known.unwrap_or(unknown));
         }
         follow_connection(&reader, parts);
-        let format = FrameFormat::Session(session.revision);
+        let format = FrameFormat::Session(session.revision, session.grant.clone());
         let first_frame = format.first_frame(reader.position());
         let owner = StreamOwner::Session(session);
         let stream = OutboxStream::new(reader, format, first_frame, owner, open);

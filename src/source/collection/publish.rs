@@ -2,7 +2,7 @@
 
 use super::document::{CollectionSpec, View, Views};
 use crate::metrics::{self, Source};
-use crate::source::SourceBurst;
+use crate::source::{SourceBurst, SourceTurn};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use tidings_actors::{Body, Bus, Closed, Content, Descriptor, PublishError, Resource, ResourceUri};
@@ -30,6 +30,7 @@ pub(super) struct ViewPublisher {
     bus: Bus,
     spec: Arc<CollectionSpec>,
     positions: ItemPositions,
+    turn: SourceTurn,
     /// The views on the bus.
     published: BTreeMap<ResourceUri, View>,
     /// True if values without a resource of their own were reported.
@@ -40,11 +41,17 @@ pub(super) struct ViewPublisher {
 
 impl ViewPublisher {
     /// Returns a publisher that has published nothing.
-    pub(super) fn new(bus: Bus, spec: Arc<CollectionSpec>, positions: ItemPositions) -> ViewPublisher {
+    pub(super) fn new(
+        bus: Bus,
+        spec: Arc<CollectionSpec>,
+        positions: ItemPositions,
+        turn: SourceTurn,
+    ) -> ViewPublisher {
         ViewPublisher {
             bus,
             spec,
             positions,
+            turn,
             published: BTreeMap::new(),
             omitted: false,
             refused: false,
@@ -69,8 +76,11 @@ impl ViewPublisher {
         }
     }
 
-    /// Removes the views of a former life that were not published again.
+    /// Removes the views of a former life, or of another node, that were not published again.
     pub(super) async fn remove_unclaimed(&self) -> Result<(), Closed> {
+        if self.turn.is_shared() {
+            self.remove_strangers().await?;
+        }
         let removed = self.bus.remove_unclaimed().await?;
         if removed > 0 {
             tracing::info!(
@@ -80,6 +90,22 @@ impl ViewPublisher {
             );
         }
         Ok(())
+    }
+
+    /// Removes the views that the document does not have, which another node published.
+    async fn remove_strangers(&self) -> Result<(), Closed> {
+        let scheme = format!("{}://", self.spec.name);
+        let mut strangers = Vec::new();
+        for (resource, _) in self.bus.resources_by_change()? {
+            let uri = resource.uri();
+            if uri.as_str().starts_with(&scheme) && !self.published.contains_key(uri) {
+                strangers.push(uri.clone());
+            }
+        }
+        let burst = SourceBurst::new(&self.bus, &self.turn);
+        // Those of other owners are refused, and stay.
+        burst.remove_all(&strangers).await?;
+        burst.finish().await
     }
 
     /// Publishes a document, and returns the number of views that the bus found new, changed or gone.
@@ -101,7 +127,7 @@ impl ViewPublisher {
             }
         }
         // Removed first, which makes room when the bus is at its limit.
-        let burst = SourceBurst::new(&self.bus);
+        let burst = SourceBurst::new(&self.bus, &self.turn);
         let mut count = burst.remove_all(&removed).await?;
         for uri in &removed {
             self.published.remove(uri);
@@ -112,8 +138,8 @@ impl ViewPublisher {
         burst.finish().await?;
         for ((uri, view), outcome) in std::iter::zip(changed, outcomes) {
             match outcome {
-                Ok(outcome) => {
-                    count += usize::from(outcome.changed);
+                Ok(changed) => {
+                    count += usize::from(changed);
                     self.published.insert(uri, view);
                 }
                 Err(error) => refusal = Some(error),

@@ -9,8 +9,8 @@ use super::scanner::{FileScan, FileScanner};
 use super::settle::{Decision, ReadResult, SettleRule};
 use crate::metrics::{self, Source};
 use crate::source::file::FileIdentity;
-use crate::source::join_blocking;
 use crate::source::watch::PendingChanges;
+use crate::source::{SourceTurn, join_blocking};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,6 +29,7 @@ pub(super) struct CollectionTask {
     pub(super) name: String,
     pub(super) file: PathBuf,
     pub(super) publisher: ViewPublisher,
+    pub(super) turn: SourceTurn,
     pub(super) settle: SettleRule,
     /// The state of the file that is on the bus, if an equal identity proves equal content.
     pub(super) known: Option<FileIdentity>,
@@ -65,6 +66,10 @@ impl CollectionTask {
                     self.begin_rescan();
                     Ok(())
                 }
+                () = self.turn.begins() => {
+                    self.take_over();
+                    Ok(())
+                }
             };
             if let Err(Closed) = done {
                 tracing::debug!(
@@ -74,6 +79,20 @@ impl CollectionTask {
                 return;
             }
         }
+    }
+
+    /// Has everything published anew at the beginning of a turn: the node that had the turn before may not
+    /// have published what this one has seen.
+    fn take_over(&mut self) {
+        tracing::info!(
+            collection = self.name,
+            "this node publishes the collection from now on"
+        );
+        // What was found meanwhile counts as published, though it was not by this node.
+        self.publisher.distrust();
+        self.known = None;
+        self.told_all = false;
+        self.changes.mark(());
     }
 
     /// Marks the file for a scan, which thus also waits for a pause in its changes.
@@ -153,7 +172,7 @@ impl CollectionTask {
         }
         self.known = identity;
         self.publish(views).await?;
-        if !self.told_all && !self.publisher.is_refused() {
+        if !self.told_all && !self.publisher.is_refused() && self.turn.is_held() {
             self.publisher.remove_unclaimed().await?;
             self.told_all = true;
         }

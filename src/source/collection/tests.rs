@@ -181,7 +181,12 @@ async fn only_changed_views_get_a_new_etag() {
     let bus = Bus::builder().start().unwrap();
     let config = annotations_config("none".into());
     let spec = Arc::new(CollectionSpec::new(&config, 10_000, 1 << 20));
-    let mut publisher = ViewPublisher::new(bus.clone(), spec.clone(), ItemPositions::default());
+    let mut publisher = ViewPublisher::new(
+        bus.clone(),
+        spec.clone(),
+        ItemPositions::default(),
+        SourceTurn::default(),
+    );
     add_templates(&bus, &spec).await.unwrap();
     publisher.publish(spec.build(b"").unwrap()).await.unwrap();
     let mut model = Model::default();
@@ -300,7 +305,7 @@ async fn rescan_without_a_watcher_finds_and_repairs() {
         ..WorkspaceConfig::default()
     };
     let config = annotations_config(path.clone());
-    let source = Collection::start_with(bus.clone(), &config, &workspace, false).await;
+    let source = Collection::start_with(bus.clone(), &config, &workspace, SourceTurn::default(), false).await;
     let source = source.unwrap();
     // A change of the file is found.
     replace(&path, &json!([annotation("b", "open", "/")]));
@@ -323,4 +328,47 @@ async fn rescan_without_a_watcher_finds_and_repairs() {
     let rescans = source.stats().rescans;
     wait("more rescans", async || source.stats().rescans > rescans + 20).await;
     assert_eq!(bus.stats().await.unwrap().changes, before);
+}
+
+#[tokio::test]
+async fn one_of_two_nodes_publishes_the_collection() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("annotations.json");
+    replace(
+        &path,
+        &json!([annotation("a", "open", "/"), annotation("b", "open", "/gone")]),
+    );
+    let bus = Bus::builder().start().unwrap();
+    let owned = bus.owned_by(Owner::Collection("annotations".into()));
+    // What the other node published.
+    for uri in ["annotations://all", "annotations://page/%2Fgone"] {
+        owned.upsert(Resource::text(uri, "[]").unwrap()).await.unwrap();
+    }
+    let workspace = WorkspaceConfig {
+        debounce: Duration::from_millis(30),
+        rescan: Duration::from_millis(20),
+        ..WorkspaceConfig::default()
+    };
+    let config = annotations_config(path.clone());
+    let (told, turns) = tokio::sync::watch::channel(None);
+    let turn = SourceTurn::while_some(turns);
+    let source = Collection::start_with(bus.clone(), &config, &workspace, turn, false)
+        .await
+        .unwrap();
+    replace(&path, &json!([annotation("c", "open", "/")]));
+    let scans = source.stats().scans;
+    wait("more scans", async || source.stats().scans > scans + 2).await;
+    assert_eq!(items(&bus, "annotations://all").await, json!([]));
+    told.send_replace(Some(1));
+    wait("the items", async || {
+        items(&bus, "annotations://all").await[0]["id"] == "c"
+    })
+    .await;
+    wait("the end of a view", async || {
+        bus.resources_by_change()
+            .unwrap()
+            .iter()
+            .all(|(resource, _)| resource.uri().as_str() != "annotations://page/%2Fgone")
+    })
+    .await;
 }

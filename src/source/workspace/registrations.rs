@@ -10,7 +10,7 @@ use super::register::RegisterOutcome;
 use super::register_document::RegisterDocument;
 use super::runner::Runner;
 use super::tools::ToolSpec;
-use crate::source::SourceBurst;
+use crate::source::{SourceBurst, SourceTurn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidings_actors::{Bus, Closed, ListOutcome, PublishError, ResourceUri};
@@ -34,11 +34,14 @@ pub(super) struct Registrations {
     problems: OpenProblems,
     /// True once `register` has run without failing.
     told_all: bool,
+    turn: SourceTurn,
+    /// The resources that were to be removed while it was another node's turn.
+    withheld: BTreeSet<ResourceUri>,
 }
 
 impl Registrations {
     /// Returns empty registrations. `runner` runs the tools.
-    pub(super) fn new(bus: Bus, runner: Runner) -> Registrations {
+    pub(super) fn new(bus: Bus, runner: Runner, turn: SourceTurn) -> Registrations {
         Registrations {
             bus,
             runner: Arc::new(runner),
@@ -50,6 +53,8 @@ impl Registrations {
             resources: BTreeSet::new(),
             problems: OpenProblems::default(),
             told_all: false,
+            turn,
+            withheld: BTreeSet::new(),
         }
     }
 
@@ -92,6 +97,11 @@ impl Registrations {
             self.told_all = true;
         }
         Ok(())
+    }
+
+    /// Publishes everything anew at the beginning of a turn.
+    pub(super) async fn take_over(&mut self, is_file: impl Fn(&ResourceUri) -> bool) -> Result<(), Closed> {
+        self.change_resources(is_file).await
     }
 
     async fn change_lists(&mut self) -> Result<(), Closed> {
@@ -146,7 +156,9 @@ impl Registrations {
     async fn change_resources(&mut self, is_file: impl Fn(&ResourceUri) -> bool) -> Result<(), Closed> {
         let mut found = ProblemMap::new();
         let mut wanted = Vec::new();
-        for (uri, resource) in &self.printed.resources {
+        // Shared, since the fields beside it change meanwhile.
+        let printed = self.printed.clone();
+        for (uri, resource) in &printed.resources {
             if is_file(uri) {
                 let problem = "register prints what is a file: the file is served".to_owned();
                 found.insert(format!("resource {uri}"), problem);
@@ -157,12 +169,13 @@ impl Registrations {
         let mut removed = Vec::new();
         for uri in &self.resources {
             // One that has become a file belongs to the file from now on.
-            if !self.printed.resources.contains_key(uri) && !is_file(uri) {
+            if !printed.resources.contains_key(uri) && !is_file(uri) {
                 removed.push(uri.clone());
             }
         }
+        self.withhold(&mut removed);
         let before = std::mem::take(&mut self.resources);
-        let burst = SourceBurst::new(&self.bus);
+        let burst = SourceBurst::new(&self.bus, &self.turn);
         burst.remove_all(&removed).await?;
         // All of them, since the bus knows which are unchanged, and others may have changed them.
         let resources = wanted.iter().map(|(_, resource)| (*resource).clone()).collect();
@@ -179,6 +192,21 @@ impl Registrations {
         }
         self.problems.replace(ProblemOrigin::Resources, found);
         Ok(())
+    }
+
+    /// Keeps removals for the next turn of this node, or adds those that were kept.
+    fn withhold(&mut self, removed: &mut Vec<ResourceUri>) {
+        if !self.turn.is_shared() {
+            return;
+        }
+        // It is not known whether the other node has removed them before it ended.
+        self.withheld.extend(removed.iter().cloned());
+        let printed = &self.printed.resources;
+        self.withheld.retain(|uri| !printed.contains_key(uri));
+        if self.turn.is_held() {
+            removed.clear();
+            removed.extend(std::mem::take(&mut self.withheld));
+        }
     }
 
     /// Returns the number of registered tools.

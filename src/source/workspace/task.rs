@@ -13,7 +13,7 @@ use super::registrations::Registrations;
 use super::scanner::{Mark, RefusedFile, Scanner};
 use super::skip::SkipReason;
 use crate::source::watch::{DirtyBatch, PendingChanges};
-use crate::source::{SourceBurst, join_blocking};
+use crate::source::{SourceBurst, SourceTurn, join_blocking};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,6 +45,7 @@ pub(super) struct WorkspaceTask {
     /// Shared with the blocking thread that scans; the task waits for it.
     pub(super) scanner: Arc<Mutex<Scanner>>,
     pub(super) registrations: Registrations,
+    pub(super) turn: SourceTurn,
     /// Notified when the executable `register` may have changed.
     pub(super) register_changed: Arc<Notify>,
     pub(super) stats: watch::Sender<WorkspaceStats>,
@@ -75,6 +76,7 @@ impl WorkspaceTask {
                     rescan_at = Instant::now() + self.rescan;
                     done
                 }
+                () = self.turn.begins() => self.take_over().await,
                 Some(done) = inbox.rescans.recv() => self.rescan_on_request(done).await,
                 Some(outcome) = inbox.outcomes.recv() => self.apply_register(outcome).await,
             };
@@ -125,6 +127,44 @@ impl WorkspaceTask {
         Ok(())
     }
 
+    /// Publishes everything anew at the beginning of a turn: the node that had the turn before may not have
+    /// published what this one has seen.
+    async fn take_over(&mut self) -> Result<(), Closed> {
+        tracing::info!("this node publishes the folder from now on");
+        // Files that were found meanwhile count as published, though they were not by this node.
+        self.thorough = true;
+        self.told_all = false;
+        self.scan_all(false).await?;
+        let is_file = self.is_file();
+        self.registrations.take_over(is_file).await
+    }
+
+    /// Returns a function that tells whether a resource is a file.
+    fn is_file(&self) -> impl Fn(&ResourceUri) -> bool + use<> {
+        let scanner = self.scanner.clone();
+        let scheme = self.scheme.clone();
+        move |uri| match path_of(&scheme, uri.as_str()) {
+            Some(path) => lock(&scanner).file_index.is_served(&path),
+            None => false,
+        }
+    }
+
+    /// Removes the resources of files that are not there any more, which another node published.
+    async fn remove_strangers(&mut self) -> Result<(), Closed> {
+        let is_file = self.is_file();
+        let mut strangers = Vec::new();
+        for (resource, _) in self.bus.resources_by_change()? {
+            let uri = resource.uri();
+            if path_of(&self.scheme, uri.as_str()).is_some() && !is_file(uri) {
+                strangers.push(uri.clone());
+            }
+        }
+        let burst = SourceBurst::new(&self.bus, &self.turn);
+        // Those of other owners are refused, and stay.
+        burst.remove_all(&strangers).await?;
+        burst.finish().await
+    }
+
     /// Scans the whole folder.
     pub(super) async fn scan_all(&mut self, quiet: bool) -> Result<(), Closed> {
         self.scan(ScanScope::All, true, quiet).await
@@ -153,7 +193,10 @@ impl WorkspaceTask {
         self.update_stats();
         done?;
         // A file that is being written is looked at again, and not gone.
-        if self.scanned_all && !self.told_all && self.changes.is_empty() {
+        if self.scanned_all && !self.told_all && self.changes.is_empty() && self.turn.is_held() {
+            if self.turn.is_shared() {
+                self.remove_strangers().await?;
+            }
             let removed = self.bus.remove_unclaimed().await?;
             if removed > 0 {
                 tracing::info!(removed, "files that ended while the service was down are removed");
@@ -165,17 +208,8 @@ impl WorkspaceTask {
 
     /// Publishes the outcome of a run of `register`.
     pub(super) async fn apply_register(&mut self, outcome: RegisterOutcome) -> Result<(), Closed> {
-        let scanner = self.scanner.clone();
-        let scheme = self.scheme.clone();
-        let done = self
-            .registrations
-            .apply_register(outcome, move |uri: &ResourceUri| {
-                match path_of(&scheme, uri.as_str()) {
-                    Some(path) => lock(&scanner).file_index.is_served(&path),
-                    None => false,
-                }
-            })
-            .await;
+        let is_file = self.is_file();
+        let done = self.registrations.apply_register(outcome, is_file).await;
         self.stats.send_modify(|stats| stats.registers += 1);
         self.update_stats();
         done
@@ -205,7 +239,8 @@ impl WorkspaceTask {
             }
         }
         // However many files come and go, one scan is one change of the list.
-        let burst = SourceBurst::new(&self.bus);
+        let turn = self.turn.clone();
+        let burst = SourceBurst::new(&self.bus, &turn);
         self.remove(&burst, &gone).await?;
         let mut reading = self.read_batch(plan.read);
         loop {
@@ -231,7 +266,7 @@ impl WorkspaceTask {
         spawn_blocking(move || (folder.read_batch(&mut wanted), wanted))
     }
 
-    async fn publish(&mut self, burst: &SourceBurst, batch: ReadBatch) -> Result<(), Closed> {
+    async fn publish(&mut self, burst: &SourceBurst<'_>, batch: ReadBatch) -> Result<(), Closed> {
         self.stats.send_modify(|stats| stats.reads += batch.len() as u64);
         let mut files = Vec::new();
         let mut refused_files = Vec::new();
@@ -283,7 +318,7 @@ impl WorkspaceTask {
     }
 
     /// Removes files that cannot be served.
-    async fn refuse(&mut self, burst: &SourceBurst, refused_files: &[RefusedFile]) -> Result<(), Closed> {
+    async fn refuse(&mut self, burst: &SourceBurst<'_>, refused_files: &[RefusedFile]) -> Result<(), Closed> {
         let mut gone = Vec::new();
         for file in refused_files {
             if lock(&self.scanner).refuse(file) {
@@ -310,7 +345,7 @@ impl WorkspaceTask {
         scanner.distrust(path);
     }
 
-    async fn remove(&mut self, burst: &SourceBurst, paths: &[FilePath]) -> Result<(), Closed> {
+    async fn remove(&mut self, burst: &SourceBurst<'_>, paths: &[FilePath]) -> Result<(), Closed> {
         let mut uris = Vec::new();
         for path in paths {
             // A path without a URI was never registered.

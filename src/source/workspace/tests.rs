@@ -23,21 +23,9 @@ impl UnwatchedFolder {
         for name in names {
             fs::write(dir.path().join("resources").join(name), "1").unwrap();
         }
-        let config = WorkspaceConfig {
-            dir: Some(dir.path().to_owned()),
-            debounce: Duration::from_millis(30),
-            rescan,
-            ..WorkspaceConfig::default()
-        };
         let bus = Bus::builder().start().unwrap();
-        let tools = ToolsConfig::default();
-        let register = RegisterConfig::default();
-        let source = Workspace::start_with(bus.clone(), &config, &tools, &register, false).await;
-        UnwatchedFolder {
-            dir,
-            bus,
-            source: source.unwrap(),
-        }
+        let source = serve(&bus, dir.path(), rescan, SourceTurn::default()).await;
+        UnwatchedFolder { dir, bus, source }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -65,6 +53,24 @@ impl UnwatchedFolder {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
+}
+
+/// Serves the folder `dir`.
+async fn serve(bus: &Bus, dir: &Path, rescan: Duration, turn: SourceTurn) -> Workspace {
+    let config = WorkspaceConfig {
+        dir: Some(dir.to_owned()),
+        debounce: Duration::from_millis(30),
+        rescan,
+        ..WorkspaceConfig::default()
+    };
+    let parts = WorkspaceParts {
+        config: &config,
+        tools: &ToolsConfig::default(),
+        register: &RegisterConfig::default(),
+    };
+    Workspace::start_with(bus.clone(), parts, turn, false)
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -137,4 +143,47 @@ async fn stopped_bus_ends_the_task() {
         .await;
     folder.source.rescan().await;
     folder.source.stop().await;
+}
+
+#[tokio::test]
+async fn one_of_two_nodes_publishes_the_folder() {
+    let never = Duration::from_secs(3600);
+    let (told, turns) = latest::channel(None);
+    let mut folder = UnwatchedFolder::start(&[], never).await;
+    fs::write(folder.path("a.md"), "1").unwrap();
+    fs::write(folder.path("b.md"), "1").unwrap();
+    let (told_other, other_turns) = latest::channel(Some(1));
+    folder.source = serve(
+        &folder.bus,
+        folder.dir.path(),
+        never,
+        SourceTurn::while_some(turns),
+    )
+    .await;
+    assert_eq!(folder.text("a.md").await, None, "it is the turn of the other");
+    let other = serve(
+        &folder.bus,
+        folder.dir.path(),
+        never,
+        SourceTurn::while_some(other_turns),
+    )
+    .await;
+    folder.wait_text("a.md", Some("1")).await;
+    // Both see the change, and one makes it.
+    fs::write(folder.path("a.md"), "2").unwrap();
+    folder.source.rescan().await;
+    assert_eq!(folder.text("a.md").await.as_deref(), Some("1"));
+    other.rescan().await;
+    assert_eq!(folder.bus.etag("workspace:///a.md").await.unwrap().version, 2);
+    // The other ends before it has published two changes.
+    told_other.send_replace(None);
+    fs::write(folder.path("a.md"), "3").unwrap();
+    fs::remove_file(folder.path("b.md")).unwrap();
+    folder.source.rescan().await;
+    other.rescan().await;
+    assert_eq!(folder.text("a.md").await.as_deref(), Some("2"));
+    told.send_replace(Some(2));
+    folder.wait_text("a.md", Some("3")).await;
+    folder.wait_text("b.md", None).await;
+    assert_eq!(folder.bus.etag("workspace:///a.md").await.unwrap().version, 3);
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tidings::Bus;
 use tidings::auth::NewToken;
 use tidings::config::{EventsConfig, HttpConfig, QuotaConfig, SessionConfig, WsConfig};
-use tidings::http::api::Api;
+use tidings::http::api::{self, Api};
 use tidings::http::events::{self, Hub};
 use tidings::http::{Access, SharedLimits, ws};
 use tidings::mcp::{Endpoint, McpOptions};
@@ -231,6 +231,8 @@ async fn statuses_when_mounted(path: &'static str) -> Vec<u16> {
             access,
             limits,
         ),
+        "/metrics" => api::metrics_router(Arc::new(String::new), access, limits),
+        "/v1/store/backup" => api::backup_router(Arc::new(|_| Ok(())), access, limits),
         _ => {
             let api = Api::new(bus.clone(), access, Arc::default()).limits(limits);
             Router::new().route_service(path, api)
@@ -248,7 +250,14 @@ async fn statuses_when_mounted(path: &'static str) -> Vec<u16> {
 
 #[tokio::test]
 async fn mounted_endpoints_have_the_rate_too() {
-    for path in ["/mcp", "/v1/events", "/v1/ws", "/v1/resources"] {
+    for path in [
+        "/mcp",
+        "/v1/events",
+        "/v1/ws",
+        "/v1/resources",
+        "/metrics",
+        "/v1/store/backup",
+    ] {
         let statuses = statuses_when_mounted(path).await;
         assert!(!statuses[..4].contains(&429), "{path}: {statuses:?}");
         assert!(statuses.contains(&429), "{path}: {statuses:?}");

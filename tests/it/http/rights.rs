@@ -2,6 +2,7 @@
 
 mod after_end;
 mod content;
+mod ids;
 mod scene;
 
 use std::fs;

@@ -1,6 +1,6 @@
 //! TLS on the listener of the real binary, with certificates made for the test.
 
-pub(super) mod authority;
+pub(crate) mod authority;
 mod certificates;
 
 use std::fs;

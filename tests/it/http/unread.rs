@@ -3,6 +3,8 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::RawConnection;
+use super::tls::Secure;
+use super::tls::authority::connect;
 use crate::mcp::http::{Request, within};
 use crate::mcp::server::Server;
 
@@ -82,6 +84,40 @@ async fn refusal_reaches_a_client_that_sends_it_all() {
     let answer = last_answer(&mut connection).await;
     assert!(answer.starts_with("http/1.1 431 "), "{answer}");
     server.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn refusal_over_tls_reaches_a_client_that_sends_all() {
+    let secure = Secure::with("", |_, _| {}).await;
+    let body = vec![b'x'; 8 << 20];
+    for (line, headers, status) in [
+        ("POST /v1/nothing", "content-length: 8388608\r\n", "404"),
+        (
+            "PUT /v1/resources/a%3Ab",
+            "content-type: what\r\ntransfer-encoding: chunked\r\n",
+            "415",
+        ),
+    ] {
+        let client = secure.authority.client(None);
+        let mut stream = connect(&client, secure.address, false).await.unwrap();
+        let mut request = head(line, headers);
+        if headers.contains("chunked") {
+            request += "800000\r\n";
+        }
+        stream.write_all(request.as_bytes()).await.unwrap();
+        // All of it before the answer is read, as simple clients do.
+        within("the body", stream.write_all(&body)).await.unwrap();
+        within("the body", stream.flush()).await.unwrap();
+        let mut answer = Vec::new();
+        // An end without the closing message of TLS would be an error, and so would a reset.
+        within("the end of the connection", stream.read_to_end(&mut answer))
+            .await
+            .unwrap();
+        let answer = String::from_utf8(answer).unwrap().to_ascii_lowercase();
+        assert!(answer.starts_with(&format!("http/1.1 {status} ")), "{answer}");
+        assert!(answer.contains("\r\nconnection: close"), "{answer}");
+    }
+    secure.server.assert_healthy().await;
 }
 
 #[tokio::test]

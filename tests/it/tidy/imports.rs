@@ -36,6 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "service",
         &[
             "auth",
+            "cluster",
             "config",
             "file_watch",
             "http",
@@ -43,6 +44,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "metrics",
             "open_files",
             "sink",
+            "small_file",
             "source",
             "store",
         ],
@@ -53,7 +55,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "bench",
-        &["credentials", "open_files", "printable", "timestamp", "wire"],
+        &[
+            "credentials",
+            "http_client",
+            "open_files",
+            "printable",
+            "timestamp",
+            "wire",
+        ],
     ),
     (
         "mcp",
@@ -105,6 +114,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "client",
         &["backoff", "credentials", "http_client", "printable", "wire"],
     ),
+    ("cluster", &["metrics", "store"]),
     ("metrics", &[]),
     ("store", &[]),
     ("telemetry", &["config", "printable"]),
@@ -133,6 +143,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("hyper", &["src/http", "src/service"]),
     ("clap", &["src/cli"]),
     ("redb", &["src/store"]),
+    ("async_nats", &["src/cluster"]),
     ("notify", &["src/source/"]),
     ("jsonschema", &["src/tool_schema"]),
     ("mio", &["src/bench/", "src/wire/"]),

@@ -15,7 +15,7 @@ const PARAMETERS_MAX: usize = 5;
 const COMMENT_WIDTH_MAX: usize = 110;
 const TEST_NAME_MAX: usize = 50;
 /// Names that several types of one crate may share, where their modules make them read apart.
-const SHARED_NAMES_MAX: usize = 20;
+const SHARED_NAMES_MAX: usize = 18;
 /// Calls of combinators in 1,000 lines; linkerd2-proxy has 1.4.
 const COMBINATORS_MAX: f64 = 1.4;
 const COMBINATORS: [&str; 7] = [
@@ -127,7 +127,8 @@ fn types_of_one_crate_have_names_of_their_own() {
     for folder in ["src", "actors/src"] {
         let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for file in rust_files(&[folder]) {
-            if file.is_test {
+            // The stand-in for a part that a build leaves out has the names of that part.
+            if file.is_test || file.path.ends_with("_absent.rs") {
                 continue;
             }
             let mut types = Types(Vec::new());

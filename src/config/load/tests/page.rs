@@ -141,7 +141,7 @@ fn examples_of_the_page_load() {
 }
 
 /// Bounds at which nothing is to be counted, or that are counted under another name.
-const NOT_COUNTED: [(&str, &str); 12] = [
+const NOT_COUNTED: [(&str, &str); 16] = [
     ("tools.address_space_max", "the system refuses the tool"),
     ("tools.processes_max", "the system refuses the tool"),
     ("tools.open_files_max", "the system refuses the tool"),
@@ -162,6 +162,10 @@ const NOT_COUNTED: [(&str, &str); 12] = [
         "the kernel's; tidings_conflated_total shows what comes of it",
     ),
     ("bus.shards", "nothing is refused"),
+    ("cluster.in_flight_max", "tidings_cluster_proposals_in_flight"),
+    ("cluster.publish_timeout", "tidings_cluster_unknown_total"),
+    ("cluster.heartbeat", "tidings_cluster_consumer_restarts_total"),
+    ("cluster.max_bytes", "tidings_cluster_refused_total"),
     ("mcp.page_size", "nothing is refused"),
 ];
 

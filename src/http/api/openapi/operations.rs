@@ -61,6 +61,11 @@ fn item(path: ApiPath<'_>) -> Value {
             );
             readable(list.answer(200, "All of them", &[], json_of("SinkList")))
         }
+        ApiPath::Cluster => {
+            let cluster = Operation::new("getCluster", "operation", "The state of this node in its cluster");
+            let cluster = cluster.problems(&[404]);
+            readable(cluster.answer(200, "404 for a node that is alone", &[], json_of("Cluster")))
+        }
         ApiPath::Stats => {
             let stats = Operation::new("getStats", "operation", "The figures of the last 15 minutes");
             let stats = stats.problems(&[404]);

@@ -228,11 +228,6 @@ async fn commands_present_their_certificate() {
     assert_eq!(clean.0, Some(0), "{clean:?}");
     let denied = ran(&certified, &nobody, &check).await;
     assert_eq!(denied.0, Some(77), "{denied:?}");
-
-    // The load has no TLS, and says so before it opens a connection.
-    let bench = ran(&certified, &ops, &["bench", &mcp]).await;
-    assert_ne!(bench.0, Some(0));
-    assert!(bench.2.contains("speaks no TLS"), "{bench:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,226 @@
+//! The state of this node that outlives a connection, shared by the parts that run beside each other on the
+//! thread of the log.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tidings_actors::shared_log::{Heard, LogEntry, LogHealth, OperationId, Proposal, Verdict};
+use tokio::sync::{Notify, mpsc};
+
+use super::identity::KnownLog;
+use super::in_flight::InFlight;
+use super::names::LogNames;
+use super::record::{self, LogRecord};
+use super::settings::ClusterSettings;
+use crate::metrics::ClusterMetrics;
+
+/// The bytes of a message that its headers and its subject may take.
+const HEADER_BYTES: usize = 1_024;
+
+/// The end of the log: the node has closed one of the channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stopped;
+
+/// The state of this node.
+pub(super) struct NodeState {
+    pub(super) settings: ClusterSettings,
+    pub(super) names: LogNames,
+    /// Random for each start, so that the consumers of two starts have different names.
+    pub(super) boot: u32,
+    heard: mpsc::Sender<Heard>,
+    health: Cell<Option<LogHealth>>,
+    pub(super) in_flight: RefCell<InFlight>,
+    /// Told when a proposal may be sent.
+    pub(super) wake: Notify,
+    /// Told when a proposal must be looked at earlier than before.
+    pub(super) timer: Notify,
+    /// Told when a server reports a newest record that is older than one heard here.
+    pub(super) doubt: Notify,
+    /// The log that is read; none before it is opened.
+    pub(super) known: RefCell<Option<KnownLog>>,
+    /// The newest record that was told, and its proposal.
+    pub(super) newest: Cell<Option<(u64, OperationId)>>,
+    pub(super) is_caught_up: Cell<bool>,
+    /// False while the log may not be written: it was not opened yet, or cannot be read.
+    is_writable: Cell<bool>,
+    /// The reason for which no proposal is taken.
+    halted: RefCell<Option<Arc<str>>>,
+    /// The largest message that the server takes.
+    pub(super) payload_max: Cell<usize>,
+    /// The number of consumers that were made.
+    pub(super) consumers: Cell<u64>,
+    pub(super) metrics: ClusterMetrics,
+}
+
+impl NodeState {
+    pub(super) fn new(settings: ClusterSettings, boot: u32, heard: mpsc::Sender<Heard>) -> NodeState {
+        let metrics = ClusterMetrics::new();
+        metrics.durable.set(-1.0);
+        NodeState {
+            names: LogNames::new(&settings.namespace),
+            in_flight: RefCell::new(InFlight::new(metrics.clone(), Instant::now())),
+            settings,
+            boot,
+            heard,
+            health: Cell::new(None),
+            wake: Notify::new(),
+            timer: Notify::new(),
+            doubt: Notify::new(),
+            known: RefCell::new(None),
+            newest: Cell::new(None),
+            is_caught_up: Cell::new(false),
+            is_writable: Cell::new(false),
+            halted: RefCell::new(None),
+            payload_max: Cell::new(1 << 20),
+            consumers: Cell::new(0),
+            metrics,
+        }
+    }
+
+    /// Tells the node, once it has room.
+    pub(super) async fn tell(&self, heard: Heard) -> Result<(), Stopped> {
+        self.heard.send(heard).await.map_err(|_| Stopped)
+    }
+
+    /// Tells the node several things in their order.
+    pub(super) async fn tell_all(&self, heard: Vec<Heard>) -> Result<(), Stopped> {
+        for heard in heard {
+            self.tell(heard).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the node of its connection, if it changed.
+    pub(super) async fn tell_health(&self, health: LogHealth) -> Result<(), Stopped> {
+        let is_connected = health != LogHealth::Disconnected;
+        self.metrics.connected.set(if is_connected { 1.0 } else { 0.0 });
+        let has_quorum = health == LogHealth::Connected;
+        self.metrics.quorum.set(if has_quorum { 1.0 } else { 0.0 });
+        if self.health.replace(Some(health)) == Some(health) {
+            return Ok(());
+        }
+        match health {
+            LogHealth::Connected => tracing::info!("the shared log takes changes"),
+            LogHealth::NoQuorum => tracing::warn!("the shared log takes no changes: it has no leader"),
+            LogHealth::Disconnected => tracing::warn!("no server of the shared log is connected"),
+        }
+        self.tell(Heard::Health(health)).await
+    }
+
+    /// Takes a proposal: keeps it until it has an end, or refuses it at once.
+    pub(super) async fn propose(&self, mut proposal: Proposal) -> Result<(), Stopped> {
+        let halted = self.halted.borrow().clone();
+        if let Some(reason) = halted {
+            return self.refuse(proposal.operation, reason).await;
+        }
+        let now = Instant::now();
+        // A proposal that never ends would keep its place in the table.
+        proposal.expires = proposal.expires.min(now + self.settings.publish_timeout);
+        let encoded = record::encode(proposal.operation, &proposal.entry, usize::MAX);
+        // The client would not send it, and no answer would ever come.
+        let max = self.payload_max.get().saturating_sub(HEADER_BYTES);
+        if encoded.bytes.len() > max {
+            let reason = format!(
+                "the change takes {} bytes, and the servers of the shared log take {max}; shorten it, or raise \
+                 max_payload of the servers",
+                encoded.bytes.len()
+            );
+            return self.refuse(proposal.operation, reason.into()).await;
+        }
+        let subject = match &proposal.entry {
+            LogEntry::Resource(logged) => self.names.resource(&logged.uri),
+            LogEntry::ResourceList => self.names.list(),
+            LogEntry::Floor { .. } => self.names.floor(),
+        };
+        let mut in_flight = self.in_flight.borrow_mut();
+        in_flight.add(proposal, subject.into(), encoded.bytes.into(), now);
+        Ok(())
+    }
+
+    async fn refuse(&self, operation: OperationId, reason: Arc<str>) -> Result<(), Stopped> {
+        let full = false;
+        self.tell(Heard::Ended(operation, Verdict::Refused { full, reason }))
+            .await
+    }
+
+    /// Tells the node a record and everything that is due before and after it.
+    pub(super) async fn tell_record(&self, sequence: u64, record: LogRecord) -> Result<(), Stopped> {
+        let overtaken = self.in_flight.borrow_mut().take_overtaken(sequence);
+        for before in overtaken {
+            self.tell(Heard::Record {
+                sequence: before.sequence,
+                operation: before.operation,
+                entry: before.entry,
+            })
+            .await?;
+        }
+        let permit = self.heard.reserve().await.map_err(|_| Stopped)?;
+        // With the place in the channel, so that no verdict of another part comes before the record.
+        let ended = self.in_flight.borrow_mut().told(sequence, &record);
+        permit.send(Heard::Record {
+            sequence,
+            operation: record.operation,
+            entry: record.entry,
+        });
+        self.newest.set(Some((sequence, record.operation)));
+        self.passed(sequence, ended).await
+    }
+
+    /// Notes that the record at `sequence` was replaced before its body could be read.
+    #[allow(dead_code, reason = "large bodies follow")]
+    pub(super) async fn skip_record(&self, sequence: u64) -> Result<(), Stopped> {
+        let ended = self.in_flight.borrow_mut().skipped(sequence);
+        self.passed(sequence, ended).await
+    }
+
+    async fn passed(&self, sequence: u64, ended: Vec<Heard>) -> Result<(), Stopped> {
+        if let Some(known) = &mut *self.known.borrow_mut() {
+            known.heard = sequence;
+        }
+        self.metrics.applied.set(sequence as f64);
+        // A place in the table may have become free.
+        if self.in_flight.borrow().has_waiting() {
+            self.wake.notify_one();
+        }
+        self.tell_all(ended).await
+    }
+
+    /// True while proposals may be sent.
+    pub(super) fn is_writable(&self) -> bool {
+        self.is_writable.get()
+    }
+
+    /// Lets proposals be sent, or keeps them.
+    pub(super) fn set_writable(&self, is_writable: bool) {
+        self.is_writable.set(is_writable);
+        if is_writable {
+            *self.halted.borrow_mut() = None;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Refuses all proposals from now on: the node cannot apply what it would write. Returns true if the
+    /// reason is a new one.
+    pub(super) fn halt(&self, reason: &str) -> bool {
+        self.set_writable(false);
+        let before = self.halted.replace(Some(reason.into()));
+        before.as_deref() != Some(reason)
+    }
+}
+
+/// The time since 1970 in milliseconds.
+pub(super) fn now_millis() -> u64 {
+    // A clock before 1970 counts as 1970; epochs grow all the same.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns a duration between `least` and `most` milliseconds, so that nodes do not act at the same moment.
+pub(super) fn spread(least: u64, most: u64) -> Duration {
+    // Without random numbers the middle is as good.
+    let random = getrandom::u32().unwrap_or(u32::MAX / 2);
+    let width = most.saturating_sub(least) as f64;
+    let part = width * f64::from(random) / f64::from(u32::MAX);
+    Duration::from_millis(least) + Duration::from_secs_f64(part / 1_000.0)
+}

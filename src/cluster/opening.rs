@@ -1,0 +1,231 @@
+//! Opens the log: finds its stream or makes it, and recognizes its history.
+
+use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
+use async_nats::jetstream::stream::Info;
+use async_nats::jetstream::{Context, ErrorCode};
+use tidings_actors::shared_log::{Heard, LogHealth, LogHistory};
+
+use super::error::ClusterError;
+use super::identity::{FoundLog, KnownLog, Recognition, next_history, recognize};
+use super::node_state::{NodeState, Stopped, now_millis, spread};
+use super::stream;
+
+/// The reason for which a log is not open.
+#[derive(Debug)]
+pub(super) enum NotOpened {
+    /// The node has ended.
+    Stopped,
+    /// The server does not answer, or the log has no leader.
+    Unavailable(String),
+    /// The log cannot be used as it is.
+    Unfit(ClusterError),
+}
+
+impl From<Stopped> for NotOpened {
+    fn from(_: Stopped) -> NotOpened {
+        NotOpened::Stopped
+    }
+}
+
+/// The stream of a log as a server reports it.
+pub(super) struct FoundStream {
+    pub(super) info: Info,
+    pub(super) found: FoundLog,
+}
+
+impl FoundStream {
+    /// True if changes can be stored: the stream has a leader, or needs none.
+    pub(super) fn has_leader(&self) -> bool {
+        match &self.info.cluster {
+            Some(cluster) => matches!(&cluster.leader, Some(leader) if !leader.is_empty()),
+            None => true,
+        }
+    }
+}
+
+/// Opens the log and returns its newest sequence number. If its history is another one than before, all
+/// proposals end and the node is told first.
+pub(super) async fn open(node: &NodeState, context: &Context) -> Result<u64, NotOpened> {
+    let mut there = match find(node, context).await? {
+        Some(there) => there,
+        None => make_again(node, context).await?,
+    };
+    check_place(node, context, &there.found).await;
+    if recognition(node, &there.found) == Recognition::Unnamed {
+        there = rename(node, context).await?;
+    }
+    if recognition(node, &there.found) != Recognition::Same {
+        adopt(node, &there.found).await?;
+    }
+    node.metrics.head.set(there.found.last as f64);
+    let health = match there.has_leader() {
+        true => LogHealth::Connected,
+        false => LogHealth::NoQuorum,
+    };
+    node.tell_health(health).await?;
+    Ok(there.found.last)
+}
+
+/// Compares the log that is there with the one that is read.
+pub(super) fn recognition(node: &NodeState, found: &FoundLog) -> Recognition {
+    recognize(node.known.borrow().as_ref(), found)
+}
+
+/// Finds the stream; none if there is none.
+pub(super) async fn find(node: &NodeState, context: &Context) -> Result<Option<FoundStream>, NotOpened> {
+    let info = match context.get_stream(&node.names.records).await {
+        Ok(stream) => stream.cached_info().clone(),
+        Err(error) => match error.kind() {
+            GetStreamErrorKind::JetStream(refusal) => match refusal.error_code() {
+                ErrorCode::STREAM_NOT_FOUND => return Ok(None),
+                ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => {
+                    return Err(refused(node, refusal.to_string()));
+                }
+                _ => return Err(NotOpened::Unavailable(refusal.to_string())),
+            },
+            _ => return Err(NotOpened::Unavailable(error.to_string())),
+        },
+    };
+    // The history is compared apart.
+    let wanted = stream::records(&node.settings, &node.names, LogHistory { epoch: 0, began: 0 });
+    let harmless = stream::check(&wanted, &info).map_err(NotOpened::Unfit)?;
+    if !harmless.is_empty() && node.known.borrow().is_none() {
+        let differences = harmless.join("; ");
+        let stream = &node.names.records;
+        tracing::warn!(%stream, %differences, "the stream of the shared log differs from the configuration");
+    }
+    let Some(history) = stream::read_history(&info.config.metadata) else {
+        return Err(NotOpened::Unfit(ClusterError::Stream {
+            stream: node.names.records.clone(),
+            differences: "its metadata has no epoch".to_owned(),
+        }));
+    };
+    let found = FoundLog {
+        history,
+        created: info.created.unix_timestamp_nanos(),
+        last: info.state.last_sequence,
+    };
+    Ok(Some(FoundStream { info, found }))
+}
+
+/// Makes the stream, unless it comes back.
+async fn make_again(node: &NodeState, context: &Context) -> Result<FoundStream, NotOpened> {
+    if let Some(known) = &mut *node.known.borrow_mut() {
+        // A stream that comes back is a copy, whatever its metadata say.
+        known.is_suspect = true;
+    }
+    if node.known.borrow().is_some() {
+        tracing::warn!(stream = %node.names.records, "the stream of the shared log is missing");
+        // Servers that have just started may not know all streams yet.
+        tokio::time::sleep(spread(500, 1_000)).await;
+        if let Some(there) = find(node, context).await? {
+            return Ok(there);
+        }
+    }
+    let before = node.known.borrow().map(|known| known.history);
+    let history = next_history(before, now_millis());
+    let config = stream::records(&node.settings, &node.names, history);
+    match context.create_stream(config).await {
+        Ok(_) => tracing::info!(
+            stream = %node.names.records, epoch = history.epoch, "a history of the shared log begins"
+        ),
+        Err(error) => match error.kind() {
+            // Another node was faster.
+            CreateStreamErrorKind::JetStream(refusal)
+                if refusal.error_code() == ErrorCode::STREAM_NAME_EXIST => {}
+            // The account forbids it, or its limits do: waiting does not help.
+            CreateStreamErrorKind::JetStream(refusal) if refusal.code() < 500 => {
+                return Err(refused(node, refusal.to_string()));
+            }
+            // Too few servers are there yet, or no leader.
+            _ => return Err(NotOpened::Unavailable(error.to_string())),
+        },
+    }
+    found_again(node, context).await
+}
+
+async fn found_again(node: &NodeState, context: &Context) -> Result<FoundStream, NotOpened> {
+    match find(node, context).await? {
+        Some(there) => Ok(there),
+        None => Err(NotOpened::Unavailable("the stream is being made".to_owned())),
+    }
+}
+
+/// Compares the record at the place that this node has heard with the one that was heard. A log that was
+/// restored from a copy and has grown again since has another one there.
+async fn check_place(node: &NodeState, context: &Context, found: &FoundLog) {
+    let Some((sequence, operation)) = node.newest.get() else {
+        return;
+    };
+    if recognition(node, found) != Recognition::Same {
+        return;
+    }
+    let Ok(stream) = context.get_stream_no_info(&node.names.records).await else {
+        return;
+    };
+    // A record that is missing was replaced, which says nothing.
+    if let Ok(message) = stream.direct_get(sequence).await
+        && let Ok(record) = super::record::decode(&message.payload)
+        && record.operation != operation
+        && let Some(known) = &mut *node.known.borrow_mut()
+    {
+        known.is_suspect = true;
+    }
+}
+
+/// Gives the history of the log a name of its own, unless another node does.
+async fn rename(node: &NodeState, context: &Context) -> Result<FoundStream, NotOpened> {
+    // All nodes see it at once, and one name is enough.
+    tokio::time::sleep(spread(0, 500)).await;
+    let there = found_again(node, context).await?;
+    if recognition(node, &there.found) != Recognition::Unnamed {
+        return Ok(there);
+    }
+    let before = node.known.borrow().map(|known| known.history);
+    let history = next_history(
+        [Some(there.found.history), before].into_iter().flatten(),
+        now_millis(),
+    );
+    let mut config = there.info.config;
+    stream::write_history(history, &mut config.metadata);
+    if let Err(error) = context.update_stream(config).await {
+        return Err(NotOpened::Unavailable(error.to_string()));
+    }
+    found_again(node, context).await
+}
+
+/// Begins to read a history, from its first record.
+async fn adopt(node: &NodeState, found: &FoundLog) -> Result<(), Stopped> {
+    let is_first = node.known.borrow().is_none();
+    *node.known.borrow_mut() = Some(KnownLog {
+        history: found.history,
+        created: found.created,
+        heard: 0,
+        is_suspect: false,
+    });
+    node.newest.set(None);
+    node.is_caught_up.set(false);
+    // The proposals of the first history wait for it; those of another one were judged by what is gone.
+    let ended = match is_first {
+        true => Vec::new(),
+        false => node.in_flight.borrow_mut().end_all(),
+    };
+    if !is_first {
+        node.metrics.epochs.increment(1);
+        tracing::warn!(
+            stream = %node.names.records,
+            epoch = found.history.epoch,
+            "the shared log has another history: it was deleted or restored from a copy"
+        );
+    }
+    // First, so that the ends of proposals are judged in the history that they are told in.
+    node.tell(Heard::Opened(found.history)).await?;
+    node.tell_all(ended).await
+}
+
+fn refused(node: &NodeState, reason: String) -> NotOpened {
+    NotOpened::Unfit(ClusterError::Refused {
+        stream: node.names.records.clone(),
+        reason,
+    })
+}

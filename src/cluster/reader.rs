@@ -1,0 +1,200 @@
+//! Reads the log in its order through a consumer of its own, and tells the node each record.
+//!
+//! A consumer costs little, so anything unusual ends it, and another one goes on from the last record heard.
+
+use std::time::{Duration, SystemTime};
+
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::{Context, Message};
+use futures_util::StreamExt;
+use tidings_actors::shared_log::{Heard, LogEntry};
+
+use super::node_state::{NodeState, Stopped};
+use super::record::{self, LogRecord};
+
+/// The records that are asked for at once.
+const BATCH: usize = 1_000;
+
+/// The bytes of records that are asked for at once.
+const BATCH_BYTES: usize = 16 << 20;
+
+/// The time for which one request for records stands, at least.
+const EXPIRES: Duration = Duration::from_secs(10);
+
+/// The time after which the server forgets a consumer that asks for nothing.
+const INACTIVE: Duration = Duration::from_secs(10);
+
+/// The time for which the end of a consumer is waited for; the server ends it in any case.
+const DELETE_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// The end of a consumer.
+#[derive(Debug)]
+pub(super) enum ReadEnd {
+    /// The node has ended.
+    Stopped,
+    /// The server failed, or a delivery is missing.
+    Broken(String),
+    /// A record cannot be read, so no record after it can be applied either.
+    Unreadable(String),
+}
+
+impl From<Stopped> for ReadEnd {
+    fn from(_: Stopped) -> ReadEnd {
+        ReadEnd::Stopped
+    }
+}
+
+/// One consumer of the log.
+pub(super) struct LogReader<'n> {
+    node: &'n NodeState,
+    context: &'n Context,
+    /// The newest sequence number when the log was opened.
+    head: u64,
+    /// The deliveries of this consumer so far.
+    pub(super) deliveries: u64,
+}
+
+impl<'n> LogReader<'n> {
+    pub(super) fn new(node: &'n NodeState, context: &'n Context, head: u64) -> LogReader<'n> {
+        LogReader {
+            node,
+            context,
+            head,
+            deliveries: 0,
+        }
+    }
+
+    /// Tells the node all records from the last one heard on, until the consumer breaks.
+    pub(super) async fn read(&mut self) -> ReadEnd {
+        let number = self.node.consumers.get() + 1;
+        self.node.consumers.set(number);
+        let settings = &self.node.settings;
+        let name = format!("{}-{:08x}-{number}", settings.node_name(), self.node.boot);
+        let end = match self.read_as(&name).await {
+            Ok(never) => match never {},
+            Err(end) => end,
+        };
+        let deleted = self
+            .context
+            .delete_consumer_from_stream(&name, &self.node.names.records);
+        if tokio::time::timeout(DELETE_TIMEOUT, deleted).await.is_err() {
+            tracing::debug!(consumer = %name, "the server did not answer to the end of a consumer");
+        }
+        end
+    }
+
+    async fn read_as(&mut self, name: &str) -> Result<std::convert::Infallible, ReadEnd> {
+        let heard = self.node.in_flight.borrow().told_sequence();
+        let config = pull::Config {
+            name: Some(name.to_owned()),
+            deliver_policy: match heard {
+                0 => DeliverPolicy::All,
+                heard => DeliverPolicy::ByStartSequence {
+                    start_sequence: heard + 1,
+                },
+            },
+            // The place is known here; the server need not remember it.
+            ack_policy: AckPolicy::None,
+            memory_storage: true,
+            num_replicas: 1,
+            inactive_threshold: INACTIVE.max(4 * self.node.settings.heartbeat),
+            ..pull::Config::default()
+        };
+        let consumer = self
+            .context
+            .create_consumer_on_stream(config, &self.node.names.records)
+            .await
+            .map_err(|error| broken("a consumer cannot be made", &error))?;
+        if consumer.cached_info().num_pending == 0 {
+            self.caught_up().await?;
+        }
+        let heartbeat = self.node.settings.heartbeat;
+        let mut messages = consumer
+            .stream()
+            .max_messages_per_batch(BATCH)
+            .max_bytes_per_batch(BATCH_BYTES)
+            .expires(EXPIRES.max(4 * heartbeat))
+            .heartbeat(heartbeat)
+            .messages()
+            .await
+            .map_err(|error| broken("records cannot be asked for", &error))?;
+        loop {
+            match messages.next().await {
+                Some(Ok(message)) => self.take(&message).await?,
+                Some(Err(error)) => return Err(broken("the deliveries ended", &error)),
+                None => return Err(ReadEnd::Broken("the deliveries ended".to_owned())),
+            }
+        }
+    }
+
+    async fn take(&mut self, message: &Message) -> Result<(), ReadEnd> {
+        let info = message
+            .info()
+            .map_err(|error| broken("a delivery has no number", &error))?;
+        self.deliveries += 1;
+        // A client drops deliveries that it has no room for, and the caller does not see it.
+        if info.consumer_sequence != self.deliveries {
+            self.node.metrics.gaps.increment(1);
+            let expected = self.deliveries;
+            let came = info.consumer_sequence;
+            return Err(ReadEnd::Broken(format!(
+                "delivery {came} came instead of {expected}"
+            )));
+        }
+        let sequence = info.stream_sequence;
+        let record = self.decode(sequence, message)?;
+        if self.node.is_caught_up.get() {
+            // Clocks of two machines may differ by more than the time that a record takes.
+            let lag = SystemTime::now().duration_since(SystemTime::from(info.published));
+            self.node
+                .metrics
+                .lag
+                .record(lag.unwrap_or_default().as_secs_f64());
+        }
+        self.node.tell_record(sequence, record).await?;
+        // The record at the head may be gone by now, and under load there is always one pending.
+        if sequence >= self.head || info.pending == 0 {
+            self.caught_up().await?;
+        }
+        Ok(())
+    }
+
+    fn decode(&self, sequence: u64, message: &Message) -> Result<LogRecord, ReadEnd> {
+        let problem = match record::decode(&message.payload) {
+            Ok(record) => match self.is_at_its_place(&record, &message.subject) {
+                true => return Ok(record),
+                false => "its subject is that of another URI".to_owned(),
+            },
+            Err(unreadable) => unreadable.to_string(),
+        };
+        let stream = &self.node.names.records;
+        let subject = &message.subject;
+        Err(ReadEnd::Unreadable(format!(
+            "record {sequence} of the stream {stream}, subject {subject}, cannot be read: {problem}"
+        )))
+    }
+
+    /// True if the record stands under the subject of its entry. The condition of a change covers the subject
+    /// alone, so a record of another URI there would break the order of versions.
+    fn is_at_its_place(&self, record: &LogRecord, subject: &str) -> bool {
+        let names = &self.node.names;
+        match &record.entry {
+            LogEntry::Resource(logged) => names.resource(&logged.uri) == subject,
+            LogEntry::ResourceList => names.list() == subject,
+            // The records of the URIs stay in the stream for now. They may be purged once every node that
+            // is present has applied this entry, which needs the presence of nodes.
+            LogEntry::Floor { .. } => names.floor() == subject,
+        }
+    }
+
+    async fn caught_up(&self) -> Result<(), Stopped> {
+        if self.node.is_caught_up.replace(true) {
+            return Ok(());
+        }
+        self.node.tell(Heard::CaughtUp).await
+    }
+}
+
+fn broken(what: &str, error: &dyn std::fmt::Display) -> ReadEnd {
+    ReadEnd::Broken(format!("{what}: {error}"))
+}

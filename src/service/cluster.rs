@@ -1,0 +1,366 @@
+//! The cluster of the service: the log that orders the changes of all nodes, and what they tell each other.
+
+mod lists;
+mod sink_turn;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::Bus;
+use crate::Store as _;
+use crate::cluster::{
+    ClusterLogin, ClusterSettings, ImportReport, Lease, LeaseHolder, NatsLog, NodeLists, NodePresence,
+    NodeReport, SharedState, StateKind, import, present_nodes,
+};
+use crate::config::{ClusterConfig, Config};
+use crate::http::api::{ClusterHealth, ClusterLease, ClusterNode, ClusterReport, ClusterView};
+use crate::shared_log::{LogHealth, LogState};
+use crate::sink::MakeTurn;
+use crate::small_file;
+use crate::source::SourceTurn;
+use crate::store::{self, RedbStore};
+use sink_turn::SinkTurns;
+
+/// The largest file with a password or a token in bytes.
+const SECRET_BYTES_MAX: u64 = 4 << 10;
+
+/// The longest name of a node.
+const NODE_LEN_MAX: usize = 63;
+
+/// The time between two looks at whether the node has caught up.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The time after which a start says that it still waits.
+const TELL_AFTER: Duration = Duration::from_secs(10);
+
+/// The time for which a lease is shown after it was heard last.
+const LEASE_SHOWN: Duration = crate::cluster::LEASE_TTL;
+
+/// The cluster of this node.
+pub(super) struct NodeCluster {
+    settings: ClusterSettings,
+    state: SharedState,
+    /// The leases of the sources.
+    leases: Mutex<Vec<Lease>>,
+    sinks: SinkTurns,
+    /// The address of the listener, once it is known.
+    address: Arc<OnceLock<String>>,
+    presence: Option<NodePresence>,
+    /// The hashes of the lists of this node.
+    lists: watch::Receiver<NodeLists>,
+}
+
+impl NodeCluster {
+    /// Reads the settings, and connects in the background; none without an engine.
+    pub(super) fn prepare(config: &Config) -> anyhow::Result<Option<NodeCluster>> {
+        if !config.cluster.is_on() {
+            return Ok(None);
+        }
+        let settings = settings(&config.cluster).context("the section [cluster] cannot be used")?;
+        let state = SharedState::open(settings.clone()).context("the section [cluster] cannot be used")?;
+        let cluster = NodeCluster {
+            sinks: SinkTurns::new(&state),
+            settings,
+            state,
+            leases: Mutex::default(),
+            address: Arc::default(),
+            presence: None,
+            // Replaced when the node joins.
+            lists: watch::channel(NodeLists::default()).1,
+        };
+        Ok(Some(cluster))
+    }
+
+    /// Returns the log for the bus.
+    pub(super) fn log(&self) -> anyhow::Result<NatsLog> {
+        NatsLog::new(self.settings.clone()).context("the section [cluster] cannot be used")
+    }
+
+    /// Tells the other nodes that this one is there. Until [`listens`](NodeCluster::listens) is called, its
+    /// address is not known.
+    pub(super) fn join(&mut self, bus: &Bus) {
+        let lists = lists::follow(bus);
+        self.lists = lists.clone();
+        let node = self.state.node().to_owned();
+        let boot = self.state.boot();
+        let address = self.address.clone();
+        let bus = bus.downgrade();
+        self.presence = Some(NodePresence::start(&self.state, move || NodeReport {
+            node: node.clone(),
+            boot,
+            address: address.get().cloned().unwrap_or_default(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            applied: match bus.upgrade() {
+                Ok(bus) => bus.log_state().unwrap_or_default().applied,
+                Err(_closed) => 0,
+            },
+            lists: lists.borrow().clone(),
+        }));
+    }
+
+    /// Tells the address of the listener.
+    pub(super) fn listens(&self, address: String) {
+        if self.address.set(address).is_err() {
+            warn!("the address of the listener is told twice");
+        }
+    }
+
+    /// Returns the view of the cluster for the API.
+    pub(super) fn view(&self, bus: &Bus) -> ClusterView {
+        let state = self.state.clone();
+        let namespace = self.settings.namespace.clone();
+        let lists = self.lists.clone();
+        let bus = bus.downgrade();
+        ClusterView::new(move || {
+            let log = match bus.upgrade() {
+                Ok(bus) => bus.log_state().unwrap_or_default(),
+                Err(_closed) => LogState::default(),
+            };
+            report(&state, &namespace, log, &lists.borrow())
+        })
+    }
+
+    /// Waits until the node has caught up for the first time, or the bus stops.
+    pub(super) async fn caught_up(&self, bus: &Bus) {
+        // The state of the log is read, not told: a look costs less than a channel through the actors.
+        let begin = tokio::time::Instant::now();
+        let mut told = begin;
+        while bus.is_running() {
+            let log = bus.log_state().unwrap_or_default();
+            if log.is_caught_up {
+                info!(
+                    applied = log.applied,
+                    node = self.state.node(),
+                    "this node has caught up with its cluster"
+                );
+                return;
+            }
+            if told.elapsed() >= TELL_AFTER {
+                told = tokio::time::Instant::now();
+                warn!(
+                    health = ?log.health, applied = log.applied, head = self.state.head(),
+                    "this node waits for the log of its cluster, and answers nothing but health checks meanwhile"
+                );
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Returns the turn of a source, which this node seeks from now on.
+    pub(super) fn source_turn(&self, name: &str) -> SourceTurn {
+        let lease = Lease::seek(&self.state, &format!("source.{name}"));
+        let turn = SourceTurn::while_some(lease.turns());
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.push(lease);
+        turn
+    }
+
+    /// Returns the turns of the sinks.
+    pub(super) fn sink_turns(&self) -> MakeTurn {
+        self.sinks.maker()
+    }
+
+    /// Gives the leases of the sources up, which have stopped, and leaves what waits for the turn of a sink
+    /// to the other nodes.
+    pub(super) async fn stop_sources(&self) {
+        self.sinks.stop_waiting();
+        self.release_sources().await;
+    }
+
+    async fn release_sources(&self) {
+        let leases = std::mem::take(&mut *self.leases.lock().unwrap_or_else(PoisonError::into_inner));
+        for lease in leases {
+            lease.release().await;
+        }
+    }
+
+    /// Tells the other nodes how far the sinks are, and that this node is gone.
+    pub(super) async fn leave(self) {
+        // The sources have stopped unless the start was cut off.
+        self.release_sources().await;
+        self.sinks.finish().await;
+        if let Some(presence) = self.presence {
+            presence.stop().await;
+        }
+    }
+}
+
+/// Reads the settings of the engine.
+fn settings(config: &ClusterConfig) -> anyhow::Result<ClusterSettings> {
+    let login = match (
+        &config.credentials,
+        &config.user,
+        &config.password_file,
+        &config.token_file,
+    ) {
+        (Some(file), ..) => ClusterLogin::File(file.clone()),
+        (None, Some(name), Some(file), _) => ClusterLogin::User {
+            name: name.clone(),
+            password: secret("cluster.password_file", file)?,
+        },
+        (None, _, _, Some(file)) => ClusterLogin::Token(secret("cluster.token_file", file)?),
+        _ => ClusterLogin::None,
+    };
+    Ok(ClusterSettings {
+        urls: config.urls.clone(),
+        namespace: config.namespace.clone(),
+        replicas: config.replicas,
+        node: match &config.node {
+            Some(node) => node.clone(),
+            None => host_name(),
+        },
+        login,
+        tls_ca: config.tls_ca.clone(),
+        tls_certificate: config.tls_certificate.clone(),
+        tls_key: config.tls_key.clone(),
+        in_flight_max: config.in_flight_max,
+        publish_timeout: config.publish_timeout,
+        heartbeat: config.heartbeat,
+        leave_after: config.leave_after,
+        inline_bytes_max: config.inline_bytes_max,
+        max_bytes: config.max_bytes,
+        require_durable: config.require_durable,
+        monitoring: config.monitoring.clone(),
+    })
+}
+
+/// Reads a secret, without the end of its line.
+fn secret(key: &str, file: &Path) -> anyhow::Result<String> {
+    let text = small_file::read_text(file, SECRET_BYTES_MAX)
+        .with_context(|| format!("{key}: {} cannot be read", file.display()))?;
+    // An editor ends the last line, which is no part of the secret.
+    let secret = text.trim_end_matches(['\r', '\n']);
+    anyhow::ensure!(!secret.is_empty(), "{key}: {} is empty", file.display());
+    Ok(secret.to_owned())
+}
+
+/// Returns the first part of the host name, as a name of a node.
+fn host_name() -> String {
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    node_name(&host.to_string_lossy())
+}
+
+/// Makes the name of a node of a host name.
+fn node_name(host: &str) -> String {
+    let first = host.split('.').next().unwrap_or_default();
+    let mut name = String::new();
+    // Names of consumers and subjects of NATS take no others.
+    for c in first.chars().take(NODE_LEN_MAX) {
+        name.push(if c.is_ascii_alphanumeric() { c } else { '-' });
+    }
+    match name.is_empty() {
+        true => "node".to_owned(),
+        false => name,
+    }
+}
+
+/// Makes the report of the API.
+fn report(state: &SharedState, namespace: &str, log: LogState, lists: &NodeLists) -> ClusterReport {
+    let mut nodes = Vec::new();
+    for node in present_nodes(state) {
+        let own = node.report.node == state.node();
+        nodes.push(ClusterNode {
+            differs: lists.differing(&node.report.lists),
+            // Its own place is known better than its last report.
+            applied: if own { log.applied } else { node.report.applied },
+            heard_ms: u64::try_from(node.age.as_millis()).unwrap_or(u64::MAX),
+            node: node.report.node,
+            address: node.report.address,
+            version: node.report.version,
+            own,
+        });
+    }
+    let mut leases = Vec::new();
+    for (name, heard) in state.heard_of(StateKind::Lease, LEASE_SHOWN) {
+        let holder = LeaseHolder::read(&heard.entry.value);
+        let own = matches!(&holder, Some(holder) if holder.boot == state.boot());
+        let holder = holder.map(|holder| holder.node);
+        leases.push(ClusterLease { name, holder, own });
+    }
+    ClusterReport {
+        node: state.node().to_owned(),
+        namespace: namespace.to_owned(),
+        health: match log.health {
+            LogHealth::Connected => ClusterHealth::Connected,
+            LogHealth::NoQuorum => ClusterHealth::NoQuorum,
+            LogHealth::Disconnected => ClusterHealth::Disconnected,
+        },
+        caught_up: log.is_caught_up,
+        epoch: log.history.map(|history| history.epoch),
+        applied: log.applied,
+        // The look at the log may be older than what was applied since.
+        head: state.head().map(|head| head.max(log.applied)),
+        in_flight: log.in_flight,
+        // The engine tells it as a metric alone.
+        durable: None,
+        nodes,
+        leases,
+    }
+}
+
+/// Takes the content of the store in the folder `dir` into the empty cluster that the configuration names.
+///
+/// # Errors
+/// A configuration without a cluster, a store that is not there or in use, a cluster that is not empty or is
+/// not reached.
+pub async fn import_store(config: &Config, dir: &Path) -> anyhow::Result<ImportReport> {
+    anyhow::ensure!(
+        config.cluster.is_on(),
+        "the configuration has no cluster; set cluster.engine and cluster.urls"
+    );
+    // First of all: opening a store makes one where there is none.
+    store::check(dir)?;
+    let kept = RedbStore::open(dir, config.bus.removed_max)?.load()?;
+    let log = NatsLog::new(settings(&config.cluster)?)?;
+    Ok(import(log, kept).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_is_named_after_its_host() {
+        assert_eq!(node_name("node-1.example.org"), "node-1");
+        assert_eq!(node_name("my_host"), "my-host");
+        assert_eq!(node_name(""), "node");
+        assert_eq!(node_name(&"a".repeat(80)).len(), NODE_LEN_MAX);
+    }
+
+    #[test]
+    fn secret_is_read_without_the_end_of_its_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "hidden\r\n").unwrap();
+        assert_eq!(secret("cluster.token_file", file.path()).unwrap(), "hidden");
+        std::fs::write(file.path(), "\n").unwrap();
+        let error = secret("cluster.token_file", file.path()).unwrap_err().to_string();
+        assert!(
+            error.starts_with("cluster.token_file: ") && error.ends_with("is empty"),
+            "{error}"
+        );
+        let missing = secret("cluster.token_file", Path::new("/no/such")).unwrap_err();
+        assert!(missing.to_string().contains("/no/such"), "{missing}");
+    }
+
+    #[test]
+    fn one_credential_becomes_the_login() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "hidden").unwrap();
+        let config = ClusterConfig {
+            user: Some("ann".to_owned()),
+            password_file: Some(file.path().to_owned()),
+            node: Some("n".to_owned()),
+            ..ClusterConfig::default()
+        };
+        let made = settings(&config).unwrap();
+        assert!(
+            matches!(made.login, ClusterLogin::User { name, password } if name == "ann" && password == "hidden")
+        );
+        assert_eq!(made.node, "n");
+    }
+}

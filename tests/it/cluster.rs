@@ -1,0 +1,11 @@
+//! The log that several nodes share, against real servers of NATS JetStream.
+//!
+//! The servers are started from the program that the variable `TIDINGS_NATS_SERVER` names. Without it, as
+//! in a plain `cargo test`, these tests say that they are left out; `tests/run` installs the program and sets
+//! it.
+
+mod brokers;
+mod log_node;
+mod log;
+mod state;
+mod nodes;
