@@ -11,6 +11,8 @@ export const LOOKS = {
   dark: { colorScheme: 'dark', viewport: { width: 1280, height: 900 } },
   phone: { colorScheme: 'light', viewport: { width: 320, height: 640 } },
 };
+const PICTURE_HEIGHT_MAX = 8000;
+const PICTURE_TRIES = 5;
 const STANDARDS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
 
 /** The arguments of a test: the programs, the folder for what it leaves behind, the modules, and the parts that are to run. */
@@ -57,9 +59,18 @@ export class Viewer {
     expect(width[0] <= width[1], `${name} scrolls sideways: ${width}`);
   }
 
-  /** Leaves a picture of the whole page for a person to look at. */
+  /** Leaves a picture of the page for a person to look at; of its beginning if it is taller than a browser can draw at once. */
   async picture(name) {
-    await this.page.screenshot({ path: join(options.dir, `${name}.png`), fullPage: true });
+    const [width, height] = await this.page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.scrollHeight]);
+    const clip = { x: 0, y: 0, width, height: Math.min(height, PICTURE_HEIGHT_MAX) };
+    for (let tries = PICTURE_TRIES; ; tries -= 1) {
+      try {
+        return await this.page.screenshot({ path: join(options.dir, `${name}.png`), fullPage: true, clip });
+      } catch (error) {
+        // A browser on a busy machine gives a picture up, which says nothing about the page.
+        if (tries === 1) throw error;
+      }
+    }
   }
 
   /** Ends the viewer, which must have had nothing to complain of. */
