@@ -1,7 +1,7 @@
 """Turns one run of the conformance suite into counts; the suite's own verdict on the baseline is what counts.
 
 Reads the suite's checks.json files and its log. Prints `PASSED FAILED` on stdout for the caller and, on stderr, what a
-person wants to know. Scenarios the requirement set runs without scoring them are told, never counted.
+person wants to know. Scenarios the requirement set runs without scoring them are told, and count if `judged` is `every`.
 """
 
 import json
@@ -65,7 +65,7 @@ def message_of(entry, results):
     return "no message"
 
 
-def main(output_dir, log_file, code, requirements):
+def main(output_dir, log_file, code, requirements, judged):
     def tell(text):
         print(text, file=sys.stderr)
 
@@ -82,6 +82,11 @@ def main(output_dir, log_file, code, requirements):
     failures += [f"{name}: the suite has no result" for name in sorted((required or set()) - set(results))]
     if not scored:
         failures.append("the suite ran no scenario")
+    unscored = [name for name in results if name not in scored]
+    broken = [name for name in unscored if any(check["status"] == "FAILURE" for check in results[name])]
+    if judged == "every":
+        passed += sum(check["status"] == "SUCCESS" for name in unscored for check in results[name])
+        failures += [f"{name}: {message_of(name, results)}" for name in broken]
     if int(code) != 0 and not failures:
         failures.append(f"the suite ended with code {code}; last line: {(log.split(chr(10)) or [''])[-2:]}")
 
@@ -93,8 +98,6 @@ def main(output_dir, log_file, code, requirements):
     )
     for failure in failures:
         tell(f"  FAIL {failure}")
-    unscored = [name for name in results if name not in scored]
-    broken = [name for name in unscored if any(check["status"] == "FAILURE" for check in results[name])]
     if unscored:
         tell(f"  not scored: {len(unscored)} scenarios, {len(broken)} of them with failures: {', '.join(broken) or 'none'}")
     print(passed, len(failures))

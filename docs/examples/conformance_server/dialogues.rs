@@ -50,7 +50,7 @@ pub(crate) async fn call(
 }
 
 /// Returns an argument of the call; empty when it is missing.
-fn argument(request: &CallToolRequestParams, name: &str) -> String {
+pub(crate) fn argument(request: &CallToolRequestParams, name: &str) -> String {
     match &request.arguments {
         Some(arguments) => arguments[name].as_str().unwrap_or_default().to_owned(),
         None => String::new(),

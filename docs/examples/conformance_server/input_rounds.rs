@@ -26,7 +26,7 @@ pub(crate) const NAMES: [&str; 10] = [
     "test_input_required_result_capabilities",
 ];
 
-type Needs = Vec<(&'static str, InputRequest)>;
+pub(crate) type Needs = Vec<(&'static str, InputRequest)>;
 
 pub(crate) fn call(
     codec: &RequestStateCodec,
@@ -103,7 +103,7 @@ pub(crate) fn prompt(request: &GetPromptRequestParams) -> GetPromptResponse {
 }
 
 /// Asks for the missing answers; with none missing, the tool is done.
-fn ask_for(needs: Needs, responses: Option<&InputResponses>) -> CallToolResponse {
+pub(crate) fn ask_for(needs: Needs, responses: Option<&InputResponses>) -> CallToolResponse {
     let answers = json!(responses).to_string();
     match missing(needs, responses) {
         Some(needs) => InputRequiredResult::new(Some(needs), None).into(),
@@ -148,21 +148,21 @@ fn missing(needs: Needs, responses: Option<&InputResponses>) -> Option<InputRequ
     (!open.is_empty()).then_some(open)
 }
 
-fn is_answered(name: &str, responses: Option<&InputResponses>) -> bool {
+pub(crate) fn is_answered(name: &str, responses: Option<&InputResponses>) -> bool {
     match responses {
         Some(responses) => matches!(responses.get(name), Some(Value::Object(_))),
         None => false,
     }
 }
 
-fn demand(has: bool, required: ClientCapabilities) -> Result<(), ErrorData> {
+pub(crate) fn demand(has: bool, required: ClientCapabilities) -> Result<(), ErrorData> {
     match has {
         true => Ok(()),
         false => Err(ErrorData::missing_required_client_capability(required)),
     }
 }
 
-fn user_name() -> InputRequest {
+pub(crate) fn user_name() -> InputRequest {
     elicitation("What is your name?", "name", "string")
 }
 
@@ -170,7 +170,7 @@ fn done(text: &str) -> CallToolResponse {
     CallToolResult::success(vec![ContentBlock::text(text)]).into()
 }
 
-fn elicitation(message: &str, property: &str, kind: &str) -> InputRequest {
+pub(crate) fn elicitation(message: &str, property: &str, kind: &str) -> InputRequest {
     let schema = json!({
         "type": "object",
         "properties": { property: { "type": kind } },

@@ -9,16 +9,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model::*;
-use rmcp::service::RequestContext;
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use rmcp::task_manager::TaskManager;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tidings::mcp::Wrap;
 
+use crate::subscribers::{ChangingList, Subscribers};
 use crate::{input_rounds, prompts, resources, tools};
 
 /// The state that all clients share.
 pub(crate) struct Shared {
-    /// Told when the server's own lists change.
-    pub(crate) wrap: Wrap,
+    /// Told when the server's own lists change; none if the server stands alone.
+    wrap: Option<Wrap>,
+    /// The clients that a server that stands alone tells itself.
+    subscribers: Subscribers,
+    pub(crate) tasks: TaskManager,
     /// Seals the state that clients hand back.
     pub(crate) codec: RequestStateCodec,
     /// The number of changes of the tools.
@@ -28,19 +33,29 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(wrap: Wrap) -> Result<Shared, RequestStateError> {
+    pub(crate) fn new(wrap: Option<Wrap>) -> Result<Shared, RequestStateError> {
         Ok(Shared {
             wrap,
+            subscribers: Subscribers::default(),
+            tasks: TaskManager::new(),
             codec: RequestStateCodec::try_new(b"a key that is good enough for tests")?,
             tools: AtomicU32::new(0),
             prompts: AtomicU32::new(0),
         })
     }
 
-    /// Changes a list, and makes the wrapper read it again.
-    pub(crate) async fn change(&self, list: &AtomicU32) -> Result<(), ErrorData> {
-        list.fetch_add(1, Ordering::Relaxed);
-        let refreshed = self.wrap.refresh_lists().await;
+    /// Changes a list, and has the clients told.
+    pub(crate) async fn change(&self, list: ChangingList) -> Result<(), ErrorData> {
+        let changes = match list {
+            ChangingList::Tools => &self.tools,
+            ChangingList::Prompts => &self.prompts,
+        };
+        changes.fetch_add(1, Ordering::Relaxed);
+        let Some(wrap) = &self.wrap else {
+            self.subscribers.tell(list).await;
+            return Ok(());
+        };
+        let refreshed = wrap.refresh_lists().await;
         refreshed.map_err(|failure| ErrorData::internal_error(failure.to_string(), None))
     }
 }
@@ -78,12 +93,21 @@ impl Everything {
 
 impl ServerHandler for Everything {
     fn get_info(&self) -> InitializeResult {
-        let mut capabilities = ServerCapabilities::builder()
+        let builder = ServerCapabilities::builder()
             .enable_tools()
             .enable_prompts()
             .enable_resources()
             .enable_completions()
-            .build();
+            .enable_tasks();
+        let mut capabilities = match self.shared.wrap {
+            // The wrapper adds the others.
+            Some(_) => builder.build(),
+            None => builder
+                .enable_tool_list_changed()
+                .enable_prompts_list_changed()
+                .enable_resources_subscribe()
+                .build(),
+        };
         capabilities.logging = Some(JsonObject::new());
         InitializeResult::new(capabilities).with_server_info(Implementation::new("everything", "1.0.0"))
     }
@@ -175,5 +199,62 @@ impl ServerHandler for Everything {
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         resources::read(&request.uri)
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        Ok(GetTaskResult::new(self.shared.tasks.get_task(&request.task_id)?))
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let tasks = &self.shared.tasks;
+        tasks.update_task(&request.task_id, request.input_responses)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.shared.tasks.cancel_task(&request.task_id)
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        self.shared.subscribers.add_peer(context.peer);
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        // No resource of this server changes, so its subscribers are told nothing.
+        resources::read(&request.uri).map(drop)
+    }
+
+    async fn unsubscribe(
+        &self,
+        _: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        Ok(())
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let number = self.shared.subscribers.add_stream(context.sink().clone());
+        context.cancelled().await;
+        self.shared.subscribers.remove_stream(number);
+        Ok(())
     }
 }

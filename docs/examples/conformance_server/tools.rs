@@ -6,7 +6,8 @@ use rmcp::{ErrorData, RoleServer};
 use serde_json::{Value, json};
 
 use crate::server::Everything;
-use crate::{answers, dialogues, input_rounds};
+use crate::subscribers::ChangingList;
+use crate::{answers, dialogues, input_rounds, tasks};
 
 /// Returns the tools as they are after this number of changes.
 pub(crate) fn list(changes: u32) -> Vec<Tool> {
@@ -15,6 +16,7 @@ pub(crate) fn list(changes: u32) -> Vec<Tool> {
         .iter()
         .chain(&dialogues::NAMES)
         .chain(&input_rounds::NAMES)
+        .chain(&tasks::NAMES)
         .chain(&triggers);
     let mut tools: Vec<Tool> = names
         .map(|name| Tool::new(*name, "A tool of the suite", input_schema(name)))
@@ -33,11 +35,11 @@ pub(crate) async fn call(
 ) -> Result<CallToolResponse, ErrorData> {
     match &*request.name {
         "test_trigger_tool_change" => {
-            server.shared.change(&server.shared.tools).await?;
+            server.shared.change(ChangingList::Tools).await?;
             Ok(done("the tools changed"))
         }
         "test_trigger_prompt_change" => {
-            server.shared.change(&server.shared.prompts).await?;
+            server.shared.change(ChangingList::Prompts).await?;
             Ok(done("the prompts changed"))
         }
         "test_changing_tool" => Ok(done("changed")),
@@ -45,6 +47,7 @@ pub(crate) async fn call(
         name if input_rounds::NAMES.contains(&name) => {
             input_rounds::call(&server.shared.codec, &request, &context)
         }
+        name if tasks::NAMES.contains(&name) => tasks::call(&server.shared.tasks, &request, &context).await,
         name => match answers::answer(name) {
             Some(answer) => Ok(answer.into()),
             None => Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None)),
@@ -69,6 +72,11 @@ fn input_schema(name: &str) -> JsonObject {
     let schema = match name {
         "test_sampling" => json!({ "properties": strings(&["prompt"]), "required": ["prompt"] }),
         "test_elicitation" => json!({ "properties": strings(&["message"]), "required": ["message"] }),
+        "greet" => json!({ "properties": strings(&["name"]), "required": ["name"] }),
+        "slow_compute" => {
+            json!({ "properties": { "seconds": { "type": "integer" }, "label": { "type": "string" } } })
+        }
+        "confirm_delete" => json!({ "properties": strings(&["filename"]), "required": ["filename"] }),
         "test_custom_header" => json!({
             "properties": { "region": { "type": "string", "x-mcp-header": "Region" } },
         }),
