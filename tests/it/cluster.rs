@@ -4,8 +4,18 @@
 //! in a plain `cargo test`, these tests say that they are left out; `tests/run` installs the program and sets
 //! it.
 
+mod frames;
+mod link;
 mod brokers;
 mod log_node;
 mod log;
 mod state;
+mod node;
 mod nodes;
+mod rig;
+mod watcher;
+mod account;
+mod publishers;
+mod observer;
+mod disturbance;
+mod storm;

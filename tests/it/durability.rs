@@ -18,6 +18,7 @@ mod lives;
 mod backup;
 
 use crate::support::number;
+pub(crate) use home::Connection;
 
 /// Returns the rounds of a long form, from the environment or as the test has them.
 fn rounds(default: usize) -> usize {

@@ -1,16 +1,18 @@
-//! Servers of NATS on free ports, which a test may kill, pause and start again.
+//! Servers of NATS on free ports, which a test may kill, stop, cut off and start again.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+
+use super::link::{AckLoss, Link};
 
 /// The variable with the path of the server's program.
 const PROGRAM: &str = "TIDINGS_NATS_SERVER";
@@ -35,14 +37,32 @@ struct Broker {
     config: PathBuf,
     log: PathBuf,
     client_port: u16,
+    monitor_port: u16,
     /// The shell that keeps the server, and the server's process; none while it is down.
     running: Option<(Child, Pid)>,
+}
+
+/// One end of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Party {
+    /// The server with this number.
+    Broker(usize),
+    /// The node with this number, as the test counts them.
+    Node(usize),
+}
+
+/// A link from a party to a server.
+struct BrokerLink {
+    from: Party,
+    to: usize,
+    link: Link,
 }
 
 /// The servers of one cluster.
 pub(super) struct Brokers {
     program: PathBuf,
     brokers: Vec<Broker>,
+    links: Vec<BrokerLink>,
     folder: TempDir,
 }
 
@@ -70,48 +90,85 @@ pub(super) fn shared() -> Option<&'static Brokers> {
 impl Brokers {
     /// Starts `count` servers; none if there is no program for them.
     pub(super) fn start(count: usize) -> Option<Brokers> {
+        Brokers::with(count, |_, _, port| (port, None))
+    }
+
+    /// Starts `count` servers, which reach each other by links that can be cut.
+    pub(super) fn linked(count: usize) -> Option<Brokers> {
+        Brokers::with(count, |from, to, port| {
+            let link = Link::to(port);
+            let from = Party::Broker(from);
+            (link.port, Some(BrokerLink { from, to, link }))
+        })
+    }
+
+    /// Starts servers. `route` returns the port at which one server reaches another one, given that of the
+    /// other, and the link there.
+    fn with(
+        count: usize,
+        mut route: impl FnMut(usize, usize, u16) -> (u16, Option<BrokerLink>),
+    ) -> Option<Brokers> {
         let program = program()?;
         let folder = tempfile::tempdir().unwrap();
         let ports = free_ports(3 * count);
-        let routes: Vec<String> = ports[..count]
-            .iter()
-            .map(|port| format!("nats://127.0.0.1:{port}"))
-            .collect();
-        let mut brokers = Vec::new();
-        for number in 0..count {
-            let name = format!("n{}", number + 1);
-            let client_port = ports[count + number];
-            let monitor_port = ports[2 * count + number];
-            let mut text = format!(
-                "server_name: {name}; listen: \"127.0.0.1:{client_port}\"; http: \"127.0.0.1:{monitor_port}\"\n\
-                 jetstream {{ store_dir: \"{}\", max_mem: 256MB, max_file: 4GB, sync_interval: always }}\n",
-                folder.path().join(&name).display()
-            );
-            if count > 1 {
-                text.push_str(&format!(
-                    "cluster {{ name: tests, listen: \"127.0.0.1:{}\", routes: [{}], no_advertise: true }}\n",
-                    ports[number],
-                    routes.join(", ")
-                ));
-            }
-            let config = folder.path().join(format!("{name}.conf"));
-            fs::write(&config, text).unwrap();
-            brokers.push(Broker {
-                config,
-                log: folder.path().join(format!("{name}.log")),
-                client_port,
-                running: None,
-            });
-        }
         let mut started = Brokers {
             program,
-            brokers,
+            brokers: Vec::new(),
+            links: Vec::new(),
             folder,
         };
+        for number in 0..count {
+            let mut routes = Vec::new();
+            for other in (0..count).filter(|other| *other != number) {
+                let (port, link) = route(number, other, ports[other]);
+                routes.push(format!("nats://127.0.0.1:{port}"));
+                started.links.extend(link);
+            }
+            started.configure(
+                number,
+                &routes,
+                [ports[number], ports[count + number], ports[2 * count + number]],
+            );
+        }
         for number in 0..count {
             started.up(number);
         }
         Some(started)
+    }
+
+    /// Writes the configuration of a server with these ports: for servers, clients and monitoring.
+    fn configure(&mut self, number: usize, routes: &[String], ports: [u16; 3]) {
+        let [route_port, client_port, monitor_port] = ports;
+        let name = format!("n{}", number + 1);
+        let folder = self.folder.path();
+        let mut text = format!(
+            "server_name: {name}; listen: \"127.0.0.1:{client_port}\"; http: \"127.0.0.1:{monitor_port}\"\n\
+             jetstream {{ store_dir: \"{}\", max_mem: 256MB, max_file: 4GB, sync_interval: always }}\n",
+            self.store(number).display()
+        );
+        if !routes.is_empty() {
+            // The servers tell each other where they are; nothing listens at the address that they tell, so
+            // that links are the only way.
+            text.push_str(&format!(
+                "cluster {{ name: tests, listen: \"127.0.0.1:{route_port}\", advertise: \"127.0.0.1:1\", \
+                 routes: [{}], no_advertise: true }}\n",
+                routes.join(", ")
+            ));
+        }
+        let config = folder.join(format!("{name}.conf"));
+        fs::write(&config, text).unwrap();
+        let log = folder.join(format!("{name}.log"));
+        self.brokers.push(Broker {
+            config,
+            log,
+            client_port,
+            monitor_port,
+            running: None,
+        });
+    }
+
+    fn store(&self, number: usize) -> PathBuf {
+        self.folder.path().join(format!("n{}", number + 1))
     }
 
     /// The number of servers.
@@ -125,6 +182,89 @@ impl Brokers {
             .iter()
             .map(|broker| address(broker.client_port))
             .collect()
+    }
+
+    /// Makes links from a node to all servers, and returns their addresses.
+    pub(super) fn link_node(&mut self, node: usize, loss: Option<&Arc<AckLoss>>) -> Vec<String> {
+        let mut urls = Vec::new();
+        for to in 0..self.count() {
+            let port = self.brokers[to].client_port;
+            let link = match loss {
+                Some(loss) => Link::losing(port, loss.clone()),
+                None => Link::to(port),
+            };
+            urls.push(address(link.port));
+            let from = Party::Node(node);
+            self.links.push(BrokerLink { from, to, link });
+        }
+        urls
+    }
+
+    /// Cuts all links of a party.
+    pub(super) fn cut(&self, party: Party) {
+        for link in self.links_of(party) {
+            link.cut();
+        }
+    }
+
+    /// Cuts the links between a server and the others, and leaves those to its clients.
+    pub(super) fn cut_routes(&self, number: usize) {
+        for link in &self.links {
+            let is_route = matches!(link.from, Party::Broker(_));
+            if is_route && (link.from == Party::Broker(number) || link.to == number) {
+                link.link.cut();
+            }
+        }
+    }
+
+    /// Mends all links of a party.
+    pub(super) fn mend(&self, party: Party) {
+        for link in self.links_of(party) {
+            link.mend();
+        }
+    }
+
+    fn links_of(&self, party: Party) -> impl Iterator<Item = &Link> {
+        let of_party = move |link: &&BrokerLink| link.from == party || Party::Broker(link.to) == party;
+        self.links.iter().filter(of_party).map(|link| &link.link)
+    }
+
+    /// The number of the server of this name.
+    pub(super) fn number_of(&self, name: &str) -> usize {
+        (0..self.count())
+            .find(|number| format!("n{}", number + 1) == name)
+            .unwrap_or_else(|| panic!("no server has the name {name:?}"))
+    }
+
+    /// The address of a server, past all links.
+    pub(super) fn url(&self, number: usize) -> String {
+        address(self.brokers[number].client_port)
+    }
+
+    /// The address of the monitoring of a server.
+    pub(super) fn monitoring(&self, number: usize) -> String {
+        format!("127.0.0.1:{}", self.brokers[number].monitor_port)
+    }
+
+    /// Copies the stores of all servers, which are down, to a folder beside them.
+    pub(super) fn copy_stores(&self, name: &str) {
+        for number in 0..self.count() {
+            assert!(self.brokers[number].running.is_none(), "server {number} runs");
+            copy(&self.store(number), &self.copy_of(name, number));
+        }
+    }
+
+    /// Puts a copy of all stores back, in the place of what is there. All servers are down.
+    pub(super) fn restore_stores(&self, name: &str) {
+        for number in 0..self.count() {
+            assert!(self.brokers[number].running.is_none(), "server {number} runs");
+            fs::remove_dir_all(self.store(number)).unwrap();
+            copy(&self.copy_of(name, number), &self.store(number));
+        }
+    }
+
+    fn copy_of(&self, name: &str, number: usize) -> PathBuf {
+        self.folder.path().join(format!("{name}-{}", number + 1))
     }
 
     /// Starts a server that is down, and waits until it listens.
@@ -155,6 +295,13 @@ impl Brokers {
         }
     }
 
+    /// Sends a signal to a server.
+    pub(super) fn signal(&self, number: usize, signal: Signal) {
+        if let Some((_, pid)) = &self.brokers[number].running {
+            kill(*pid, signal).unwrap();
+        }
+    }
+
     /// Kills a server.
     pub(super) fn kill(&mut self, number: usize) {
         if let Some((mut keeper, pid)) = self.brokers[number].running.take() {
@@ -171,6 +318,11 @@ impl Drop for Brokers {
             self.kill(number);
         }
     }
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(copied.success(), "{} cannot be copied", from.display());
 }
 
 fn address(port: u16) -> String {

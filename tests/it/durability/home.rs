@@ -215,13 +215,13 @@ impl Life {
 
 /// A connection that is kept for several requests, one at a time, and opened again when the service closed
 /// it.
-pub(super) struct Connection {
-    pub(super) target: HttpTarget,
+pub(crate) struct Connection {
+    pub(crate) target: HttpTarget,
     socket: Option<TcpStream>,
 }
 
 impl Connection {
-    pub(super) fn new(target: &HttpTarget) -> Connection {
+    pub(crate) fn new(target: &HttpTarget) -> Connection {
         Connection {
             target: target.clone(),
             socket: None,
@@ -232,7 +232,7 @@ impl Connection {
     ///
     /// # Errors
     /// A connection that broke; the request may have been carried out all the same.
-    pub(super) async fn ask(&mut self, request: &[u8]) -> Result<HttpAnswer, String> {
+    pub(crate) async fn ask(&mut self, request: &[u8]) -> Result<HttpAnswer, String> {
         let exchange = async {
             let mut socket = match self.socket.take() {
                 Some(socket) => socket,
@@ -258,30 +258,30 @@ impl Connection {
     }
 
     /// Begins a request about a resource.
-    pub(super) fn resource(&self, method: &str, uri: &str) -> RequestBuilder {
+    pub(crate) fn resource(&self, method: &str, uri: &str) -> RequestBuilder {
         self.target.request_to(method, &resource_path(uri))
     }
 
     /// Asks for a resource.
-    pub(super) async fn get(&mut self, uri: &str) -> Result<HttpAnswer, String> {
+    pub(crate) async fn get(&mut self, uri: &str) -> Result<HttpAnswer, String> {
         let request = self.resource("GET", uri).finish();
         self.ask(&request).await
     }
 
     /// Creates or replaces a text resource.
-    pub(super) async fn put(&mut self, uri: &str, text: &str) -> Result<HttpAnswer, String> {
+    pub(crate) async fn put(&mut self, uri: &str, text: &str) -> Result<HttpAnswer, String> {
         let request = self.target.put_resource(uri, text);
         self.ask(&request).await
     }
 
     /// Creates or replaces a text resource, which must succeed; returns its etag.
-    pub(super) async fn put_etag(&mut self, uri: &str, text: &str) -> String {
+    pub(crate) async fn put_etag(&mut self, uri: &str, text: &str) -> String {
         let answer = self.put(uri, text).await.unwrap();
         assert!(answer.head.is_success(), "{answer:?}");
         answer.head.etag().unwrap().to_owned()
     }
 
-    pub(super) async fn delete(&mut self, uri: &str) -> Result<HttpAnswer, String> {
+    pub(crate) async fn delete(&mut self, uri: &str) -> Result<HttpAnswer, String> {
         let request = self.resource("DELETE", uri).finish();
         self.ask(&request).await
     }

@@ -1,0 +1,244 @@
+//! Storms: publishers change resources at all nodes and clients of all kinds follow them, while servers and
+//! nodes are killed, stopped and cut off in a disorder that a seed repeats. At rest every client must know the
+//! newest versions, the nodes must be equal, and every answered change must be there.
+//!
+//! The short form runs with all tests. The long one runs by command:
+//! `CLUSTER_SECONDS=600 cargo test --all-features --test it long_cluster_storm -- --ignored --nocapture`
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::disturbance::Disturbance;
+use super::observer::{Observed, Observer};
+use super::publishers::{Publisher, Work};
+use super::rig::{PATIENCE, Rig};
+use super::watcher::Watcher;
+use crate::durability::Connection;
+use crate::support::number;
+
+/// The changes that a publisher may have under way; it makes them by connections of their own.
+const LANES: usize = 4;
+
+/// The time within which the nodes must be equal at rest.
+const EQUAL_MAX: Duration = Duration::from_secs(2);
+
+/// The size of a storm.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    changes: u64,
+    uris: usize,
+    clients: usize,
+    /// The resources that each client follows.
+    each: usize,
+    time: Duration,
+    /// The time from one fault to the next.
+    every: Duration,
+}
+
+/// The figures of a storm.
+#[derive(Debug, Default)]
+struct Report {
+    answered: u64,
+    refused: u64,
+    unknown: u64,
+    /// Records of the log, and the sum of the newest versions.
+    records: (u64, u64),
+    longest_change: Duration,
+    /// The time until the nodes were equal, and until each client knew all finals.
+    equal_after: Duration,
+    finals_after: Duration,
+    /// Finals that clients did not get.
+    missing: Vec<String>,
+    connections: u64,
+    notices: u64,
+    repeats: u64,
+    older: u64,
+    observed: u64,
+    faults: Vec<String>,
+}
+
+async fn run(namespace: &str, seed: u64, size: Size) -> Option<Report> {
+    let mut rig = Rig::start(namespace).await?;
+    let uris: Vec<String> = (0..size.uris).map(|number| format!("storm://{number}")).collect();
+    let work = Work::new(rig.targets(), uris.clone(), size.changes, size.time);
+    settle(&work, seed).await;
+    let watchers = Watcher::start_all(&rig.targets(), &uris, (size.clients, size.each), seed);
+    let observed = Arc::new(Mutex::new(Observed::default()));
+    let mut observers = Vec::new();
+    for target in rig.targets() {
+        observers.push(Observer::start(target, observed.clone()));
+    }
+    let mut publishers = JoinSet::new();
+    for number in 0..3 * LANES {
+        publishers.spawn(Publisher::new(&work, number, seed).run());
+    }
+    let mut disturbance = Disturbance::new(seed, size.every);
+    let began = Instant::now();
+    while began.elapsed() + size.every <= size.time {
+        disturbance.disturb(&mut rig).await;
+    }
+    while let Some(ended) = publishers.join_next().await {
+        ended.unwrap();
+    }
+    rig.until_ready().await;
+    let again = Work::new(rig.targets(), uris.clone(), 0, Duration::ZERO);
+    std::mem::swap(&mut *again.account(), &mut *work.account());
+    settle(&again, seed).await;
+    let rest = Instant::now();
+    let (table, equal_after) = rig.until_equal().await;
+    let mut report = Report {
+        equal_after,
+        longest_change: work.longest(),
+        ..Report::default()
+    };
+    until_told(&watchers, &table, rest, &mut report).await;
+    judge(&rig, &again, &table, &mut report).await;
+    let mut account = again.account();
+    let mut observed = observed.lock().unwrap();
+    observed.judge(&mut account);
+    report.observed = observed.notices;
+    report.faults = std::mem::take(&mut account.faults);
+    for fault in &disturbance.done {
+        println!("{fault}");
+    }
+    Some(report)
+}
+
+/// Gives every resource a content.
+async fn settle(work: &Arc<Work>, seed: u64) {
+    let step = 3 * LANES;
+    let mut tasks = JoinSet::new();
+    for number in 0..step {
+        tasks.spawn(Publisher::new(work, number, seed).settle((number, step)));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+}
+
+/// Waits until every client knows the etags of the table.
+async fn until_told(watchers: &[Watcher], table: &str, rest: Instant, report: &mut Report) {
+    let finals: BTreeMap<String, String> = table
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(uri, etag)| (uri.to_owned(), etag.to_owned()))
+        .collect();
+    loop {
+        let missing: Vec<String> = watchers
+            .iter()
+            .flat_map(|watcher| watcher.missing(&finals))
+            .collect();
+        report.finals_after = rest.elapsed();
+        if missing.is_empty() || rest.elapsed() > PATIENCE {
+            report.missing = missing;
+            break;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    for watcher in watchers {
+        let seen = watcher.seen();
+        report.connections += seen.opened;
+        report.notices += seen.notices;
+        report.repeats += seen.repeats;
+        report.older += seen.older.len() as u64;
+        if let Some(older) = seen.older.first() {
+            println!("{:?} was told an older version: {older}", watcher.kind);
+        }
+    }
+}
+
+/// Compares the answers with the log and its resources.
+async fn judge(rig: &Rig, work: &Work, table: &str, report: &mut Report) {
+    let mut finals = BTreeMap::new();
+    let mut versions = 0;
+    let mut connection = Connection::new(&rig.nodes[0].target());
+    for line in table.lines() {
+        let Some((uri, etag)) = line.split_once(' ') else {
+            continue;
+        };
+        let answer = connection.get(uri).await.unwrap();
+        let body = String::from_utf8(answer.body).unwrap();
+        versions += super::watcher::version(etag);
+        finals.insert(uri.to_owned(), (etag.to_owned(), body));
+    }
+    let mut account = work.account();
+    account.judge(&finals);
+    report.answered = account.answered;
+    report.refused = account.refused;
+    report.unknown = account.unknown_count();
+    drop(account);
+    report.records = (rig.last_sequence().await, versions);
+}
+
+impl Report {
+    #[track_caller]
+    fn assert_kept(&self, seed: u64) {
+        let first = &self.faults[..self.faults.len().min(10)];
+        assert!(
+            self.faults.is_empty(),
+            "seed {seed}: {} faults:\n{}",
+            self.faults.len(),
+            first.join("\n")
+        );
+        let first = &self.missing[..self.missing.len().min(10)];
+        let count = self.missing.len();
+        assert!(
+            count == 0,
+            "seed {seed}: {count} finals missing:\n{}",
+            first.join("\n")
+        );
+        assert!(
+            self.equal_after < EQUAL_MAX,
+            "seed {seed}: equal after {:?}",
+            self.equal_after
+        );
+        // A record makes one version; beside them there are those that tell the list after a batch.
+        let (records, versions) = self.records;
+        assert!(
+            records >= versions && records - versions <= self.answered / 20 + self.unknown,
+            "seed {seed}: {records} records made {versions} versions"
+        );
+        assert!(self.observed > 0 && self.notices > 0, "{self:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn storm_of_faults_loses_no_final_and_no_answered_change() {
+    let size = Size {
+        changes: 3_000,
+        uris: 200,
+        clients: 30,
+        each: 10,
+        time: Duration::from_secs(20),
+        every: Duration::from_secs(5),
+    };
+    let seed = number("CLUSTER_SEED", 1);
+    let Some(report) = run("storm", seed, size).await else {
+        return;
+    };
+    println!("{report:#?}");
+    report.assert_kept(seed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes as long as CLUSTER_SECONDS says"]
+async fn long_cluster_storm() {
+    let size = Size {
+        changes: number("CLUSTER_CHANGES", 100_000),
+        uris: number("CLUSTER_URIS", 2_000) as usize,
+        clients: number("CLUSTER_CLIENTS", 300) as usize,
+        each: number("CLUSTER_EACH", 20) as usize,
+        time: Duration::from_secs(number("CLUSTER_SECONDS", 600)),
+        every: Duration::from_secs(number("CLUSTER_EVERY", 15)),
+    };
+    let seed = number("CLUSTER_SEED", 1);
+    let Some(report) = run("long-storm", seed, size).await else {
+        return;
+    };
+    println!("seed {seed}: {report:#?}");
+    report.assert_kept(seed);
+}
