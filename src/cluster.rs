@@ -28,7 +28,7 @@ mod lease;
 mod presence;
 mod import;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidings_actors::shared_log::{Heard, LogHealth, Proposal, SharedLog};
 use tokio::runtime;
@@ -120,7 +120,7 @@ async fn visit(node: &NodeState, mut ring: ServerRing) -> Stopped {
     let mut failures: u32 = 0;
     loop {
         // Another one each time, so that one that hangs is tried again after all others.
-        let Some(server) = ring.next() else {
+        let Some(server) = ring.next(Instant::now()) else {
             // The settings have at least one.
             return Stopped;
         };
@@ -140,6 +140,7 @@ async fn visit(node: &NodeState, mut ring: ServerRing) -> Stopped {
                     tracing::warn!(server = %shown(&server), %error, "a server of the shared log does not answer");
                 }
                 failures = failures.saturating_add(1);
+                ring.failed(&server, Instant::now());
                 SessionEnd::Lost
             }
         };

@@ -15,8 +15,8 @@ use super::record::LogRecord;
 use super::record_answer::{RecordAnswer, refusal};
 use crate::ResourceUri;
 use crate::metrics::ClusterMetrics;
-use entry::{ATTEMPT_TIMEOUT, InFlightEntry, ProposalStage, TimeStep};
 pub(super) use entry::{Attempt, OvertakenRecord};
+use entry::{InFlightEntry, ProposalStage, TimeStep};
 
 /// The pause while another record of the URI is being decided, which takes milliseconds.
 const IN_PROCESS_PAUSE: Duration = Duration::from_millis(10);
@@ -47,6 +47,8 @@ pub(super) struct InFlight {
     due: Option<Instant>,
     /// The time of the last answer that a log with a quorum alone gives.
     answered: Instant,
+    /// The same, of whichever server.
+    decided: Instant,
     metrics: ClusterMetrics,
 }
 
@@ -65,6 +67,7 @@ impl InFlight {
             told: 0,
             due: None,
             answered: now,
+            decided: now,
             metrics,
         }
     }
@@ -116,8 +119,9 @@ impl InFlight {
                 continue;
             }
             let attempt = entry.attempt(token, now);
+            let patience = entry.patience(now, self.decided);
             self.sent += 1;
-            self.look_at(now + ATTEMPT_TIMEOUT);
+            self.look_at(now + patience);
             return Some(attempt);
         }
         None
@@ -128,6 +132,7 @@ impl InFlight {
         match answer {
             RecordAnswer::Stored { .. } | RecordAnswer::Conflict { .. } | RecordAnswer::Refused { .. } => {
                 self.answered = now;
+                self.decided = now;
             }
             RecordAnswer::InProcess | RecordAnswer::Unavailable => {}
         }
@@ -214,7 +219,7 @@ impl InFlight {
         let mut expired = Vec::new();
         let mut due = None;
         for (token, entry) in &mut self.entries {
-            match entry.step(now) {
+            match entry.step(now, self.decided) {
                 TimeStep::Expires => expired.push(*token),
                 TimeStep::Again { after_silence } => {
                     if after_silence {

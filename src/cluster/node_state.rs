@@ -186,6 +186,13 @@ impl NodeState {
         self.tell_all(ended).await
     }
 
+    /// Returns a name for a consumer that no other one has.
+    pub(super) fn next_consumer(&self) -> String {
+        let number = self.consumers.get() + 1;
+        self.consumers.set(number);
+        format!("{}-{:08x}-{number}", self.settings.node_name(), self.boot)
+    }
+
     /// True while proposals may be sent.
     pub(super) fn is_writable(&self) -> bool {
         self.is_writable.get()

@@ -4,9 +4,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
+use async_nats::jetstream::stream::ConsumerError;
 use async_nats::jetstream::{Context, Message};
 use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tidings_actors::shared_log::{Heard, LogEntry};
 
 use super::node_state::{NodeState, Stopped};
@@ -23,6 +25,9 @@ const EXPIRES: Duration = Duration::from_secs(10);
 
 /// The time after which the server forgets a consumer that asks for nothing.
 const INACTIVE: Duration = Duration::from_secs(10);
+
+/// The time after which another consumer is asked for.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// The time for which the end of a consumer is waited for; the server ends it in any case.
 const DELETE_TIMEOUT: Duration = Duration::from_millis(300);
@@ -66,11 +71,12 @@ impl<'n> LogReader<'n> {
 
     /// Tells the node all records from the last one heard on, until the consumer breaks.
     pub(super) async fn read(&mut self) -> ReadEnd {
-        let number = self.node.consumers.get() + 1;
-        self.node.consumers.set(number);
-        let settings = &self.node.settings;
-        let name = format!("{}-{:08x}-{number}", settings.node_name(), self.node.boot);
-        let end = match self.read_as(&name).await {
+        let consumer = match self.make_consumer().await {
+            Ok(consumer) => consumer,
+            Err(error) => return broken("a consumer cannot be made", &error),
+        };
+        let name = consumer.cached_info().name.clone();
+        let end = match self.read_from(&consumer).await {
             Ok(never) => match never {},
             Err(end) => end,
         };
@@ -83,10 +89,25 @@ impl<'n> LogReader<'n> {
         end
     }
 
-    async fn read_as(&mut self, name: &str) -> Result<std::convert::Infallible, ReadEnd> {
+    /// Makes a consumer. The servers may put it on one that has just died, and then never answer, so another
+    /// one is asked for beside it; those that are not used end by themselves.
+    async fn make_consumer(&self) -> Result<PullConsumer, ConsumerError> {
+        let mut asked = FuturesUnordered::new();
+        loop {
+            let name = self.node.next_consumer();
+            let stream = &self.node.names.records;
+            asked.push(self.context.create_consumer_on_stream(self.config(name), stream));
+            tokio::select! {
+                Some(made) = asked.next() => return made,
+                () = tokio::time::sleep(ASK_AGAIN) => {}
+            }
+        }
+    }
+
+    fn config(&self, name: String) -> pull::Config {
         let heard = self.node.in_flight.borrow().told_sequence();
-        let config = pull::Config {
-            name: Some(name.to_owned()),
+        pull::Config {
+            name: Some(name),
             deliver_policy: match heard {
                 0 => DeliverPolicy::All,
                 heard => DeliverPolicy::ByStartSequence {
@@ -99,12 +120,10 @@ impl<'n> LogReader<'n> {
             num_replicas: 1,
             inactive_threshold: INACTIVE.max(4 * self.node.settings.heartbeat),
             ..pull::Config::default()
-        };
-        let consumer = self
-            .context
-            .create_consumer_on_stream(config, &self.node.names.records)
-            .await
-            .map_err(|error| broken("a consumer cannot be made", &error))?;
+        }
+    }
+
+    async fn read_from(&mut self, consumer: &PullConsumer) -> Result<std::convert::Infallible, ReadEnd> {
         if consumer.cached_info().num_pending == 0 {
             self.caught_up().await?;
         }

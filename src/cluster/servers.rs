@@ -4,7 +4,7 @@
 //! does not answer is gone with it, and nothing goes back to a server that was left.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::{Client, ConnectError, ConnectOptions, Event, ServerAddr};
 use tokio::sync::Notify;
@@ -23,36 +23,76 @@ const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// The time for which an answer to a request is waited for.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The time for which a server that did not answer is tried after the others: one that hangs costs a whole
+/// timeout, which would be a part of the time for which changes wait.
+const AVOIDED: Duration = Duration::from_secs(10);
+
 /// The servers, and the one that is tried next.
 #[derive(Debug)]
 pub(super) struct ServerRing {
-    servers: Vec<ServerAddr>,
+    servers: Vec<RingServer>,
     next: usize,
+}
+
+#[derive(Debug)]
+struct RingServer {
+    address: ServerAddr,
+    /// The last time at which it did not answer.
+    failed: Option<Instant>,
 }
 
 impl ServerRing {
     /// Creates a ring that begins anywhere, so that the nodes of a cluster spread over the servers.
     pub(super) fn new(servers: Vec<ServerAddr>, random: u32) -> ServerRing {
         let next = random as usize;
+        let servers = servers.into_iter().map(RingServer::new).collect();
         ServerRing { servers, next }
     }
 
-    /// Returns the next server, which is another one than before if there are several.
-    pub(super) fn next(&mut self) -> Option<ServerAddr> {
-        let server = self.servers.get(self.next.checked_rem(self.servers.len())?)?;
-        self.next = self.next.wrapping_add(1) % self.servers.len();
-        Some(server.clone())
+    /// Returns the next server, which is another one than before if there are several. Those that have
+    /// failed lately come after the others.
+    pub(super) fn next(&mut self, now: Instant) -> Option<ServerAddr> {
+        let count = self.servers.len();
+        let first = self.next.checked_rem(count)?;
+        let order = (0..count).map(|step| (first + step) % count);
+        let chosen = order.clone().find(|place| self.servers[*place].may_work(now));
+        let place = chosen.or(order.clone().next())?;
+        self.next = place + 1;
+        Some(self.servers[place].address.clone())
+    }
+
+    /// Notes that a server did not answer.
+    pub(super) fn failed(&mut self, server: &ServerAddr, now: Instant) {
+        for known in &mut self.servers {
+            if known.address == *server {
+                known.failed = Some(now);
+            }
+        }
     }
 
     /// Adds the servers that a server names, which may be all of a cluster.
     pub(super) fn discover(&mut self, urls: &[String]) {
         for url in urls {
             if let Ok(server) = url.parse::<ServerAddr>()
-                && !self.servers.contains(&server)
+                && !self.servers.iter().any(|known| known.address == server)
                 && self.servers.len() < SERVERS_MAX
             {
-                self.servers.push(server);
+                self.servers.push(RingServer::new(server));
             }
+        }
+    }
+}
+
+impl RingServer {
+    fn new(address: ServerAddr) -> RingServer {
+        let failed = None;
+        RingServer { address, failed }
+    }
+
+    fn may_work(&self, now: Instant) -> bool {
+        match self.failed {
+            Some(failed) => now.saturating_duration_since(failed) >= AVOIDED,
+            None => true,
         }
     }
 }
@@ -126,11 +166,33 @@ mod tests {
     #[test]
     fn ring_goes_round_from_any_server() {
         let mut ring = ring(&["a:1", "b:1", "c:1"], u32::MAX);
+        let now = Instant::now();
         let hosts: Vec<String> = (0..4)
-            .filter_map(|_| ring.next())
+            .filter_map(|_| ring.next(now))
             .map(|server| shown(&server))
             .collect();
         assert_eq!(hosts, ["a:1", "b:1", "c:1", "a:1"]);
+    }
+
+    #[test]
+    fn server_without_an_answer_comes_after_the_others() {
+        let mut ring = ring(&["a:1", "b:1", "c:1"], 2);
+        let begin = Instant::now();
+        let failed = ring.next(begin).unwrap();
+        assert_eq!(shown(&failed), "c:1");
+        ring.failed(&failed, begin);
+        let shown_next = |ring: &mut ServerRing, now| shown(&ring.next(now).unwrap());
+        let hosts: Vec<String> = (0..4).map(|_| shown_next(&mut ring, begin)).collect();
+        assert_eq!(hosts, ["a:1", "b:1", "a:1", "b:1"]);
+        // Its turn comes again after a while, and at once when no other answers either.
+        let later = begin + AVOIDED;
+        let hosts: Vec<String> = (0..3).map(|_| shown_next(&mut ring, later)).collect();
+        assert_eq!(hosts, ["c:1", "a:1", "b:1"]);
+        for server in ["a:1", "b:1", "c:1"] {
+            ring.failed(&server.parse().unwrap(), later);
+        }
+        let hosts: Vec<String> = (0..3).map(|_| shown_next(&mut ring, later)).collect();
+        assert_eq!(hosts, ["c:1", "a:1", "b:1"]);
     }
 
     #[test]

@@ -17,6 +17,10 @@ use super::servers::{REQUEST_TIMEOUT, ServerConnection};
 /// The failures in a row after which another server is tried.
 const FAILURES_MAX: u32 = 3;
 
+/// The pause before the log is read anew, for each failure in a row. Nodes spread it, so that all of them do
+/// not ask for consumers at once.
+const READ_PAUSE: Duration = Duration::from_millis(100);
+
 /// The interval at which the log is looked at, also while nothing happens.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -100,7 +104,7 @@ async fn follow(node: &NodeState, context: &Context) -> SessionEnd {
         if failures >= FAILURES_MAX {
             return SessionEnd::Leave(problem);
         }
-        tokio::time::sleep(spread(100, 1_000)).await;
+        tokio::time::sleep(READ_PAUSE.mul_f64(f64::from(failures)) + spread(0, 200)).await;
     }
 }
 

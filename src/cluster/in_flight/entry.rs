@@ -9,6 +9,10 @@ use tidings_actors::shared_log::{LogEntry, OperationId, Proposal};
 /// The time after which a record without an answer is sent again, with the same identity.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
+/// The same while the log answers nothing: it has no leader, and what was sent before the next one is
+/// elected is lost, so that each try is a part of the time for which changes wait after an election.
+pub(super) const SILENT_TIMEOUT: Duration = Duration::from_millis(400);
+
 /// The state of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProposalStage {
@@ -112,13 +116,13 @@ impl InFlightEntry {
         }
     }
 
-    /// Returns the step that is due.
-    pub(super) fn step(&self, now: Instant) -> TimeStep {
+    /// Returns the step that is due. `decided` is the time of the last answer to any record.
+    pub(super) fn step(&self, now: Instant, decided: Instant) -> TimeStep {
         if self.expires <= now {
             return TimeStep::Expires;
         }
         let due = match self.stage {
-            ProposalStage::Sent(since) => since + ATTEMPT_TIMEOUT,
+            ProposalStage::Sent(since) => since + self.patience(since, decided),
             ProposalStage::Paused(until) => until,
             ProposalStage::Waiting
             | ProposalStage::Stored(_)
@@ -130,6 +134,19 @@ impl InFlightEntry {
                 after_silence: self.is_sent(),
             },
             false => TimeStep::Stays(due.min(self.expires)),
+        }
+    }
+
+    /// The time for which the answer to an attempt is waited for that was sent at `since`.
+    pub(super) fn patience(&self, since: Instant, decided: Instant) -> Duration {
+        let is_first = self.first_sent == Some(since);
+        let is_silent = match self.first_sent {
+            Some(first) => decided < first && !is_first,
+            None => false,
+        };
+        match is_silent {
+            true => SILENT_TIMEOUT,
+            false => ATTEMPT_TIMEOUT,
         }
     }
 

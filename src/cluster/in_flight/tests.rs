@@ -152,6 +152,29 @@ fn answer_that_does_not_come_is_asked_for_again() {
 }
 
 #[test]
+fn silent_log_is_asked_more_often() {
+    let mut table = Table::new();
+    table.add(1, "demo://a", 0);
+    assert_eq!(table.send(), [0]);
+    table.pass(2 * SECOND);
+    for _ in 0..3 {
+        assert_eq!(table.send(), [0]);
+        table.pass(SECOND / 2);
+    }
+    // Another server is asked as often, until the log answers to anything.
+    table.table.reconnect(table.now);
+    assert_eq!(table.send(), [0]);
+    table.pass(SECOND / 2);
+    table.add(2, "demo://b", 0);
+    assert_eq!(table.send(), [0, 1]);
+    assert!(table.answer(1, stored(1)).is_empty());
+    table.pass(SECOND);
+    assert!(table.send().is_empty());
+    table.pass(SECOND);
+    assert_eq!(table.send(), [0]);
+}
+
+#[test]
 fn undecided_answers_are_no_verdict() {
     let mut table = Table::new();
     table.add(1, "demo://a", 0);

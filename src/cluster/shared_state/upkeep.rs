@@ -44,7 +44,7 @@ const BATCH: usize = 1_000;
 pub(super) async fn run(inner: Arc<Inner>, mut ring: ServerRing) {
     let mut consumers = 0;
     loop {
-        if let Some(server) = ring.next() {
+        if let Some(server) = ring.next(Instant::now().into_std()) {
             let problem = match servers::connect(&inner.settings, &server).await {
                 Ok(connection) => {
                     ring.discover(&connection.client.server_info().connect_urls);
@@ -59,7 +59,10 @@ pub(super) async fn run(inner: Arc<Inner>, mut ring: ServerRing) {
                         () = connection.lost.notified() => "the connection is lost".to_owned(),
                     }
                 }
-                Err(error) => error.to_string(),
+                Err(error) => {
+                    ring.failed(&server, Instant::now().into_std());
+                    error.to_string()
+                }
             };
             // Requests wait for the next server from now on.
             inner.context.send_replace(None);

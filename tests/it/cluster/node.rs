@@ -101,6 +101,20 @@ impl Node {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// The name of the server that it reads the log from.
+    pub(super) fn server_name(&self) -> String {
+        let log = self.log_text();
+        let connected = log
+            .lines()
+            .rfind(|line| line.contains("connected to the shared log"));
+        let name = connected.and_then(|line| line.split_once("name=")).unwrap().1;
+        name.split_whitespace()
+            .next()
+            .unwrap()
+            .trim_matches('"')
+            .to_owned()
+    }
+
     /// The MCP endpoint of the node.
     pub(super) fn target(&self) -> HttpTarget {
         HttpTarget::mcp(([127, 0, 0, 1], self.port).into())

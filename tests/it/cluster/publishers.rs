@@ -18,6 +18,9 @@ use crate::stress::Random;
 /// The time within which a node answers a change or refuses it, and some more for a busy machine.
 const ANSWER_MAX: Duration = Duration::from_secs(14);
 
+/// The publishers of a run, four on each node: each makes one change after the other.
+pub(super) const LANES: usize = 12;
+
 /// The changes of a batch.
 const BATCH: usize = 4;
 
@@ -115,16 +118,30 @@ impl Publisher {
                 5 => self.create(&uri, &body).await,
                 _ => self.put(&uri, &body).await,
             }
-            let mut longest = self.work.longest.lock().unwrap();
-            *longest = longest.max(began.elapsed());
+            self.note_time(began);
         }
     }
 
+    /// Replaces contents until no changes are left.
+    pub(super) async fn run_puts(mut self) {
+        while let Some(number) = self.work.take().await {
+            let began = Instant::now();
+            let uri = self.work.uris[self.random.below(self.work.uris.len())].clone();
+            self.put(&uri, &format!("change {number}")).await;
+            self.note_time(began);
+        }
+    }
+
+    fn note_time(&self, began: Instant) {
+        let mut longest = self.work.longest.lock().unwrap();
+        *longest = longest.max(began.elapsed());
+    }
+
     /// Gives every resource of this publisher's share a last content.
-    pub(super) async fn settle(mut self, (first, step): (usize, usize)) {
+    pub(super) async fn settle(mut self, (first, step): (usize, usize), body: String) {
         for number in (first..self.work.uris.len()).step_by(step) {
             let uri = self.work.uris[number].clone();
-            self.put(&uri, "at rest").await;
+            self.put(&uri, &body).await;
         }
     }
 

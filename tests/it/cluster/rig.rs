@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::{self, Context};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidings::wire::http1::HttpTarget;
 use tokio::time::{sleep, timeout};
@@ -98,11 +98,38 @@ impl Rig {
         }
     }
 
+    /// Lets a server lead the stream of the records.
+    pub(super) async fn lead(&self, number: usize) {
+        let context = self.context(0).await;
+        let subject = format!("STREAM.LEADER.STEPDOWN.{}", self.stream());
+        let preferred = format!("n{}", number + 1);
+        let begin = Instant::now();
+        while self.leader().await != number {
+            let request = json!({ "placement": { "preferred": preferred } });
+            // Refused while the log has no leader; it is asked for again.
+            let asked: Result<Value, _> = context.request(subject.clone(), &request).await;
+            assert!(begin.elapsed() < PATIENCE, "{preferred} does not lead: {asked:?}");
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
     /// The newest sequence number of the log.
     pub(super) async fn last_sequence(&self) -> u64 {
         let context = self.context(0).await;
         let stream = context.get_stream(self.stream()).await.unwrap();
         stream.cached_info().state.last_sequence
+    }
+
+    /// Fails with these problems, and with what the nodes have said.
+    #[track_caller]
+    pub(super) fn assert_none(&self, problems: &[String]) {
+        let logs: Vec<String> = self.nodes.iter().map(Node::log_text).collect();
+        assert!(
+            problems.is_empty(),
+            "{}\n{}",
+            problems.join("\n"),
+            logs.join("\n")
+        );
     }
 
     /// Waits until the tables of all nodes are equal; returns the table and the time that it took.

@@ -10,18 +10,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 use super::disturbance::Disturbance;
 use super::observer::{Observed, Observer};
-use super::publishers::{Publisher, Work};
-use super::rig::{PATIENCE, Rig};
-use super::watcher::Watcher;
+use super::publishers::{LANES, Publisher, Work};
+use super::rest::{finals, settle, until_told};
+use super::rig::Rig;
+use super::watcher::{Watcher, WatcherKind};
 use crate::durability::Connection;
 use crate::support::number;
-
-/// The changes that a publisher may have under way; it makes them by connections of their own.
-const LANES: usize = 4;
 
 /// The time within which the nodes must be equal at rest.
 const EQUAL_MAX: Duration = Duration::from_secs(2);
@@ -55,8 +52,9 @@ struct Report {
     missing: Vec<String>,
     connections: u64,
     notices: u64,
-    repeats: u64,
-    older: u64,
+    /// Notices of what a client knew, and of older versions, by its kind.
+    repeats: BTreeMap<WatcherKind, u64>,
+    older: BTreeMap<WatcherKind, u64>,
     observed: u64,
     faults: Vec<String>,
 }
@@ -65,7 +63,7 @@ async fn run(namespace: &str, seed: u64, size: Size) -> Option<Report> {
     let mut rig = Rig::start(namespace).await?;
     let uris: Vec<String> = (0..size.uris).map(|number| format!("storm://{number}")).collect();
     let work = Work::new(rig.targets(), uris.clone(), size.changes, size.time);
-    settle(&work, seed).await;
+    settle(&work, "at the start").await;
     let watchers = Watcher::start_all(&rig.targets(), &uris, (size.clients, size.each), seed);
     let observed = Arc::new(Mutex::new(Observed::default()));
     let mut observers = Vec::new();
@@ -73,7 +71,7 @@ async fn run(namespace: &str, seed: u64, size: Size) -> Option<Report> {
         observers.push(Observer::start(target, observed.clone()));
     }
     let mut publishers = JoinSet::new();
-    for number in 0..3 * LANES {
+    for number in 0..LANES {
         publishers.spawn(Publisher::new(&work, number, seed).run());
     }
     let mut disturbance = Disturbance::new(seed, size.every);
@@ -87,7 +85,7 @@ async fn run(namespace: &str, seed: u64, size: Size) -> Option<Report> {
     rig.until_ready().await;
     let again = Work::new(rig.targets(), uris.clone(), 0, Duration::ZERO);
     std::mem::swap(&mut *again.account(), &mut *work.account());
-    settle(&again, seed).await;
+    settle(&again, "at rest").await;
     let rest = Instant::now();
     let (table, equal_after) = rig.until_equal().await;
     let mut report = Report {
@@ -95,7 +93,10 @@ async fn run(namespace: &str, seed: u64, size: Size) -> Option<Report> {
         longest_change: work.longest(),
         ..Report::default()
     };
-    until_told(&watchers, &table, rest, &mut report).await;
+    let told = until_told(&watchers, &finals(&table)).await;
+    report.finals_after = rest.elapsed();
+    report.missing = told;
+    report.count(&watchers);
     judge(&rig, &again, &table, &mut report).await;
     let mut account = again.account();
     let mut observed = observed.lock().unwrap();
@@ -106,49 +107,6 @@ async fn run(namespace: &str, seed: u64, size: Size) -> Option<Report> {
         println!("{fault}");
     }
     Some(report)
-}
-
-/// Gives every resource a content.
-async fn settle(work: &Arc<Work>, seed: u64) {
-    let step = 3 * LANES;
-    let mut tasks = JoinSet::new();
-    for number in 0..step {
-        tasks.spawn(Publisher::new(work, number, seed).settle((number, step)));
-    }
-    while let Some(ended) = tasks.join_next().await {
-        ended.unwrap();
-    }
-}
-
-/// Waits until every client knows the etags of the table.
-async fn until_told(watchers: &[Watcher], table: &str, rest: Instant, report: &mut Report) {
-    let finals: BTreeMap<String, String> = table
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        .map(|(uri, etag)| (uri.to_owned(), etag.to_owned()))
-        .collect();
-    loop {
-        let missing: Vec<String> = watchers
-            .iter()
-            .flat_map(|watcher| watcher.missing(&finals))
-            .collect();
-        report.finals_after = rest.elapsed();
-        if missing.is_empty() || rest.elapsed() > PATIENCE {
-            report.missing = missing;
-            break;
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
-    for watcher in watchers {
-        let seen = watcher.seen();
-        report.connections += seen.opened;
-        report.notices += seen.notices;
-        report.repeats += seen.repeats;
-        report.older += seen.older.len() as u64;
-        if let Some(older) = seen.older.first() {
-            println!("{:?} was told an older version: {older}", watcher.kind);
-        }
-    }
 }
 
 /// Compares the answers with the log and its resources.
@@ -175,6 +133,20 @@ async fn judge(rig: &Rig, work: &Work, table: &str, report: &mut Report) {
 }
 
 impl Report {
+    /// Adds what the clients have met.
+    fn count(&mut self, watchers: &[Watcher]) {
+        for watcher in watchers {
+            let seen = watcher.seen();
+            self.connections += seen.opened;
+            self.notices += seen.notices;
+            *self.repeats.entry(watcher.kind).or_default() += seen.repeats;
+            *self.older.entry(watcher.kind).or_default() += seen.older.len() as u64;
+            if let Some(older) = seen.older.first() {
+                println!("{:?} was told an older version: {older}", watcher.kind);
+            }
+        }
+    }
+
     #[track_caller]
     fn assert_kept(&self, seed: u64) {
         let first = &self.faults[..self.faults.len().min(10)];
