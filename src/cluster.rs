@@ -10,6 +10,7 @@
 
 mod settings;
 mod session;
+mod asking;
 mod opening;
 mod reader;
 mod publisher;
@@ -28,7 +29,7 @@ mod lease;
 mod presence;
 mod import;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidings_actors::shared_log::{Heard, LogHealth, Proposal, SharedLog};
 use tokio::runtime;
@@ -120,37 +121,35 @@ async fn visit(node: &NodeState, mut ring: ServerRing) -> Stopped {
     let mut failures: u32 = 0;
     loop {
         // Another one each time, so that one that hangs is tried again after all others.
-        let Some(server) = ring.next(Instant::now()) else {
-            // The settings have at least one.
-            return Stopped;
-        };
-        let end = match servers::connect(&node.settings, &server).await {
+        let end = match servers::connect_next(&node.settings, &mut ring).await {
             Ok(connection) => {
                 failures = 0;
+                let server = &connection.server;
                 let info = connection.client.server_info();
                 ring.discover(&info.connect_urls);
                 let name = &info.server_name;
-                tracing::info!(server = %shown(&server), %name, version = %info.version, "connected to the shared log");
-                session::run(node, &connection).await
+                tracing::info!(server = %shown(server), %name, version = %info.version, "connected to the shared log");
+                match session::run(node, &connection).await {
+                    SessionEnd::Leave(reason) => {
+                        node.metrics.left.increment(1);
+                        tracing::warn!(server = %shown(server), %reason, "left a server of the shared log");
+                        SessionEnd::Leave(reason)
+                    }
+                    end => end,
+                }
             }
             // Credentials that are refused may be put right on the server, so they are tried again, too.
             Err(error) => {
-                // Once per round through the servers, and not for each.
                 if failures == 0 {
-                    tracing::warn!(server = %shown(&server), %error, "a server of the shared log does not answer");
+                    tracing::warn!(%error, "no server of the shared log answers");
                 }
                 failures = failures.saturating_add(1);
-                ring.failed(&server, Instant::now());
                 SessionEnd::Lost
             }
         };
         let told = match end {
             SessionEnd::Stopped => Err(Stopped),
-            SessionEnd::Leave(reason) => {
-                node.metrics.left.increment(1);
-                tracing::warn!(server = %shown(&server), %reason, "left a server of the shared log");
-                Ok(())
-            }
+            SessionEnd::Leave(_) => Ok(()),
             SessionEnd::Lost => node.tell_health(LogHealth::Disconnected).await,
         };
         if let Err(stopped) = told {

@@ -2,21 +2,18 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamError, GetStreamErrorKind};
-use async_nats::jetstream::stream::{Info, Stream};
+use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
+use async_nats::jetstream::stream::Info;
 use async_nats::jetstream::{Context, ErrorCode};
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tidings_actors::shared_log::{Heard, LogHealth, LogHistory};
 
+use super::asking::first_end;
 use super::error::ClusterError;
 use super::identity::{FoundLog, KnownLog, Recognition, next_history, recognize};
 use super::node_state::{NodeState, Stopped, now_millis, spread};
 use super::stream;
 
-/// The time after which the stream is asked for once more beside the requests before. A request that came
-/// while the log had no leader is never answered, so without this an election ends up to a whole timeout
-/// before a node knows it.
+/// The time after which a server is asked once more.
 const ASK_AGAIN: Duration = Duration::from_millis(400);
 
 /// The reason for which a log is not open.
@@ -82,7 +79,8 @@ pub(super) fn recognition(node: &NodeState, found: &FoundLog) -> Recognition {
 
 /// Finds the stream; none if there is none.
 pub(super) async fn find(node: &NodeState, context: &Context) -> Result<Option<FoundStream>, NotOpened> {
-    let info = match ask(node, context).await {
+    let answer = first_end(ASK_AGAIN, || context.get_stream(&node.names.records)).await;
+    let info = match answer {
         Ok(stream) => stream.cached_info().clone(),
         Err(error) => match error.kind() {
             GetStreamErrorKind::JetStream(refusal) => match refusal.error_code() {
@@ -115,18 +113,6 @@ pub(super) async fn find(node: &NodeState, context: &Context) -> Result<Option<F
         last: info.state.last_sequence,
     };
     Ok(Some(FoundStream { info, found }))
-}
-
-/// Asks for the stream until one of the requests ends, the first of which has a timeout.
-async fn ask(node: &NodeState, context: &Context) -> Result<Stream, GetStreamError> {
-    let mut asked = FuturesUnordered::new();
-    loop {
-        asked.push(context.get_stream(&node.names.records));
-        tokio::select! {
-            Some(answer) = asked.next() => return answer,
-            () = tokio::time::sleep(ASK_AGAIN) => {}
-        }
-    }
 }
 
 /// Makes the stream, unless it comes back.
@@ -185,7 +171,7 @@ async fn check_place(node: &NodeState, context: &Context, found: &FoundLog) {
         return;
     };
     // A record that is missing was replaced, which says nothing.
-    if let Ok(message) = stream.direct_get(sequence).await
+    if let Ok(message) = first_end(ASK_AGAIN, || stream.direct_get(sequence)).await
         && let Ok(record) = super::record::decode(&message.payload)
         && record.operation != operation
         && let Some(known) = &mut *node.known.borrow_mut()

@@ -8,9 +8,9 @@ use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pu
 use async_nats::jetstream::stream::ConsumerError;
 use async_nats::jetstream::{Context, Message};
 use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tidings_actors::shared_log::{Heard, LogEntry};
 
+use super::asking::first_end;
 use super::node_state::{NodeState, Stopped};
 use super::record::{self, LogRecord};
 
@@ -92,16 +92,12 @@ impl<'n> LogReader<'n> {
     /// Makes a consumer. The servers may put it on one that has just died, and then never answer, so another
     /// one is asked for beside it; those that are not used end by themselves.
     async fn make_consumer(&self) -> Result<PullConsumer, ConsumerError> {
-        let mut asked = FuturesUnordered::new();
-        loop {
-            let name = self.node.next_consumer();
-            let stream = &self.node.names.records;
-            asked.push(self.context.create_consumer_on_stream(self.config(name), stream));
-            tokio::select! {
-                Some(made) = asked.next() => return made,
-                () = tokio::time::sleep(ASK_AGAIN) => {}
-            }
-        }
+        let stream = &self.node.names.records;
+        first_end(ASK_AGAIN, || {
+            let config = self.config(self.node.next_consumer());
+            self.context.create_consumer_on_stream(config, stream)
+        })
+        .await
     }
 
     fn config(&self, name: String) -> pull::Config {

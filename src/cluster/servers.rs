@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::{Client, ConnectError, ConnectOptions, Event, ServerAddr};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
 use super::settings::{ClusterLogin, ClusterSettings};
@@ -22,6 +24,9 @@ const PING_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The time for which an answer to a request is waited for.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The time after which the next server is tried, too.
+const TRY_NEXT: Duration = Duration::from_millis(400);
 
 /// The time for which a server that did not answer is tried after the others: one that hangs costs a whole
 /// timeout, which would be a part of the time for which changes wait.
@@ -51,7 +56,7 @@ impl ServerRing {
 
     /// Returns the next server, which is another one than before if there are several. Those that have
     /// failed lately come after the others.
-    pub(super) fn next(&mut self, now: Instant) -> Option<ServerAddr> {
+    fn next(&mut self, now: Instant) -> Option<ServerAddr> {
         let count = self.servers.len();
         let first = self.next.checked_rem(count)?;
         let order = (0..count).map(|step| (first + step) % count);
@@ -62,7 +67,7 @@ impl ServerRing {
     }
 
     /// Notes that a server did not answer.
-    pub(super) fn failed(&mut self, server: &ServerAddr, now: Instant) {
+    fn failed(&mut self, server: &ServerAddr, now: Instant) {
         for known in &mut self.servers {
             if known.address == *server {
                 known.failed = Some(now);
@@ -99,20 +104,56 @@ impl RingServer {
 
 /// A connection to one server.
 pub(super) struct ServerConnection {
+    pub(super) server: ServerAddr,
     pub(super) client: Client,
     /// Told when the connection is lost.
     pub(super) lost: Arc<Notify>,
 }
 
-/// Connects to `server`.
-pub(super) async fn connect(
+/// Connects to the next server that answers, and tries each once. Beside one that takes its time, the next
+/// one is tried, too.
+///
+/// # Errors
+/// The problem of the last server.
+pub(super) async fn connect_next(
     settings: &ClusterSettings,
-    server: &ServerAddr,
-) -> Result<ServerConnection, ConnectError> {
+    ring: &mut ServerRing,
+) -> Result<ServerConnection, ServerError> {
+    let mut left = ring.servers.len();
+    let mut tried = FuturesUnordered::new();
+    loop {
+        if left > 0
+            && let Some(server) = ring.next(Instant::now())
+        {
+            left -= 1;
+            tried.push(async move { (connect(settings, &server).await, server) });
+        }
+        tokio::select! {
+            Some((connected, server)) = tried.next() => match connected {
+                Ok(connection) => return Ok(connection),
+                Err(error) => {
+                    ring.failed(&server, Instant::now());
+                    if left == 0 && tried.is_empty() {
+                        return Err(ServerError(shown(&server), error));
+                    }
+                }
+            },
+            () = tokio::time::sleep(TRY_NEXT), if left > 0 => {}
+        }
+    }
+}
+
+/// A server that does not answer, and its problem.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}: {1}")]
+pub(super) struct ServerError(String, ConnectError);
+
+async fn connect(settings: &ClusterSettings, server: &ServerAddr) -> Result<ServerConnection, ConnectError> {
     let lost = Arc::new(Notify::new());
     let options = options(settings, lost.clone()).await?;
     let client = options.connect(server.clone()).await?;
-    Ok(ServerConnection { client, lost })
+    let server = server.clone();
+    Ok(ServerConnection { server, client, lost })
 }
 
 async fn options(settings: &ClusterSettings, lost: Arc<Notify>) -> Result<ConnectOptions, ConnectError> {

@@ -44,31 +44,26 @@ const BATCH: usize = 1_000;
 pub(super) async fn run(inner: Arc<Inner>, mut ring: ServerRing) {
     let mut consumers = 0;
     loop {
-        if let Some(server) = ring.next(Instant::now().into_std()) {
-            let problem = match servers::connect(&inner.settings, &server).await {
-                Ok(connection) => {
-                    ring.discover(&connection.client.server_info().connect_urls);
-                    let context = ContextBuilder::new()
-                        .timeout(REQUEST_TIMEOUT)
-                        .build(connection.client.clone());
-                    consumers += 1;
-                    let name = format!("{}-{:08x}-v{consumers}", inner.settings.node_name(), inner.boot);
-                    tokio::select! {
-                        problem = follow(&inner, &context, &name) => problem,
-                        problem = failing(&inner) => problem,
-                        () = connection.lost.notified() => "the connection is lost".to_owned(),
-                    }
-                }
-                Err(error) => {
-                    ring.failed(&server, Instant::now().into_std());
-                    error.to_string()
-                }
-            };
-            // Requests wait for the next server from now on.
-            inner.context.send_replace(None);
-            let server = servers::shown(&server);
-            tracing::debug!(%server, %problem, "the state of the cluster is asked at another server");
-        }
+        let problem = match servers::connect_next(&inner.settings, &mut ring).await {
+            Ok(connection) => {
+                ring.discover(&connection.client.server_info().connect_urls);
+                let context = ContextBuilder::new()
+                    .timeout(REQUEST_TIMEOUT)
+                    .build(connection.client.clone());
+                consumers += 1;
+                let name = format!("{}-{:08x}-v{consumers}", inner.settings.node_name(), inner.boot);
+                let problem = tokio::select! {
+                    problem = follow(&inner, &context, &name) => problem,
+                    problem = failing(&inner) => problem,
+                    () = connection.lost.notified() => "the connection is lost".to_owned(),
+                };
+                format!("{}: {problem}", servers::shown(&connection.server))
+            }
+            Err(error) => error.to_string(),
+        };
+        // Requests wait for the next server from now on.
+        inner.context.send_replace(None);
+        tracing::debug!(%problem, "the state of the cluster is asked at another server");
         tokio::time::sleep(spread(100, 1_000)).await;
     }
 }
