@@ -74,7 +74,7 @@ impl Actor for Registry {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.begin_checks(ctx);
-        self.begin_early_checks(ctx);
+        self.begin_shared_checks(ctx);
     }
 }
 

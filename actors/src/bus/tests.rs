@@ -73,6 +73,16 @@ impl Node {
     }
 }
 
+/// Opens a session that is told of the resource list.
+async fn list_reader(node: &Node) -> (Session, OutboxReader) {
+    let mut options = SessionOptions::new(SubscriberKind::Attached, "test");
+    options.lists = vec![crate::model::ListKind::Resources];
+    let session = node.bus.open(options).await.unwrap();
+    session.ready().await.unwrap();
+    let reader = session.reader();
+    (session, reader)
+}
+
 async fn until(mut condition: impl FnMut() -> bool) {
     for _ in 0..2_000 {
         if condition() {
@@ -230,12 +240,8 @@ async fn batch_tells_the_list_once() {
     let [a, b] = [Node::start(&log), Node::start(&log)];
     a.put("demo://0", "0").await.unwrap();
     until(|| b.etag("demo://0").is_some()).await;
-    let mut options = SessionOptions::new(SubscriberKind::Attached, "test");
-    options.lists = vec![crate::model::ListKind::Resources];
-    let session = b.bus.open(options).await.unwrap();
-    session.ready().await.unwrap();
+    let (session, mut reader) = list_reader(&b).await;
     session.watch_all().await.unwrap();
-    let mut reader = session.reader();
     let changes = (0..20).map(|number| {
         let resource =
             Resource::text(format!("demo://{}", number % 10).as_str(), number.to_string()).unwrap();
@@ -263,6 +269,37 @@ async fn batch_tells_the_list_once() {
         }
     }
     assert_eq!(lists, 1);
+}
+
+#[tokio::test]
+async fn list_of_a_batch_is_told_when_its_node_dies() {
+    let log = MemoryLog::new();
+    let [a, b] = [Node::start(&log), Node::start(&log)];
+    a.put("demo://0", "0").await.unwrap();
+    until(|| b.etag("demo://0").is_some()).await;
+    let (_session, mut reader) = list_reader(&b).await;
+    // The changes reach the log, and their node hears nothing of them, so it does not tell the list.
+    a.line.is_deaf.send_replace(true);
+    let changes = (1..5).map(|number| {
+        let resource = Resource::text(format!("demo://{number}").as_str(), "text").unwrap();
+        (Change::Upsert(resource), Condition::Always)
+    });
+    let api = a.bus.owned_by(Owner::Api);
+    let batch = api.update_many(changes.collect());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(500), batch)
+            .await
+            .is_err()
+    );
+    until(|| b.etag("demo://4").is_some()).await;
+    a.line.dies.send_replace(true);
+    assert_eq!(
+        next(&mut reader).await,
+        [("ListChanged(Resources)".to_owned(), 0)]
+    );
+    // Nothing changed since, so nothing more is told.
+    let more = tokio::time::timeout(Duration::from_secs(5), next(&mut reader));
+    assert!(more.await.is_err());
 }
 
 #[tokio::test]

@@ -30,8 +30,8 @@ use batches::{Batch, ListEnd};
 /// The most proposals in flight; changes beyond that wait. The log may have a smaller limit of its own.
 pub(crate) const PROPOSALS_MAX: usize = 4_096;
 
-/// The interval in which changes that wait for the log to be read are looked at.
-const EARLY_CHECK: Duration = Duration::from_millis(500);
+/// The interval in which changes that wait for the log to be read, and lists that were not told, are looked at.
+const CHECK: Duration = Duration::from_millis(500);
 
 /// The state of the changes of a bus with a shared log.
 pub(crate) struct SharedOrder {
@@ -52,6 +52,8 @@ pub(crate) struct SharedOrder {
     in_flight: HashMap<u64, Aim>,
     batches: HashMap<u64, Batch>,
     next_batch: u64,
+    /// The time of the last change of the resource list that was left to the end of a batch.
+    unannounced_since: Option<Instant>,
     /// The URIs that each owner has published at this node. Changes of the API are not among them: it never
     /// says that it has published all.
     published: HashMap<Owner, HashSet<ResourceUri>>,
@@ -168,6 +170,7 @@ impl SharedOrder {
             in_flight: HashMap::new(),
             batches: HashMap::new(),
             next_batch: 0,
+            unannounced_since: None,
             published: HashMap::new(),
             early: Vec::new(),
             node,

@@ -2,7 +2,7 @@
 //! their end.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Aim, Answer, Intent, SharedOrder, Wish};
 use crate::messages::{
@@ -13,6 +13,10 @@ use crate::model::{Change, Condition, ListKind, ListOutcome, Outcome, Owner, Pub
 use crate::registry::Registry;
 use crate::runtime::Reply;
 use crate::shared_log::{LogEntry, OperationId};
+
+/// The time after the last change of a batch after which any node tells the list. The node of the batch may
+/// have died before it did, or the log may not have taken its record.
+const FORGOTTEN: Duration = Duration::from_secs(3);
 
 /// A batch whose changes have not all ended.
 pub(super) struct Batch {
@@ -202,6 +206,23 @@ impl Registry {
         }
     }
 
+    /// Tells the resource list if it differs for a while from what subscribers were told.
+    pub(super) fn share_forgotten(&mut self) {
+        let Some(shared) = &self.shared else {
+            return;
+        };
+        // Each node waits for a time of its own, so that one of them does it for all.
+        let patience = FORGOTTEN + Duration::from_millis(shared.node % 1_000);
+        let is_late = match shared.unannounced_since {
+            Some(since) => since.elapsed() >= patience,
+            None => false,
+        };
+        let is_told = shared.in_flight.values().any(|aim| matches!(aim, Aim::List(_)));
+        if is_late && !is_told && shared.state.is_caught_up && self.has_unannounced() {
+            self.propose_list(ListEnd::Burst(None));
+        }
+    }
+
     fn propose_list(&mut self, end: ListEnd) {
         let Some(shared) = &mut self.shared else {
             return;
@@ -246,7 +267,7 @@ impl Registry {
     }
 
     /// Answers the publisher of a record of the resource list that the log did not take. The list is told
-    /// with the next change of it.
+    /// with the next change of it, or after a while.
     pub(super) fn end_list(&mut self, end: ListEnd) {
         self.finish(end.into_finish(false));
     }

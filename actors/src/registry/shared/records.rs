@@ -192,6 +192,9 @@ impl Registry {
         }
         if !announces {
             self.unannounced.get_or_insert(before);
+            if let Some(shared) = &mut self.shared {
+                shared.unannounced_since = Some(Instant::now());
+            }
             return None;
         }
         self.unannounced = None;

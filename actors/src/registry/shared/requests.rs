@@ -4,15 +4,18 @@ use std::time::Instant;
 
 use actix::{AsyncContext, Context};
 
-use super::{Answer, EARLY_CHECK, Intent, Wish, unavailable};
+use super::{Answer, CHECK, Intent, Wish, unavailable};
 use crate::messages::{Publish, RegistryRequest};
 use crate::registry::Registry;
 
 impl Registry {
     /// Starts the timer of a bus with a shared log.
-    pub(in crate::registry) fn begin_early_checks(&self, ctx: &mut Context<Registry>) {
+    pub(in crate::registry) fn begin_shared_checks(&self, ctx: &mut Context<Registry>) {
         if self.shared.is_some() {
-            ctx.run_interval(EARLY_CHECK, |registry, _| registry.refuse_early());
+            ctx.run_interval(CHECK, |registry, _| {
+                registry.refuse_early();
+                registry.share_forgotten();
+            });
         }
     }
 
