@@ -22,6 +22,7 @@ mod identity;
 mod stream;
 mod servers;
 mod record;
+mod bodies;
 mod names;
 mod error;
 mod shared_state;
@@ -35,6 +36,7 @@ use tidings_actors::shared_log::{Heard, LogHealth, Proposal, SharedLog};
 use tokio::runtime;
 use tokio::sync::mpsc;
 
+pub use bodies::NamedBodies;
 pub use error::ClusterError;
 pub use import::{ImportError, ImportReport, import};
 pub use lease::{LEASE_TTL, Lease, LeaseHolder};
@@ -64,6 +66,7 @@ pub struct NatsLog {
     settings: ClusterSettings,
     servers: Vec<ServerAddr>,
     random: u32,
+    named: NamedBodies,
 }
 
 impl NatsLog {
@@ -80,7 +83,13 @@ impl NatsLog {
             settings,
             servers,
             random,
+            named: NamedBodies::default(),
         })
+    }
+
+    /// Returns the large bodies that the records name, as far as they are heard when the log runs.
+    pub fn named_bodies(&self) -> NamedBodies {
+        self.named.clone()
     }
 }
 
@@ -104,7 +113,7 @@ impl SharedLog for NatsLog {
             }
         };
         runtime.block_on(async {
-            let node = NodeState::new(self.settings, self.random, heard);
+            let node = NodeState::new(self.settings, self.random, (heard, self.named));
             let ring = ServerRing::new(self.servers, self.random);
             let Stopped = tokio::select! {
                 stopped = intake::run(&node, proposals) => stopped,

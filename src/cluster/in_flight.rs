@@ -13,7 +13,7 @@ use tidings_actors::shared_log::{Heard, LogEntry, OperationId, Proposal, Verdict
 
 use super::record::LogRecord;
 use super::record_answer::{RecordAnswer, refusal};
-use crate::ResourceUri;
+use crate::{Body, Content, ResourceUri};
 use crate::metrics::ClusterMetrics;
 pub(super) use entry::{Attempt, OvertakenRecord};
 use entry::{InFlightEntry, ProposalStage, TimeStep};
@@ -90,6 +90,18 @@ impl InFlight {
     /// The sequence number up to which all records were told.
     pub(super) fn told_sequence(&self) -> u64 {
         self.told
+    }
+
+    /// Returns the body of a proposal of this node that has no end yet.
+    pub(super) fn body_of(&self, operation: OperationId) -> Option<Body> {
+        let entry = self.entries.get(self.by_operation.get(&operation)?)?;
+        let LogEntry::Resource(logged) = &entry.entry else {
+            return None;
+        };
+        match logged.resource.as_ref()?.content() {
+            Content::Held(body) => Some(body.clone()),
+            Content::Lazy(_) => None,
+        }
     }
 
     /// Adds a proposal, to be sent as `frame` on `subject`.
@@ -327,7 +339,6 @@ impl InFlight {
     }
 
     /// Notes that the place `sequence` has no record any more, and returns the ends that are due after it.
-    #[allow(dead_code, reason = "large bodies follow")]
     pub(super) fn skipped(&mut self, sequence: u64) -> Vec<Heard> {
         self.told = sequence;
         self.passed()

@@ -15,8 +15,10 @@ const BATCH: usize = 256;
 pub(super) async fn run(node: &NodeState, mut proposals: mpsc::Receiver<Proposal>) -> Stopped {
     let mut batch = Vec::with_capacity(BATCH);
     loop {
-        let room = node.in_flight.borrow().room().min(BATCH);
-        let due = node.in_flight.borrow().due();
+        let held = node.bodies.borrow().len();
+        let room = node.in_flight.borrow().room().saturating_sub(held).min(BATCH);
+        let due = [node.in_flight.borrow().due(), node.bodies.borrow().due()];
+        let due = due.into_iter().flatten().min();
         let step = tokio::select! {
             count = proposals.recv_many(&mut batch, room), if room > 0 => match count {
                 0 => Err(Stopped),
@@ -41,7 +43,9 @@ async fn take(node: &NodeState, batch: &mut Vec<Proposal>) -> Result<(), Stopped
 }
 
 async fn look_at_due(node: &NodeState) -> Result<(), Stopped> {
-    let ended = node.in_flight.borrow_mut().tick(Instant::now());
+    let now = Instant::now();
+    let mut ended = node.in_flight.borrow_mut().tick(now);
+    ended.extend(node.bodies.borrow_mut().expire(now));
     if node.in_flight.borrow().has_waiting() {
         node.wake.notify_one();
     }

@@ -48,7 +48,6 @@ impl LogNames {
     }
 
     /// The subjects of the stream with the chunks.
-    #[allow(dead_code, reason = "large bodies follow")]
     pub(super) fn body_subjects(&self) -> Vec<String> {
         vec![format!("tidings.{}.b.*.*", self.namespace)]
     }
@@ -73,7 +72,6 @@ impl LogNames {
     }
 
     /// The subject of a chunk of the body with this hash.
-    #[allow(dead_code, reason = "large bodies follow")]
     pub(super) fn chunk(&self, body: &BodyHash, index: u64) -> String {
         let mut subject = format!("tidings.{}.b.", self.namespace);
         write_hex(body, &mut subject);

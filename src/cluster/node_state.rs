@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidings_actors::shared_log::{Heard, LogEntry, LogHealth, OperationId, Proposal, Verdict};
 use tokio::sync::{Notify, mpsc};
 
+use super::bodies::{BodyQueue, NamedBodies, WaitingBody};
 use super::identity::KnownLog;
 use super::in_flight::InFlight;
 use super::names::LogNames;
@@ -31,6 +32,12 @@ pub(super) struct NodeState {
     heard: mpsc::Sender<Heard>,
     health: Cell<Option<LogHealth>>,
     pub(super) in_flight: RefCell<InFlight>,
+    /// The proposals whose bodies are stored first.
+    pub(super) bodies: RefCell<BodyQueue>,
+    /// Told when a body may be stored.
+    pub(super) body_wake: Notify,
+    /// The bodies that the newest records name.
+    pub(super) named: NamedBodies,
     /// Told when a proposal may be sent.
     pub(super) wake: Notify,
     /// Told when a proposal must be looked at earlier than before.
@@ -54,12 +61,15 @@ pub(super) struct NodeState {
 }
 
 impl NodeState {
-    pub(super) fn new(settings: ClusterSettings, boot: u32, heard: mpsc::Sender<Heard>) -> NodeState {
+    pub(super) fn new(settings: ClusterSettings, boot: u32, (heard, named): (mpsc::Sender<Heard>, NamedBodies)) -> NodeState {
         let metrics = ClusterMetrics::new();
         metrics.durable.set(-1.0);
         NodeState {
             names: LogNames::new(&settings.namespace),
             in_flight: RefCell::new(InFlight::new(metrics.clone(), Instant::now())),
+            bodies: RefCell::default(),
+            body_wake: Notify::new(),
+            named,
             settings,
             boot,
             heard,
@@ -117,9 +127,13 @@ impl NodeState {
         let now = Instant::now();
         // A proposal that never ends would keep its place in the table.
         proposal.expires = proposal.expires.min(now + self.settings.publish_timeout);
-        let encoded = record::encode(proposal.operation, &proposal.entry, usize::MAX);
-        // The client would not send it, and no answer would ever come.
+        // The client would not send a larger one, and no answer would ever come.
         let max = self.payload_max.get().saturating_sub(HEADER_BYTES);
+        let inline_max = self.settings.inline_bytes_max;
+        let mut encoded = record::encode(proposal.operation, &proposal.entry, inline_max);
+        if encoded.bytes.len() > max {
+            encoded = record::encode(proposal.operation, &proposal.entry, 0);
+        }
         if encoded.bytes.len() > max {
             let reason = format!(
                 "the change takes {} bytes, and the servers of the shared log take {max}; shorten it, or raise \
@@ -133,9 +147,24 @@ impl NodeState {
             LogEntry::ResourceList => self.names.list(),
             LogEntry::Floor { .. } => self.names.floor(),
         };
-        let mut in_flight = self.in_flight.borrow_mut();
-        in_flight.add(proposal, subject.into(), encoded.bytes.into(), now);
+        let (subject, frame) = (subject.into(), encoded.bytes.into());
+        match encoded.body {
+            Some(hash) => {
+                self.bodies.borrow_mut().add(proposal, subject, frame, hash);
+                self.body_wake.notify_one();
+            }
+            None => self.in_flight.borrow_mut().add(proposal, subject, frame, now),
+        }
         Ok(())
+    }
+
+    /// Lets the record of a stored body be sent.
+    pub(super) fn send_record(&self, stored: WaitingBody) {
+        let mut in_flight = self.in_flight.borrow_mut();
+        in_flight.add(stored.proposal, stored.subject, stored.frame, Instant::now());
+        drop(in_flight);
+        self.wake.notify_one();
+        self.timer.notify_one();
     }
 
     async fn refuse(&self, operation: OperationId, reason: Arc<str>) -> Result<(), Stopped> {
@@ -168,7 +197,6 @@ impl NodeState {
     }
 
     /// Notes that the record at `sequence` was replaced before its body could be read.
-    #[allow(dead_code, reason = "large bodies follow")]
     pub(super) async fn skip_record(&self, sequence: u64) -> Result<(), Stopped> {
         let ended = self.in_flight.borrow_mut().skipped(sequence);
         self.passed(sequence, ended).await
@@ -204,6 +232,7 @@ impl NodeState {
         if is_writable {
             *self.halted.borrow_mut() = None;
             self.wake.notify_one();
+            self.body_wake.notify_one();
         }
     }
 

@@ -211,11 +211,16 @@ async fn adopt(node: &NodeState, found: &FoundLog) -> Result<(), Stopped> {
         is_suspect: false,
     });
     node.newest.set(None);
+    node.named.clear();
     node.is_caught_up.set(false);
     // The proposals of the first history wait for it; those of another one were judged by what is gone.
     let ended = match is_first {
         true => Vec::new(),
-        false => node.in_flight.borrow_mut().end_all(),
+        false => {
+            let mut ended = node.in_flight.borrow_mut().end_all();
+            ended.extend(node.bodies.borrow_mut().end_all());
+            ended
+        }
     };
     if !is_first {
         node.metrics.epochs.increment(1);

@@ -5,12 +5,13 @@
 use std::time::{Duration, SystemTime};
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
-use async_nats::jetstream::stream::ConsumerError;
+use async_nats::jetstream::stream::{ConsumerError, LastRawMessageErrorKind};
 use async_nats::jetstream::{Context, Message};
 use futures_util::StreamExt;
 use tidings_actors::shared_log::{Heard, LogEntry};
 
 use super::asking::first_end;
+use super::bodies;
 use super::node_state::{NodeState, Stopped};
 use super::record::{self, LogRecord};
 
@@ -158,6 +159,9 @@ impl<'n> LogReader<'n> {
         }
         let sequence = info.stream_sequence;
         let record = self.decode(sequence, message)?;
+        let body = record.detached.as_ref().map(|detached| detached.hash);
+        let record = self.attach(sequence, record, &message.subject).await?;
+        self.node.named.note(sequence, &message.subject, body);
         if self.node.is_caught_up.get() {
             // Clocks of two machines may differ by more than the time that a record takes.
             let lag = SystemTime::now().duration_since(SystemTime::from(info.published));
@@ -166,12 +170,61 @@ impl<'n> LogReader<'n> {
                 .lag
                 .record(lag.unwrap_or_default().as_secs_f64());
         }
-        self.node.tell_record(sequence, record).await?;
+        match record {
+            Some(record) => self.node.tell_record(sequence, record).await?,
+            None => self.node.skip_record(sequence).await?,
+        }
         // The record at the head may be gone by now, and under load there is always one pending.
         if sequence >= self.head || info.pending == 0 {
             self.caught_up().await?;
         }
         Ok(())
+    }
+
+    /// Puts the body into a record whose body is kept apart. Returns none if the record was replaced before
+    /// its body could be read.
+    async fn attach(
+        &self,
+        sequence: u64,
+        record: LogRecord,
+        subject: &str,
+    ) -> Result<Option<LogRecord>, ReadEnd> {
+        let Some(detached) = &record.detached else {
+            return Ok(Some(record));
+        };
+        let own = self.node.in_flight.borrow().body_of(record.operation);
+        if let Some(body) = own {
+            return Ok(Some(record.attach(body)));
+        }
+        let names = &self.node.names;
+        let fetched = bodies::fetch(self.context, names, &detached.hash, detached.len).await;
+        let problem = match fetched.map_err(ReadEnd::Broken)? {
+            Some(bytes) => match detached.to_body(bytes) {
+                Some(body) => return Ok(Some(record.attach(body))),
+                None => "its text is not UTF-8".to_owned(),
+            },
+            None if self.is_replaced(sequence, subject).await? => return Ok(None),
+            None => format!("its body is missing in the stream {}; restore that stream", names.bodies),
+        };
+        Err(self.unreadable(sequence, subject, &problem))
+    }
+
+    /// True if the log has no record at this place any more.
+    async fn is_replaced(&self, sequence: u64, subject: &str) -> Result<bool, ReadEnd> {
+        let stream = self.context.get_stream_no_info(&self.node.names.records).await;
+        let stream = stream.map_err(|error| broken("the log is not found", &error))?;
+        match stream.get_last_raw_message_by_subject(subject).await {
+            Ok(newest) => Ok(newest.sequence > sequence),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(true),
+            Err(error) => Err(broken("a record cannot be read again", &error)),
+        }
+    }
+
+    fn unreadable(&self, sequence: u64, subject: &str, problem: &str) -> ReadEnd {
+        let stream = &self.node.names.records;
+        ReadEnd::Unreadable(format!(
+            "record {sequence} of the stream {stream}, subject {subject}, cannot be read: {problem}"
+        ))
     }
 
     fn decode(&self, sequence: u64, message: &Message) -> Result<LogRecord, ReadEnd> {
@@ -182,11 +235,7 @@ impl<'n> LogReader<'n> {
             },
             Err(unreadable) => unreadable.to_string(),
         };
-        let stream = &self.node.names.records;
-        let subject = &message.subject;
-        Err(ReadEnd::Unreadable(format!(
-            "record {sequence} of the stream {stream}, subject {subject}, cannot be read: {problem}"
-        )))
+        Err(self.unreadable(sequence, &message.subject, &problem))
     }
 
     /// True if the record stands under the subject of its entry. The condition of a change covers the subject
@@ -203,6 +252,7 @@ impl<'n> LogReader<'n> {
     }
 
     async fn caught_up(&self) -> Result<(), Stopped> {
+        self.node.named.set_whole();
         if self.node.is_caught_up.replace(true) {
             return Ok(());
         }

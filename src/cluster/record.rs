@@ -264,7 +264,6 @@ fn damaged(reason: &str) -> UnreadableRecord {
 
 impl LogRecord {
     /// Puts the body that was kept apart into the entry. The caller has compared its hash.
-    #[allow(dead_code, reason = "large bodies follow")]
     pub(super) fn attach(mut self, body: Body) -> LogRecord {
         if let LogEntry::Resource(logged) = &mut self.entry
             && let Some(detached) = self.detached.take()
@@ -278,7 +277,6 @@ impl LogRecord {
 
 impl DetachedContent {
     /// Returns the body of these bytes; none if a text is not UTF-8.
-    #[allow(dead_code, reason = "large bodies follow")]
     pub(super) fn to_body(&self, bytes: Vec<u8>) -> Option<Body> {
         match self.is_blob {
             true => Some(Body::blob(bytes)),

@@ -7,6 +7,7 @@ use async_nats::jetstream::Context;
 use async_nats::jetstream::context::ContextBuilder;
 use tidings_actors::shared_log::LogHealth;
 
+use super::bodies;
 use super::identity::Recognition;
 use super::node_state::{NodeState, Stopped, spread};
 use super::opening::{self, NotOpened};
@@ -55,6 +56,7 @@ pub(super) async fn run(node: &NodeState, connection: &ServerConnection) -> Sess
     tokio::select! {
         end = follow(node, &context) => end,
         end = publisher::run(node, client) => end,
+        end = bodies::upload(node, &context) => end,
         end = stuck(node) => end,
         () = connection.lost.notified() => SessionEnd::Lost,
     }

@@ -35,6 +35,17 @@ pub(super) fn records(settings: &ClusterSettings, names: &LogNames, history: Log
     }
 }
 
+/// Returns the configuration of the stream with the chunks of large bodies.
+pub(super) fn bodies(settings: &ClusterSettings, names: &LogNames) -> Config {
+    Config {
+        name: names.bodies.clone(),
+        description: Some("the larger bodies of a cluster of Tidings".to_owned()),
+        subjects: names.body_subjects(),
+        metadata: metadata(),
+        ..common(settings)
+    }
+}
+
 fn common(settings: &ClusterSettings) -> Config {
     Config {
         retention: RetentionPolicy::Limits,
