@@ -28,6 +28,7 @@ mod error;
 mod shared_state;
 mod lease;
 mod presence;
+mod janitor;
 mod import;
 
 use std::time::Duration;
@@ -39,6 +40,7 @@ use tokio::sync::mpsc;
 pub use bodies::NamedBodies;
 pub use error::ClusterError;
 pub use import::{ImportError, ImportReport, import};
+pub use janitor::Janitor;
 pub use lease::{LEASE_TTL, Lease, LeaseHolder};
 pub use presence::{NodeLists, NodePresence, NodeReport, PresentNode, present_nodes};
 pub use settings::{ClusterLogin, ClusterSettings};

@@ -18,7 +18,7 @@ use std::time::Instant;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 #[cfg(feature = "nats")]
-pub(crate) use cluster::{ClusterMetrics, ClusterNodeMetrics};
+pub(crate) use cluster::{ClusterMetrics, ClusterNodeMetrics, JanitorMetrics};
 #[cfg(feature = "service")]
 pub(crate) use exporter::Exporter;
 #[cfg(feature = "service")]
@@ -255,7 +255,11 @@ pub(crate) fn register() {
     #[cfg(feature = "service")]
     transport::register();
     #[cfg(feature = "nats")]
-    drop((ClusterMetrics::new(), ClusterNodeMetrics::new()));
+    drop((
+        ClusterMetrics::new(),
+        ClusterNodeMetrics::new(),
+        JanitorMetrics::new(),
+    ));
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }
 

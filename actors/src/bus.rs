@@ -6,6 +6,7 @@
 mod builder;
 mod burst;
 mod resources;
+mod floors;
 mod lists;
 mod pages;
 mod sessions;

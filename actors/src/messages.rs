@@ -24,7 +24,7 @@ use crate::model::{
 use crate::outbox::{AudienceHashes, JoinedAudience, Outbox};
 use crate::runtime::Reply;
 use crate::sink::{AttachmentState, NewestChanges};
-pub(crate) use applied::{AppliedList, AppliedRecord, HeardBatch, Logged};
+pub(crate) use applied::{AppliedList, AppliedRecord, ForgetRemoved, HeardBatch, Logged};
 pub(crate) use completion::{BatchAnswer, Completion, Finish, ManyCompletion};
 pub(crate) use decision::{Decision, Effect, FamilyChange, FamilyId, Found, IndexedResource, Known};
 pub(crate) use subscription::{AcceptedSubscription, StampedSubscription};
@@ -48,6 +48,7 @@ pub(crate) enum RegistryRequest {
     Cursors(CursorRequest),
     RemoveUnclaimed(RemoveUnclaimed),
     FinishStart(FinishStart),
+    ForgetRemoved(ForgetRemoved),
 }
 
 macro_rules! registry_requests {
@@ -70,7 +71,8 @@ registry_requests!(
     Route,
     AttachQueue,
     RemoveUnclaimed,
-    FinishStart
+    FinishStart,
+    ForgetRemoved
 );
 
 impl From<CursorRequest> for RegistryRequest {

@@ -182,6 +182,7 @@ impl Registry {
                 self.decided.push(EtagRequest::Unclaimed { uris, now, reply });
             }
             RegistryRequest::FinishStart(FinishStart(reply)) => self.finish_start(reply),
+            RegistryRequest::ForgetRemoved(forget) => self.forget_removed(forget),
         }
     }
 

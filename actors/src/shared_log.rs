@@ -60,6 +60,11 @@ pub enum LogEntry {
     Floor {
         /// The highest version that is forgotten.
         version: u64,
+        /// The newest record that its proposer had applied. A URI whose newest record came later is not
+        /// forgotten.
+        through: u64,
+        /// The sequence number of the floor before, 0 if there was none. The records that it named are gone.
+        previous: u64,
         /// The URIs whose records are purged.
         uris: Vec<ResourceUri>,
     },
@@ -94,7 +99,7 @@ pub struct Proposal {
     /// Its identity.
     pub operation: OperationId,
     /// For a [`LogEntry::Resource`], the sequence number that the newest record of the URI must have, 0 if
-    /// there must be none. Without meaning for other entries.
+    /// there must be none. For a [`LogEntry::Floor`], that of the floor before. Without meaning for a list.
     pub expected: u64,
     /// The entry.
     pub entry: LogEntry,
@@ -126,6 +131,22 @@ pub struct LogHistory {
     pub epoch: u64,
     /// The time at which this history began, in seconds since 1970. Later than those of all histories before.
     pub began: u64,
+}
+
+/// The next step of forgetting removed URIs, of which one node at a time takes care.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FloorStep {
+    /// No more are removed than are kept, or the log was not read yet.
+    Nothing,
+    /// A floor is proposed, and heard soon.
+    Proposed,
+    /// The newest floor is not done: these records may be purged once every node has applied it.
+    Purge {
+        /// The sequence number of the floor.
+        floor: u64,
+        /// The URIs, with the sequence numbers of the records.
+        records: Vec<(ResourceUri, u64)>,
+    },
 }
 
 /// The connection of a node to its log.
@@ -189,8 +210,8 @@ impl LogHistory {
 /// A report of the log to its node.
 #[derive(Debug, Clone)]
 pub enum Heard {
-    /// The log is read from here on. Told at the first connection, and again whenever the history is another
-    /// one; then all its records follow.
+    /// The log is read from here on. Told at the first connection, again whenever the history is another one,
+    /// and with the same history if the records that are gone were not all told; then all its records follow.
     Opened(LogHistory),
     /// The record at the next place of the log. Numbers may be missing in between: of the records of one URI,
     /// the newest alone is sure to be heard.

@@ -94,7 +94,7 @@ struct Import {
 
 impl Import {
     async fn run(&mut self, kept: Checkpoint) -> Result<ImportReport, ImportError> {
-        let mut there = self.read().await?;
+        let (mut there, floor) = self.read().await?;
         let mut report = ImportReport::default();
         let mut missing = Vec::new();
         for line in kept.lines {
@@ -113,11 +113,14 @@ impl Import {
             self.put(name, LogEntry::Resource(Box::new(logged))).await?;
         }
         if kept.floor > 0 {
-            let floor = LogEntry::Floor {
+            let entry = LogEntry::Floor {
                 version: kept.floor,
+                through: 0,
+                previous: floor,
                 uris: Vec::new(),
             };
-            self.put("the floor of versions".to_owned(), floor).await?;
+            self.put_after(floor, "the floor of versions".to_owned(), entry)
+                .await?;
         }
         // One change of the resource list, at the end of all.
         self.settle(0).await?;
@@ -127,20 +130,26 @@ impl Import {
         Ok(report)
     }
 
-    /// Reads the whole log.
-    async fn read(&mut self) -> Result<HashMap<ResourceUri, Line>, ImportError> {
+    /// Reads the whole log. Returns its lines, and the sequence number of its floor.
+    async fn read(&mut self) -> Result<(HashMap<ResourceUri, Line>, u64), ImportError> {
         let until = tokio::time::Instant::now() + OPEN_TIMEOUT;
         let mut there = HashMap::new();
+        let mut floor = 0;
         loop {
             match tokio::time::timeout_at(until, self.heard.recv()).await {
-                Ok(Some(Heard::CaughtUp)) => return Ok(there),
+                Ok(Some(Heard::CaughtUp)) => return Ok((there, floor)),
                 // Another history: what was told before is no part of it.
-                Ok(Some(Heard::Opened(_))) => there.clear(),
-                Ok(Some(Heard::Record { entry, .. })) => {
-                    if let LogEntry::Resource(logged) = entry {
+                Ok(Some(Heard::Opened(_))) => {
+                    there.clear();
+                    floor = 0;
+                }
+                Ok(Some(Heard::Record { entry, sequence, .. })) => match entry {
+                    LogEntry::Resource(logged) => {
                         there.insert(logged.uri, logged.line);
                     }
-                }
+                    LogEntry::Floor { .. } => floor = sequence,
+                    LogEntry::ResourceList => {}
+                },
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return Err(ImportError::Unreachable),
             }
@@ -149,6 +158,11 @@ impl Import {
 
     /// Proposes an entry, as soon as there is room.
     async fn put(&mut self, name: String, entry: LogEntry) -> Result<(), ImportError> {
+        self.put_after(0, name, entry).await
+    }
+
+    /// Proposes an entry under the condition that the newest one at its place is `expected`.
+    async fn put_after(&mut self, expected: u64, name: String, entry: LogEntry) -> Result<(), ImportError> {
         self.settle(IN_FLIGHT - 1).await?;
         self.next += 1;
         let operation = OperationId {
@@ -157,7 +171,7 @@ impl Import {
         };
         let proposal = Proposal {
             operation,
-            expected: 0,
+            expected,
             entry,
             expires: Instant::now() + ENTRY_TIMEOUT,
         };

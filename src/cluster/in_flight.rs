@@ -13,8 +13,8 @@ use tidings_actors::shared_log::{Heard, LogEntry, OperationId, Proposal, Verdict
 
 use super::record::LogRecord;
 use super::record_answer::{RecordAnswer, refusal};
-use crate::{Body, Content, ResourceUri};
 use crate::metrics::ClusterMetrics;
+use crate::{Body, Content, ResourceUri};
 pub(super) use entry::{Attempt, OvertakenRecord};
 use entry::{InFlightEntry, ProposalStage, TimeStep};
 

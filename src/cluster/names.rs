@@ -79,6 +79,38 @@ impl LogNames {
         subject.push_str(&index.to_string());
         subject
     }
+
+    /// The subjects of all chunks of the body with this hash.
+    pub(super) fn chunks(&self, body: &BodyHash) -> String {
+        let mut subject = format!("tidings.{}.b.", self.namespace);
+        write_hex(body, &mut subject);
+        subject.push_str(".*");
+        subject
+    }
+
+    /// The subjects of all chunks.
+    pub(super) fn all_chunks(&self) -> String {
+        format!("tidings.{}.b.>", self.namespace)
+    }
+
+    /// The hash of the body whose chunk has this subject; none for another subject.
+    pub(super) fn body_of(&self, subject: &str) -> Option<BodyHash> {
+        let rest = subject.strip_prefix("tidings.")?.strip_prefix(&self.namespace)?;
+        let (hash, _index) = rest.strip_prefix(".b.")?.split_once('.')?;
+        read_hex(hash)
+    }
+}
+
+/// Reads a hash from its hexadecimal digits.
+fn read_hex(digits: &str) -> Option<BodyHash> {
+    let mut hash = BodyHash::default();
+    if digits.len() != 2 * hash.len() || !digits.is_ascii() {
+        return None;
+    }
+    for (at, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(hash)
 }
 
 /// Appends the hexadecimal digits of `bytes`.
@@ -109,5 +141,10 @@ mod tests {
         let names = LogNames::new("x");
         let subject = names.chunk(&[0xaf; 32], 7);
         assert_eq!(subject, format!("tidings.x.b.{}.7", "af".repeat(32)));
+        assert_eq!(names.body_of(&subject), Some([0xaf; 32]));
+        assert_eq!(names.chunks(&[0xaf; 32]), subject.replace(".7", ".*"));
+        for other in ["", "tidings.y.b.af.7", "tidings.x.b.af.7", "tidings.x.r.af"] {
+            assert_eq!(names.body_of(other), None, "{other}");
+        }
     }
 }

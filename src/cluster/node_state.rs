@@ -49,6 +49,12 @@ pub(super) struct NodeState {
     /// The newest record that was told, and its proposal.
     pub(super) newest: Cell<Option<(u64, OperationId)>>,
     pub(super) is_caught_up: Cell<bool>,
+    /// The newest floor that was heard, 0 before there is one.
+    pub(super) floor: Cell<u64>,
+    /// The newest sequence number of the log when its reading began from its first record.
+    pub(super) began_at: Cell<u64>,
+    /// True if the log must be read from its first record again.
+    pub(super) must_read_all: Cell<bool>,
     /// False while the log may not be written: it was not opened yet, or cannot be read.
     is_writable: Cell<bool>,
     /// The reason for which no proposal is taken.
@@ -61,7 +67,11 @@ pub(super) struct NodeState {
 }
 
 impl NodeState {
-    pub(super) fn new(settings: ClusterSettings, boot: u32, (heard, named): (mpsc::Sender<Heard>, NamedBodies)) -> NodeState {
+    pub(super) fn new(
+        settings: ClusterSettings,
+        boot: u32,
+        (heard, named): (mpsc::Sender<Heard>, NamedBodies),
+    ) -> NodeState {
         let metrics = ClusterMetrics::new();
         metrics.durable.set(-1.0);
         NodeState {
@@ -80,6 +90,9 @@ impl NodeState {
             known: RefCell::new(None),
             newest: Cell::new(None),
             is_caught_up: Cell::new(false),
+            floor: Cell::new(0),
+            began_at: Cell::new(0),
+            must_read_all: Cell::new(false),
             is_writable: Cell::new(false),
             halted: RefCell::new(None),
             payload_max: Cell::new(1 << 20),

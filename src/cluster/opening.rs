@@ -60,7 +60,7 @@ pub(super) async fn open(node: &NodeState, context: &Context) -> Result<u64, Not
     if recognition(node, &there.found) == Recognition::Unnamed {
         there = rename(node, context).await?;
     }
-    if recognition(node, &there.found) != Recognition::Same {
+    if recognition(node, &there.found) != Recognition::Same || node.must_read_all.get() {
         adopt(node, &there.found).await?;
     }
     node.metrics.head.set(there.found.last as f64);
@@ -203,7 +203,8 @@ async fn rename(node: &NodeState, context: &Context) -> Result<FoundStream, NotO
 
 /// Begins to read a history, from its first record.
 async fn adopt(node: &NodeState, found: &FoundLog) -> Result<(), Stopped> {
-    let is_first = node.known.borrow().is_none();
+    let before = node.known.borrow().map(|known| known.history);
+    let is_first = before.is_none();
     *node.known.borrow_mut() = Some(KnownLog {
         history: found.history,
         created: found.created,
@@ -211,6 +212,9 @@ async fn adopt(node: &NodeState, found: &FoundLog) -> Result<(), Stopped> {
         is_suspect: false,
     });
     node.newest.set(None);
+    node.floor.set(0);
+    node.began_at.set(found.last);
+    node.must_read_all.set(false);
     node.named.clear();
     node.is_caught_up.set(false);
     // The proposals of the first history wait for it; those of another one were judged by what is gone.
@@ -222,7 +226,9 @@ async fn adopt(node: &NodeState, found: &FoundLog) -> Result<(), Stopped> {
             ended
         }
     };
-    if !is_first {
+    if before == Some(found.history) {
+        tracing::info!(stream = %node.names.records, "the shared log is read from its beginning to find what was removed");
+    } else if !is_first {
         node.metrics.epochs.increment(1);
         tracing::warn!(
             stream = %node.names.records,

@@ -12,7 +12,7 @@ use super::shared_state::{Expected, SharedState, StateKey, StateKind};
 use crate::metrics::ClusterNodeMetrics;
 
 /// The time after which a node that reports nothing is taken for gone.
-const GONE_AFTER: Duration = Duration::from_secs(10);
+pub(super) const GONE_AFTER: Duration = Duration::from_secs(10);
 
 /// The time between two reports.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
@@ -115,6 +115,17 @@ pub fn present_nodes(state: &SharedState) -> Vec<PresentNode> {
         }
     }
     nodes
+}
+
+/// True if every node that is there has applied the record with this sequence number.
+pub(super) fn have_all_applied(state: &SharedState, sequence: u64) -> bool {
+    let heard = state.heard_of(StateKind::Presence, GONE_AFTER);
+    // A report that cannot be read says nothing about its node.
+    let applied = |value: &[u8]| match serde_json::from_slice::<NodeReport>(value) {
+        Ok(report) => report.applied >= sequence,
+        Err(_unreadable) => false,
+    };
+    !heard.is_empty() && heard.iter().all(|(_, heard)| applied(&heard.entry.value))
 }
 
 async fn run(

@@ -170,6 +170,9 @@ impl<'n> LogReader<'n> {
                 .lag
                 .record(lag.unwrap_or_default().as_secs_f64());
         }
+        if let Some(record) = &record {
+            self.check_floor(sequence, &record.entry)?;
+        }
         match record {
             Some(record) => self.node.tell_record(sequence, record).await?,
             None => self.node.skip_record(sequence).await?,
@@ -204,9 +207,27 @@ impl<'n> LogReader<'n> {
                 None => "its text is not UTF-8".to_owned(),
             },
             None if self.is_replaced(sequence, subject).await? => return Ok(None),
-            None => format!("its body is missing in the stream {}; restore that stream", names.bodies),
+            None => format!(
+                "its body is missing in the stream {}; restore that stream",
+                names.bodies
+            ),
         };
         Err(self.unreadable(sequence, subject, &problem))
+    }
+
+    /// Ends the reading if a floor was replaced before it was heard. The records that it named are gone, and
+    /// this node may have what they removed, so it compares everything.
+    fn check_floor(&self, sequence: u64, entry: &LogEntry) -> Result<(), ReadEnd> {
+        let LogEntry::Floor { previous, .. } = entry else {
+            return Ok(());
+        };
+        let heard = self.node.floor.replace(sequence);
+        // Those from before the reading began had their effect on what was there to read.
+        if *previous == heard || *previous <= self.node.began_at.get() {
+            return Ok(());
+        }
+        self.node.must_read_all.set(true);
+        Err(ReadEnd::Broken(format!("the floor {previous} was not heard")))
     }
 
     /// True if the log has no record at this place any more.
@@ -245,8 +266,6 @@ impl<'n> LogReader<'n> {
         match &record.entry {
             LogEntry::Resource(logged) => names.resource(&logged.uri) == subject,
             LogEntry::ResourceList => names.list() == subject,
-            // The records of the URIs stay in the stream for now. They may be purged once every node that
-            // is present has applied this entry, which needs the presence of nodes.
             LogEntry::Floor { .. } => names.floor() == subject,
         }
     }

@@ -3,7 +3,8 @@
 //! Numbers are little-endian, and a text is its length in 4 bytes and its UTF-8. A record is one byte of
 //! format (1), one of kind, and the operation as two numbers of 8 bytes. For a resource, one byte of flags,
 //! one with the number of former operations, those operations, the URI, and the line with its content as the
-//! store has it follow; for a floor, the version, the number of URIs in 4 bytes, and the URIs.
+//! store has it follow; for a floor, the version, the newest record that its proposer had applied, the floor
+//! before, the number of URIs in 4 bytes, and the URIs.
 
 use std::sync::Arc;
 
@@ -91,8 +92,15 @@ pub(super) fn encode(operation: OperationId, entry: &LogEntry, inline_max: usize
     match entry {
         LogEntry::Resource(logged) => body = encode_resource(logged, inline_max, &mut bytes),
         LogEntry::ResourceList => {}
-        LogEntry::Floor { version, uris } => {
-            bytes.extend_from_slice(&version.to_le_bytes());
+        LogEntry::Floor {
+            version,
+            through,
+            previous,
+            uris,
+        } => {
+            for number in [version, through, previous] {
+                bytes.extend_from_slice(&number.to_le_bytes());
+            }
             // More URIs than this do not fit into a message of any server.
             let count = u32::try_from(uris.len()).unwrap_or(u32::MAX);
             bytes.extend_from_slice(&count.to_le_bytes());
@@ -241,6 +249,8 @@ fn decode_head(input: &mut Input<'_>) -> Option<(bool, Vec<OperationId>, Resourc
 
 fn decode_floor(mut input: Input<'_>) -> Option<LogEntry> {
     let version = input.number()?;
+    let through = input.number()?;
+    let previous = input.number()?;
     let count = u32::from_le_bytes(input.array()?);
     // Not reserved: the count may be that of a damaged record.
     let mut uris = Vec::new();
@@ -248,7 +258,12 @@ fn decode_floor(mut input: Input<'_>) -> Option<LogEntry> {
         uris.push(ResourceUri::new(input.text()?).ok()?);
     }
     input.end()?;
-    Some(LogEntry::Floor { version, uris })
+    Some(LogEntry::Floor {
+        version,
+        through,
+        previous,
+        uris,
+    })
 }
 
 fn read_operation(input: &mut Input<'_>) -> Option<OperationId> {

@@ -48,6 +48,8 @@ pub struct ClusterSettings {
     /// The bytes that the records may take, and as many the bodies, when this node creates the log. Beyond
     /// it, proposals are refused.
     pub max_bytes: u64,
+    /// The time after which a body that is kept apart is removed when no record has named it since.
+    pub sweep_after: Duration,
     /// True to refuse a log that could lose an answered change with the power of all servers, or with one
     /// server.
     pub require_durable: bool,
@@ -73,6 +75,7 @@ impl Default for ClusterSettings {
             leave_after: Duration::from_secs(3),
             inline_bytes_max: 64 << 10,
             max_bytes: 1 << 30,
+            sweep_after: Duration::from_secs(600),
             require_durable: false,
             monitoring: Vec::new(),
         }

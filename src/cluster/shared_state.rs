@@ -139,6 +139,22 @@ impl SharedState {
         self.0.inner.settings.node_name()
     }
 
+    pub(super) fn namespace(&self) -> &str {
+        &self.0.inner.settings.namespace
+    }
+
+    pub(super) fn settings(&self) -> &ClusterSettings {
+        &self.0.inner.settings
+    }
+
+    /// Returns the connection, once there is one.
+    ///
+    /// # Errors
+    /// [`StateError::Unavailable`].
+    pub(super) async fn context(&self) -> Result<Context, StateError> {
+        self.0.inner.context().await
+    }
+
     /// Returns the newest sequence number of the log as of the last look, which is every 2 s.
     pub fn head(&self) -> Option<u64> {
         *self.0.inner.head.borrow()

@@ -97,6 +97,9 @@ table! { ClusterConfig = "Several nodes with one order of changes. Without an en
     /// Size of the log and of its bodies on each server.
     /// At the limit: Changes are refused with 507, and reads go on.
     max_bytes: u64 = GIB, "Checked::<Bytes<{ 16 * MIB }, { 1024 * GIB }>>";
+    /// Time after which a body that is kept beside the log is removed, when no record of the log has named it
+    /// since. Longer than a change may take on any node.
+    sweep_after: Duration = Duration::from_secs(600), "Checked::<Time<SECOND, { 24 * HOUR }>>";
     /// The node that may answer the requests of a session of revisions before 2026-07-28: the one that opened
     /// it, to which a balancer must send them, or any. `resume` is refused by this version.
     sessions: ClusterSessions = ClusterSessions::default();

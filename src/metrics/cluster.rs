@@ -35,7 +35,11 @@ metric_table! {
     describe_counter UNREADABLE = "tidings_cluster_unreadable_total",
         "Times that a record or a body of the shared log could not be read.";
     describe_gauge CHUNK_BYTES = "tidings_cluster_chunk_bytes",
-        "Bytes of large bodies of the shared log that this node keeps in memory to read them again.";
+        "Bytes that larger bodies take beside the log; told by the node that has the task upkeep.";
+    describe_counter FORGOTTEN = "tidings_cluster_forgotten_total",
+        "Removed URIs beyond bus.removed_max whose records this node took out of the shared log.";
+    describe_counter SWEPT = "tidings_cluster_swept_total",
+        "Larger bodies that this node removed because no record of the shared log named them.";
     describe_gauge NODES = "tidings_cluster_nodes", "Nodes of the cluster that were heard within 10 s.";
     describe_gauge SKEW = "tidings_cluster_list_skew",
         "Nodes whose tools, prompts or templates have differed from those of this node for over a minute.";
@@ -63,8 +67,6 @@ pub(crate) struct ClusterMetrics {
     pub(crate) left: Counter,
     pub(crate) epochs: Counter,
     pub(crate) unreadable: Counter,
-    #[allow(dead_code, reason = "large bodies follow")]
-    pub(crate) chunk_bytes: Gauge,
 }
 
 impl ClusterMetrics {
@@ -88,7 +90,6 @@ impl ClusterMetrics {
             left: counter!(LEFT),
             epochs: counter!(EPOCHS),
             unreadable: counter!(UNREADABLE),
-            chunk_bytes: gauge!(CHUNK_BYTES),
         }
     }
 }
@@ -110,6 +111,25 @@ impl ClusterNodeMetrics {
             skew: gauge!(SKEW),
             leases: gauge!(LEASES),
             leases_lost: counter!(LEASES_LOST),
+        }
+    }
+}
+
+/// The metrics of the removal of what no node of a cluster needs.
+#[derive(Debug, Clone)]
+pub(crate) struct JanitorMetrics {
+    pub(crate) chunk_bytes: Gauge,
+    pub(crate) forgotten: Counter,
+    pub(crate) swept: Counter,
+}
+
+impl JanitorMetrics {
+    pub(crate) fn new() -> JanitorMetrics {
+        describe();
+        JanitorMetrics {
+            chunk_bytes: gauge!(CHUNK_BYTES),
+            forgotten: counter!(FORGOTTEN),
+            swept: counter!(SWEPT),
         }
     }
 }

@@ -14,8 +14,8 @@ use tracing::{info, warn};
 use crate::Bus;
 use crate::Store as _;
 use crate::cluster::{
-    ClusterLogin, ClusterSettings, ImportReport, Lease, LeaseHolder, NatsLog, NodeLists, NodePresence,
-    NodeReport, SharedState, StateKind, import, present_nodes,
+    ClusterLogin, ClusterSettings, ImportReport, Janitor, Lease, LeaseHolder, NamedBodies, NatsLog,
+    NodeLists, NodePresence, NodeReport, SharedState, StateKind, import, present_nodes,
 };
 use crate::config::{ClusterConfig, Config};
 use crate::http::api::{ClusterHealth, ClusterLease, ClusterNode, ClusterReport, ClusterView};
@@ -51,6 +51,11 @@ pub(super) struct NodeCluster {
     /// The address of the listener, once it is known.
     address: Arc<OnceLock<String>>,
     presence: Option<NodePresence>,
+    janitor: Option<Janitor>,
+    /// The removed URIs that are kept.
+    removed_max: usize,
+    /// The larger bodies that the log names, once it is made.
+    named: OnceLock<NamedBodies>,
     /// The hashes of the lists of this node.
     lists: watch::Receiver<NodeLists>,
 }
@@ -70,6 +75,9 @@ impl NodeCluster {
             leases: Mutex::default(),
             address: Arc::default(),
             presence: None,
+            janitor: None,
+            removed_max: config.bus.removed_max,
+            named: OnceLock::new(),
             // Replaced when the node joins.
             lists: watch::channel(NodeLists::default()).1,
         };
@@ -78,13 +86,20 @@ impl NodeCluster {
 
     /// Returns the log for the bus.
     pub(super) fn log(&self) -> anyhow::Result<NatsLog> {
-        NatsLog::new(self.settings.clone()).context("the section [cluster] cannot be used")
+        let log = NatsLog::new(self.settings.clone());
+        let log = log.context("the section [cluster] cannot be used")?;
+        if self.named.set(log.named_bodies()).is_err() {
+            warn!("the log of the cluster is made twice");
+        }
+        Ok(log)
     }
 
     /// Tells the other nodes that this one is there. Until [`listens`](NodeCluster::listens) is called, its
     /// address is not known.
     pub(super) fn join(&mut self, bus: &Bus) {
         let lists = lists::follow(bus);
+        let named = self.named.get().cloned().unwrap_or_default();
+        self.janitor = Some(Janitor::start(&self.state, bus, self.removed_max, named));
         self.lists = lists.clone();
         let node = self.state.node().to_owned();
         let boot = self.state.boot();
@@ -169,24 +184,28 @@ impl NodeCluster {
     /// to the other nodes.
     pub(super) async fn stop_sources(&self) {
         self.sinks.stop_waiting();
-        self.release_sources().await;
-    }
-
-    async fn release_sources(&self) {
-        let leases = std::mem::take(&mut *self.leases.lock().unwrap_or_else(PoisonError::into_inner));
-        for lease in leases {
-            lease.release().await;
-        }
+        release(&self.leases).await;
     }
 
     /// Tells the other nodes how far the sinks are, and that this node is gone.
     pub(super) async fn leave(self) {
+        if let Some(janitor) = self.janitor {
+            janitor.stop().await;
+        }
         // The sources have stopped unless the start was cut off.
-        self.release_sources().await;
+        release(&self.leases).await;
         self.sinks.finish().await;
         if let Some(presence) = self.presence {
             presence.stop().await;
         }
+    }
+}
+
+/// Gives leases up.
+async fn release(leases: &Mutex<Vec<Lease>>) {
+    let leases = std::mem::take(&mut *leases.lock().unwrap_or_else(PoisonError::into_inner));
+    for lease in leases {
+        lease.release().await;
     }
 }
 
@@ -224,6 +243,7 @@ fn settings(config: &ClusterConfig) -> anyhow::Result<ClusterSettings> {
         leave_after: config.leave_after,
         inline_bytes_max: config.inline_bytes_max,
         max_bytes: config.max_bytes,
+        sweep_after: config.sweep_after,
         require_durable: config.require_durable,
         monitoring: config.monitoring.clone(),
     })

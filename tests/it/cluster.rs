@@ -26,3 +26,4 @@ mod histories;
 mod lost_answers;
 mod races;
 mod rolling;
+mod upkeep;

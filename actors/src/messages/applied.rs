@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use super::Finish;
 use crate::model::{Cause, Line, ListHash, ListKind, Resource, ResourceUri};
-use crate::shared_log::Heard;
+use crate::runtime::Reply;
+use crate::shared_log::{FloorStep, Heard};
 
 /// A record of a shared log, or the end of changes that it took.
 pub(crate) enum Logged {
@@ -43,6 +44,14 @@ pub(crate) struct AppliedList {
     /// The hash; none if subscribers were told of it before.
     pub(crate) list: Option<(ListKind, ListHash)>,
     pub(crate) finish: Finish,
+}
+
+/// Takes the next step of forgetting the removed URIs beyond `kept_max`; from the bus.
+pub(crate) struct ForgetRemoved {
+    pub(crate) kept_max: usize,
+    /// The floor whose records are purged.
+    pub(crate) purged: Option<u64>,
+    pub(crate) reply: Reply<FloorStep>,
 }
 
 /// What a shared log told, in order; from its thread to the Registry.

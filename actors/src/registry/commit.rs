@@ -94,7 +94,9 @@ impl RegistryRequest {
             | RegistryRequest::FinishStart(_)
             | RegistryRequest::Cursors(_)
             | RegistryRequest::AttachQueue(_) => true,
-            RegistryRequest::Lookup(_) | RegistryRequest::Route(_) => false,
+            RegistryRequest::Lookup(_) | RegistryRequest::Route(_) | RegistryRequest::ForgetRemoved(_) => {
+                false
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 //! changes of other nodes. Of the changes of one URI, the next is judged when the one before has ended.
 
 mod batches;
+mod floors;
 mod history;
 mod judgement;
 mod proposals;
@@ -42,6 +43,12 @@ pub(crate) struct SharedOrder {
     ledger: Ledger,
     /// The newest record of each URI in the history that is read.
     places: UriMap<Place>,
+    /// The URIs of the newest floor whose records may still be in the log, with their sequence numbers.
+    forgotten: UriMap<u64>,
+    /// The sequence number of the newest floor, 0 before there is one.
+    floor: u64,
+    /// The URIs that were not heard again, while the log is read once more.
+    unheard: UriMap<()>,
     /// What another history has of URIs of which this node has a higher version.
     newer: UriMap<LoggedResource>,
     /// The URIs with changes that have not ended.
@@ -131,12 +138,15 @@ struct Sent {
     outcome: Outcome,
     /// The resource, whose reader no record has.
     resource: Option<Arc<Resource>>,
+    /// The sequence number that the newest record of the URI must have.
+    expected: u64,
 }
 
 /// The part that a proposal in flight has in this node.
 enum Aim {
     Resource(ResourceUri),
     List(ListEnd),
+    Floor,
 }
 
 /// The result of judging a change.
@@ -164,6 +174,9 @@ impl SharedOrder {
             state: LogState::default(),
             ledger,
             places: UriMap::default(),
+            forgotten: UriMap::default(),
+            floor: 0,
+            unheard: UriMap::default(),
             newer: UriMap::default(),
             queues: UriMap::default(),
             ready: VecDeque::new(),

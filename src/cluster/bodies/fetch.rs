@@ -23,7 +23,8 @@ pub(in crate::cluster) async fn fetch(
     let chunks = context.get_stream_no_info(&names.bodies).await;
     let chunks = chunks.map_err(|error| error.to_string())?;
     let subjects = (0..len.div_ceil(CHUNK_LEN as u64)).map(|index| names.chunk(hash, index));
-    let mut found = stream::iter(subjects.map(|subject| fetch_chunk(&chunks, subject))).buffered(CHUNKS_AT_ONCE);
+    let mut found =
+        stream::iter(subjects.map(|subject| fetch_chunk(&chunks, subject))).buffered(CHUNKS_AT_ONCE);
     let mut body = Vec::new();
     while let Some(chunk) = found.next().await {
         match chunk? {
@@ -34,7 +35,10 @@ pub(in crate::cluster) async fn fetch(
     let found: BodyHash = Sha256::digest(&body).into();
     match found == *hash && body.len() as u64 == len {
         true => Ok(Some(body)),
-        false => Err(format!("the chunks at {} are not those of their hash", names.chunk(hash, 0))),
+        false => Err(format!(
+            "the chunks at {} are not those of their hash",
+            names.chunk(hash, 0)
+        )),
     }
 }
 

@@ -85,12 +85,17 @@ impl BodyQueue {
 
     /// The time at which the first of them expires.
     pub(in crate::cluster) fn due(&self) -> Option<Instant> {
-        self.waiting.values().map(|waiting| waiting.proposal.expires).min()
+        self.waiting
+            .values()
+            .map(|waiting| waiting.proposal.expires)
+            .min()
     }
 
     /// Ends those whose time is up. Their records were never sent, so nothing was made.
     pub(in crate::cluster) fn expire(&mut self, now: Instant) -> Vec<Heard> {
-        let expired = self.waiting.extract_if(.., |_, waiting| waiting.proposal.expires <= now);
+        let expired = self
+            .waiting
+            .extract_if(.., |_, waiting| waiting.proposal.expires <= now);
         expired
             .map(|(_, waiting)| {
                 let reason = "the servers of the shared log did not store the body in time";

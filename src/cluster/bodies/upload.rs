@@ -53,9 +53,10 @@ pub(in crate::cluster) async fn run(node: &NodeState, context: &Context) -> Sess
                 is_open = true;
                 join_all(bodies.iter().map(|body| store(node, context, body))).await
             }
-            UploadEnd::Refused(verdict) => {
-                bodies.iter().map(|_| UploadEnd::Refused(verdict.clone())).collect()
-            }
+            UploadEnd::Refused(verdict) => bodies
+                .iter()
+                .map(|_| UploadEnd::Refused(verdict.clone()))
+                .collect(),
             UploadEnd::Failed(problem) => vec![UploadEnd::Failed(problem)],
         };
         let problem = match settle(node, &bodies, ends).await {
@@ -93,7 +94,8 @@ async fn settle(
             UploadEnd::Refused(verdict) => {
                 let refused = node.bodies.borrow_mut().take(body.number);
                 if let Some(refused) = refused {
-                    node.tell(Heard::Ended(refused.proposal.operation, verdict)).await?;
+                    node.tell(Heard::Ended(refused.proposal.operation, verdict))
+                        .await?;
                 }
             }
             UploadEnd::Failed(failed) => problem = Some(failed),

@@ -85,8 +85,8 @@ pub(super) struct InFlightEntry {
 impl InFlightEntry {
     pub(super) fn new(proposal: Proposal, subject: Arc<str>, frame: Bytes, now: Instant) -> InFlightEntry {
         let expected = match &proposal.entry {
-            LogEntry::Resource(_) => Some(proposal.expected),
-            LogEntry::ResourceList | LogEntry::Floor { .. } => None,
+            LogEntry::Resource(_) | LogEntry::Floor { .. } => Some(proposal.expected),
+            LogEntry::ResourceList => None,
         };
         InFlightEntry {
             operation: proposal.operation,

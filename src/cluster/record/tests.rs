@@ -54,8 +54,10 @@ fn entries() -> impl Strategy<Value = LogEntry> {
     prop_oneof![
         logged().prop_map(|logged| LogEntry::Resource(Box::new(logged))),
         Just(LogEntry::ResourceList),
-        (any::<u64>(), uris).prop_map(|(version, uris)| LogEntry::Floor {
+        (any::<[u64; 3]>(), uris).prop_map(|([version, through, previous], uris)| LogEntry::Floor {
             version,
+            through,
+            previous,
             uris: uris.iter().map(|uri| ResourceUri::new(uri).unwrap()).collect(),
         }),
     ]
@@ -145,6 +147,19 @@ fn encoding_is_fixed() {
 
     let list = encode(operation, &LogEntry::ResourceList, 0).bytes;
     assert_eq!((list[1], &list[2..]), (1, &head[2..]));
+
+    let floor = LogEntry::Floor {
+        version: 3,
+        through: 9,
+        previous: 4,
+        uris: vec![uri()],
+    };
+    let mut expected = vec![1, 2];
+    expected.extend_from_slice(&head[2..]);
+    expected.extend_from_slice(&[3, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+    expected.extend_from_slice(&[4, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0]);
+    expected.extend_from_slice(b"demo://a");
+    assert_eq!(encode(operation, &floor, 0).bytes, expected);
 }
 
 #[test]

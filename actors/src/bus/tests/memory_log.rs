@@ -16,6 +16,9 @@ struct Records {
     records: BTreeMap<u64, (OperationId, LogEntry)>,
     newest: HashMap<ResourceUri, u64>,
     operations: HashSet<OperationId>,
+    floor: u64,
+    /// Grows when nodes must read everything again.
+    reread: u64,
 }
 
 /// The log. Clones share their records; each run of one is a node.
@@ -49,6 +52,8 @@ impl MemoryLog {
             records: BTreeMap::new(),
             newest: HashMap::new(),
             operations: HashSet::new(),
+            floor: 0,
+            reread: 0,
         };
         MemoryLog {
             records: Arc::new(Mutex::new(records)),
@@ -95,6 +100,23 @@ impl MemoryLog {
         self.changed.send_modify(|count| *count += 1);
     }
 
+    /// Removes the record at this place, if it is there.
+    pub(super) fn purge(&self, uri: &ResourceUri, sequence: u64) -> bool {
+        let mut records = self.lock();
+        let is_newest = records.newest.get(uri) == Some(&sequence);
+        if is_newest {
+            records.newest.remove(uri);
+            records.records.remove(&sequence);
+        }
+        is_newest
+    }
+
+    /// Lets every node read everything again, as one that has missed a floor does.
+    pub(super) fn reread(&self) {
+        self.lock().reread += 1;
+        self.changed.send_modify(|count| *count += 1);
+    }
+
     /// Takes a proposal, or returns the sequence number of the record that came first.
     fn take(&self, proposal: Proposal) -> Result<(), u64> {
         let mut records = self.lock();
@@ -112,6 +134,16 @@ impl MemoryLog {
             // Like a real log, it keeps the newest record of each URI.
             records.records.remove(&newest);
         }
+        if let LogEntry::Floor { previous, .. } = &proposal.entry {
+            let (newest, expected) = (records.floor, proposal.expected);
+            assert_eq!(*previous, expected);
+            if newest != expected {
+                records.operations.remove(&proposal.operation);
+                return Err(newest);
+            }
+            records.records.remove(&newest);
+            records.floor = records.sequence + 1;
+        }
         records.sequence += 1;
         let sequence = records.sequence;
         records
@@ -127,6 +159,7 @@ impl MemoryLog {
 struct Run {
     line: Line,
     history: Option<LogHistory>,
+    reread: u64,
     told: u64,
     lost: Vec<(OperationId, u64)>,
     unanswered: Vec<Proposal>,
@@ -138,13 +171,14 @@ impl Run {
         if *self.line.is_deaf.borrow() {
             return Ok(());
         }
-        let (history, last) = {
+        let (history, last, reread) = {
             let records = self.line.log.lock();
-            (records.history, records.sequence)
+            (records.history, records.sequence, records.reread)
         };
-        let opens = self.history != Some(history);
+        let opens = self.history != Some(history) || self.reread != reread;
         if opens {
             self.history = Some(history);
+            self.reread = reread;
             self.told = 0;
             self.heard.send(Heard::Opened(history)).await?;
         }
@@ -238,6 +272,7 @@ impl SharedLog for Line {
         let run = Run {
             line: *self,
             history: None,
+            reread: 0,
             told: 0,
             lost: Vec::new(),
             unanswered: Vec::new(),

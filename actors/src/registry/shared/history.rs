@@ -20,14 +20,19 @@ impl Registry {
             return;
         };
         let before = shared.state.history.replace(history);
+        shared.state.is_caught_up = false;
         if before == Some(history) {
+            // What was purged meanwhile is not told again.
+            shared.unheard = shared.places.keys().map(|uri| (uri.clone(), ())).collect();
             return;
         }
-        shared.state.is_caught_up = false;
         shared.state.applied = 0;
         // A record of the history before does not count in this one, so nothing may be expected there.
         shared.places.clear();
         shared.newer.clear();
+        shared.forgotten.clear();
+        shared.unheard.clear();
+        shared.floor = 0;
         if before.is_some() {
             tracing::warn!(
                 epoch = history.epoch,
@@ -44,6 +49,10 @@ impl Registry {
         // First, since what waited is decided below.
         shared.state.is_caught_up = true;
         let early = std::mem::take(&mut shared.early);
+        self.forget_unheard();
+        let Some(shared) = &mut self.shared else {
+            return;
+        };
         let mut lacking = Vec::new();
         for (uri, _) in shared.ledger.lines() {
             if shared.current_line(uri).is_none() {

@@ -19,10 +19,7 @@ impl Registry {
             return;
         };
         let uri = logged.uri.clone();
-        let expected = match shared.places.get(&uri) {
-            Some(place) => place.sequence,
-            None => 0,
-        };
+        let expected = shared.expected(&uri);
         let entry = LogEntry::Resource(Box::new(logged));
         let aim = Aim::Resource(uri.clone());
         match shared.propose(entry, expected, (intent.expires, aim)) {
@@ -31,6 +28,7 @@ impl Registry {
                     operation,
                     outcome,
                     resource,
+                    expected,
                 };
                 shared.queues.entry(uri).or_default().sent = Some((intent, sent));
             }
@@ -46,19 +44,20 @@ impl Registry {
         let uri = match shared.in_flight.remove(&operation.number) {
             Some(Aim::Resource(uri)) => uri,
             Some(Aim::List(end)) => return self.end_list(end),
-            // Its record was replaced by one that names it, which was heard before.
-            None => return,
+            // Its record was replaced by one that names it, which was heard before. A floor is proposed again.
+            Some(Aim::Floor) | None => return,
         };
         let Some(queue) = shared.queues.get_mut(&uri) else {
             return;
         };
-        let Some((intent, _)) = queue.sent.take() else {
+        let Some((intent, sent)) = queue.sent.take() else {
             return;
         };
         match verdict {
             Verdict::Lost => {
                 self.metrics.log_conflicts.add(1);
                 queue.waiting.push_front(intent);
+                shared.note_lost(&uri, sent.expected);
             }
             Verdict::Refused { full, reason } => {
                 let unknown = false;

@@ -35,19 +35,25 @@ impl Registry {
         match entry {
             LogEntry::Resource(logged) => self.hear_resource(sequence, operation, *logged, now),
             LogEntry::ResourceList => self.hear_list(sequence, operation),
-            LogEntry::Floor { version, uris } => {
-                shared.ledger.forget(&uris, version);
-                for uri in &uris {
-                    shared.places.swap_remove(uri);
+            LogEntry::Floor {
+                version,
+                through,
+                uris,
+                ..
+            } => {
+                if operation.node == shared.node {
+                    shared.in_flight.remove(&operation.number);
                 }
-                let floor = Logged::Floor(uris, version);
-                self.decided.push(EtagRequest::Logged(Box::new(floor)));
+                self.hear_floor((sequence, version), through, uris, now);
             }
         }
     }
 
     fn hear_resource(&mut self, sequence: u64, operation: OperationId, logged: LoggedResource, now: Instant) {
         let uri = logged.uri.clone();
+        if let Some(shared) = &mut self.shared {
+            shared.unheard.swap_remove(&uri);
+        }
         let own = self.take_own(&uri, operation, &logged.former);
         self.note_place(&uri, sequence, operation, &logged.former);
         if self.has_higher_version(&logged) {
@@ -76,6 +82,7 @@ impl Registry {
         operations.push(operation);
         operations.extend(former.iter().take(LoggedResource::FORMER_MAX - 1));
         let place = Place { sequence, operations };
+        shared.forgotten.swap_remove(uri);
         shared.places.insert(uri.clone(), place);
     }
 
@@ -102,7 +109,13 @@ impl Registry {
         Some(own)
     }
 
-    fn install(&mut self, sequence: u64, logged: LoggedResource, own: Option<(Intent, Sent)>, now: Instant) {
+    pub(super) fn install(
+        &mut self,
+        sequence: u64,
+        logged: LoggedResource,
+        own: Option<(Intent, Sent)>,
+        now: Instant,
+    ) {
         let LoggedResource {
             uri,
             mut line,

@@ -39,6 +39,20 @@ impl Ledger {
         }
     }
 
+    /// The number of removed URIs that are kept.
+    pub(crate) fn removed_len(&self) -> usize {
+        self.removed_len
+    }
+
+    /// Returns the removed URIs, the oldest first. One that was removed again is returned more than once.
+    pub(crate) fn oldest_removed(&self) -> impl Iterator<Item = (&ResourceUri, &Line)> {
+        let lines = self
+            .removed
+            .iter()
+            .filter_map(|uri| Some((uri, self.lines.get(uri)?)));
+        lines.filter(|(_, line)| !line.is_live())
+    }
+
     /// Returns the line that a decided change would make, and changes nothing.
     pub(crate) fn try_make(&mut self, decision: &Decision, now: u64) -> (Option<Line>, Stamped) {
         let before = self.lines.get(&decision.uri).cloned();
