@@ -29,6 +29,7 @@ mod shared_state;
 mod lease;
 mod presence;
 mod janitor;
+mod newest;
 mod import;
 
 use std::time::Duration;
@@ -42,6 +43,7 @@ pub use error::ClusterError;
 pub use import::{ImportError, ImportReport, import};
 pub use janitor::Janitor;
 pub use lease::{LEASE_TTL, Lease, LeaseHolder};
+pub use newest::ask_newest;
 pub use presence::{NodeLists, NodePresence, NodeReport, PresentNode, present_nodes};
 pub use settings::{ClusterLogin, ClusterSettings};
 pub use shared_state::{Expected, HeardEntry, SharedEntry, SharedState, StateError, StateKey, StateKind};

@@ -130,11 +130,11 @@ mod open_files;
 
 pub use mcp::{etag_tools, rmcp};
 pub use tidings_actors::{
-    Batch, Block, Body, BoxFuture, Builder, Burst, Bus, CallContext, CallbackError, Cause, Change,
+    AskNewest, Batch, Block, Body, BoxFuture, Builder, Burst, Bus, CallContext, CallbackError, Cause, Change,
     ChangeKind, Checkpoint, Clock, Closed, Condition, Content, Descriptor, Digest, DrainReport, Drained,
     EndReason, Etag, EtagCondition, EtagSet, Filter, InvalidEtag, InvalidOwner, InvalidPattern,
     InvalidPosition, InvalidUri, InvalidUriTemplate, KeptContent, KeptLine, Life, Limits, Line, LineState,
-    Lineage, ListHash, ListKind, ListOutcome, LogLevel, LoggedChange, Notice, NoticeKind, OpenError,
+    Lineage, ListHash, ListKind, ListOutcome, LogLevel, LoggedChange, NotLatest, Notice, NoticeKind, OpenError,
     OutboxEntry, OutboxReader, Outcome, Owner, PATTERNS_MAX, Page, Position, Prompt, PromptArgument,
     PromptMessage, PublishError, ReadError, Record, Resource, ResourceTemplate, ResourceUri, Role, Session,
     SessionOptions, Shard, Snapshot, StartError, Stats, Store, StoreError, StoreState, SubscribeError,

@@ -226,7 +226,12 @@ fn start_bus(config: &Config, cluster: Option<&NodeCluster>) -> anyhow::Result<(
     let mut builder = Bus::builder().limits(limits(config));
     let mut reader = None;
     match (&config.store.dir, cluster) {
-        (_, Some(cluster)) => builder = builder.shared_log(cluster.log()?),
+        (_, Some(cluster)) => {
+            builder = builder.shared_log(cluster.log()?);
+            if let Some(newest) = cluster.newest(config) {
+                builder = builder.read_latest(newest);
+            }
+        }
         (Some(dir), None) => {
             let store = RedbStore::open(dir, config.bus.removed_max)
                 .with_context(|| format!("the store in {} cannot be used", dir.display()))?;

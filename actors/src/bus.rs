@@ -7,6 +7,7 @@ mod builder;
 mod burst;
 mod resources;
 mod floors;
+mod latest;
 mod lists;
 mod pages;
 mod sessions;
@@ -22,6 +23,7 @@ use actix::{Actor, Addr, Handler, Message};
 use tokio::sync::{Semaphore, oneshot};
 
 pub use builder::{Builder, Clock};
+pub use latest::{AskNewest, NotLatest};
 pub use burst::Burst;
 pub use pages::Page;
 pub use resources::Snapshot;
@@ -56,6 +58,8 @@ struct Inner {
     lineage: Lineage,
     /// The place in a shared log; none without one.
     log_status: Option<Arc<LogStatus>>,
+    /// Asks a shared log for its newest place, if reads are answered from there.
+    newest: Option<AskNewest>,
     health: Arc<StoreHealth>,
 }
 

@@ -101,6 +101,8 @@ metric_table! {
         "Proposals that were judged again, since a record of another node came first.";
     describe_counter LOG_REFUSED = "tidings_cluster_refused_total",
         "Changes refused because the shared log could not take them, or did not answer.";
+    describe_counter NOT_LATEST = "tidings_cluster_not_latest_total",
+        "Reads of the latest state that were refused, since this node could not tell that it has it.";
     describe_histogram BATCH = "tidings_store_batch_records", "Records of one batch of the store.";
 }
 
@@ -203,6 +205,7 @@ pub(crate) struct Metrics {
     pub(crate) store_failures: Counter,
     store_refused: Counter,
     pub(crate) log_conflicts: Counter,
+    pub(crate) not_latest: Counter,
     log_refused: Counter,
     pub(crate) store_seconds: Histogram,
     pub(crate) store_records: Histogram,
@@ -258,6 +261,7 @@ impl Metrics {
             store_failures: Counter::new(counter!(STORE_FAILURES)),
             store_refused: Counter::new(counter!(STORE_REFUSED)),
             log_conflicts: Counter::new(counter!(LOG_CONFLICTS)),
+            not_latest: Counter::new(counter!(NOT_LATEST)),
             log_refused: Counter::new(counter!(LOG_REFUSED)),
             store_seconds: histogram!(STORE),
             store_records: histogram!(BATCH),

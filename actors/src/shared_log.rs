@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::model::{Line, Resource, ResourceUri};
 
@@ -178,15 +178,33 @@ pub struct LogState {
 
 /// The state of the log, shared with the handles of the bus.
 #[derive(Debug, Default)]
-pub(crate) struct LogStatus(Mutex<LogState>);
+pub(crate) struct LogStatus {
+    state: Mutex<LogState>,
+    changed: Notify,
+}
 
 impl LogStatus {
     pub(crate) fn get(&self) -> LogState {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set(&self, state: LogState) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until the record with this sequence number is applied, or a later one.
+    pub(crate) async fn until_applied(&self, sequence: u64) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            // Before the look, so that no change falls between.
+            changed.as_mut().enable();
+            let state = self.get();
+            if state.is_caught_up && state.applied >= sequence {
+                return;
+            }
+            changed.await;
+        }
     }
 }
 

@@ -73,7 +73,6 @@ impl NodeState {
         (heard, named): (mpsc::Sender<Heard>, NamedBodies),
     ) -> NodeState {
         let metrics = ClusterMetrics::new();
-        metrics.durable.set(-1.0);
         NodeState {
             names: LogNames::new(&settings.namespace),
             in_flight: RefCell::new(InFlight::new(metrics.clone(), Instant::now())),

@@ -26,6 +26,7 @@ use key::StateNames;
 pub use key::{StateKey, StateKind};
 
 use super::error::ClusterError;
+use super::names::LogNames;
 use super::record_answer::RecordAnswer;
 use super::servers::{REQUEST_TIMEOUT, ServerRing};
 use super::settings::ClusterSettings;
@@ -153,6 +154,20 @@ impl SharedState {
     /// [`StateError::Unavailable`].
     pub(super) async fn context(&self) -> Result<Context, StateError> {
         self.0.inner.context().await
+    }
+
+    /// Returns the copies that the servers keep of each record; none before the log is made.
+    ///
+    /// # Errors
+    /// [`StateError::Unavailable`].
+    pub async fn log_replicas(&self) -> Result<Option<usize>, StateError> {
+        let context = self.context().await?;
+        let names = LogNames::new(self.namespace());
+        match context.get_stream(&names.records).await {
+            Ok(log) => Ok(Some(log.cached_info().config.num_replicas)),
+            Err(error) if upkeep::is_missing(&error.kind()) => Ok(None),
+            Err(error) => Err(StateError::Unavailable(error.to_string())),
+        }
     }
 
     /// Returns the newest sequence number of the log as of the last look, which is every 2 s.

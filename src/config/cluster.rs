@@ -104,7 +104,8 @@ table! { ClusterConfig = "Several nodes with one order of changes. Without an en
     /// it, to which a balancer must send them, or any. `resume` is refused by this version.
     sessions: ClusterSessions = ClusterSessions::default();
     /// The state from which reads are answered: what this node has applied, or what the log had when the
-    /// request came, which costs a round trip. `latest` is refused by this version.
+    /// request came, for which it asks the leader of the log. That costs a round trip, which reads share.
+    /// At the limit: After 5 s without an answer, or behind the log, `latest` gets 503 and can be repeated.
     read: ClusterRead = ClusterRead::default();
     /// Addresses of the servers' monitoring (`http_port`), from which the node reads whether they sync every
     /// change to the disk; empty leaves that unknown.

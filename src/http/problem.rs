@@ -3,7 +3,7 @@
 use ::http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use bytes::Bytes;
 use serde::Serialize;
-use tidings_actors::{Closed, PublishError, ReadError};
+use tidings_actors::{Closed, NotLatest, PublishError, ReadError};
 
 use crate::auth::BorderRefusal;
 
@@ -302,6 +302,12 @@ impl From<ReadError> for Problem {
             _ => ProblemKind::Internal,
         };
         bus_problem(kind, &error.to_string())
+    }
+}
+
+impl From<NotLatest> for Problem {
+    fn from(error: NotLatest) -> Problem {
+        bus_problem(ProblemKind::Unavailable, &error.to_string())
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::options::McpOptions;
 use crate::http::{Exceeded, refused_subscription};
-use crate::{Closed, EndReason, InvalidUri, OpenError, PublishError, ReadError, SubscribeError};
+use crate::{Closed, EndReason, InvalidUri, NotLatest, OpenError, PublishError, ReadError, SubscribeError};
 
 /// Makes the error of a request whose parameters are wrong: -32602.
 pub(crate) fn invalid_params(text: impl Into<String>) -> ErrorData {
@@ -25,6 +25,11 @@ pub(crate) fn stopping(_: Closed) -> ErrorData {
         "the session was ended or the server is stopping; connect again",
         None,
     )
+}
+
+/// Converts the refusal of a read that must be of the latest state.
+pub(crate) fn not_latest(error: &NotLatest) -> ErrorData {
+    ErrorData::internal_error(error.to_string(), None)
 }
 
 fn invalid_uri(error: &InvalidUri) -> ErrorData {

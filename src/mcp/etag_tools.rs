@@ -124,7 +124,11 @@ pub fn with_client_etag(
                         return wrapped.call(arguments, context).await;
                     };
                     // Asked before the tool runs: the etag must not be newer than the answer that carries it.
-                    let etag = bus.upgrade()?.etag(&uri).await?;
+                    let bus = bus.upgrade()?;
+                    bus.until_latest().await?;
+                    let etag = bus.etag(&uri).await?;
+                    // The handle would keep the bus running while the tool runs.
+                    drop(bus);
                     if !etag.is_stale(client_etag.as_deref()) {
                         return Ok(ToolOutput::structured(not_modified(&uri, etag)));
                     }
@@ -165,7 +169,9 @@ where
                 context,
             };
             async move {
-                let answer = answer(bus.upgrade()?, asked).await?;
+                let bus = bus.upgrade()?;
+                bus.until_latest().await?;
+                let answer = answer(bus, asked).await?;
                 Ok(ToolOutput::structured(answer))
             }
         },
@@ -300,6 +306,7 @@ impl CallTool for GetResourceEtag {
         Box::pin(async move {
             let item: HeldResource = parse(Value::Object(arguments))?;
             let uri = ResourceUri::new(&item.uri)?;
+            poll.bus.upgrade()?.until_latest().await?;
             if context.may_read(&uri)
                 && let Some(verdict) = poll.at_once(&item.uri, item.client_etag.as_deref())
             {

@@ -53,7 +53,6 @@ metric_table! {
 pub(crate) struct ClusterMetrics {
     pub(crate) connected: Gauge,
     pub(crate) quorum: Gauge,
-    pub(crate) durable: Gauge,
     pub(crate) applied: Gauge,
     pub(crate) head: Gauge,
     pub(crate) in_flight: Gauge,
@@ -76,7 +75,6 @@ impl ClusterMetrics {
         ClusterMetrics {
             connected: gauge!(CONNECTED),
             quorum: gauge!(QUORUM),
-            durable: gauge!(DURABLE),
             applied: gauge!(APPLIED),
             head: gauge!(HEAD),
             in_flight: gauge!(IN_FLIGHT),
@@ -97,6 +95,7 @@ impl ClusterMetrics {
 /// The metrics of the nodes of a cluster and their tasks. Clones share their handles.
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterNodeMetrics {
+    pub(crate) durable: Gauge,
     pub(crate) nodes: Gauge,
     pub(crate) skew: Gauge,
     pub(crate) leases: Gauge,
@@ -107,6 +106,7 @@ impl ClusterNodeMetrics {
     pub(crate) fn new() -> ClusterNodeMetrics {
         describe();
         ClusterNodeMetrics {
+            durable: gauge!(DURABLE),
             nodes: gauge!(NODES),
             skew: gauge!(SKEW),
             leases: gauge!(LEASES),

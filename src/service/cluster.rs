@@ -1,5 +1,6 @@
 //! The cluster of the service: the log that orders the changes of all nodes, and what they tell each other.
 
+mod durability;
 mod lists;
 mod sink_turn;
 
@@ -11,19 +12,20 @@ use anyhow::Context as _;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::Bus;
 use crate::Store as _;
+use crate::{AskNewest, Bus};
 use crate::cluster::{
     ClusterLogin, ClusterSettings, ImportReport, Janitor, Lease, LeaseHolder, NamedBodies, NatsLog,
-    NodeLists, NodePresence, NodeReport, SharedState, StateKind, import, present_nodes,
+    NodeLists, NodePresence, NodeReport, SharedState, StateKind, ask_newest, import, present_nodes,
 };
-use crate::config::{ClusterConfig, Config};
+use crate::config::{ClusterConfig, ClusterRead, Config};
 use crate::http::api::{ClusterHealth, ClusterLease, ClusterNode, ClusterReport, ClusterView};
 use crate::shared_log::{LogHealth, LogState};
 use crate::sink::MakeTurn;
 use crate::small_file;
 use crate::source::SourceTurn;
 use crate::store::{self, RedbStore};
+use durability::Durability;
 use sink_turn::SinkTurns;
 
 /// The largest file with a password or a token in bytes.
@@ -58,6 +60,7 @@ pub(super) struct NodeCluster {
     named: OnceLock<NamedBodies>,
     /// The hashes of the lists of this node.
     lists: watch::Receiver<NodeLists>,
+    durability: watch::Receiver<Durability>,
 }
 
 impl NodeCluster {
@@ -70,6 +73,7 @@ impl NodeCluster {
         let state = SharedState::open(settings.clone()).context("the section [cluster] cannot be used")?;
         let cluster = NodeCluster {
             sinks: SinkTurns::new(&state),
+            durability: durability::follow(&state, settings.monitoring.clone()),
             settings,
             state,
             leases: Mutex::default(),
@@ -92,6 +96,14 @@ impl NodeCluster {
             warn!("the log of the cluster is made twice");
         }
         Ok(log)
+    }
+
+    /// Returns the question for the newest place of the log, if reads are answered from there.
+    pub(super) fn newest(&self, config: &Config) -> Option<AskNewest> {
+        match config.cluster.read {
+            ClusterRead::Applied => None,
+            ClusterRead::Latest => Some(ask_newest(&self.state)),
+        }
     }
 
     /// Tells the other nodes that this one is there. Until [`listens`](NodeCluster::listens) is called, its
@@ -130,14 +142,27 @@ impl NodeCluster {
         let state = self.state.clone();
         let namespace = self.settings.namespace.clone();
         let lists = self.lists.clone();
+        let durability = self.durability.clone();
+        let must_be_durable = self.settings.require_durable;
         let bus = bus.downgrade();
         ClusterView::new(move || {
             let log = match bus.upgrade() {
                 Ok(bus) => bus.log_state().unwrap_or_default(),
                 Err(_closed) => LogState::default(),
             };
-            report(&state, &namespace, log, &lists.borrow())
+            let mut report = report(&state, &namespace, log, &lists.borrow());
+            report.durable = durability.borrow().shown();
+            report.must_be_durable = must_be_durable;
+            report
         })
+    }
+
+    /// True unless the log must be known to be durable, and is not.
+    fn is_durable_enough(&self) -> bool {
+        match &*self.durability.borrow() {
+            Durability::Durable => true,
+            Durability::NotDurable(_) | Durability::Unknown(_) => !self.settings.require_durable,
+        }
     }
 
     /// Waits until the node has caught up for the first time, or the bus stops.
@@ -147,7 +172,7 @@ impl NodeCluster {
         let mut told = begin;
         while bus.is_running() {
             let log = bus.log_state().unwrap_or_default();
-            if log.is_caught_up {
+            if log.is_caught_up && self.is_durable_enough() {
                 info!(
                     applied = log.applied,
                     node = self.state.node(),
@@ -316,8 +341,8 @@ fn report(state: &SharedState, namespace: &str, log: LogState, lists: &NodeLists
         // The look at the log may be older than what was applied since.
         head: state.head().map(|head| head.max(log.applied)),
         in_flight: log.in_flight,
-        // The engine tells it as a metric alone.
         durable: None,
+        must_be_durable: false,
         nodes,
         leases,
     }

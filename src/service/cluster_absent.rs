@@ -1,10 +1,10 @@
 //! The place of the cluster in a build without an engine: there is never a value of [`NodeCluster`].
 
-use crate::Bus;
 use crate::config::Config;
 use crate::http::api::ClusterView;
 use crate::sink::MakeTurn;
 use crate::source::SourceTurn;
+use crate::{AskNewest, Bus};
 use tidings_actors::shared_log::{Heard, Proposal, SharedLog};
 use tokio::sync::mpsc;
 
@@ -20,6 +20,11 @@ impl NodeCluster {
 
     /// Never called, as there is no value.
     pub(super) fn log(&self) -> anyhow::Result<AbsentLog> {
+        match *self {}
+    }
+
+    /// Never called, as there is no value.
+    pub(super) fn newest(&self, _config: &Config) -> Option<AskNewest> {
         match *self {}
     }
 

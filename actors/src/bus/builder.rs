@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Semaphore;
 
 use super::system::{Actors, CoreParts};
+use super::latest::AskNewest;
 use super::{Bus, Inner};
 use crate::metrics::Metrics;
 use crate::model::{Etag, Limits, Lineage, Owner, StartError, StoreError};
@@ -24,6 +25,7 @@ pub struct Builder {
     limits: Limits,
     store: Option<Box<dyn Store>>,
     log: Option<Box<dyn SharedLog>>,
+    newest: Option<AskNewest>,
     clock: Clock,
     /// True if the embedder set the clock.
     own_clock: bool,
@@ -36,6 +38,7 @@ impl Default for Builder {
             limits: Limits::default(),
             store: None,
             log: None,
+            newest: None,
             clock: Arc::new(unix_seconds),
             own_clock: false,
         }
@@ -79,6 +82,15 @@ impl Builder {
         self
     }
 
+    /// Answers reads from what a shared log has when they come, which `newest` asks its leader, and not from
+    /// what this node has applied. Those who read call [`Bus::until_latest`] first; the parts of this program
+    /// do.
+    #[must_use]
+    pub fn read_latest(mut self, newest: AskNewest) -> Builder {
+        self.newest = Some(newest);
+        self
+    }
+
     /// Takes the time of etags from `clock`, in seconds since 1970, and leaves out the nine digits that tell
     /// two lives of the process apart. So the clock must never repeat a second of a former life: neither
     /// without a store nor after an older copy of the store was put back.
@@ -99,6 +111,7 @@ impl Builder {
             limits,
             mut store,
             log,
+            newest,
             clock,
             own_clock,
         } = self;
@@ -146,6 +159,7 @@ impl Builder {
             lineage,
             health,
             log_status,
+            newest,
         };
         Ok(Bus {
             inner: Arc::new(inner),

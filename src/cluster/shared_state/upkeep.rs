@@ -135,7 +135,7 @@ async fn open(inner: &Inner, context: &Context) -> Result<(), String> {
     Ok(())
 }
 
-fn is_missing(kind: &GetStreamErrorKind) -> bool {
+pub(super) fn is_missing(kind: &GetStreamErrorKind) -> bool {
     match kind {
         GetStreamErrorKind::JetStream(error) => {
             error.error_code() == async_nats::jetstream::ErrorCode::STREAM_NOT_FOUND

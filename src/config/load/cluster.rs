@@ -1,7 +1,7 @@
 //! The values of `[cluster]` that must agree.
 
 use super::Draft;
-use crate::config::{ClusterConfig, ClusterRead, ClusterSessions, Config};
+use crate::config::{ClusterConfig, ClusterSessions, Config};
 
 /// Whether this program has the engine.
 const HAS_NATS: bool = cfg!(feature = "nats");
@@ -52,10 +52,6 @@ impl Draft<'_> {
             let text = "cluster.sessions is \"resume\", which this version cannot do yet: remove it, and have a balancer \
                         send the requests of a session to its node";
             self.note_disagreement(&["cluster.sessions"], text);
-        }
-        if cluster.read == ClusterRead::Latest {
-            let text = "cluster.read is \"latest\", which this version cannot do yet: remove it";
-            self.note_disagreement(&["cluster.read"], text);
         }
     }
 
@@ -113,6 +109,7 @@ impl Draft<'_> {
 mod tests {
     use super::super::tests::{from_text, refusal};
     use super::*;
+    use crate::config::ClusterRead;
     use std::path::Path;
 
     const HEAD: &str = "[cluster]\nengine = 'nats'\nurls = ['nats://a:4222', 'tls://b']\n";
@@ -128,13 +125,13 @@ mod tests {
     #[test]
     fn cluster_is_read_and_printed() {
         let text = format!(
-            "{HEAD}namespace = 'My-name1'\nnode = 'n-1'\nsessions = 'sticky'\nread = 'applied'\nmax_bytes = '16MiB'\n"
+            "{HEAD}namespace = 'My-name1'\nnode = 'n-1'\nsessions = 'sticky'\nread = 'latest'\nmax_bytes = '16MiB'\n"
         );
         let config = from_text(&text).unwrap();
         assert!(config.cluster.is_on());
         assert_eq!(config.cluster.urls, ["nats://a:4222", "tls://b"]);
         assert_eq!(config.cluster.sessions, ClusterSessions::Sticky);
-        assert_eq!(config.cluster.read, ClusterRead::Applied);
+        assert_eq!(config.cluster.read, ClusterRead::Latest);
         assert_eq!(from_text(&config.to_toml()).unwrap(), config);
     }
 
@@ -170,16 +167,11 @@ mod tests {
 
     #[test]
     fn choices_without_an_effect_are_refused() {
-        for (text, key) in [
-            ("sessions = 'resume'", "cluster.sessions"),
-            ("read = 'latest'", "cluster.read"),
-        ] {
-            let refused = refusal(&format!("{HEAD}{text}\n"));
-            assert!(
-                refused.starts_with(key) && refused.contains("cannot do yet"),
-                "{refused}"
-            );
-        }
+        let refused = refusal(&format!("{HEAD}sessions = 'resume'\n"));
+        assert!(
+            refused.starts_with("cluster.sessions") && refused.contains("cannot do yet"),
+            "{refused}"
+        );
     }
 
     #[test]

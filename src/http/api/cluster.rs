@@ -50,6 +50,9 @@ pub struct ClusterReport {
     /// Whether an answered change survives a loss of power of all servers; left out where that is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durable: Option<bool>,
+    /// True if this node answers nothing until the log is known to be durable.
+    #[serde(skip)]
+    pub must_be_durable: bool,
     /// The nodes that were heard lately, by name.
     pub nodes: Vec<ClusterNode>,
     /// The leases, by name.
@@ -127,7 +130,7 @@ impl ClusterView {
         }
         // Read by each request until then, which are few: balancers send none to a node that is not ready.
         let report = (self.0.read)();
-        if report.caught_up {
+        if report.caught_up && report.is_durable_enough() {
             self.0.is_open.store(true, Ordering::Release);
             return Ok(());
         }
@@ -138,7 +141,7 @@ impl ClusterView {
     pub(super) fn check_ready(&self) -> Result<(), Problem> {
         let report = (self.0.read)();
         let reason = match report.health {
-            _ if !report.caught_up => not_caught_up(&report),
+            _ if !report.caught_up || !report.is_durable_enough() => not_caught_up(&report),
             ClusterHealth::Connected => return Ok(()),
             ClusterHealth::NoQuorum => {
                 "the log of the cluster has no leader, so changes wait or are refused, and reads go on"
@@ -153,8 +156,19 @@ impl ClusterView {
     }
 }
 
+impl ClusterReport {
+    fn is_durable_enough(&self) -> bool {
+        !self.must_be_durable || self.durable == Some(true)
+    }
+}
+
 fn not_caught_up(report: &ClusterReport) -> String {
     let applied = report.applied;
+    if report.caught_up {
+        return "the log of the cluster is not known to survive a loss of power, which cluster.require_durable asks for; \
+                the log of this node says why"
+            .to_owned();
+    }
     match (report.health, report.head) {
         (ClusterHealth::Disconnected, _) => {
             "no server of the cluster's log is reached yet; try again later".to_owned()
@@ -194,6 +208,7 @@ mod tests {
             head: Some(9),
             in_flight: 0,
             durable: None,
+            must_be_durable: false,
             nodes: Vec::new(),
             leases: Vec::new(),
         }
@@ -218,6 +233,22 @@ mod tests {
         // Another history is read: the former state is still whole.
         state.lock().unwrap().caught_up = false;
         assert!(view.admit("/mcp").is_ok());
+    }
+
+    #[test]
+    fn node_that_must_be_durable_waits_until_it_is_known() {
+        let (state, view) = shown();
+        state.lock().unwrap().caught_up = true;
+        state.lock().unwrap().must_be_durable = true;
+        for durable in [None, Some(false)] {
+            state.lock().unwrap().durable = durable;
+            let refused = view.admit("/mcp").unwrap_err();
+            assert!(refused.detail().contains("require_durable"), "{}", refused.detail());
+            assert!(view.check_ready().is_err());
+        }
+        state.lock().unwrap().durable = Some(true);
+        assert!(view.admit("/mcp").is_ok());
+        assert!(view.check_ready().is_ok());
     }
 
     #[test]

@@ -76,6 +76,7 @@ impl Api {
                 ReadError::NotFound(uri.clone()).into()
             }));
         }
+        self.bus.until_latest().await?;
         // A client that polls must not run the reader of a lazy resource while nothing changed.
         if !preconditions.is_empty()
             && caller.sees(Right::Read, object)

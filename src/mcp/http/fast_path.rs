@@ -63,7 +63,8 @@ impl FastPath {
     pub(super) async fn answer(&self, parts: &Parts, body: &[u8]) -> Option<Answer> {
         let headers = &parts.headers;
         let caller = Caller::of(&parts.extensions);
-        if !is_plain_post(headers) || names_other_method(headers) {
+        // A read of the latest state waits for a server.
+        if !is_plain_post(headers) || names_other_method(headers) || self.bus.reads_latest() {
             return None;
         }
         // Any other body ends the attempt at its first unknown field.

@@ -110,6 +110,8 @@ async fn entries_without_a_uri_are_told() {
     let mut node = LogNode::ready(brokers, "entries").await;
     let floor = LogEntry::Floor {
         version: 9,
+        through: 0,
+        previous: 0,
         uris: vec![A.parse().unwrap()],
     };
     for entry in [LogEntry::ResourceList, floor] {
