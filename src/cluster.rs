@@ -44,7 +44,7 @@ pub use import::{ImportError, ImportReport, import};
 pub use janitor::Janitor;
 pub use lease::{LEASE_TTL, Lease, LeaseHolder};
 pub use newest::ask_newest;
-pub use presence::{NodeLists, NodePresence, NodeReport, PresentNode, present_nodes};
+pub use presence::{CallerUsage, NodeLists, NodePresence, NodeReport, PresentNode, present_nodes};
 pub use settings::{ClusterLogin, ClusterSettings};
 pub use shared_state::{Expected, HeardEntry, SharedEntry, SharedState, StateError, StateKey, StateKind};
 

@@ -51,8 +51,8 @@ pub use crate::auth::{PeerAddress, PeerCertificate};
 pub use access::Access;
 #[cfg(feature = "service")]
 pub(crate) use connection::ConnectionPermit;
-pub use limits::SharedLimits;
 pub(crate) use limits::{BodyFault, Counted, Exceeded, Place, refused_subscription};
+pub use limits::{HeldCounts, SharedLimits};
 #[cfg(feature = "service")]
 pub(crate) use listener::Listener;
 #[cfg(feature = "service")]

@@ -134,12 +134,13 @@ pub use tidings_actors::{
     ChangeKind, Checkpoint, Clock, Closed, Condition, Content, Descriptor, Digest, DrainReport, Drained,
     EndReason, Etag, EtagCondition, EtagSet, Filter, InvalidEtag, InvalidOwner, InvalidPattern,
     InvalidPosition, InvalidUri, InvalidUriTemplate, KeptContent, KeptLine, Life, Limits, Line, LineState,
-    Lineage, ListHash, ListKind, ListOutcome, LogLevel, LoggedChange, NotLatest, Notice, NoticeKind, OpenError,
-    OutboxEntry, OutboxReader, Outcome, Owner, PATTERNS_MAX, Page, Position, Prompt, PromptArgument,
-    PromptMessage, PublishError, ReadError, Record, Resource, ResourceTemplate, ResourceUri, Role, Session,
-    SessionOptions, Shard, Snapshot, StartError, Stats, Store, StoreError, StoreState, SubscribeError,
-    SubscriberId, SubscriberKind, SubscriptionAllowance, SubscriptionRequest, Tool, ToolOutput, UriPattern,
-    UriTemplate, Variables, WeakBus, WriteProgress, attach, callback, rights, shared_log, status, trace,
+    Lineage, ListHash, ListKind, ListOutcome, LogLevel, LoggedChange, NotLatest, Notice, NoticeKind,
+    OpenError, OutboxEntry, OutboxReader, Outcome, Owner, PATTERNS_MAX, Page, Position, Prompt,
+    PromptArgument, PromptMessage, PublishError, ReadError, Record, Resource, ResourceTemplate, ResourceUri,
+    Role, Session, SessionOptions, Shard, Snapshot, StartError, Stats, Store, StoreError, StoreState,
+    SubscribeError, SubscriberId, SubscriberKind, SubscriptionAllowance, SubscriptionRequest, Tool,
+    ToolOutput, UriPattern, UriTemplate, Variables, WeakBus, WriteProgress, attach, callback, rights,
+    shared_log, status, trace,
 };
 
 /// Runs the Rust of the pages with the tests of the documentation.

@@ -94,7 +94,7 @@ pub async fn run(options: ServeOptions) -> anyhow::Result<()> {
     let mut cluster = NodeCluster::prepare(&config)?;
     let (bus, store) = start_bus(&config, cluster.as_ref())?;
     if let Some(cluster) = &mut cluster {
-        cluster.join(&bus);
+        cluster.join(&bus, &listening.limits);
     }
     // Before anything is registered, so that every registration reaches the sinks.
     let sinks = attach_sinks(&bus, &config, cluster.as_ref()).await?;

@@ -23,8 +23,8 @@ use actix::{Actor, Addr, Handler, Message};
 use tokio::sync::{Semaphore, oneshot};
 
 pub use builder::{Builder, Clock};
-pub use latest::{AskNewest, NotLatest};
 pub use burst::Burst;
+pub use latest::{AskNewest, NotLatest};
 pub use pages::Page;
 pub use resources::Snapshot;
 pub use shutdown::{DrainReport, Stats};

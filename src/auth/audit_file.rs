@@ -29,6 +29,9 @@ const BURST_MAX: usize = 1_000;
 #[derive(Serialize)]
 struct AuditLine<'a> {
     time: String,
+    /// The node of a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a str>,
     decision: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     principal: Option<&'a str>,
@@ -48,7 +51,7 @@ struct AuditLine<'a> {
 }
 
 impl<'a> AuditLine<'a> {
-    fn of(entry: &'a AuditEntry<'_>) -> AuditLine<'a> {
+    fn of(entry: &'a AuditEntry<'_>, node: Option<&'a str>) -> AuditLine<'a> {
         let (decision, rule, scope) = match entry.verdict {
             Verdict::Allowed(rule) => ("allowed", Some(rule.as_str()), None),
             Verdict::NeedsScope(scope) => ("denied", None, Some(scope.as_str())),
@@ -57,6 +60,7 @@ impl<'a> AuditLine<'a> {
         let credential = entry.principal.map(|principal| principal.credential());
         AuditLine {
             time: utc_millis(SystemTime::now()),
+            node,
             decision,
             principal: entry.principal.map(|principal| principal.id()),
             credential: credential.filter(|credential| !credential.is_empty()),
@@ -75,6 +79,7 @@ pub struct AuditFile {
     /// None while it is dropped.
     queue: Option<SyncSender<Vec<u8>>>,
     lost: Counter,
+    node: Option<String>,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -95,15 +100,23 @@ impl AuditFile {
         Ok(AuditFile {
             queue: Some(queue),
             lost,
+            node: None,
             writer: Some(writer),
         })
+    }
+
+    /// Names this node of a cluster in each line.
+    #[must_use]
+    pub fn with_node(mut self, node: Option<String>) -> AuditFile {
+        self.node = node;
+        self
     }
 }
 
 impl RecordAudit for AuditFile {
     fn record(&self, entry: &AuditEntry<'_>) {
         let Some(queue) = &self.queue else { return };
-        let Ok(mut line) = serde_json::to_vec(&AuditLine::of(entry)) else {
+        let Ok(mut line) = serde_json::to_vec(&AuditLine::of(entry, self.node.as_deref())) else {
             return self.lost.increment(1);
         };
         line.push(b'\n');
@@ -216,6 +229,19 @@ mod tests {
             let mode = std::fs::metadata(&path).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn node_of_a_cluster_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let audit = AuditFile::open(&path)
+            .unwrap()
+            .with_node(Some("node-1".to_owned()));
+        audit.record(&entry(&Principal::local(), &Verdict::Denied));
+        drop(audit);
+        let line: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!(line["node"], "node-1");
     }
 
     #[test]

@@ -73,11 +73,15 @@ pub(crate) struct ConfiguredBorder {
 }
 
 impl ConfiguredBorder {
-    /// Reads the token files and the rules.
+    /// Reads the token files and the rules. The audit names `node`, a node of a cluster, if there is one.
     ///
     /// # Errors
     /// A token file or a rule that cannot be used.
-    pub(crate) fn new(config: &AuthConfig, audit: &AuditConfig) -> Result<ConfiguredBorder, BorderFault> {
+    pub(crate) fn new(
+        config: &AuthConfig,
+        audit: &AuditConfig,
+        node: Option<String>,
+    ) -> Result<ConfiguredBorder, BorderFault> {
         let is_open = !is_needed(config);
         if is_open && audit.file.is_none() {
             return Ok(ConfiguredBorder::default());
@@ -104,7 +108,7 @@ impl ConfiguredBorder {
                 file: file.clone(),
                 fault,
             })?;
-            border = border.with_audit(Arc::new(opened));
+            border = border.with_audit(Arc::new(opened.with_node(node)));
         }
         if !is_open {
             warn_of_nobody(config);
@@ -379,7 +383,7 @@ mod tests {
     }
 
     fn border(config: &AuthConfig) -> Arc<Border> {
-        ConfiguredBorder::new(config, &AuditConfig::default())
+        ConfiguredBorder::new(config, &AuditConfig::default(), None)
             .unwrap()
             .border()
             .unwrap()
@@ -418,7 +422,7 @@ mod tests {
     #[test]
     fn border_is_there_when_something_is_forbidden() {
         let has_border = |config: &AuthConfig| {
-            ConfiguredBorder::new(config, &AuditConfig::default())
+            ConfiguredBorder::new(config, &AuditConfig::default(), None)
                 .unwrap()
                 .border()
                 .is_some()
@@ -438,7 +442,10 @@ mod tests {
             file: Some(folder.path().join("audit.jsonl")),
         };
         let config = AuthConfig::default();
-        let border = ConfiguredBorder::new(&config, &audit).unwrap().border().unwrap();
+        let border = ConfiguredBorder::new(&config, &audit, None)
+            .unwrap()
+            .border()
+            .unwrap();
         for from in ["192.0.2.1", "127.0.0.1", ""] {
             assert_eq!(admit(&border, from, None).await, Ok("anonymous".to_owned()));
         }

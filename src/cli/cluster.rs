@@ -86,12 +86,7 @@ impl ClusterStatus {
             return print_json([&report]);
         }
         print(&printable::lines(&summary(&report)))?;
-        let mut table = TextTable::new(&[
-            "NODE", "LISTS", "APPLIED", "BEHIND", "HEARD", "VERSION", "ADDRESS",
-        ])
-        .painted(1, color_of_lists);
-        let nodes = array(&report, "/nodes");
-        print_painted(&table.part(nodes.iter().map(|node| node_row(node, &report)).collect()))?;
+        print_painted(&nodes_table(&report))?;
         let leases = array(&report, "/leases");
         if leases.is_empty() {
             return Ok(());
@@ -102,6 +97,16 @@ impl ClusterStatus {
         print("\n")?;
         print(&TextTable::new(&["LEASE", "HOLDER"]).part(rows.collect()))
     }
+}
+
+/// Returns the table of the nodes in a report.
+pub(super) fn nodes_table(report: &Value) -> String {
+    let mut table = TextTable::new(&[
+        "NODE", "LISTS", "APPLIED", "BEHIND", "HEARD", "VERSION", "ADDRESS",
+    ])
+    .painted(1, color_of_lists);
+    let nodes = array(report, "/nodes");
+    table.part(nodes.iter().map(|node| node_row(node, report)).collect())
 }
 
 fn array<'v>(report: &'v Value, pointer: &str) -> &'v [Value] {
@@ -143,6 +148,29 @@ fn summary(report: &Value) -> String {
     }
     text.push('\n');
     text
+}
+
+/// Returns the line about the log for `tidings top`.
+pub(super) fn log_line(report: &Value) -> String {
+    let durable = match report.pointer("/durable") {
+        Some(Value::Bool(true)) => "durable",
+        Some(Value::Bool(false)) => "NOT DURABLE",
+        _ => "durability unknown",
+    };
+    let leases = array(report, "/leases");
+    let leases: Vec<String> = leases
+        .iter()
+        .map(|lease| format!("{} {}", cell(lease, "/name"), cell(lease, "/holder")))
+        .collect();
+    let line = format!(
+        "cluster {}   log {}   applied {} of {}   {durable}   {}",
+        cell(report, "/namespace"),
+        cell(report, "/health").replace('_', " "),
+        cell(report, "/applied"),
+        cell(report, "/head"),
+        leases.join(", "),
+    );
+    printable::line(line.trim_end()).into_owned()
 }
 
 /// Returns the records that a node has not applied, of those that the log has.

@@ -14,7 +14,7 @@ use clap::Args;
 use super::duration::positive;
 use super::server::{Service, ServiceArgs};
 use super::table::{print_json, print_painted};
-use super::{CliError, block_on, sessions, signal};
+use super::{CliError, block_on, cluster, sessions, signal};
 use crate::printable;
 use sample::TopSample;
 use screen::{Screen, TopKey};
@@ -112,6 +112,11 @@ impl Top {
 /// Returns the lines of a look.
 fn text(sample: &TopSample) -> Vec<String> {
     let mut lines = sample.figures();
+    if let Some(report) = &sample.cluster {
+        lines.push(cluster::log_line(report));
+        lines.push(String::new());
+        lines.extend(cluster::nodes_table(report).lines().map(str::to_owned));
+    }
     lines.push(String::new());
     let table = sessions::table().part(sample.sessions.iter().map(sessions::row).collect());
     lines.extend(table.lines().map(str::to_owned));
@@ -122,6 +127,26 @@ fn text(sample: &TopSample) -> Vec<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn look_at_a_node_has_the_nodes_of_its_cluster() {
+        let mut sample = TopSample::for_tests(Some(json!({})), Vec::new());
+        sample.cluster = Some(json!({
+            "namespace": "default", "health": "no_quorum", "applied": 4, "head": 9, "durable": false,
+            "nodes": [{"node": "a\u{1b}[2J", "own": true, "applied": 4, "differs": []}],
+            "leases": [{"name": "upkeep", "holder": "a"}],
+        }));
+        let lines = text(&sample);
+        let log = "cluster default   log no quorum   applied 4 of 9   NOT DURABLE   upkeep a";
+        assert_eq!(lines[2], log);
+        assert!(lines[4].starts_with("NODE "), "{lines:?}");
+        assert!(
+            lines[5].contains("equal") && lines[5].contains(" 5 "),
+            "{lines:?}"
+        );
+        assert!(!lines[5].contains("\u{1b}[2J"), "{lines:?}");
+        assert_eq!(sample.json()["cluster"]["head"], 9);
+    }
 
     #[test]
     fn look_has_figures_and_sessions() {

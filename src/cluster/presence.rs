@@ -48,6 +48,26 @@ impl NodeLists {
     }
 }
 
+/// What a caller of a node holds of the things that quotas limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallerUsage {
+    /// The key of the caller, the same on every node.
+    #[serde(rename = "k")]
+    pub key: u64,
+    /// Its sessions and long-lived streams.
+    #[serde(rename = "s", default)]
+    pub sessions: usize,
+    /// Its subscriptions.
+    #[serde(rename = "u", default)]
+    pub subscriptions: usize,
+    /// The bytes that it has published.
+    #[serde(rename = "b", default)]
+    pub bytes: usize,
+    /// Its running tool calls.
+    #[serde(rename = "t", default)]
+    pub tool_calls: usize,
+}
+
 /// The report of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
@@ -63,6 +83,9 @@ pub struct NodeReport {
     pub applied: u64,
     /// The hashes of its lists.
     pub lists: NodeLists,
+    /// The callers that are nearest to a quota.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub usage: Vec<CallerUsage>,
 }
 
 /// A node that is there.
@@ -230,6 +253,7 @@ mod tests {
                 tools: tools.to_owned(),
                 ..NodeLists::default()
             },
+            usage: Vec::new(),
         }
     }
 

@@ -6,6 +6,9 @@
 
 mod bodies;
 mod counted;
+mod elsewhere;
+#[cfg(feature = "nats")]
+mod held;
 mod published;
 mod shares;
 
@@ -20,6 +23,8 @@ pub(crate) use bodies::BodyFault;
 #[cfg(feature = "service")]
 pub(crate) use bodies::{BytesPlace, ReceivedBody};
 pub(crate) use counted::Counted;
+use elsewhere::Elsewhere;
+pub use elsewhere::HeldCounts;
 use published::Published;
 pub(crate) use published::Reservation;
 pub(crate) use shares::Place;
@@ -47,6 +52,7 @@ struct Counts {
     subscriptions: Allowances,
     requests: Option<RateLimiter<Counted>>,
     published: Published,
+    elsewhere: Elsewhere,
     bodies: Bodies,
     body_timeout: Duration,
     notice_body_max: usize,
@@ -100,6 +106,7 @@ impl SharedLimits {
                     .requests_per_second
                     .map(|count| RateLimiter::new(count, Duration::from_secs(1))),
                 published: Published::default(),
+                elsewhere: Elsewhere::default(),
                 bodies: Bodies::new(http.bodies_bytes_max),
                 body_timeout: http.body_timeout,
                 notice_body_max: http.notice_body_max,
@@ -112,16 +119,19 @@ impl SharedLimits {
     /// # Errors
     /// The caller has as many as it may.
     pub(crate) fn session(&self, caller: &Counted) -> Result<Option<Place>, Exceeded> {
+        let elsewhere = self.shared.elsewhere.of(caller).sessions;
         let limits = [
-            (Limit::SessionsOfPeer, self.shared.per_peer_max),
-            (Limit::QuotaSessions, self.shared.quota.sessions_max),
+            (Limit::SessionsOfPeer, self.shared.per_peer_max, 0),
+            (Limit::QuotaSessions, self.shared.quota.sessions_max, elsewhere),
         ];
         // Only the smaller limit can be reached, and the refusal must name the key that helps.
-        let limits = limits.into_iter().filter_map(|(limit, max)| Some((max?, limit)));
-        let Some((max, limit)) = limits.min_by_key(|(max, _)| *max) else {
+        let limits = limits
+            .into_iter()
+            .filter_map(|(limit, max, used)| Some((max?.saturating_sub(used), max?, limit)));
+        let Some((left, max, limit)) = limits.min_by_key(|(left, ..)| *left) else {
             return Ok(None);
         };
-        if let Some(place) = self.shared.sessions.take(caller, max) {
+        if let Some(place) = self.shared.sessions.take(caller, left) {
             return Ok(Some(place));
         }
         let what = "sessions and streams of one client are open";
@@ -132,7 +142,9 @@ impl SharedLimits {
     /// Returns the subscriptions that the sessions of a caller share; none when they are not counted.
     pub(crate) fn subscriptions(&self, caller: &Counted) -> Option<Arc<SubscriptionAllowance>> {
         let max = self.shared.quota.subscriptions_max?;
-        Some(self.shared.subscriptions.of(caller, max))
+        let allowance = self.shared.subscriptions.of(caller, max);
+        allowance.set_elsewhere(self.shared.elsewhere.of(caller).subscriptions);
+        Some(allowance)
     }
 
     /// The largest content of a notice, in bytes.
@@ -194,7 +206,8 @@ impl SharedLimits {
         let Some(max) = self.shared.quota.tool_places else {
             return Ok(None);
         };
-        if let Some(place) = self.shared.tool_places.take(caller, max) {
+        let left = max.saturating_sub(self.shared.elsewhere.of(caller).tool_calls);
+        if let Some(place) = self.shared.tool_places.take(caller, left) {
             return Ok(Some(place));
         }
         let what = format!("{max} tool calls of one client are running");
@@ -214,7 +227,8 @@ impl SharedLimits {
         let Some(max) = self.shared.quota.bytes_max else {
             return Ok(None);
         };
-        if let Some(reserved) = self.shared.published.reserve(caller, uri, len, max) {
+        let left = max.saturating_sub(self.shared.elsewhere.of(caller).bytes);
+        if let Some(reserved) = self.shared.published.reserve(caller, uri, len, left) {
             return Ok(Some(reserved));
         }
         // Not made by `exceeded`, whose answer would tell the client to wait.

@@ -307,7 +307,7 @@ impl From<ReadError> for Problem {
 
 impl From<NotLatest> for Problem {
     fn from(error: NotLatest) -> Problem {
-        bus_problem(ProblemKind::Unavailable, &error.to_string())
+        ProblemKind::Unavailable.because(error.to_string())
     }
 }
 

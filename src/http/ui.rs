@@ -69,6 +69,7 @@ struct PageParts {
     /// Those who have logged in; none where callers need no credentials.
     logins: Option<Logins>,
     transport: PageTransport,
+    in_cluster: bool,
 }
 
 /// The way in which browsers reach the page, on which the cookie of a login depends.
@@ -103,17 +104,30 @@ pub(super) struct ViewerItem<'a> {
     session: bool,
     /// Whether it may see and end sessions.
     admin: bool,
+    /// True if the service is a node of a cluster; left out otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cluster: bool,
 }
 
 impl Page {
     /// Makes the page of a service that lets in the callers of `access`.
     pub fn new(access: Access, limits: SharedLimits, transport: PageTransport) -> Page {
+        Page::of_node(access, limits, (transport, false))
+    }
+
+    /// Makes the page of a service, with whether it is a node of a cluster, whose nodes the page then shows.
+    pub fn of_node(
+        access: Access,
+        limits: SharedLimits,
+        (transport, in_cluster): (PageTransport, bool),
+    ) -> Page {
         let logins = access.border.clone().map(|border| Logins::new(border, transport));
         Page(Arc::new(PageParts {
             access,
             limits,
             logins,
             transport,
+            in_cluster,
         }))
     }
 
@@ -250,6 +264,7 @@ impl Page {
             principal: caller.map(|caller| caller.principal().id()),
             session,
             admin: matches!(caller, Some(caller) if caller.sees(Right::Admin, Object::Service)),
+            cluster: self.0.in_cluster,
         };
         let text = serde_json::to_vec(&item).expect("texts and truth values are JSON");
         let mut response = Response::new(Full::new(Bytes::from(text)));

@@ -206,7 +206,9 @@ impl ServerHandler for Handler {
         let caller = self.caller(&context);
         let bus = &self.server.bus;
         let timeout = self.server.options.mcp.handler_timeout;
-        bus.until_latest().await.map_err(|behind| error::not_latest(&behind))?;
+        bus.until_latest()
+            .await
+            .map_err(|behind| error::not_latest(&behind))?;
         let read = guarded(timeout, || caller.read(bus, &request.uri)).await?;
         let snapshot = read.map_err(|failure| error::read(&failure))?;
         let hints = self.hints(&context);

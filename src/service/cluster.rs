@@ -3,6 +3,7 @@
 mod durability;
 mod lists;
 mod sink_turn;
+mod usage;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,18 +14,19 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::Store as _;
-use crate::{AskNewest, Bus};
 use crate::cluster::{
     ClusterLogin, ClusterSettings, ImportReport, Janitor, Lease, LeaseHolder, NamedBodies, NatsLog,
     NodeLists, NodePresence, NodeReport, SharedState, StateKind, ask_newest, import, present_nodes,
 };
 use crate::config::{ClusterConfig, ClusterRead, Config};
+use crate::http::SharedLimits;
 use crate::http::api::{ClusterHealth, ClusterLease, ClusterNode, ClusterReport, ClusterView};
 use crate::shared_log::{LogHealth, LogState};
 use crate::sink::MakeTurn;
 use crate::small_file;
 use crate::source::SourceTurn;
 use crate::store::{self, RedbStore};
+use crate::{AskNewest, Bus};
 use durability::Durability;
 use sink_turn::SinkTurns;
 
@@ -88,6 +90,11 @@ impl NodeCluster {
         Ok(Some(cluster))
     }
 
+    /// Returns the name of this node; none without an engine.
+    pub(super) fn name_of(config: &Config) -> Option<String> {
+        config.cluster.is_on().then(|| name_of(&config.cluster))
+    }
+
     /// Returns the log for the bus.
     pub(super) fn log(&self) -> anyhow::Result<NatsLog> {
         let log = NatsLog::new(self.settings.clone());
@@ -108,7 +115,9 @@ impl NodeCluster {
 
     /// Tells the other nodes that this one is there. Until [`listens`](NodeCluster::listens) is called, its
     /// address is not known.
-    pub(super) fn join(&mut self, bus: &Bus) {
+    pub(super) fn join(&mut self, bus: &Bus, limits: &SharedLimits) {
+        usage::follow(&self.state, bus, limits);
+        let limits = limits.clone();
         let lists = lists::follow(bus);
         let named = self.named.get().cloned().unwrap_or_default();
         self.janitor = Some(Janitor::start(&self.state, bus, self.removed_max, named));
@@ -127,6 +136,7 @@ impl NodeCluster {
                 Err(_closed) => 0,
             },
             lists: lists.borrow().clone(),
+            usage: usage::of_this_node(&limits),
         }));
     }
 
@@ -254,10 +264,7 @@ fn settings(config: &ClusterConfig) -> anyhow::Result<ClusterSettings> {
         urls: config.urls.clone(),
         namespace: config.namespace.clone(),
         replicas: config.replicas,
-        node: match &config.node {
-            Some(node) => node.clone(),
-            None => host_name(),
-        },
+        node: name_of(config),
         login,
         tls_ca: config.tls_ca.clone(),
         tls_certificate: config.tls_certificate.clone(),
@@ -272,6 +279,14 @@ fn settings(config: &ClusterConfig) -> anyhow::Result<ClusterSettings> {
         require_durable: config.require_durable,
         monitoring: config.monitoring.clone(),
     })
+}
+
+/// Returns the name of this node.
+fn name_of(config: &ClusterConfig) -> String {
+    match &config.node {
+        Some(node) => node.clone(),
+        None => host_name(),
+    }
 }
 
 /// Reads a secret, without the end of its line.

@@ -1,6 +1,7 @@
 //! The place of the cluster in a build without an engine: there is never a value of [`NodeCluster`].
 
 use crate::config::Config;
+use crate::http::SharedLimits;
 use crate::http::api::ClusterView;
 use crate::sink::MakeTurn;
 use crate::source::SourceTurn;
@@ -18,6 +19,11 @@ impl NodeCluster {
         Ok(None)
     }
 
+    /// Returns none: a node of this build is alone.
+    pub(super) fn name_of(_config: &Config) -> Option<String> {
+        None
+    }
+
     /// Never called, as there is no value.
     pub(super) fn log(&self) -> anyhow::Result<AbsentLog> {
         match *self {}
@@ -29,7 +35,7 @@ impl NodeCluster {
     }
 
     /// Never called, as there is no value.
-    pub(super) fn join(&mut self, _bus: &Bus) {
+    pub(super) fn join(&mut self, _bus: &Bus, _limits: &SharedLimits) {
         match *self {}
     }
 

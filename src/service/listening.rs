@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 
+use super::cluster::NodeCluster;
 use super::mcp_options;
 use super::reload::Reloaded;
 use super::routes::{Mounted, Routes};
@@ -43,7 +44,8 @@ impl Listening {
             tls.follow_files();
         }
         let limits = SharedLimits::new(&config.http, &config.session, &config.quota);
-        let border = ConfiguredBorder::new(&config.auth, &config.audit)
+        let node = NodeCluster::name_of(config);
+        let border = ConfiguredBorder::new(&config.auth, &config.audit, node)
             .context("the section [auth] cannot be used")?;
         border.watch(tls.as_ref().map(Tls::generation));
         let access = Access {
@@ -148,10 +150,10 @@ fn page(config: &Config, listening: &Listening) -> Option<Page> {
         (None, true) => PageTransport::Loopback,
         (None, false) => PageTransport::Plain,
     };
-    Some(Page::new(
+    Some(Page::of_node(
         listening.access.clone(),
         listening.limits.clone(),
-        transport,
+        (transport, config.cluster.is_on()),
     ))
 }
 

@@ -27,3 +27,6 @@ mod lost_answers;
 mod races;
 mod rolling;
 mod upkeep;
+mod access;
+mod reads;
+mod quotas;

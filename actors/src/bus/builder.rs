@@ -7,8 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Semaphore;
 
-use super::system::{Actors, CoreParts};
 use super::latest::AskNewest;
+use super::system::{Actors, CoreParts};
 use super::{Bus, Inner};
 use crate::metrics::Metrics;
 use crate::model::{Etag, Limits, Lineage, Owner, StartError, StoreError};

@@ -14,7 +14,9 @@ pub type AskNewest = Arc<dyn Fn() -> BoxFuture<Result<u64, String>> + Send + Syn
 
 /// The error of a read of the latest state: this node cannot tell that it has it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("this node cannot tell whether it has the latest state: {0}; try again, or set cluster.read to applied")]
+#[error(
+    "this node cannot tell whether it has the latest state: {0}; try again, or set cluster.read to applied"
+)]
 pub struct NotLatest(pub String);
 
 impl Bus {
@@ -48,7 +50,9 @@ impl Bus {
             Err(_late) => {
                 let applied = status.get().applied;
                 let wait = WAIT_MAX.as_secs();
-                Err(NotLatest(format!("{wait} s have passed, and it has applied {applied} records")))
+                Err(NotLatest(format!(
+                    "{wait} s have passed, and it has applied {applied} records"
+                )))
             }
         };
         if result.is_err() {

@@ -2,6 +2,7 @@
 
 mod memory_log;
 mod floors;
+mod latest;
 
 use std::time::Duration;
 

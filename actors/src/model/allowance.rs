@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug)]
 pub struct SubscriptionAllowance {
     used: AtomicUsize,
+    /// Those that the client has at other nodes.
+    elsewhere: AtomicUsize,
     max: usize,
 }
 
@@ -15,6 +17,7 @@ impl SubscriptionAllowance {
     pub fn new(max: usize) -> SubscriptionAllowance {
         SubscriptionAllowance {
             used: AtomicUsize::new(0),
+            elsewhere: AtomicUsize::new(0),
             max,
         }
     }
@@ -29,12 +32,24 @@ impl SubscriptionAllowance {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Counts the subscriptions that the client has at other nodes of a cluster, which are as many less that
+    /// it may have here. Those that it has stay.
+    pub fn set_elsewhere(&self, count: usize) {
+        self.elsewhere.store(count, Ordering::Relaxed);
+    }
+
+    /// The subscriptions that the client has at other nodes, as far as is known.
+    pub fn elsewhere(&self) -> usize {
+        self.elsewhere.load(Ordering::Relaxed)
+    }
+
     /// Takes one of them. Returns false if all are used.
     pub(crate) fn take(&self) -> bool {
+        let max = self.max.saturating_sub(self.elsewhere());
         let taken = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                (used < self.max).then_some(used + 1)
+                (used < max).then_some(used + 1)
             });
         taken.is_ok()
     }

@@ -19,6 +19,8 @@ pub(super) struct TopSample {
     pub(super) sessions: Vec<Value>,
     /// None where the service keeps no figures, or this client has no right to them.
     stats: Option<Value>,
+    /// None where the service is alone, or this client has no right to see it.
+    pub(super) cluster: Option<Value>,
 }
 
 impl TopSample {
@@ -27,7 +29,8 @@ impl TopSample {
         Ok(TopSample {
             total: page.get("total").and_then(Value::as_u64).unwrap_or(0),
             sessions: items(&page).to_vec(),
-            stats: stats(service).await?,
+            stats: optional(service, "/v1/stats").await?,
+            cluster: optional(service, "/v1/cluster").await?,
         })
     }
 
@@ -37,18 +40,23 @@ impl TopSample {
             total: sessions.len() as u64,
             sessions,
             stats,
+            cluster: None,
         }
     }
 
     /// Returns the look as one JSON object: of each series the newest value.
     pub(super) fn json(&self) -> Value {
-        json!({
+        let mut look = json!({
             "total": self.total,
             "figures": newest(self.member("series")),
             "limits": self.member("limits"),
             "store": self.member("store"),
             "sessions": self.sessions,
-        })
+        });
+        if let Some(cluster) = &self.cluster {
+            look["cluster"] = cluster.clone();
+        }
+        look
     }
 
     fn member(&self, name: &str) -> &Value {
@@ -116,15 +124,15 @@ fn limits(stats: &Value) -> Option<String> {
     (!names.is_empty()).then(|| printable::line(&line).into_owned())
 }
 
-/// Reads the figures; none where the service keeps none, or this client has no right to them.
-async fn stats(service: &Service) -> Result<Option<Value>, CliError> {
-    let answer = match service.send(service.request(Method::GET, "/v1/stats")).await {
+/// Reads what a service may not have, or this client may have no right to; none then.
+async fn optional(service: &Service, path: &str) -> Result<Option<Value>, CliError> {
+    let answer = match service.send(service.request(Method::GET, path)).await {
         Ok(answer) if answer.status() == StatusCode::OK => answer,
         Ok(_) | Err(CliError::Denied(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
     let body = service.bytes(answer, STATS_BYTES_MAX).await?;
-    // What is no JSON has no figures.
+    // What is no JSON says nothing.
     Ok(serde_json::from_slice(&body).ok())
 }
 

@@ -243,7 +243,11 @@ mod tests {
         for durable in [None, Some(false)] {
             state.lock().unwrap().durable = durable;
             let refused = view.admit("/mcp").unwrap_err();
-            assert!(refused.detail().contains("require_durable"), "{}", refused.detail());
+            assert!(
+                refused.detail().contains("require_durable"),
+                "{}",
+                refused.detail()
+            );
             assert!(view.check_ready().is_err());
         }
         state.lock().unwrap().durable = Some(true);

@@ -85,6 +85,28 @@ impl Published {
         })
     }
 
+    /// Returns the callers, and the bytes of each.
+    #[cfg(feature = "nats")]
+    pub(super) fn counts(&self) -> Vec<(Counted, usize)> {
+        let ledger = lock(&self.bytes);
+        let held = ledger.held.iter();
+        held.map(|(caller, bytes)| (caller.clone(), *bytes)).collect()
+    }
+
+    /// Forgets the resources of which `is_held` is false, with their bytes.
+    #[cfg(feature = "nats")]
+    pub(super) fn keep(&self, is_held: impl Fn(&ResourceUri, usize) -> bool) {
+        let mut ledger = lock(&self.bytes);
+        let gone = ledger
+            .writers
+            .iter()
+            .filter(|(uri, (_, len))| !is_held(uri, *len));
+        let gone: Vec<ResourceUri> = gone.map(|(uri, _)| uri.clone()).collect();
+        for uri in &gone {
+            ledger.forget(uri);
+        }
+    }
+
     /// Notes that a resource was removed.
     pub(super) fn removed(&self, uri: &ResourceUri) {
         lock(&self.bytes).forget(uri);

@@ -40,6 +40,15 @@ impl Shares {
             caller: caller.clone(),
         })
     }
+
+    /// Returns the callers, and how much each holds.
+    #[cfg(feature = "nats")]
+    pub(super) fn counts(&self) -> Vec<(Counted, usize)> {
+        let held = lock(&self.held);
+        held.iter()
+            .map(|(caller, count)| (caller.clone(), *count))
+            .collect()
+    }
 }
 
 /// The subscriptions that the sessions of each caller share.
@@ -62,6 +71,28 @@ impl Allowances {
         let new = Arc::new(SubscriptionAllowance::new(max));
         by_caller.insert(caller.clone(), Arc::downgrade(&new));
         new
+    }
+
+    /// Returns the callers with subscriptions, and how many each has.
+    #[cfg(feature = "nats")]
+    pub(super) fn counts(&self) -> Vec<(Counted, usize)> {
+        let by_caller = self.by_caller.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = |(caller, allowance): (&Counted, &Weak<SubscriptionAllowance>)| {
+            let used = allowance.upgrade()?.used();
+            (used > 0).then(|| (caller.clone(), used))
+        };
+        by_caller.iter().filter_map(used).collect()
+    }
+
+    /// Sets the subscriptions that each caller has at other nodes.
+    #[cfg(feature = "nats")]
+    pub(super) fn set_elsewhere(&self, elsewhere: impl Fn(&Counted) -> usize) {
+        let by_caller = self.by_caller.lock().unwrap_or_else(PoisonError::into_inner);
+        for (caller, allowance) in &*by_caller {
+            if let Some(allowance) = allowance.upgrade() {
+                allowance.set_elsewhere(elsewhere(caller));
+            }
+        }
     }
 }
 

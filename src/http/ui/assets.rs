@@ -43,6 +43,7 @@ const ASSETS: &[Asset] = &assets! {
     "sessions.js": "text/javascript; charset=utf-8",
     "resources.js": "text/javascript; charset=utf-8",
     "why.js": "text/javascript; charset=utf-8",
+    "cluster.js": "text/javascript; charset=utf-8",
     "changes.js": "text/javascript; charset=utf-8",
     "subscribers.js": "text/javascript; charset=utf-8",
 };

@@ -140,7 +140,9 @@ async fn look(state: &SharedState, monitoring: &[String]) -> Durability {
 fn judge(replicas: usize, reports: &[Result<ServerReport, String>]) -> Durability {
     let not = Durability::NotDurable;
     if replicas < REPLICAS {
-        return not(format!("the stream of the log has {replicas} replicas and needs {REPLICAS}"));
+        return not(format!(
+            "the stream of the log has {replicas} replicas and needs {REPLICAS}"
+        ));
     }
     let mut known = BTreeSet::new();
     for report in reports.iter().flatten() {
@@ -181,7 +183,10 @@ async fn ask(url: &str) -> Result<ServerReport, String> {
         .timeout(REQUEST_TIMEOUT)
         .build()
         .map_err(|error| error.to_string())?;
-    let sent = client.get(format!("{}/varz", url.trim_end_matches('/'))).send().await;
+    let sent = client
+        .get(format!("{}/varz", url.trim_end_matches('/')))
+        .send()
+        .await;
     let answer = sent.map_err(|error| error.without_url().to_string())?;
     if !answer.status().is_success() {
         return Err(format!("it answers {}", answer.status()));
@@ -223,7 +228,12 @@ mod tests {
         assert_eq!(judge(3, &newer), Durability::Durable);
         // Two addresses of one server say nothing of the others.
         let twice = ["a", "b", "b"].map(|id| report(id, "2.15.0", true));
-        for unknown in [judge(3, &three[..2]), judge(3, &twice), judge(5, &three), judge(3, &[])] {
+        for unknown in [
+            judge(3, &three[..2]),
+            judge(3, &twice),
+            judge(5, &three),
+            judge(3, &[]),
+        ] {
             assert_eq!(unknown.shown(), None, "{unknown:?}");
         }
         let silent = [report("a", "2.15.0", true), Err("it answers 404".to_owned())];
@@ -237,10 +247,16 @@ mod tests {
             (report("b", "2.15.0", false), "sync_interval"),
             (report("b", "2.14.9", true), "2.14.9"),
             (report("b", "", true), "needs 2.15"),
-            (Ok(serde_json::from_value(json!({ "server_id": "b" })).unwrap()), "JetStream"),
+            (
+                Ok(serde_json::from_value(json!({ "server_id": "b" })).unwrap()),
+                "JetStream",
+            ),
         ] {
             let judged = judge(3, &[strong(), weak, Err("silent".to_owned())]);
-            assert!(matches!(&judged, Durability::NotDurable(reason) if reason.contains(part)), "{judged:?}");
+            assert!(
+                matches!(&judged, Durability::NotDurable(reason) if reason.contains(part)),
+                "{judged:?}"
+            );
         }
         let judged = judge(1, &[strong()]);
         assert!(matches!(&judged, Durability::NotDurable(reason) if reason.contains("1 replicas")));

@@ -90,12 +90,17 @@ pub(super) fn shared() -> Option<&'static Brokers> {
 impl Brokers {
     /// Starts `count` servers; none if there is no program for them.
     pub(super) fn start(count: usize) -> Option<Brokers> {
-        Brokers::with(count, |_, _, port| (port, None))
+        Brokers::start_with(count, "")
+    }
+
+    /// Starts `count` servers with more lines in their configurations; none if there is no program for them.
+    pub(super) fn start_with(count: usize, more: &str) -> Option<Brokers> {
+        Brokers::with(count, more, |_, _, port| (port, None))
     }
 
     /// Starts `count` servers, which reach each other by links that can be cut.
     pub(super) fn linked(count: usize) -> Option<Brokers> {
-        Brokers::with(count, |from, to, port| {
+        Brokers::with(count, "", |from, to, port| {
             let link = Link::to(port);
             let from = Party::Broker(from);
             (link.port, Some(BrokerLink { from, to, link }))
@@ -106,6 +111,7 @@ impl Brokers {
     /// other, and the link there.
     fn with(
         count: usize,
+        more: &str,
         mut route: impl FnMut(usize, usize, u16) -> (u16, Option<BrokerLink>),
     ) -> Option<Brokers> {
         let program = program()?;
@@ -128,6 +134,7 @@ impl Brokers {
                 number,
                 &routes,
                 [ports[number], ports[count + number], ports[2 * count + number]],
+                more,
             );
         }
         for number in 0..count {
@@ -136,8 +143,9 @@ impl Brokers {
         Some(started)
     }
 
-    /// Writes the configuration of a server with these ports: for servers, clients and monitoring.
-    fn configure(&mut self, number: usize, routes: &[String], ports: [u16; 3]) {
+    /// Writes the configuration of a server with these ports, for servers, clients and monitoring, and with more
+    /// lines.
+    fn configure(&mut self, number: usize, routes: &[String], ports: [u16; 3], more: &str) {
         let [route_port, client_port, monitor_port] = ports;
         let name = format!("n{}", number + 1);
         let folder = self.folder.path();
@@ -155,6 +163,7 @@ impl Brokers {
                 routes.join(", ")
             ));
         }
+        text.push_str(more);
         let config = folder.join(format!("{name}.conf"));
         fs::write(&config, text).unwrap();
         let log = folder.join(format!("{name}.log"));
@@ -265,6 +274,17 @@ impl Brokers {
 
     fn copy_of(&self, name: &str, number: usize) -> PathBuf {
         self.folder.path().join(format!("{name}-{}", number + 1))
+    }
+
+    /// The addresses of the monitoring of all servers.
+    pub(super) fn monitoring_urls(&self) -> Vec<String> {
+        let ports = self.brokers.iter().map(|broker| broker.monitor_port);
+        ports.map(|port| format!("http://127.0.0.1:{port}")).collect()
+    }
+
+    /// The text that a server has written.
+    pub(super) fn log(&self, number: usize) -> String {
+        fs::read_to_string(&self.brokers[number].log).unwrap_or_default()
     }
 
     /// Starts a server that is down, and waits until it listens.

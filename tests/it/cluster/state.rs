@@ -156,6 +156,7 @@ fn report(state: &SharedState, applied: u64) -> NodeReport {
         version: "1".to_owned(),
         applied,
         lists: NodeLists::default(),
+        usage: Vec::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 import * as api from './api.js';
 import { badge, bytes, duration, h, link, number, plural, set, table } from './dom.js';
 import { chart } from './charts.js';
+import { cluster, clusterProblems } from './cluster.js';
 import { pendingOf, sessionName, stateOf } from './sessions.js';
 
 const newest = (values) => values?.findLast((value) => value !== null);
@@ -14,8 +15,8 @@ function figure(label, hint, to) {
 }
 
 /** What is wrong, each as a sentence with a way to its cause. */
-function problems(stats, sinks) {
-  const found = [];
+function problems(stats, sinks, nodes) {
+  const found = nodes ? clusterProblems(nodes) : [];
   const stalled = newest(stats?.series.stalled);
   if (stalled > 0) found.push(['warn', `${plural(stalled, 'session')} stalled: a stream is open, and its client reads nothing. The others are not held up. `, link('sessions', { stalled: 'true' }, 'Show them')]);
   if (stats?.store.state === 'failing') found.push(['bad', `The store fails since ${duration(stats.store.for_ms)}, so changes are refused; reads go on. ${stats.store.reason || ''}`]);
@@ -56,12 +57,15 @@ export function overview({ viewer }) {
     ],
   });
   const process = h('p', { class: 'hint' });
+  // A service that is alone has no nodes to show.
+  const nodes = viewer.admin && viewer.cluster ? cluster() : null;
   let stats;
   let sinks;
+  let report;
   let noStats;
 
   function drawHealth() {
-    const found = problems(stats, sinks);
+    const found = problems(stats, sinks, report);
     const rows = found.map(([kind, ...words]) => h('li', null, badge(kind, kind === 'bad' ? '✖' : '▲', kind === 'bad' ? 'Failing' : 'Look'), ' ', words));
     set(health, rows.length ? h('ul', null, rows) : h('p', null, badge('ok', '✔', 'All is well'), ' No session is stalled, no subscriber fails, no limit was reached in the last 15 minutes.'), noStats && h('p', { class: 'hint' }, noStats));
   }
@@ -101,13 +105,18 @@ export function overview({ viewer }) {
     if (!stats) figures[0].value.textContent = number(found.total);
   }
 
+  async function lookAtNodes(signal) {
+    report = await nodes.look(signal);
+    drawHealth();
+  }
+
   return {
     title: 'Overview',
     intro: 'One change in, every client told. This is how it goes right now.',
     node: h('div', { class: 'stack' }, health,
       h('section', { class: 'figures', 'aria-label': 'Figures' }, figures.map((one) => one.node)),
-      slowest.node,
+      slowest.node, nodes?.node,
       h('section', { class: 'charts', 'aria-label': 'The last 15 minutes' }, charts.map((one) => one.node)), process),
-    looks: [[look, 5000], [lookAtSessions, 2000]],
+    looks: [[look, 5000], [lookAtSessions, 2000], nodes && [lookAtNodes, 2000]].filter(Boolean),
   };
 }
