@@ -31,6 +31,7 @@ mod resources;
 mod batch;
 mod durable;
 mod restore;
+mod cluster;
 mod request_load;
 mod server_process;
 mod guard;
@@ -83,6 +84,10 @@ const ROWS: &[Row] = &[
     ("batch", batch::run),
     ("durable", durable::run),
     ("restore", restore::run),
+    ("cluster", cluster::run),
+    ("cluster-heard", cluster::run_heard),
+    ("cluster-cpu", cluster::run_cpu),
+    ("cluster-start", cluster::run_start),
 ];
 
 /// Rows that run only when they are named: they take minutes, or much of the disk.

@@ -43,15 +43,18 @@ pub(crate) fn reads(target: &HttpTarget) -> ResourceRequests {
 
 /// Measures the row `put`; `--sessions` is the number of connections.
 pub(crate) fn run_put(options: &Options) -> anyhow::Result<Table> {
-    measure_row("put", "PUT /v1/resources/{uri}", options, |target| {
-        // Each body has the number of its request, so that every PUT is a change.
-        let body = format!("change {FIRST_NUMBER}");
-        let mut requests = Vec::new();
-        for uri in uris() {
-            requests.push(target.put_resource(&uri, &body));
-        }
-        ResourceRequests::new(requests, 0)
-    })
+    measure_row("put", "PUT /v1/resources/{uri}", options, puts)
+}
+
+/// Returns requests that change each resource in turn.
+pub(crate) fn puts(target: &HttpTarget) -> ResourceRequests {
+    // Each body has the number of its request, so that every PUT is a change.
+    let body = format!("change {FIRST_NUMBER}");
+    let mut requests = Vec::new();
+    for uri in uris() {
+        requests.push(target.put_resource(&uri, &body));
+    }
+    ResourceRequests::new(requests, 0)
 }
 
 /// Returns the URIs of the resources.
@@ -113,7 +116,11 @@ pub(crate) fn create(control: &mut BlockingConnection, target: &HttpTarget) -> a
     Ok(())
 }
 
-fn healthz(target: &HttpTarget, control: &mut BlockingConnection) -> anyhow::Result<ResourceRequests> {
+/// Returns requests that neither read nor write a resource.
+pub(crate) fn healthz(
+    target: &HttpTarget,
+    control: &mut BlockingConnection,
+) -> anyhow::Result<ResourceRequests> {
     let request = target.request_to("GET", "/healthz").finish();
     let answer = control.exchange(&request)?;
     ensure!(

@@ -111,6 +111,12 @@ impl Cpu {
         Ok(Cpu { pid, threads, used })
     }
 
+    /// Returns the nanoseconds that the process has used in all, without threads that have ended.
+    pub(crate) fn total(pid: u32, threads: Threads) -> anyhow::Result<f64> {
+        let now = Cpu::read(pid, threads)?;
+        Ok(now.used.values().sum::<u64>() as f64)
+    }
+
     /// Returns the nanoseconds used since then.
     ///
     /// A thread that has ended counts for nothing: it is left over from an earlier measurement.

@@ -177,7 +177,8 @@ fn spawn_all(mut parts: CoreParts) -> Result<Actors, StartError> {
     let (shared, heard) = starter.share(log)?.unzip();
     let (registry, addr) = starter.registry(&core, etag, catalog, (restart, shared))?;
     if let Some(heard) = heard {
-        actix::spawn(forward_heard(heard, addr.clone(), starter.guard("log")));
+        // Beside the Registry, so that a batch wakes one thread and not two.
+        core.spawn(forward_heard(heard, addr.clone(), starter.guard("log")));
     }
     // Without a store the other end is gone.
     if tell_store.send(addr).is_err() {

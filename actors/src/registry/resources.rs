@@ -183,7 +183,9 @@ impl Resources {
             durable.hash = self.hash;
             durable.bytes = self.bytes;
             let changed = std::mem::take(&mut durable.entries);
-            self.list_again(changed.into_keys());
+            for (uri, before) in changed {
+                self.list_again(uri, before.as_ref());
+            }
         }
         self.unclaimed.keep();
     }
@@ -194,7 +196,6 @@ impl Resources {
             self.hash = durable.hash;
             self.bytes = durable.bytes;
             let changed = std::mem::take(&mut durable.entries);
-            let uris: Vec<ResourceUri> = changed.keys().cloned().collect();
             for (uri, before) in changed {
                 if let Some(relisted) = &mut self.relisted {
                     relisted.push(Relisted {
@@ -204,24 +205,29 @@ impl Resources {
                     });
                 }
                 // Generations are not taken back, so that no later change gets that of a refused one.
-                match before {
-                    Some(entry) => self.entries.insert(uri, entry),
+                let undone = match before {
+                    Some(entry) => self.entries.insert(uri.clone(), entry),
                     // The order of the entries does not count, and closing the gap would take them all.
                     None => self.entries.swap_remove(&uri),
                 };
+                self.list_again(uri, undone.as_ref());
             }
-            self.list_again(uris.into_iter());
         }
         self.unclaimed.undo();
     }
 
-    /// Corrects the listed URIs among `uris`.
-    fn list_again(&mut self, uris: impl Iterator<Item = ResourceUri>) {
-        for uri in uris {
-            match self.entries.get(&uri) {
-                Some(entry) if entry.share().is_some() => self.listed.insert(uri),
-                _ => self.listed.remove(&uri),
-            };
+    /// Corrects whether `uri` is listed, which had another entry before.
+    fn list_again(&mut self, uri: ResourceUri, other: Option<&ResourceEntry>) {
+        let is_listed = share_of(self.entries.get(&uri)).is_some();
+        match (is_listed, share_of(other).is_some()) {
+            // It stood in the list all the time. Finding its place among many costs more than all the rest.
+            (true, true) => {}
+            (true, false) => {
+                self.listed.insert(uri);
+            }
+            (false, _) => {
+                self.listed.remove(&uri);
+            }
         }
     }
 

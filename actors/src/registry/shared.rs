@@ -251,6 +251,9 @@ impl Handler<HeardBatch> for Registry {
         // What waits in the inbox joins: publishers that were answered together also ask together.
         self.decide_waiting();
         self.send_decided();
+        if let Some(shared) = &mut self.shared {
+            shared.show();
+        }
         self.continue_walks(ctx);
     }
 }
@@ -271,9 +274,6 @@ impl Registry {
                     shared.state.health = health;
                 }
             }
-        }
-        if let Some(shared) = &mut self.shared {
-            shared.show();
         }
     }
 

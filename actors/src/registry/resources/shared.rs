@@ -8,34 +8,57 @@ use crate::model::{Digest, Owner, Resource, ResourceUri};
 impl Resources {
     /// Takes over a resource of a shared log. The owner and the limits are not checked, since the node that
     /// proposed it did. Returns it with its generation.
+    ///
+    /// A judgement is taken back before the next record is heard, so there is nothing to keep beside it.
     pub(in crate::registry) fn install(
         &mut self,
-        resource: Arc<Resource>,
+        mut resource: Arc<Resource>,
         owner: Owner,
     ) -> (Arc<Resource>, u64) {
-        let uri = resource.uri().clone();
-        let before = self.take_out(&uri);
-        let entry = self.new_entry(resource, owner);
+        let Some(entry) = self.entries.get_mut(resource.uri()) else {
+            let uri = resource.uri().clone();
+            let entry = self.new_entry(resource, owner);
+            let installed = (entry.resource.clone(), entry.generation);
+            self.relist(&uri, None, entry.share());
+            self.entries.insert(uri, entry);
+            return installed;
+        };
+        let before = entry.share();
+        // A record has a description of its own; most changes leave it as it was, and its digest costs more.
+        let is_described = match Arc::get_mut(&mut resource) {
+            Some(resource) => !resource.share_descriptor(&entry.resource),
+            None => true,
+        };
+        if is_described {
+            entry.item = resource.descriptor().digest();
+        }
+        self.generation += 1;
+        self.bytes = self.bytes - entry.resource.held_len() + resource.held_len();
+        entry.generation = self.generation;
+        entry.content = resource.digest_with(entry.item);
+        entry.owner = owner;
+        entry.resource = resource;
         let installed = (entry.resource.clone(), entry.generation);
-        self.relist(&uri, before, entry.share());
-        self.entries.insert(uri, entry);
+        let (uri, now) = (entry.uri().clone(), entry.share());
+        self.relist_heard(&uri, before, now);
         installed
     }
 
     /// Drops a resource that a shared log has not, or not any more.
     pub(in crate::registry) fn uninstall(&mut self, uri: &ResourceUri) {
-        let before = self.take_out(uri);
-        self.relist(uri, before, None);
+        let Some(entry) = self.entries.swap_remove(uri) else {
+            return;
+        };
+        self.bytes -= entry.resource.held_len();
+        self.relist_heard(uri, entry.share(), None);
     }
 
-    /// Takes the entry of `uri` out. Returns its share in the hash of the list.
-    fn take_out(&mut self, uri: &ResourceUri) -> Option<Digest> {
-        if let Some(durable) = &mut self.durable {
-            durable.save(uri, self.entries.get(uri));
+    /// Replaces the share of `uri` in the list, for good.
+    fn relist_heard(&mut self, uri: &ResourceUri, before: Option<Digest>, now: Option<Digest>) {
+        self.relist(uri, before, now);
+        if let (Some(_), None) = (before, now) {
+            self.listed.remove(uri);
         }
-        let entry = self.entries.swap_remove(uri)?;
-        self.bytes -= entry.resource.held_len();
-        entry.share()
     }
 
     /// Returns the registered resource and its owner.
