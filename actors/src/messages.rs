@@ -17,9 +17,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::model::{
     Change, Condition, DeliveryStatus, EndReason, Etag, Filter, ListChange, ListHash, ListKind, ListOutcome,
-    ListQuery, Notice, Outcome, Owner, Position, Prompt, PublishError, Resource, ResourceTemplate,
+    ListQuery, ListStart, Notice, Outcome, Owner, Position, Prompt, PublishError, Resource, ResourceTemplate,
     ResourceUri, StoreError, SubscribeError, SubscriberFilter, SubscriberId, SubscriberInfo, SubscriberPage,
-    SubscriptionRequest, SubscriptionRules, Tool,
+    SubscriptionRequest, SubscriptionRules, ToldResource, Tool,
 };
 use crate::outbox::{AudienceHashes, JoinedAudience, Outbox};
 use crate::runtime::Reply;
@@ -27,7 +27,10 @@ use crate::sink::{AttachmentState, NewestChanges};
 pub(crate) use applied::{AppliedList, AppliedRecord, ForgetRemoved, HeardBatch, Logged};
 pub(crate) use completion::{BatchAnswer, Completion, Finish, ManyCompletion};
 pub(crate) use decision::{Decision, Effect, FamilyChange, FamilyId, Found, IndexedResource, Known};
-pub(crate) use subscription::{AcceptedSubscription, StampedSubscription};
+pub(crate) use subscription::{
+    AcceptedSubscription, ResumeLists, ResumeUris, ResumedNotice, ResumedSubscription, StampedSubscription,
+    SubscribeUris, UnsubscribeUri,
+};
 
 macro_rules! messages {
     ($($name:ty),* $(,)?) => { $(impl Message for $name { type Result = (); })* };
@@ -173,11 +176,17 @@ pub(crate) enum SubscriberRequest {
         rules: SubscriptionRules,
         reply: Reply<Vec<Result<Etag, SubscribeError>>>,
     },
+    /// Goes on with the subscriptions of another node. The Registry turns it into [`EtagRequest::Subscribe`].
+    Resume {
+        told: Vec<ToldResource>,
+        /// False if the other node may have told more by now.
+        is_sure: bool,
+        reply: Reply<Vec<Result<Etag, SubscribeError>>>,
+    },
     /// Notifies of changes of these lists. The Registry turns it into [`EtagRequest::WatchLists`].
     WatchLists {
         kinds: Vec<ListKind>,
-        /// Makes every list that is not empty due at once.
-        announce: bool,
+        start: ListStart,
         reply: Reply<()>,
     },
     /// Notifies of every resource that the filter accepts; at most this many wait at once.
@@ -271,7 +280,7 @@ pub(crate) enum EtagRequest {
         lists: Vec<(ListKind, ListHash)>,
         /// The audience for which the hashes were made; none for a subscriber that sees everything.
         joined: Option<JoinedAudience>,
-        announce: bool,
+        start: ListStart,
         reply: Reply<()>,
     },
     Settle(SettleRights),
@@ -344,7 +353,7 @@ pub(crate) struct AddListWatches {
     pub(crate) lists: Vec<(ListKind, ListHash)>,
     /// The audience for which the hashes were made; none for a subscriber that sees everything.
     pub(crate) joined: Option<JoinedAudience>,
-    pub(crate) announce: bool,
+    pub(crate) start: ListStart,
     pub(crate) at: Position,
     pub(crate) reply: Reply<()>,
 }
@@ -403,15 +412,6 @@ pub(crate) struct EndAll(pub(crate) EndReason);
 
 // ── Session, all but the last from its handle ────────────────────────────────────────
 
-/// Subscribes to each resource.
-pub(crate) struct SubscribeUris(
-    pub(crate) Vec<SubscriptionRequest>,
-    pub(crate) Reply<Vec<Result<Etag, SubscribeError>>>,
-);
-
-/// Ends a subscription.
-pub(crate) struct UnsubscribeUri(pub(crate) ResourceUri, pub(crate) Reply<bool>);
-
 /// The client accepts notifications from here on.
 pub(crate) struct ClientReady(pub(crate) Reply<()>);
 
@@ -440,6 +440,8 @@ messages!(
 );
 messages!(
     SubscribeUris,
+    ResumeUris,
+    ResumeLists,
     UnsubscribeUri,
     ClientReady,
     WatchFiltered,

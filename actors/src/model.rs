@@ -25,6 +25,7 @@ mod call_context;
 mod callback;
 mod subscriber;
 mod subscription_request;
+mod told;
 mod viewer;
 mod allowance;
 mod session_options;
@@ -62,6 +63,8 @@ pub use subscriber::{
 };
 pub use subscription_request::SubscriptionRequest;
 pub(crate) use subscription_request::SubscriptionRules;
+pub(crate) use told::ListStart;
+pub use told::{ToldList, ToldResource, ToldState};
 pub use template::{ListTemplate, ReadTemplate, ResourceTemplate};
 pub use tool::{Block, CallTool, InputSchema, Tool, ToolOutput, WithContext};
 pub use trace::{SkipReason, SubscriberRef, Trace, TraceStep, TraceSubject};

@@ -14,6 +14,7 @@ mod readers;
 mod rights;
 mod slots;
 mod timeouts;
+mod told;
 mod trace;
 mod write_progress;
 
@@ -297,6 +298,17 @@ impl Outbox {
     /// Makes the present state of a subscribed resource pending, for a subscriber that holds another one.
     pub(crate) fn mark_missed(&self, notice: &Arc<Notice>, now: MonotonicMillis) -> MarkResult {
         self.mark_with(now, |set| set.mark_missed(notice))
+    }
+
+    /// Takes the newest notice of a subscription as another node left it.
+    pub(crate) fn resume(
+        &self,
+        notice: &Arc<Notice>,
+        is_pending: bool,
+        is_sure: bool,
+        now: MonotonicMillis,
+    ) -> MarkResult {
+        self.mark_with(now, |set| set.resume(notice, is_pending, is_sure))
     }
 
     /// Marks a resource as changed if the filter of the outbox lets its notice through.

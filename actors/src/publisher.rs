@@ -21,7 +21,7 @@ use crate::messages::{
 };
 use crate::metrics::{Limit, Metrics};
 use crate::model::{
-    EndReason, Etag, Filter, Limits, ListHash, MonotonicMillis, ResourceUri, SubscribeError, SubscriberId,
+    EndReason, Etag, Filter, Limits, MonotonicMillis, ResourceUri, SubscribeError, SubscriberId,
     SubscriptionRules,
 };
 use crate::outbox::{AudienceHashes, Outbox, OutboxSet, SlotId};
@@ -317,6 +317,7 @@ impl Publisher {
                     let answer = self.enlist(&outbox, &subscription, at.offset, rules);
                     if answer.is_ok() {
                         self.mark_missed(&outbox, &subscription, at, &mut count);
+                        self.resume(&outbox, &subscription, at, &mut count);
                     }
                     answer
                 }
@@ -335,7 +336,7 @@ impl Publisher {
             outbox,
             lists,
             joined,
-            announce,
+            start,
             at,
             reply,
         } = watches;
@@ -343,8 +344,8 @@ impl Publisher {
         if let Some(member) = self.member(&outbox) {
             let mut count = MarkCounts::default();
             for (kind, hash) in lists {
-                let notified = if announce { ListHash::EMPTY } else { hash };
-                outbox.with(|set| set.watch_list(kind, notified, at.offset));
+                let told = start.told(kind, hash);
+                outbox.with(|set| set.watch_list_from(told, hash, at.offset, start.is_unsure()));
                 self.lists[kind.index()].insert(member);
                 count.add_list(outbox.mark_list(kind, hash, at, MonotonicMillis::now()));
             }
@@ -390,6 +391,7 @@ impl Publisher {
                 drop(place);
             }
             SubscriberRequest::Subscribe { .. }
+            | SubscriberRequest::Resume { .. }
             | SubscriberRequest::WatchLists { .. }
             | SubscriberRequest::Settle(_)
             | SubscriberRequest::Move => {

@@ -10,6 +10,7 @@ mod unclaimed;
 mod lists;
 mod pages;
 mod audiences;
+mod resume;
 mod rights;
 mod resources;
 mod restart;
@@ -211,6 +212,7 @@ impl Registry {
                     uri,
                     registration,
                     known,
+                    resumed: None,
                 }),
                 Err(error) => Err(error),
             });
@@ -380,12 +382,21 @@ impl Registry {
                     reply,
                 }
             }
+            SubscriberRequest::Resume { told, is_sure, reply } => {
+                let accepted = self.resume(&outbox, told, is_sure);
+                EtagRequest::Subscribe {
+                    outbox,
+                    accepted,
+                    rules: SubscriptionRules::RESUMED,
+                    reply,
+                }
+            }
             SubscriberRequest::WatchLists {
                 kinds,
-                announce,
+                start,
                 reply,
             } => {
-                let purpose = Purpose::Watch { announce, reply };
+                let purpose = Purpose::Watch { start, reply };
                 return self.ask_for_lists(ListRequest {
                     outbox,
                     kinds,

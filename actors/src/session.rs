@@ -6,6 +6,7 @@
 
 mod ended;
 mod unready;
+mod resume;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::messages::{
 };
 use crate::metrics::Metrics;
 use crate::model::{
-    Closed, EndReason, Etag, Filter, ResourceUri, SessionOptions, SubscribeError, SubscriberId,
+    Closed, EndReason, Etag, Filter, ListStart, ResourceUri, SessionOptions, SubscribeError, SubscriberId,
     SubscriptionRequest,
 };
 use crate::outbox::{Outbox, OutboxReader};
@@ -111,7 +112,10 @@ impl Handler<ClientReady> for SessionActor {
         self.unready.remove(self.outbox.id());
         self.route(SubscriberRequest::WatchLists {
             kinds: self.options.lists.clone(),
-            announce: self.options.announce,
+            start: match self.options.announce {
+                true => ListStart::Announced,
+                false => ListStart::Known,
+            },
             reply,
         });
     }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 
 use crate::model::{Line, Resource, ResourceUri};
+pub use crate::model::{ToldList, ToldResource, ToldState};
 
 /// The identity of a proposal. It is unique in the log, so a proposal that is sent twice is kept once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -174,6 +175,18 @@ pub struct LogState {
     pub applied: u64,
     /// The proposals in flight.
     pub in_flight: usize,
+}
+
+impl LogState {
+    /// Returns the offset up to which the node has applied its log; none before the first connection.
+    pub fn applied_offset(&self) -> Option<u64> {
+        Some(self.history?.offset(self.applied))
+    }
+}
+
+/// Returns the offset of the record to which an offset belongs: the others behind it differ from node to node.
+pub fn offset_of_record(offset: u64) -> u64 {
+    offset / OFFSETS_PER_RECORD * OFFSETS_PER_RECORD
 }
 
 /// The state of the log, shared with the handles of the bus.

@@ -141,7 +141,7 @@ impl EtagActor {
                 outbox,
                 lists,
                 joined,
-                announce,
+                start,
                 reply,
             } => {
                 outbox.begin_request();
@@ -150,7 +150,7 @@ impl EtagActor {
                     outbox,
                     lists,
                     joined,
-                    announce,
+                    start,
                     at,
                     reply,
                 };

@@ -22,6 +22,8 @@ pub enum EndReason {
     /// Its credential expired or was revoked. Only its streams end for this reason; the subscriber goes on
     /// with another credential until its idle time-out.
     Unauthorized,
+    /// Another node of the cluster goes on with it, and tells what was pending.
+    Moved,
     /// The bus is shutting down; everything pending was handed out first.
     Shutdown,
     /// A core actor died.
@@ -30,7 +32,7 @@ pub enum EndReason {
 
 impl EndReason {
     /// All reasons, in the order of the variants.
-    pub const ALL: [EndReason; 10] = [
+    pub const ALL: [EndReason; 11] = [
         EndReason::Closed,
         EndReason::Idle,
         EndReason::Stalled,
@@ -39,6 +41,7 @@ impl EndReason {
         EndReason::Evicted,
         EndReason::NotReady,
         EndReason::Unauthorized,
+        EndReason::Moved,
         EndReason::Shutdown,
         EndReason::Failed,
     ];
@@ -54,6 +57,7 @@ impl EndReason {
             EndReason::Evicted => "evicted",
             EndReason::NotReady => "not_ready",
             EndReason::Unauthorized => "unauthorized",
+            EndReason::Moved => "moved",
             EndReason::Shutdown => "shutdown",
             EndReason::Failed => "failed",
         }

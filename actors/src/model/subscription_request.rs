@@ -31,3 +31,12 @@ pub(crate) struct SubscriptionRules {
     /// Permits URIs that clients may not subscribe to. `pending_max` does not hold then.
     pub(crate) trusted: bool,
 }
+
+impl SubscriptionRules {
+    /// Those of subscriptions that another node has accepted.
+    pub(crate) const RESUMED: SubscriptionRules = SubscriptionRules {
+        max: usize::MAX,
+        pending_max: usize::MAX,
+        trusted: false,
+    };
+}

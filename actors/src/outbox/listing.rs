@@ -183,8 +183,9 @@ impl Outbox {
         let id = info.id;
         let label = &info.label;
         let pending = info.pending.entries;
-        // Clients that went away without a word are normal, so their end is no news for an operator.
-        if reason == EndReason::Idle {
+        // Clients that went away without a word are normal, so their end is no news for an operator, nor
+        // is a client that another node serves.
+        if matches!(reason, EndReason::Idle | EndReason::Moved) {
             return tracing::debug!(%id, %label, reason = reason.name(), pending, "a session was ended");
         }
         let oldest = info.pending.oldest;

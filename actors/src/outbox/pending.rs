@@ -8,6 +8,7 @@
 mod filter_slots;
 mod hidden;
 mod missed;
+mod resumed;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use std::time::Instant;
 use self::filter_slots::FilterSlots;
 use super::slots::{Slot, SlotId, SlotTable};
 use crate::model::{Cause, Etag, ListHash, ListKind, Notice, ResourceUri, SubscriptionAllowance};
+#[cfg(test)]
+use crate::model::ToldList;
 
 /// One entry of an outbox.
 #[derive(Debug, Clone)]
@@ -56,6 +59,8 @@ struct ListSlot {
     current_local: u64,
     /// The oldest local offset that is not handed out yet; none if nothing is pending.
     first_offset: Option<u64>,
+    /// True if another node may have told of the pending change.
+    unsure: bool,
 }
 
 /// The pending entries of one subscriber, and its subscriptions.
@@ -215,6 +220,7 @@ impl OutboxSet {
         held.version = notice.etag.version;
         held.latest = Some(notice.clone());
         held.latest_offset = at;
+        held.unsure = false;
         if held.is_pending() {
             return MarkResult::Conflated;
         }
@@ -225,19 +231,14 @@ impl OutboxSet {
     }
 
     /// Starts to watch a list, of which the subscriber knows the hash `notified`.
+    #[cfg(test)]
     pub(crate) fn watch_list(&mut self, kind: ListKind, notified: ListHash, at: u64) {
-        let slot = ListSlot {
-            notified: Some(notified),
-            notified_offset: 0,
-            current: notified,
-            current_offset: at,
-            current_local: at,
-            first_offset: None,
+        let told = ToldList {
+            kind,
+            hash: Some(notified),
+            offset: 0,
         };
-        // A list that is watched already keeps its hash, since the client may announce that it is ready
-        // twice.
-        self.lists.get_or_insert_default()[kind.index()].get_or_insert(slot);
-        self.highest_offset = self.highest_offset.max(at);
+        self.watch_list_from(told, notified, at, false);
     }
 
     /// Marks a list as having the hash `hash` since `offset`.
@@ -252,6 +253,7 @@ impl OutboxSet {
         list.current = hash;
         list.current_offset = offset;
         list.current_local = at;
+        list.unsure &= list.first_offset.is_none();
         if Some(hash) == list.notified {
             // The list changed back before the entry was handed out, so the subscriber knows its state.
             if list.first_offset.take().is_some() {
@@ -290,6 +292,7 @@ impl OutboxSet {
     fn take_notice(&mut self, slot: SlotId) -> Option<Arc<Notice>> {
         let held = self.slots.get_mut(slot)?;
         held.first_offset = None;
+        held.unsure = false;
         let notice = held.latest.clone()?;
         // A removed resource changes no more, so the filter needs no slot for it.
         if self.filter.is_some() && !held.subscribed && !held.hidden && notice.cause == Cause::Removed {
@@ -301,6 +304,7 @@ impl OutboxSet {
     fn take_list(&mut self, kind: ListKind) -> Option<ListKind> {
         let list = self.list_mut(kind)?;
         list.first_offset = None;
+        list.unsure = false;
         list.notified = Some(list.current);
         list.notified_offset = list.current_local;
         Some(kind)
@@ -321,6 +325,7 @@ impl OutboxSet {
 
     /// Makes everything that was handed out after `offset` pending again, in the same order.
     pub(crate) fn rewind(&mut self, offset: u64) {
+        self.settle_up_to(offset);
         for slot in self.slots.values_mut() {
             if slot.latest.is_some() && slot.latest_offset > offset && !slot.is_pending() {
                 slot.first_offset = Some(slot.latest_offset);

@@ -23,6 +23,8 @@ pub(super) struct Slot {
     /// True for a subscription that ended because the subscriber may not be told of the resource, until the
     /// table of the shard has forgotten it.
     pub(super) hidden: bool,
+    /// True if another node may have handed the pending notice out.
+    pub(super) unsure: bool,
     /// The version that the subscriber knows or will know: of its newest notice, or at the time it
     /// subscribed.
     pub(super) version: u64,
@@ -68,6 +70,7 @@ impl SlotTable {
             subscribed: false,
             awaited: false,
             hidden: false,
+            unsure: false,
             version,
             latest: None,
             latest_offset: 0,

@@ -117,6 +117,29 @@ impl Publisher {
         self.count_mark(outbox, &notice, marked, count);
     }
 
+    /// Takes the newest notice of a subscription that began at another node.
+    pub(super) fn resume(
+        &self,
+        outbox: &Outbox,
+        subscription: &StampedSubscription,
+        at: Position,
+        count: &mut MarkCounts,
+    ) {
+        let Some(resumed) = &subscription.resumed else {
+            return;
+        };
+        let uri = self.table.shared(&subscription.uri);
+        let position = Position {
+            offset: resumed.offset,
+            ..at
+        };
+        let notice = Notice::new(uri, subscription.etag, resumed.cause, position, Instant::now());
+        let notice = Arc::new(notice);
+        let now = MonotonicMillis::now();
+        let marked = outbox.resume(&notice, resumed.is_pending, resumed.is_sure, now);
+        count.add(marked);
+    }
+
     fn count_mark(&self, outbox: &Outbox, notice: &Notice, marked: MarkResult, count: &mut MarkCounts) {
         count.add(marked);
         if notice.traced {

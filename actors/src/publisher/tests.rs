@@ -173,6 +173,7 @@ fn at_version(text: &str, version: u64) -> StampedSubscription {
         },
         awaited: false,
         missed: None,
+        resumed: None,
     }
 }
 

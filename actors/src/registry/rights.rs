@@ -12,7 +12,7 @@ use actix::{AsyncContext, Context, WrapFuture};
 use super::Registry;
 use super::audiences::Walked;
 use crate::messages::{EtagRequest, SettleRights};
-use crate::model::{ListHash, ListKind};
+use crate::model::{ListHash, ListKind, ListStart};
 use crate::outbox::{JoinedAudience, Outbox};
 use crate::runtime::Reply;
 
@@ -28,8 +28,8 @@ pub(super) struct ListRequest {
 
 /// The use of the hashes.
 pub(super) enum Purpose {
-    /// The subscriber watches the lists from here on, and is notified at once if `announce` is true.
-    Watch { announce: bool, reply: Reply<()> },
+    /// The subscriber watches the lists from here on.
+    Watch { start: ListStart, reply: Reply<()> },
     /// The rights of the subscriber changed.
     Settle,
 }
@@ -50,11 +50,11 @@ impl ListRequest {
         } = self;
         let lists = kinds.iter().map(|kind| (*kind, hashes[kind.index()])).collect();
         match purpose {
-            Purpose::Watch { announce, reply } => Some(EtagRequest::WatchLists {
+            Purpose::Watch { start, reply } => Some(EtagRequest::WatchLists {
                 outbox,
                 lists,
                 joined,
-                announce,
+                start,
                 reply,
             }),
             // Without a viewer there are no rights that change.

@@ -166,13 +166,13 @@ fn ready_session_watches_the_lists_of_its_options() {
         let answer = async {
             let SubscriberRequest::WatchLists {
                 kinds,
-                announce,
+                start,
                 reply,
             } = fixture.next().await
             else {
                 panic!("another request");
             };
-            assert_eq!((kinds, announce), (vec![ListKind::Tools], true));
+            assert_eq!((kinds, start), (vec![ListKind::Tools], ListStart::Announced));
             reply.answer(());
         };
         assert_eq!(tokio::join!(session.ready(), answer).0, Ok(()));

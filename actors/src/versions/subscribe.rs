@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use super::EtagActor;
 use super::release::Release;
-use crate::messages::{AcceptedSubscription, AddSubscriptions, Known, SettleRights, StampedSubscription};
-use crate::model::{Cause, Etag, SubscribeError, SubscriptionRules};
+use crate::messages::{
+    AcceptedSubscription, AddSubscriptions, Known, ResumedNotice, ResumedSubscription, SettleRights,
+    StampedSubscription,
+};
+use crate::model::{Cause, Etag, LineState, ResourceUri, SubscribeError, SubscriptionRules};
 use crate::outbox::Outbox;
 use crate::runtime::Reply;
 
@@ -50,7 +53,9 @@ impl EtagActor {
             uri,
             registration,
             known,
+            resumed,
         } = accepted;
+        let is_closed = matches!(&resumed, Some(resumed) if resumed.is_closed);
         let etag = self.visible_etag(&uri, registration);
         let exists = match (registration, self.visible_line(&uri)) {
             // A live line without a registration is of the time before a restart: its publisher comes back
@@ -69,10 +74,44 @@ impl EtagActor {
             _ => None,
         };
         StampedSubscription {
+            resumed: match resumed {
+                Some(resumed) if !resumed.is_closed => self.resumed_notice(&uri, etag, &resumed),
+                _ => None,
+            },
             uri,
             etag,
-            awaited: !exists && !rules.trusted,
+            awaited: (!exists || is_closed) && !rules.trusted,
             missed,
         }
+    }
+
+    /// Compares what another node told with the current line; none if the subscriber knows it.
+    fn resumed_notice(
+        &self,
+        uri: &ResourceUri,
+        etag: Etag,
+        resumed: &ResumedSubscription,
+    ) -> Option<ResumedNotice> {
+        let told = &resumed.told;
+        let line = self.visible_line(uri);
+        let has_changed = etag.version > told.version;
+        if !has_changed && (told.offset == 0 || etag.version < told.version) {
+            return None;
+        }
+        Some(ResumedNotice {
+            cause: match line {
+                Some(line) if line.state == LineState::Removed => Cause::Removed,
+                _ => Cause::Updated,
+            },
+            offset: match line {
+                Some(line) if has_changed => line.offset,
+                // A member of a template that began with it.
+                None if has_changed => self.visible_position().offset,
+                _ => told.offset,
+            },
+            is_pending: has_changed || told.is_pending,
+            // A change after all that the other node said may have been told by it.
+            is_sure: resumed.is_sure,
+        })
     }
 }

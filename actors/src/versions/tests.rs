@@ -157,6 +157,7 @@ fn accepted(registration: Known, known: Option<Option<&str>>) -> AcceptedSubscri
         uri: uri(),
         registration,
         known: known.map(|held| held.map(str::to_owned)),
+        resumed: None,
     }
 }
 
@@ -166,6 +167,7 @@ fn stamped(etag: Etag) -> StampedSubscription {
         etag,
         awaited: false,
         missed: None,
+        resumed: None,
     }
 }
 
