@@ -63,9 +63,9 @@ pub use subscriber::{
 };
 pub use subscription_request::SubscriptionRequest;
 pub(crate) use subscription_request::SubscriptionRules;
+pub use template::{ListTemplate, ReadTemplate, ResourceTemplate};
 pub(crate) use told::ListStart;
 pub use told::{ToldList, ToldResource, ToldState};
-pub use template::{ListTemplate, ReadTemplate, ResourceTemplate};
 pub use tool::{Block, CallTool, InputSchema, Tool, ToolOutput, WithContext};
 pub use trace::{SkipReason, SubscriberRef, Trace, TraceStep, TraceSubject};
 pub use uri::{InvalidUri, ResourceUri};

@@ -391,11 +391,7 @@ impl Registry {
                     reply,
                 }
             }
-            SubscriberRequest::WatchLists {
-                kinds,
-                start,
-                reply,
-            } => {
+            SubscriberRequest::WatchLists { kinds, start, reply } => {
                 let purpose = Purpose::Watch { start, reply };
                 return self.ask_for_lists(ListRequest {
                     outbox,

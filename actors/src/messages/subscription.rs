@@ -1,9 +1,7 @@
 //! A subscription on its way from its session to the Registry, and on to the shard of its subscriber.
 
 use super::decision::Known;
-use crate::model::{
-    Cause, Etag, ResourceUri, SubscribeError, SubscriptionRequest, ToldList, ToldResource,
-};
+use crate::model::{Cause, Etag, ResourceUri, SubscribeError, SubscriptionRequest, ToldList, ToldResource};
 use crate::runtime::Reply;
 
 /// A subscription that the Registry accepted.

@@ -16,9 +16,9 @@ use std::time::Instant;
 
 use self::filter_slots::FilterSlots;
 use super::slots::{Slot, SlotId, SlotTable};
-use crate::model::{Cause, Etag, ListHash, ListKind, Notice, ResourceUri, SubscriptionAllowance};
 #[cfg(test)]
 use crate::model::ToldList;
+use crate::model::{Cause, Etag, ListHash, ListKind, Notice, ResourceUri, SubscriptionAllowance};
 
 /// One entry of an outbox.
 #[derive(Debug, Clone)]

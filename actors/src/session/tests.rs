@@ -164,12 +164,7 @@ fn ready_session_watches_the_lists_of_its_options() {
         };
         let session = fixture.open(lists).await;
         let answer = async {
-            let SubscriberRequest::WatchLists {
-                kinds,
-                start,
-                reply,
-            } = fixture.next().await
-            else {
+            let SubscriberRequest::WatchLists { kinds, start, reply } = fixture.next().await else {
                 panic!("another request");
             };
             assert_eq!((kinds, start), (vec![ListKind::Tools], ListStart::Announced));

@@ -22,7 +22,7 @@ pub(super) struct Node {
     file: PathBuf,
     log: PathBuf,
     port: u16,
-    address: String,
+    pub(super) address: String,
     pub(super) name: String,
 }
 

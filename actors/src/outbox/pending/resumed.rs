@@ -262,8 +262,14 @@ mod tests {
         let mut set = subscribed(&[1, 2]);
         set.resume(&notice(1, 4, 128), true, true);
         let told = set.told_resources();
-        assert_eq!((told[0].version, told[0].offset, told[0].is_pending), (4, 128, true));
-        assert_eq!((told[1].version, told[1].offset, told[1].is_pending), (0, 0, false));
+        assert_eq!(
+            (told[0].version, told[0].offset, told[0].is_pending),
+            (4, 128, true)
+        );
+        assert_eq!(
+            (told[1].version, told[1].offset, told[1].is_pending),
+            (0, 0, false)
+        );
         set.forget_pending();
         assert_eq!((set.pending(), taken(&mut set).len()), (0, 0));
     }
