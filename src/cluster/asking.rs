@@ -1,7 +1,7 @@
 //! Requests that are sent again while no answer comes.
 //!
-//! While a log has no leader, or a server of it hangs, a request may go to where nobody answers it. Whoever
-//! waits for its timeout then knows of the next leader a whole timeout too late.
+//! A request that comes while a log has no leader, or to a server that hangs, is never answered. A node that
+//! waits for its timeout knows of the next leader up to a whole timeout too late.
 
 use std::time::Duration;
 

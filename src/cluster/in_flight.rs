@@ -45,9 +45,8 @@ pub(super) struct InFlight {
     told: u64,
     /// The time at which an entry must be looked at.
     due: Option<Instant>,
-    /// The time of the last answer that a log with a quorum alone gives.
+    /// The times of the last answer that a log with a quorum alone gives: by this server, and by any.
     answered: Instant,
-    /// The same, of whichever server.
     decided: Instant,
     metrics: ClusterMetrics,
 }

@@ -13,7 +13,7 @@ mod sight;
 mod stream;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -48,6 +48,13 @@ const NAME: &str = "v1-events";
 
 /// The parts into which the keep-alives of all streams are divided, so that not all write at once.
 const KEEP_ALIVE_TICKS: u32 = 8;
+
+/// The time for which a node waits for a position that another node of its cluster has given. Nodes are some
+/// milliseconds apart; a position that is not reached by then belongs to another history.
+const BEHIND_MAX: Duration = Duration::from_secs(2);
+
+/// The interval in which the node looks whether it has reached the position.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The history of events, from which every stream reads. It is recorded as long as a clone of this or a
 /// router made from it exists; then its streams end.
@@ -119,6 +126,20 @@ struct EventsContext {
     bodies: Arc<NoticeBodies>,
 }
 
+/// Waits for a short while until this node has reached the position of a client that comes from another one.
+async fn wait_for_place(hub: &HubState, client: &EventClient, resume: Option<&str>) {
+    let Some(text) = resume else {
+        return;
+    };
+    let Some(position) = client.event_ids().read(text) else {
+        return;
+    };
+    let begin = Instant::now();
+    while hub.lock().history.is_behind(position) && begin.elapsed() < BEHIND_MAX {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
 async fn open(
     State(EventsContext { hub, limits, bodies }): State<EventsContext>,
     extensions: Extensions,
@@ -139,6 +160,7 @@ async fn open(
         content,
         _place: place,
     };
+    wait_for_place(&hub.state, &client, query.resume.as_deref()).await;
     let stream = match EventStream::open(hub.state, client, query.resume.as_deref()) {
         Ok(stream) => stream,
         Err(max) => {

@@ -30,3 +30,4 @@ mod upkeep;
 mod access;
 mod reads;
 mod quotas;
+mod positions;

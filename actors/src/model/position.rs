@@ -43,10 +43,12 @@ impl Lineage {
     pub const FORMER_MAX: usize = 64;
 
     /// Returns the offset of a position of this history; none if it belongs to another one. `head` is the
-    /// last offset of the current life.
+    /// last offset of the current life. With a shared log all places behind its record count as reached:
+    /// other nodes have lists of their own there.
     pub fn offset_of(&self, position: Position, head: u64) -> Option<u64> {
+        let step = self.offsets_per_change.max(1);
         let end = match position.epoch == self.epoch {
-            true => head,
+            true => (head - head % step).saturating_add(step - 1),
             false => self.former.iter().find(|life| life.epoch == position.epoch)?.end,
         };
         (position.offset <= end).then_some(position.offset)
@@ -123,6 +125,19 @@ mod tests {
         ] {
             let found = lineage.offset_of(Position { epoch, offset }, 12);
             assert_eq!(found, known.then_some(offset), "{epoch}-{offset}");
+        }
+    }
+
+    #[test]
+    fn places_behind_a_shared_record_are_reached_with_it() {
+        let lineage = Lineage {
+            epoch: 1,
+            offsets_per_change: 64,
+            ..Lineage::default()
+        };
+        for (offset, known) in [(128, true), (129, true), (191, true), (192, false)] {
+            let found = lineage.offset_of(Position { epoch: 1, offset }, 128);
+            assert_eq!(found, known.then_some(offset), "{offset}");
         }
     }
 

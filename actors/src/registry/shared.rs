@@ -31,7 +31,8 @@ use batches::{Batch, ListEnd};
 /// The most proposals in flight; changes beyond that wait. The log may have a smaller limit of its own.
 pub(crate) const PROPOSALS_MAX: usize = 4_096;
 
-/// The interval in which changes that wait for the log to be read, and lists that were not told, are looked at.
+/// The interval in which changes that wait for the log to be read, and lists that were not told, are looked
+/// at.
 const CHECK: Duration = Duration::from_millis(500);
 
 /// The state of the changes of a bus with a shared log.

@@ -63,6 +63,10 @@ pub(super) struct Resumption {
     pub(super) reason: Option<Incomplete>,
 }
 
+/// The records by which the offsets of two histories of one cluster differ at least, unless one of them began
+/// in the same second as the other.
+const HISTORY_JUMP: u64 = 1 << 16;
+
 /// The reason for which a stream does not continue with the event after the client's last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Incomplete {
@@ -265,9 +269,23 @@ impl History {
         Resumption {
             complete: missed == 0,
             from: self.at(from),
-            missed: Some(missed),
+            missed: self.countable(missed),
             reason,
         }
+    }
+
+    /// True if a position is one that other nodes of the cluster have reached, and this one has not yet.
+    pub(super) fn is_behind(&self, position: Position) -> bool {
+        self.lineage.offsets_per_change > 1
+            && position.epoch == self.lineage.epoch
+            && self.lineage.offset_of(position, self.last).is_none()
+    }
+
+    /// Returns a number of missing events; none if it cannot be known, because the log of a cluster has another
+    /// history in between. The offsets of two histories are far from each other.
+    pub(super) fn countable(&self, missed: u64) -> Option<u64> {
+        let is_jump = self.lineage.offsets_per_change > 1 && missed >= HISTORY_JUMP;
+        (!is_jump).then_some(missed)
     }
 
     /// Returns the number of events after `offset` of which only newer ones of the same subject are there.
@@ -416,6 +434,44 @@ mod tests {
         let foreign = history.resume(Some("7-5"));
         assert_eq!(foreign.reason, Some(Incomplete::AnotherHistory));
         assert_eq!((foreign.from, foreign.missed), (at(0), None));
+    }
+
+    #[test]
+    fn node_behind_the_position_of_another_is_seen() {
+        let cluster = Lineage {
+            offsets_per_change: 64,
+            ..lineage()
+        };
+        let mut history = History::new(10, usize::MAX, cluster);
+        history.begin(at(64));
+        push(&mut history, 128);
+        for (offset, behind) in [(64, false), (128, false), (130, false), (192, true)] {
+            assert_eq!(history.is_behind(at(offset)), behind, "{offset}");
+        }
+        let foreign = Position {
+            epoch: 8,
+            offset: 192,
+        };
+        assert!(!history.is_behind(foreign));
+        // A list of its own code at another node, behind the same record, is no other history.
+        let resumed = history.resume(Some(&at(130).to_string()));
+        assert_eq!((resumed.complete, resumed.from), (true, at(130)));
+        assert_eq!(history.resume(Some(&at(192).to_string())).missed, None);
+        assert_eq!(History::new(1, 1, lineage()).countable(1 << 40), Some(1 << 40));
+    }
+
+    #[test]
+    fn events_between_two_histories_are_not_counted() {
+        let cluster = Lineage {
+            offsets_per_change: 64,
+            ..lineage()
+        };
+        let mut history = History::new(10, usize::MAX, cluster);
+        history.begin(at(1));
+        let next = at((1 << 40) + 64);
+        assert_eq!(history.countable(history.missing_before(next)), None);
+        let near = at(64 * 100);
+        assert_eq!(history.countable(history.missing_before(near)), Some(99));
     }
 
     #[test]

@@ -61,10 +61,11 @@ impl Recorder {
     fn record_loss(&self, contents: &mut HubContents, lost: u64) {
         if lost > 0 {
             let position = contents.history.after_loss(lost);
+            let counted = contents.history.countable(lost);
             contents
                 .history
-                .push_loss(position, frame::gap(Some(lost), position));
-            self.state.metrics.lost.increment(lost);
+                .push_loss(position, frame::gap(counted, position));
+            self.state.metrics.lost.increment(counted.unwrap_or(1));
         }
     }
 }

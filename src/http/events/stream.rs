@@ -77,7 +77,7 @@ impl EventClient {
     }
 
     /// Returns the form of the ids that the client gets.
-    fn event_ids(&self) -> EventIds<'_> {
+    pub(super) fn event_ids(&self) -> EventIds<'_> {
         match &self.sight {
             Some(sight) => sight.event_ids(),
             None => EventIds::plain(),
@@ -212,12 +212,16 @@ impl EventStream {
                 FoundEvents::Events => drop(contents),
                 FoundEvents::Forgotten { missed, up_to } if frames.count == 0 => {
                     let from = contents.history.at(up_to);
+                    let missed = match contents.history.countable(missed) {
+                        Some(missed) => self.client.counted(missed),
+                        None => None,
+                    };
                     drop(contents);
                     self.hub.metrics.gaps.increment(1);
                     self.cursor = up_to;
                     self.written = up_to;
                     let from = self.client.event_ids().of_place(from);
-                    return Next::Frame(frame::gap(self.client.counted(missed), from));
+                    return Next::Frame(frame::gap(missed, from));
                 }
                 // The frames that were collected go first; the next look finds the gap again.
                 FoundEvents::Forgotten { .. } => break,

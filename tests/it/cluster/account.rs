@@ -126,7 +126,7 @@ fn lost_repeated_and_unaccounted_versions_are_faults() {
     account.made("demo://a", "v2-6", body("two"));
     account.judge(&finals("v2-6", "two"));
     account.assert_kept();
-    // A version that nobody asked for, and then one that somebody may have.
+    // A version without a request for it, and then one with a request that has no answer.
     account.judge(&finals("v3-6", "three"));
     assert_eq!(account.faults.len(), 1);
     account.unknown("demo://a");

@@ -234,8 +234,11 @@ impl Brokers {
     }
 
     fn links_of(&self, party: Party) -> impl Iterator<Item = &Link> {
-        let of_party = move |link: &&BrokerLink| link.from == party || Party::Broker(link.to) == party;
-        self.links.iter().filter(of_party).map(|link| &link.link)
+        let of_party = self
+            .links
+            .iter()
+            .filter(move |link| link.from == party || Party::Broker(link.to) == party);
+        of_party.map(|link| &link.link)
     }
 
     /// The number of the server of this name.

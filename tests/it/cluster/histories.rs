@@ -140,7 +140,8 @@ async fn deleted_log_begins_anew_without_a_step_back() {
         return;
     };
     let before = course.told().await;
-    let (opened, epoch) = (course.opened(), course.epoch(0).await);
+    let opened = course.opened();
+    let epoch = course.epoch(0).await;
     let begin = Instant::now();
     let context = course.rig.context(0).await;
     context.delete_stream(course.rig.stream()).await.unwrap();
@@ -192,7 +193,8 @@ async fn restored_copy_is_told_and_takes_no_version_back() {
     // The copy lacks these.
     course.change(300).await;
     let before = course.told().await;
-    let (opened, epoch) = (course.opened(), course.epoch(0).await);
+    let opened = course.opened();
+    let epoch = course.epoch(0).await;
     for number in 0..COUNT {
         course.rig.brokers.kill(number);
     }

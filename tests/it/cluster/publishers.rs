@@ -68,6 +68,11 @@ impl Work {
         *self.longest.lock().unwrap()
     }
 
+    /// Takes more changes, which are made with the one that was taken.
+    fn take_more(&self, count: usize) {
+        self.begun.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
     /// Takes one of the changes, once its time has come; none when all are taken.
     async fn take(&self) -> Option<u64> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
@@ -110,6 +115,7 @@ impl Publisher {
             let body = format!("change {number}");
             match self.random.below(20) {
                 0 => {
+                    self.work.take_more(1);
                     self.remove(&uri).await;
                     self.put(&uri, &body).await;
                 }
@@ -181,8 +187,9 @@ impl Publisher {
     }
 
     async fn remove(&mut self, uri: &str) {
-        let request = |target: &HttpTarget| target.request_to("DELETE", &resource_path(uri)).finish();
-        let answer = self.ask(request).await;
+        let answer = self
+            .ask(|target| target.request_to("DELETE", &resource_path(uri)).finish())
+            .await;
         // One that is not answered is not repeated: the content that follows replaces it.
         self.take(uri, answer, None);
     }
@@ -215,6 +222,7 @@ impl Publisher {
                 uris.push(uri);
             }
         }
+        self.work.take_more(uris.len() - 1);
         let request = |target: &HttpTarget| {
             let request = target.request_to("POST", "/v1/resources");
             request.body("application/x-ndjson", lines.as_bytes())

@@ -117,7 +117,7 @@ async fn condition_at_two_nodes_has_one_winner() {
 }
 
 #[tokio::test]
-async fn folder_copies_out_of_step_make_one_version_per_change() {
+async fn folders_out_of_step_make_one_version_per_change() {
     let Some(brokers) = brokers::shared() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut nodes = Vec::new();

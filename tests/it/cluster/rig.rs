@@ -169,7 +169,8 @@ pub(super) async fn etag_table(target: &HttpTarget) -> Result<String, String> {
         }
         let page: Value = serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
         for item in page["items"].as_array().into_iter().flatten() {
-            let (uri, etag) = (&item["uri"], &item["etag"]);
+            let uri = &item["uri"];
+            let etag = &item["etag"];
             table.push_str(&format!(
                 "{} {}\n",
                 uri.as_str().unwrap_or_default(),

@@ -10,7 +10,7 @@ use super::rig::{COUNT, Rig};
 use super::watcher::Watcher;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rolling_restart_loses_no_final_and_tells_no_list_twice() {
+async fn rolling_restart_loses_no_final_and_repeats_no_list() {
     let Some(mut rig) = Rig::start("rolling").await else {
         return;
     };

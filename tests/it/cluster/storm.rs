@@ -2,8 +2,8 @@
 //! nodes are killed, stopped and cut off in a disorder that a seed repeats. At rest every client must know the
 //! newest versions, the nodes must be equal, and every answered change must be there.
 //!
-//! The short form runs with all tests. The long one runs by command:
-//! `CLUSTER_SECONDS=600 cargo test --all-features --test it long_cluster_storm -- --ignored --nocapture`
+//! The short form runs with all tests. The long one runs by command: `CLUSTER_SECONDS=600 cargo test
+//! --all-features --test it long_cluster_storm -- --ignored --nocapture`
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -179,7 +179,7 @@ impl Report {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn storm_of_faults_loses_no_final_and_no_answered_change() {
+async fn storm_of_faults_loses_no_final_and_no_answer() {
     let size = Size {
         changes: 3_000,
         uris: 200,

@@ -123,11 +123,8 @@ impl Visitor {
     }
 
     fn note(&self, uri: &Value, etag: &Value) {
-        let (uri, etag) = (
-            uri.as_str().unwrap_or_default(),
-            etag.as_str().unwrap_or_default(),
-        );
-        self.seen().note(uri, etag);
+        let uri = uri.as_str().unwrap_or_default();
+        self.seen().note(uri, etag.as_str().unwrap_or_default());
     }
 
     async fn follow_events(&mut self, target: &HttpTarget) -> Result<Infallible, String> {

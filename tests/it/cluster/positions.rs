@@ -1,0 +1,67 @@
+//! Positions in the order of all changes, which mean the same at every node.
+
+use serde_json::Value;
+
+use super::brokers;
+use super::node::{Node, config};
+use crate::durability::Connection;
+
+/// Returns the data of the events of a stream that resumes after `id`, up to one with this value, and the id
+/// of the last of them.
+async fn events(node: &Node, id: &str, (key, value): (&str, &str)) -> (Vec<Value>, String) {
+    let request = reqwest::Client::new().get(format!("http://{}/v1/events", node.target().address));
+    let mut answer = request.header("last-event-id", id).send().await.unwrap();
+    let mut reader = tidings::wire::sse::EventReader::default();
+    let mut found = Vec::new();
+    let mut last = String::new();
+    while let Some(part) = answer.chunk().await.unwrap() {
+        let read = reader.read(&part, |event| {
+            last = event.id.unwrap_or_default().to_owned();
+            found.push(serde_json::from_slice(event.data).unwrap_or_default());
+        });
+        read.unwrap();
+        if found.iter().any(|data: &Value| data[key] == value) {
+            break;
+        }
+    }
+    (found, last)
+}
+
+#[tokio::test]
+async fn position_of_a_restarted_node_holds_at_another() {
+    let Some(brokers) = brokers::shared() else { return };
+    // The clients of these tests speak no TLS, but make their provider all the same.
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(brokers, "positions");
+    let a = Node::start("a", folder.path(), &config);
+    let mut b = Node::start("b", folder.path(), &config);
+    let mut connection = Connection::new(&a.target());
+    let mut etag = String::new();
+    for number in 0..5 {
+        etag = connection.put_etag("demo://x", &number.to_string()).await;
+    }
+    let etag = etag.trim_matches('"').to_owned();
+    b.until_body("demo://x", "4").await;
+    // A node that starts tells lists of its own, at places behind the last record.
+    b.kill();
+    b.run();
+    b.until_ready().await;
+    let (before, id) = events(&b, "1-1", ("list", "resources")).await;
+    assert!(
+        before.iter().any(|data| data["etag"] == etag.as_str()),
+        "{before:?}"
+    );
+    for node in [&a, &b] {
+        let next = connection.put("demo://x", node.name.as_str()).await.unwrap();
+        let next = next.head.etag().unwrap().trim_matches('"').to_owned();
+        let (found, _) = events(node, &id, ("etag", &next)).await;
+        assert_eq!(found[0]["complete"], true, "{found:?}");
+        let told: Vec<&Value> = found.iter().filter(|data| data["kind"] == "updated").collect();
+        assert!(told.iter().all(|data| data["etag"] != etag.as_str()), "{found:?}");
+    }
+    // The number of events between two histories is not known, and no number is told.
+    let (found, _) = events(&b, "1-1", ("etag", &etag)).await;
+    let numbers = found.iter().filter_map(|data| data["missed"].as_u64());
+    assert!(numbers.into_iter().all(|missed| missed < 1_000), "{found:?}");
+}
