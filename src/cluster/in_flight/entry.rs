@@ -141,7 +141,7 @@ impl InFlightEntry {
     pub(super) fn patience(&self, since: Instant, decided: Instant) -> Duration {
         let is_first = self.first_sent == Some(since);
         let is_silent = match self.first_sent {
-            Some(first) => decided < first && !is_first,
+            Some(first) => decided <= first && !is_first,
             None => false,
         };
         match is_silent {

@@ -13,6 +13,9 @@ use crate::support::number;
 /// The time for which changes may wait beyond the election.
 const BEYOND_MAX: Duration = Duration::from_secs(1);
 
+/// The same in the short forms, which run beside other tests on machines that are busy.
+const BEYOND_MAX_BUSY: Duration = Duration::from_secs(3);
+
 /// The time beyond the election within which a node leaves a server that is cut off from the others.
 const MOVE_MAX: Duration = Duration::from_secs(5);
 
@@ -89,17 +92,17 @@ async fn stopped_gap(tries: Tries, begin: Instant) -> Duration {
 }
 
 impl Waits {
-    /// Names the nodes that waited for too long.
-    fn too_long(&self, outage: Outage) -> Vec<String> {
+    /// Names the nodes that waited for longer than `beyond` after the election.
+    fn too_long(&self, outage: Outage, beyond: Duration) -> Vec<String> {
         println!("{outage:?}: {self:?}");
-        // The leader was away, so another server had to become it.
-        assert!(self.log > Duration::from_secs(1), "{outage:?}: {self:?}");
         let election = self.log.max(self.streams);
+        // The leader was away, so another server had to become it.
+        assert!(election > Duration::from_secs(1), "{outage:?}: {self:?}");
         let mut found = Vec::new();
         for (number, (gap, is_attached)) in self.nodes.iter().enumerate() {
             let beyond = match is_attached {
                 true => MOVE_MAX,
-                false => BEYOND_MAX,
+                false => beyond,
             };
             if *gap >= election + beyond {
                 found.push(format!(
@@ -117,7 +120,7 @@ async fn death_of_the_leader_delays_changes_by_the_election() {
         return;
     };
     let waits = measure(&mut rig, "leader", Outage::Killed).await;
-    rig.assert_none(&waits.too_long(Outage::Killed));
+    rig.assert_none(&waits.too_long(Outage::Killed, BEYOND_MAX_BUSY));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,7 +129,7 @@ async fn node_on_the_minority_side_moves_to_the_majority() {
         return;
     };
     let waits = measure(&mut rig, "minority", Outage::Minority).await;
-    rig.assert_none(&waits.too_long(Outage::Minority));
+    rig.assert_none(&waits.too_long(Outage::Minority, BEYOND_MAX_BUSY));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,7 +142,7 @@ async fn long_outages() {
     for _ in 0..number("CLUSTER_ROUNDS", 3) {
         for outage in [Outage::Killed, Outage::Stopped, Outage::CutOff, Outage::Minority] {
             let waits = measure(&mut rig, "outages", outage).await;
-            found.extend(waits.too_long(outage));
+            found.extend(waits.too_long(outage, BEYOND_MAX));
         }
     }
     rig.assert_none(&found);
