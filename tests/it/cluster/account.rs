@@ -58,7 +58,7 @@ impl Account {
         let Some((answered, body)) = entry.versions.get(&version(etag)) else {
             return;
         };
-        if answered != etag || content.is_some_and(|content| body.as_deref() != Some(content)) {
+        if answered != etag || (content.is_some() && body.as_deref() != content) {
             self.faults.push(format!(
                 "{uri}: {etag} with {content:?} was told, and {answered} with {body:?} was answered"
             ));

@@ -37,7 +37,6 @@ struct Broker {
     config: PathBuf,
     log: PathBuf,
     client_port: u16,
-    monitor_port: u16,
     /// The shell that keeps the server, and the server's process; none while it is down.
     running: Option<(Child, Pid)>,
 }
@@ -171,7 +170,6 @@ impl Brokers {
             config,
             log,
             client_port,
-            monitor_port,
             running: None,
         });
     }
@@ -251,11 +249,6 @@ impl Brokers {
     /// The address of a server, past all links.
     pub(super) fn url(&self, number: usize) -> String {
         address(self.brokers[number].client_port)
-    }
-
-    /// The address of the monitoring of a server.
-    pub(super) fn monitoring(&self, number: usize) -> String {
-        format!("127.0.0.1:{}", self.brokers[number].monitor_port)
     }
 
     /// Copies the stores of all servers, which are down, to a folder beside them.

@@ -43,10 +43,9 @@ pub(super) struct Tries {
 }
 
 impl Tries {
-    fn start<F: Future<Output = bool> + Send>(mut attempt: impl FnMut() -> F + Send + 'static) -> Tries
-    where
-        F: 'static,
-    {
+    fn start<F: Future<Output = bool> + Send + 'static>(
+        mut attempt: impl FnMut() -> F + Send + 'static,
+    ) -> Tries {
         let is_stopped = Arc::new(AtomicBool::new(false));
         let stopped = is_stopped.clone();
         let task = tokio::spawn(async move {

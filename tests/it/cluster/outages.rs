@@ -94,7 +94,7 @@ async fn stopped_gap(tries: Tries, begin: Instant) -> Duration {
 impl Waits {
     /// Names the nodes that waited for longer than `beyond` after the election.
     fn too_long(&self, outage: Outage, beyond: Duration) -> Vec<String> {
-        println!("{outage:?}: {self:?}");
+        eprintln!("{outage:?}: {self:?}");
         let election = self.log.max(self.streams);
         // The leader was away, so another server had to become it.
         assert!(election > Duration::from_secs(1), "{outage:?}: {self:?}");

@@ -15,7 +15,7 @@ use super::disturbance::Disturbance;
 use super::observer::{Observed, Observer};
 use super::publishers::{LANES, Publisher, Work};
 use super::rest::{finals, settle, until_told};
-use super::rig::Rig;
+use super::rig::{PATIENCE, Rig};
 use super::watcher::{Watcher, WatcherKind};
 use crate::durability::Connection;
 use crate::support::number;
@@ -104,7 +104,7 @@ async fn run(namespace: &str, seed: u64, size: Size) -> Option<Report> {
     report.observed = observed.notices;
     report.faults = std::mem::take(&mut account.faults);
     for fault in &disturbance.done {
-        println!("{fault}");
+        eprintln!("{fault}");
     }
     Some(report)
 }
@@ -123,13 +123,12 @@ async fn judge(rig: &Rig, work: &Work, table: &str, report: &mut Report) {
         versions += super::watcher::version(etag);
         finals.insert(uri.to_owned(), (etag.to_owned(), body));
     }
+    report.records = (rig.last_sequence().await, versions);
     let mut account = work.account();
     account.judge(&finals);
     report.answered = account.answered;
     report.refused = account.refused;
     report.unknown = account.unknown_count();
-    drop(account);
-    report.records = (rig.last_sequence().await, versions);
 }
 
 impl Report {
@@ -142,7 +141,7 @@ impl Report {
             *self.repeats.entry(watcher.kind).or_default() += seen.repeats;
             *self.older.entry(watcher.kind).or_default() += seen.older.len() as u64;
             if let Some(older) = seen.older.first() {
-                println!("{:?} was told an older version: {older}", watcher.kind);
+                eprintln!("{:?} was told an older version: {older}", watcher.kind);
             }
         }
     }
@@ -175,6 +174,12 @@ impl Report {
             "seed {seed}: {records} records made {versions} versions"
         );
         assert!(self.observed > 0 && self.notices > 0, "{self:?}");
+        // No change is repeated for longer than a publisher has patience.
+        assert!(
+            self.longest_change < PATIENCE,
+            "seed {seed}: {:?}",
+            self.longest_change
+        );
     }
 }
 

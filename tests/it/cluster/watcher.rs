@@ -70,7 +70,10 @@ impl Seen {
             self.last_problem = format!("told of {uri}, which it does not follow");
             return;
         };
-        let before = known.as_deref().map_or(0, version);
+        let before = match known {
+            Some(etag) => version(etag),
+            None => 0,
+        };
         let now = version(etag);
         if known.as_deref() == Some(etag) {
             self.repeats += 1;
