@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use tidings::wire::connection::BlockingConnection;
 use tidings::wire::http1::resource_path;
 
@@ -11,16 +11,18 @@ use super::listeners::Listeners;
 use super::node::Node;
 use crate::Options;
 use crate::request_load::RequestLoad;
-use crate::resources::{WARM_UP, create, healthz, puts, uris};
-use crate::sockets::connect;
+use crate::resources::{BODY, WARM_UP, healthz, puts, uris};
+use crate::sockets::{connect, publish};
 use crate::support::{Column, Cpu, RUNS, Spread, Table, Threads};
 
 /// The connections that publish, each with one change in flight.
 const DEPTHS: [usize; 2] = [64, 256];
 /// The changes of one run.
-const CHANGES: usize = 20_000;
+const CHANGES: usize = 10_000;
 /// The clients of one node, over which the resources are spread: each change is told to one.
 const CLIENTS: usize = 10;
+/// The connections that create the resources.
+const CREATING: usize = 32;
 /// The limit on the time until the other nodes have the last change.
 const HEARD_MAX: Duration = Duration::from_secs(20);
 
@@ -47,12 +49,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
     let nodes = ["a", "b", "c"].map(|name| Node::start(&brokers, "cpu", name));
     let [taking, idle, telling] = nodes;
     let nodes = [taking?, idle?, telling?];
-    create(&mut connect(nodes[0].address())?, &nodes[0].target)?;
-    wait_for(
-        &nodes,
-        "the first state of a resource",
-        uris().last().unwrap_or_default(),
-    )?;
+    create_all(&nodes[0])?;
+    settle(&mut connect(nodes[0].address())?, &nodes)?;
     let readers = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -75,6 +73,30 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Table> {
          watch 100 resources each."
     ));
     Ok(table)
+}
+
+/// Creates every resource, many at a time: one by one each would wait for the disks of the servers.
+fn create_all(node: &Node) -> anyhow::Result<()> {
+    let uris: Vec<String> = uris().collect();
+    std::thread::scope(|scope| {
+        let created = uris.chunks(uris.len().div_ceil(CREATING)).map(|uris| {
+            scope.spawn(move || {
+                let requests: Vec<Vec<u8>> = uris
+                    .iter()
+                    .map(|uri| node.target.put_resource(uri, BODY))
+                    .collect();
+                publish(&mut connect(node.address())?, &requests)
+            })
+        });
+        let created: Vec<_> = created.collect();
+        for thread in created {
+            match thread.join() {
+                Ok(created) => created?,
+                Err(_) => bail!("a thread that creates resources panicked"),
+            }
+        }
+        Ok(())
+    })
 }
 
 fn measure(

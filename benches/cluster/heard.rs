@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use tidings::wire::connection::exchange;
 use tidings::wire::http1::{HttpTarget, resource_path};
 use tokio::net::TcpStream;
@@ -98,7 +98,7 @@ async fn measure(brokers: &Brokers, readers: &Runtime) -> anyhow::Result<[Vec<Qu
     let names: Vec<String> = (0..RESOURCES).map(name).collect();
     let mut listeners = Vec::new();
     for node in &nodes {
-        wait_for_last(node).await?;
+        wait_for_all(node).await?;
         listeners.push(Listeners::open(readers, node, (CLIENTS, &names))?);
     }
     let mut runs: [Vec<Quantiles>; 4] = Default::default();
@@ -194,9 +194,8 @@ impl Publishers {
     }
 
     async fn create(&self) -> anyhow::Result<()> {
-        for resource in 0..RESOURCES {
-            self.put(resource).await?;
-        }
+        let changes = stream::iter((0..RESOURCES).map(|resource| self.put(resource)));
+        changes.buffer_unordered(LANES).try_collect::<()>().await?;
         self.changes.take();
         Ok(())
     }
@@ -236,13 +235,15 @@ impl Publishers {
 }
 
 /// Waits until a node has all resources.
-async fn wait_for_last(node: &Node) -> anyhow::Result<()> {
+async fn wait_for_all(node: &Node) -> anyhow::Result<()> {
     let mut socket = TcpStream::connect(node.address()).await?;
-    let request = node.target.request_to("GET", &path(RESOURCES - 1)).finish();
     let until = Instant::now() + HEARD_MAX;
-    while exchange(&mut socket, &request).await?.head.status != 200 {
-        ensure!(Instant::now() < until, "a node does not hear the others");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    for resource in 0..RESOURCES {
+        let request = node.target.request_to("GET", &path(resource)).finish();
+        while exchange(&mut socket, &request).await?.head.status != 200 {
+            ensure!(Instant::now() < until, "a node does not hear the others");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
     Ok(())
 }

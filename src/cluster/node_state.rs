@@ -19,6 +19,9 @@ use crate::metrics::ClusterMetrics;
 /// The bytes of a message that its headers and its subject may take.
 const HEADER_BYTES: usize = 1_024;
 
+/// The most records that are told at once.
+const TOLD_AT_ONCE_MAX: usize = 64;
+
 /// The end of the log: the node has closed one of the channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stopped;
@@ -185,31 +188,51 @@ impl NodeState {
             .await
     }
 
-    /// Tells the node a record and everything that is due before and after it.
-    pub(super) async fn tell_record(&self, sequence: u64, record: LogRecord) -> Result<(), Stopped> {
-        let overtaken = self.in_flight.borrow_mut().take_overtaken(sequence);
-        for before in overtaken {
-            self.tell(Heard::Record {
-                sequence: before.sequence,
-                operation: before.operation,
-                entry: before.entry,
-            })
-            .await?;
+    /// The most records that can be told at once.
+    pub(super) fn told_at_once_max(&self) -> usize {
+        // Half of the channel, so that what else is told finds room beside them.
+        (self.heard.max_capacity() / 2).clamp(1, TOLD_AT_ONCE_MAX)
+    }
+
+    /// Tells the node records, at most [`told_at_once_max`](Self::told_at_once_max), and everything that is
+    /// due before and after each. Their places are taken at once, so that the node wakes once for all. A place
+    /// of the log without a record is one that was replaced before its body could be read.
+    pub(super) async fn tell_records(
+        &self,
+        records: impl ExactSizeIterator<Item = (u64, Option<LogRecord>)>,
+    ) -> Result<(), Stopped> {
+        let permits = self.heard.reserve_many(records.len()).await;
+        let mut permits = permits.map_err(|_| Stopped)?;
+        for ((sequence, record), permit) in records.zip(&mut permits) {
+            let Some(record) = record else {
+                drop(permit);
+                self.skip_record(sequence).await?;
+                continue;
+            };
+            let overtaken = self.in_flight.borrow_mut().take_overtaken(sequence);
+            for before in overtaken {
+                self.tell(Heard::Record {
+                    sequence: before.sequence,
+                    operation: before.operation,
+                    entry: before.entry,
+                })
+                .await?;
+            }
+            // With its place in the channel, so that no verdict of another part comes before the record.
+            let ended = self.in_flight.borrow_mut().told(sequence, &record);
+            permit.send(Heard::Record {
+                sequence,
+                operation: record.operation,
+                entry: record.entry,
+            });
+            self.newest.set(Some((sequence, record.operation)));
+            self.passed(sequence, ended).await?;
         }
-        let permit = self.heard.reserve().await.map_err(|_| Stopped)?;
-        // With the place in the channel, so that no verdict of another part comes before the record.
-        let ended = self.in_flight.borrow_mut().told(sequence, &record);
-        permit.send(Heard::Record {
-            sequence,
-            operation: record.operation,
-            entry: record.entry,
-        });
-        self.newest.set(Some((sequence, record.operation)));
-        self.passed(sequence, ended).await
+        Ok(())
     }
 
     /// Notes that the record at `sequence` was replaced before its body could be read.
-    pub(super) async fn skip_record(&self, sequence: u64) -> Result<(), Stopped> {
+    async fn skip_record(&self, sequence: u64) -> Result<(), Stopped> {
         let ended = self.in_flight.borrow_mut().skipped(sequence);
         self.passed(sequence, ended).await
     }

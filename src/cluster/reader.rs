@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::stream::{ConsumerError, LastRawMessageErrorKind};
 use async_nats::jetstream::{Context, Message};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use tidings_actors::shared_log::{Heard, LogEntry};
 
 use super::asking::first_end;
@@ -48,6 +48,15 @@ impl From<Stopped> for ReadEnd {
     fn from(_: Stopped) -> ReadEnd {
         ReadEnd::Stopped
     }
+}
+
+/// A record that was read, and is not told yet.
+struct ReadRecord {
+    sequence: u64,
+    /// None if it was replaced before its body could be read.
+    record: Option<LogRecord>,
+    /// True if the log had no record after it.
+    is_newest: bool,
 }
 
 /// One consumer of the log.
@@ -134,16 +143,47 @@ impl<'n> LogReader<'n> {
             .messages()
             .await
             .map_err(|error| broken("records cannot be asked for", &error))?;
+        let mut read = Vec::with_capacity(self.node.told_at_once_max());
         loop {
-            match messages.next().await {
-                Some(Ok(message)) => self.take(&message).await?,
-                Some(Err(error)) => return Err(broken("the deliveries ended", &error)),
-                None => return Err(ReadEnd::Broken("the deliveries ended".to_owned())),
+            let mut next = messages.next().await;
+            // Those that have come meanwhile, too: handing each over would wake the node for each.
+            let end = loop {
+                let taken = match &next {
+                    Some(Ok(message)) => self.take(message).await,
+                    Some(Err(error)) => Err(broken("the deliveries ended", error)),
+                    None => Err(ReadEnd::Broken("the deliveries ended".to_owned())),
+                };
+                match taken {
+                    Ok(record) => read.push(record),
+                    Err(end) => break Some(end),
+                }
+                if read.len() == read.capacity() {
+                    break None;
+                }
+                match messages.next().now_or_never() {
+                    Some(more) => next = more,
+                    None => break None,
+                }
+            };
+            self.tell(&mut read).await?;
+            if let Some(end) = end {
+                return Err(end);
             }
         }
     }
 
-    async fn take(&mut self, message: &Message) -> Result<(), ReadEnd> {
+    /// Tells the node the records that were read.
+    async fn tell(&self, read: &mut Vec<ReadRecord>) -> Result<(), Stopped> {
+        let is_caught_up = read.iter().any(|record| record.is_newest);
+        let records = read.drain(..).map(|read| (read.sequence, read.record));
+        self.node.tell_records(records).await?;
+        match is_caught_up {
+            true => self.caught_up().await,
+            false => Ok(()),
+        }
+    }
+
+    async fn take(&mut self, message: &Message) -> Result<ReadRecord, ReadEnd> {
         let info = message
             .info()
             .map_err(|error| broken("a delivery has no number", &error))?;
@@ -173,15 +213,12 @@ impl<'n> LogReader<'n> {
         if let Some(record) = &record {
             self.check_floor(sequence, &record.entry)?;
         }
-        match record {
-            Some(record) => self.node.tell_record(sequence, record).await?,
-            None => self.node.skip_record(sequence).await?,
-        }
-        // The record at the head may be gone by now, and under load there is always one pending.
-        if sequence >= self.head || info.pending == 0 {
-            self.caught_up().await?;
-        }
-        Ok(())
+        Ok(ReadRecord {
+            sequence,
+            record,
+            // The record at the head may be gone by now, and under load there is always one pending.
+            is_newest: sequence >= self.head || info.pending == 0,
+        })
     }
 
     /// Puts the body into a record whose body is kept apart. Returns none if the record was replaced before
@@ -222,8 +259,10 @@ impl<'n> LogReader<'n> {
             return Ok(());
         };
         let heard = self.node.floor.replace(sequence);
+        // One that was read but not told before the consumer broke is read again.
+        let is_again = heard == sequence;
         // Those from before the reading began had their effect on what was there to read.
-        if *previous == heard || *previous <= self.node.began_at.get() {
+        if is_again || *previous == heard || *previous <= self.node.began_at.get() {
             return Ok(());
         }
         self.node.must_read_all.set(true);
