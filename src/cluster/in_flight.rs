@@ -14,7 +14,7 @@ use tidings_actors::shared_log::{Heard, LogEntry, OperationId, Proposal, Verdict
 use super::record::LogRecord;
 use super::record_answer::{RecordAnswer, refusal};
 use crate::metrics::ClusterMetrics;
-use crate::{Body, Content, ResourceUri};
+use crate::{Body, ResourceUri};
 pub(super) use entry::{Attempt, OvertakenRecord};
 use entry::{InFlightEntry, ProposalStage, TimeStep};
 
@@ -93,14 +93,7 @@ impl InFlight {
 
     /// Returns the body of a proposal of this node that has no end yet.
     pub(super) fn body_of(&self, operation: OperationId) -> Option<Body> {
-        let entry = self.entries.get(self.by_operation.get(&operation)?)?;
-        let LogEntry::Resource(logged) = &entry.entry else {
-            return None;
-        };
-        match logged.resource.as_ref()?.content() {
-            Content::Held(body) => Some(body.clone()),
-            Content::Lazy(_) => None,
-        }
+        self.entries.get(self.by_operation.get(&operation)?)?.body()
     }
 
     /// Adds a proposal, to be sent as `frame` on `subject`.

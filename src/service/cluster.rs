@@ -325,7 +325,11 @@ fn report(state: &SharedState, namespace: &str, log: LogState, lists: &NodeLists
     for node in present_nodes(state) {
         let own = node.report.node == state.node();
         nodes.push(ClusterNode {
-            differs: lists.differing(&node.report.lists),
+            // Its lists may be others than in its last report.
+            differs: match own {
+                true => Vec::new(),
+                false => lists.differing(&node.report.lists),
+            },
             // Its own place is known better than its last report.
             applied: if own { log.applied } else { node.report.applied },
             heard_ms: u64::try_from(node.age.as_millis()).unwrap_or(u64::MAX),

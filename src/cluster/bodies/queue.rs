@@ -93,19 +93,21 @@ impl BodyQueue {
 
     /// Ends those whose time is up. Their records were never sent, so nothing was made.
     pub(in crate::cluster) fn expire(&mut self, now: Instant) -> Vec<Heard> {
-        let expired = self
-            .waiting
-            .extract_if(.., |_, waiting| waiting.proposal.expires <= now);
-        expired
-            .map(|(_, waiting)| {
-                let reason = "the servers of the shared log did not store the body in time";
-                let refused = Verdict::Refused {
-                    full: false,
-                    reason: reason.into(),
-                };
-                Heard::Ended(waiting.proposal.operation, refused)
-            })
-            .collect()
+        let (expired, waiting) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|(_, waiting)| waiting.proposal.expires <= now);
+        self.waiting = waiting;
+        let expired: BTreeMap<u64, WaitingBody> = expired;
+        let mut ended = Vec::new();
+        for waiting in expired.into_values() {
+            let reason = "the servers of the shared log did not store the body in time";
+            let refused = Verdict::Refused {
+                full: false,
+                reason: reason.into(),
+            };
+            ended.push(Heard::Ended(waiting.proposal.operation, refused));
+        }
+        ended
     }
 
     /// Ends all of them: they were judged by a history that is gone.

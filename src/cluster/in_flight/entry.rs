@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tidings_actors::shared_log::{LogEntry, OperationId, Proposal};
 
+use crate::{Body, Content};
+
 /// The time after which a record without an answer is sent again, with the same identity.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
@@ -100,6 +102,17 @@ impl InFlightEntry {
             first_sent: None,
             is_uncertain: false,
             named_from: None,
+        }
+    }
+
+    /// Returns the body that the record names or has.
+    pub(super) fn body(&self) -> Option<Body> {
+        let LogEntry::Resource(logged) = &self.entry else {
+            return None;
+        };
+        match logged.resource.as_ref()?.content() {
+            Content::Held(body) => Some(body.clone()),
+            Content::Lazy(_) => None,
         }
     }
 

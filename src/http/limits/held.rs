@@ -26,7 +26,7 @@ impl SharedLimits {
         }
         if quota.subscriptions_max.is_some() {
             note(shared.subscriptions.counts(), |held, count| {
-                held.subscriptions = count
+                held.subscriptions = count;
             });
         }
         if quota.bytes_max.is_some() {

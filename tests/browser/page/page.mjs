@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { Service, Session, expect, until } from './service.mjs';
 import { HOSTILE, RAW } from './names.mjs';
 import { LOOKS, Viewer, options, runAll } from './viewer.mjs';
+import { nodes_of_a_cluster_are_shown, service_that_is_alone_shows_no_nodes } from './nodes.mjs';
 
 const VIEWS = {
   overview: 'overview', sessions: 'sessions', session: 'session?id=s1', resources: 'resources', resource: 'resource?uri=demo%3A%2F%2Fa',
@@ -285,10 +286,14 @@ async function page_is_quick_with_many() {
   await own.end();
 }
 
+async function alone_shows_no_nodes() {
+  await service_that_is_alone_shows_no_nodes(service);
+}
+
 const failed = await runAll([
   views_have_no_violation_in_any_look, question_why_has_an_answer, changes_are_seen_as_they_happen, everything_works_by_keyboard,
   hostile_names_stay_names, lost_service_is_told_and_found_again, login_lets_in_and_out,
-  login_over_tls_has_a_cookie_of_this_host_alone, page_is_quick_with_many,
+  login_over_tls_has_a_cookie_of_this_host_alone, page_is_quick_with_many, alone_shows_no_nodes, nodes_of_a_cluster_are_shown,
 ]);
 await service.end('SIGKILL');
 process.exit(failed ? 1 : 0);
