@@ -255,11 +255,7 @@ pub(crate) fn register() {
     #[cfg(feature = "service")]
     transport::register();
     #[cfg(feature = "nats")]
-    drop((
-        ClusterMetrics::new(),
-        ClusterNodeMetrics::new(),
-        JanitorMetrics::new(),
-    ));
+    cluster::register();
     gauge!(BUILD, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }
 

@@ -1,7 +1,7 @@
 //! The newest sequence number of the log, for reads of the latest state.
 //!
-//! One request is under way at a time. A read that comes meanwhile waits for the next one, which was sent after
-//! it came, and shares it with all others that wait.
+//! One request is under way at a time. A read that comes meanwhile waits for the next one, which was sent
+//! after it came, and shares it with all others that wait.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ use super::shared_state::SharedState;
 
 type Newest = Result<u64, String>;
 
-/// Returns the question for the newest sequence number. It must be called within a tokio runtime, in which the
-/// requests are sent.
+/// Returns the question for the newest sequence number. It must be called within a tokio runtime, in which
+/// the requests are sent.
 pub fn ask_newest(state: &SharedState) -> AskNewest {
     let state = state.clone();
     let rounds = Rounds::default();
@@ -97,13 +97,14 @@ mod tests {
     use tokio::sync::Semaphore;
 
     #[tokio::test]
-    async fn reads_share_requests_that_were_sent_after_they_came() {
+    async fn reads_share_requests_sent_after_they_came() {
         let rounds = Rounds::default();
         let runtime = Handle::current();
         let sent = Arc::new(AtomicU64::new(0));
         let may_answer = Arc::new(Semaphore::new(0));
         let ask = || {
-            let (sent, may_answer) = (sent.clone(), may_answer.clone());
+            let sent = sent.clone();
+            let may_answer = may_answer.clone();
             move || {
                 let number = sent.fetch_add(1, Ordering::Relaxed) + 1;
                 let may_answer = may_answer.clone();

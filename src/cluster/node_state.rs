@@ -162,7 +162,8 @@ impl NodeState {
             LogEntry::ResourceList => self.names.list(),
             LogEntry::Floor { .. } => self.names.floor(),
         };
-        let (subject, frame) = (subject.into(), encoded.bytes.into());
+        let subject = subject.into();
+        let frame = encoded.bytes.into();
         match encoded.body {
             Some(hash) => {
                 self.bodies.borrow_mut().add(proposal, subject, frame, hash);

@@ -124,11 +124,7 @@ pub fn with_client_etag(
                         return wrapped.call(arguments, context).await;
                     };
                     // Asked before the tool runs: the etag must not be newer than the answer that carries it.
-                    let bus = bus.upgrade()?;
-                    bus.until_latest().await?;
-                    let etag = bus.etag(&uri).await?;
-                    // The handle would keep the bus running while the tool runs.
-                    drop(bus);
+                    let etag = latest(&bus).await?.etag(&uri).await?;
                     if !etag.is_stale(client_etag.as_deref()) {
                         return Ok(ToolOutput::structured(not_modified(&uri, etag)));
                     }
@@ -141,6 +137,13 @@ pub fn with_client_etag(
             },
         ))
         .input_schema(schema)
+}
+
+/// Returns the bus, once it has the state from which reads are to be answered.
+async fn latest(bus: &WeakBus) -> Result<Bus, CallbackError> {
+    let bus = bus.upgrade()?;
+    bus.until_latest().await?;
+    Ok(bus)
 }
 
 /// A call of one of the tools.
@@ -169,9 +172,7 @@ where
                 context,
             };
             async move {
-                let bus = bus.upgrade()?;
-                bus.until_latest().await?;
-                let answer = answer(bus, asked).await?;
+                let answer = answer(latest(&bus).await?, asked).await?;
                 Ok(ToolOutput::structured(answer))
             }
         },
@@ -306,7 +307,7 @@ impl CallTool for GetResourceEtag {
         Box::pin(async move {
             let item: HeldResource = parse(Value::Object(arguments))?;
             let uri = ResourceUri::new(&item.uri)?;
-            poll.bus.upgrade()?.until_latest().await?;
+            latest(&poll.bus).await?;
             if context.may_read(&uri)
                 && let Some(verdict) = poll.at_once(&item.uri, item.client_etag.as_deref())
             {

@@ -48,6 +48,13 @@ metric_table! {
         "Tasks that this node gave up because it could not renew its lease.";
 }
 
+/// Shows the metrics from the start on, also at a node that is alone.
+pub(super) fn register() {
+    drop(ClusterMetrics::new());
+    drop(ClusterNodeMetrics::new());
+    drop(JanitorMetrics::new());
+}
+
 /// The metrics of the log that several nodes share. Clones share their handles.
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterMetrics {

@@ -7,7 +7,7 @@ use crate::store::encoding::BodyHash;
 
 /// The large bodies that the newest records of the log name. Clones share them.
 #[derive(Clone, Default)]
-pub struct NamedBodies(Arc<Mutex<Named>>);
+pub struct NamedBodies(Arc<Mutex<NamedTable>>);
 
 impl std::fmt::Debug for NamedBodies {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -16,7 +16,7 @@ impl std::fmt::Debug for NamedBodies {
 }
 
 #[derive(Default)]
-struct Named {
+struct NamedTable {
     /// By the subject of the record.
     by_subject: HashMap<Box<str>, BodyHash>,
     /// The sequence number up to which all records were heard.
@@ -26,7 +26,7 @@ struct Named {
 }
 
 impl NamedBodies {
-    fn lock(&self) -> MutexGuard<'_, Named> {
+    fn lock(&self) -> MutexGuard<'_, NamedTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,7 +51,7 @@ impl NamedBodies {
 
     /// Forgets everything: the log is read from its beginning.
     pub(in crate::cluster) fn clear(&self) {
-        *self.lock() = Named::default();
+        *self.lock() = NamedTable::default();
     }
 
     /// Returns the bodies that records up to `sequence` name; none if this node has not heard all of them.

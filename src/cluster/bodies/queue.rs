@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_stored_in_their_order_unless_their_proposals_ended() {
+    fn bodies_are_stored_in_their_order() {
         let mut queue = BodyQueue::default();
         let expires = Instant::now() + Duration::from_secs(9);
         for number in 1..=3 {

@@ -20,7 +20,7 @@ use crate::store::encoding::BodyHash;
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// The bodies that no record named at one time.
-struct Mark {
+struct UnnamedBodies {
     at: Instant,
     /// The newest chunk of that time. Those that were stored since stay.
     through: u64,
@@ -35,7 +35,7 @@ pub(super) struct Sweep {
     named: NamedBodies,
     after: Duration,
     next: Instant,
-    mark: Option<Mark>,
+    mark: Option<UnnamedBodies>,
 }
 
 impl Sweep {
@@ -77,7 +77,8 @@ impl Sweep {
         match context.get_stream(&self.names.bodies).await {
             Ok(chunks) => {
                 let state = &chunks.cached_info().state;
-                let (through, bytes) = (state.last_sequence, state.bytes);
+                let through = state.last_sequence;
+                let bytes = state.bytes;
                 Ok(Some((chunks, through, bytes)))
             }
             Err(error) => match error.kind() {
@@ -97,7 +98,7 @@ impl Sweep {
         context: &Context,
         chunks: &Stream,
         through: u64,
-    ) -> Result<Option<Mark>, String> {
+    ) -> Result<Option<UnnamedBodies>, String> {
         let mut unnamed = HashSet::new();
         let all = chunks.info_with_subjects(self.names.all_chunks()).await;
         let mut all = all.map_err(|error| format!("the bodies are not listed: {error}"))?;
@@ -111,7 +112,7 @@ impl Sweep {
         let named = self.named_now(context).await?;
         unnamed.retain(|body| !named.contains(body));
         let at = Instant::now();
-        Ok((!unnamed.is_empty()).then_some(Mark { at, through, unnamed }))
+        Ok((!unnamed.is_empty()).then_some(UnnamedBodies { at, through, unnamed }))
     }
 
     /// Returns the bodies that the records name which the log has now.
@@ -127,7 +128,7 @@ impl Sweep {
     }
 
     /// Removes the marked bodies that no record names still.
-    async fn remove(&self, context: &Context, chunks: &Stream, mark: Mark) -> Result<(), String> {
+    async fn remove(&self, context: &Context, chunks: &Stream, mark: UnnamedBodies) -> Result<(), String> {
         let named = self.named_now(context).await?;
         for body in mark.unnamed {
             if named.contains(&body) {

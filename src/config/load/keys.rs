@@ -265,7 +265,7 @@ mod tests {
             );
             assert!(!allowed.is_empty(), "{path} has no range");
         }
-        assert_eq!(Key::of_sections().count(), 111);
+        assert_eq!(Key::of_sections().count(), 112);
     }
 
     #[test]

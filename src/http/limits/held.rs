@@ -8,8 +8,8 @@ use super::elsewhere::{HeldCounts, key_of};
 use super::{Counted, SharedLimits};
 
 impl SharedLimits {
-    /// Returns what callers hold at this node of the things that quotas limit, by the keys of the callers: the
-    /// `most` that are nearest to a limit.
+    /// Returns what callers hold at this node of the things that quotas limit, by the keys of the callers:
+    /// the `most` that are nearest to a limit.
     pub fn held(&self, most: usize) -> Vec<(u64, HeldCounts)> {
         let shared = &self.shared;
         let quota = &shared.quota;

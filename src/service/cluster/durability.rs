@@ -1,5 +1,5 @@
-//! Whether an answered change survives a loss of power of all servers, and the loss of one: from the stream of
-//! the log, and from what the servers' monitoring reports.
+//! Whether an answered change survives a loss of power of all servers, and the loss of one: from the stream
+//! of the log, and from what the servers' monitoring reports.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -146,7 +146,8 @@ fn judge(replicas: usize, reports: &[Result<ServerReport, String>]) -> Durabilit
     }
     let mut known = BTreeSet::new();
     for report in reports.iter().flatten() {
-        let (id, version) = (&report.server_id, &report.version);
+        let id = &report.server_id;
+        let version = &report.version;
         match &report.jetstream.config {
             None => return not(format!("the server {id} has no JetStream")),
             Some(config) if !config.sync_always => {

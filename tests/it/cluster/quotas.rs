@@ -24,7 +24,7 @@ async fn streams_at_one_node_count_at_the_other() {
 }
 
 #[tokio::test]
-async fn bytes_that_were_published_at_one_node_count_at_the_other() {
+async fn bytes_of_one_node_count_at_the_other() {
     let Some(brokers) = brokers::shared() else { return };
     let folder = tempfile::tempdir().unwrap();
     let config = format!("[quota]\nbytes_max = '1KiB'\n{}", config(brokers, "bytes"));

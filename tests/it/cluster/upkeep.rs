@@ -71,7 +71,8 @@ async fn larger_bodies_are_the_same_on_every_node() {
     }
     // Two large changes of one resource at once have one order.
     for n in 0..5 {
-        let (one, other) = (body(300 << 10, 10 + n), body(300 << 10, 20 + n));
+        let one = body(300 << 10, 10 + n);
+        let other = body(300 << 10, 20 + n);
         let (one, other) = tokio::join!(a.put("demo://x", &one), b.put("demo://x", &other));
         assert!(
             one.status < 300 && other.status < 300,

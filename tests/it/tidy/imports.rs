@@ -40,6 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "config",
             "file_watch",
             "http",
+            "http_client",
             "mcp",
             "metrics",
             "open_files",

@@ -69,7 +69,7 @@ async fn oldest_removed_uris_are_forgotten_everywhere() {
 }
 
 #[tokio::test]
-async fn other_node_goes_on_with_a_floor_that_was_not_finished() {
+async fn other_node_finishes_a_floor() {
     let log = MemoryLog::new();
     let [a, b] = [Node::start(&log), Node::start(&log)];
     for n in 0..4 {
@@ -95,7 +95,7 @@ async fn other_node_goes_on_with_a_floor_that_was_not_finished() {
 }
 
 #[tokio::test]
-async fn node_that_missed_the_removal_hears_it_with_the_floor() {
+async fn node_that_missed_a_removal_hears_the_floor() {
     let log = MemoryLog::new();
     let [a, b] = [Node::start(&log), Node::start(&log)];
     let kept = a.put("demo://x", "1").await.unwrap();

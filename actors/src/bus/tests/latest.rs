@@ -14,7 +14,8 @@ async fn read_waits_until_this_node_has_what_the_log_has() {
     let a = Node::start(&log);
     let line = log.line(TIMEOUT);
     let fails = Arc::new(AtomicBool::new(false));
-    let (asked, is_failing) = (log.clone(), fails.clone());
+    let asked = log.clone();
+    let is_failing = fails.clone();
     let bus = Bus::builder()
         .shared_log(line.clone())
         .read_latest(Arc::new(move || {

@@ -135,7 +135,8 @@ impl MemoryLog {
             records.records.remove(&newest);
         }
         if let LogEntry::Floor { previous, .. } = &proposal.entry {
-            let (newest, expected) = (records.floor, proposal.expected);
+            let newest = records.floor;
+            let expected = proposal.expected;
             assert_eq!(*previous, expected);
             if newest != expected {
                 records.operations.remove(&proposal.operation);

@@ -71,7 +71,8 @@ impl Registry {
         if unheard.is_empty() {
             return;
         }
-        let (sequence, version) = (shared.state.applied, shared.ledger.floor());
+        let sequence = shared.state.applied;
+        let version = shared.ledger.floor();
         let uris = unheard.into_keys().collect();
         self.forget(sequence, version, uris, Instant::now());
     }

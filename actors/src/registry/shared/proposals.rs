@@ -44,7 +44,7 @@ impl Registry {
         let uri = match shared.in_flight.remove(&operation.number) {
             Some(Aim::Resource(uri)) => uri,
             Some(Aim::List(end)) => return self.end_list(end),
-            // Its record was replaced by one that names it, which was heard before. A floor is proposed again.
+            // Its record was replaced by one that names it, which was heard before. A floor comes again.
             Some(Aim::Floor) | None => return,
         };
         let Some(queue) = shared.queues.get_mut(&uri) else {

@@ -166,6 +166,7 @@ const NOT_COUNTED: [(&str, &str); 16] = [
     ("cluster.publish_timeout", "tidings_cluster_unknown_total"),
     ("cluster.heartbeat", "tidings_cluster_consumer_restarts_total"),
     ("cluster.max_bytes", "tidings_cluster_refused_total"),
+    ("cluster.read", "tidings_cluster_not_latest_total"),
     ("mcp.page_size", "nothing is refused"),
 ];
 
