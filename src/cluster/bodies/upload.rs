@@ -43,6 +43,7 @@ pub(in crate::cluster) async fn run(node: &NodeState, context: &Context) -> Sess
             node.body_wake.notified().await;
             continue;
         }
+        // Opened once for each connection, because a look costs a round trip.
         // Again after a failure, which may be that of a stream that is gone.
         let opened = match is_open && failing.is_none() {
             true => UploadEnd::Stored,

@@ -54,6 +54,7 @@ impl Floors {
         if since.elapsed() < GONE_AFTER || !have_all_applied(&self.state, floor) {
             return Ok(());
         }
+        // Told as done only afterwards, so that one that fails half-way is done again.
         let purged = self.purge(&records).await?;
         self.metrics.forgotten.increment(records.len() as u64);
         self.purged = Some(floor);

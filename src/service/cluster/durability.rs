@@ -124,6 +124,7 @@ async fn look(state: &SharedState, monitoring: &[String]) -> Durability {
         Ok(None) => return Durability::Unknown("the log is not made yet".to_owned()),
         Err(error) => return Durability::Unknown(error.to_string()),
     };
+    // At once, since one that is down must not delay the others.
     let mut asked = JoinSet::new();
     for url in monitoring {
         let url = url.clone();

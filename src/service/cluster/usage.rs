@@ -20,6 +20,7 @@ const LOOKS_PER_SWEEP: u32 = 10;
 
 /// Returns what callers hold at this node.
 pub(super) fn of_this_node(limits: &SharedLimits) -> Vec<CallerUsage> {
+    // Bounded, because every node hears the report of every other one each 2 s.
     let held = limits.held(CALLERS_MAX).into_iter();
     held.map(|(key, held)| CallerUsage {
         key,

@@ -97,6 +97,7 @@ impl Registry {
                 self.install(sequence, removal(uri, etag), None, now);
             }
         }
+        // After the removals, since a line that is live is not forgotten.
         if let Some(shared) = &mut self.shared {
             shared.ledger.forget(&uris, highest);
         }
