@@ -66,6 +66,7 @@ impl Rounds {
     {
         let (told, answer) = oneshot::channel();
         let mut waiting = self.lock();
+        // Before the look, so that the task that is about to end sees it.
         waiting.reads.push(told);
         if !std::mem::replace(&mut waiting.is_asking, true) {
             let rounds = self.clone();

@@ -32,7 +32,7 @@ pub(in crate::cluster) async fn fetch(
             None => return Ok(None),
         }
     }
-    // Compared, since anybody with access to the servers may have written a chunk.
+    // Compared, since another client of the servers may have written a chunk.
     let found: BodyHash = Sha256::digest(&body).into();
     match found == *hash && body.len() as u64 == len {
         true => Ok(Some(body)),

@@ -99,6 +99,7 @@ impl Sweep {
         chunks: &Stream,
         through: u64,
     ) -> Result<Option<UnnamedBodies>, String> {
+        // Listed before the records are looked at, so that a body is not named between the two unseen.
         let mut unnamed = HashSet::new();
         let all = chunks.info_with_subjects(self.names.all_chunks()).await;
         let mut all = all.map_err(|error| format!("the bodies are not listed: {error}"))?;

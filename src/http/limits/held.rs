@@ -57,6 +57,7 @@ impl SharedLimits {
 
     /// Replaces what callers hold at other nodes, by the keys of the callers.
     pub fn set_elsewhere(&self, counts: HashMap<u64, HeldCounts>) {
+        // First, because the allowances below read it.
         self.shared.elsewhere.set(counts);
         let elsewhere = |caller: &Counted| self.shared.elsewhere.of(caller).subscriptions;
         self.shared.subscriptions.set_elsewhere(elsewhere);
