@@ -281,8 +281,8 @@ impl History {
             && self.lineage.offset_of(position, self.last).is_none()
     }
 
-    /// Returns a number of missing events; none if it cannot be known, because the log of a cluster has another
-    /// history in between. The offsets of two histories are far from each other.
+    /// Returns a number of missing events; none if it cannot be known, because the log of a cluster has
+    /// another history in between. The offsets of two histories are far from each other.
     pub(super) fn countable(&self, missed: u64) -> Option<u64> {
         let is_jump = self.lineage.offsets_per_change > 1 && missed >= HISTORY_JUMP;
         (!is_jump).then_some(missed)

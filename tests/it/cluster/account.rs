@@ -1,4 +1,4 @@
-//! The account of what publishers were answered: which content each version has, and the requests whose
+//! The account of the answers to publishers: the content that each version has, and the requests whose
 //! outcome is not known.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use super::watcher::version;
 /// The content of a version; none for a removal.
 pub(super) type Content = Option<String>;
 
-/// What is known of one resource.
+/// The answers about one resource.
 #[derive(Debug, Default)]
 struct Entry {
     /// Etag and content of the versions that were answered.

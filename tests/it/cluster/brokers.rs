@@ -259,7 +259,7 @@ impl Brokers {
         }
     }
 
-    /// Puts a copy of all stores back, in the place of what is there. All servers are down.
+    /// Replaces all stores by a copy of them. All servers are down.
     pub(super) fn restore_stores(&self, name: &str) {
         for number in 0..self.count() {
             assert!(self.brokers[number].running.is_none(), "server {number} runs");

@@ -32,7 +32,7 @@ pub(super) struct Disturbance {
     random: Random,
     /// The time from the begin of a fault to that of the next.
     every: Duration,
-    /// What was done, for the report.
+    /// The faults so far, for the report.
     pub(super) done: Vec<String>,
 }
 

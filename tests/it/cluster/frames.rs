@@ -9,7 +9,7 @@ pub(super) struct Frame {
     pub(super) is_acknowledgement: bool,
 }
 
-/// Splits what a server sends into its messages.
+/// Splits the bytes of a server into its messages.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     bytes: Vec<u8>,
@@ -45,7 +45,7 @@ impl Frames {
     }
 }
 
-/// The length of what follows the line of a message, without its end.
+/// The length of the payload that follows the line of a message, without its end.
 fn payload_len(line: &str) -> Option<usize> {
     match line.starts_with("MSG ") || line.starts_with("HMSG ") {
         true => line.split_whitespace().next_back()?.parse().ok(),

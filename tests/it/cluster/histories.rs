@@ -114,7 +114,7 @@ async fn death_of_all_servers_disconnects_no_client() {
     for number in 0..COUNT {
         course.rig.brokers.kill(number);
     }
-    // What was applied is served meanwhile, and a change is refused in time.
+    // The applied state is served meanwhile, and a change is refused in time.
     let begin = Instant::now();
     let refused = course.rig.nodes[0].put("history://0", "meanwhile").await;
     assert_eq!(refused.status, 503, "{}", refused.text);

@@ -98,7 +98,7 @@ impl Link {
         self.is_open.send_replace(false);
     }
 
-    /// Lets everything through again, also what waits.
+    /// Lets everything through again, also the bytes that wait.
     pub(super) fn mend(&self) {
         self.is_open.send_replace(true);
     }

@@ -1,5 +1,5 @@
-//! An observer of every record that one node tells, with its content: what all observers saw of one version
-//! must be the same, and what was answered.
+//! An observer of every record that one node tells, with its content. All observers must see the same etag
+//! and content of a version, those that were answered.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use super::watcher::version;
 /// Etag and content of each version of each resource, as far as they were told.
 type Versions = BTreeMap<(String, u64), (String, Option<String>)>;
 
-/// What the observers of a run have seen.
+/// The versions that the observers of a run have seen.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     versions: Versions,
@@ -51,7 +51,7 @@ impl Observed {
         }
     }
 
-    /// Compares what was told with what was answered.
+    /// Compares the notices with the answers.
     pub(super) fn judge(&mut self, account: &mut Account) {
         account.faults.append(&mut self.faults);
         for ((uri, _), (etag, content)) in &self.versions {

@@ -33,7 +33,7 @@ enum Outage {
     Minority,
 }
 
-/// What was measured of an outage.
+/// The waits of an outage.
 #[derive(Debug)]
 struct Waits {
     /// The time for which the log itself took nothing.

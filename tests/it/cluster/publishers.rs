@@ -1,4 +1,4 @@
-//! Publishers that change resources at any node, repeat what was not answered, and keep the account.
+//! Publishers that change resources at any node, repeat requests without an answer, and keep the account.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub(super) const LANES: usize = 12;
 /// The changes of a batch.
 const BATCH: usize = 4;
 
-/// What all publishers of a run share.
+/// The work that all publishers of a run share.
 pub(super) struct Work {
     pub(super) targets: Vec<HttpTarget>,
     pub(super) uris: Vec<String>,

@@ -31,7 +31,7 @@ pub(super) fn finals(table: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Waits until every client is connected and knows these etags; returns what is missing at last.
+/// Waits until every client is connected and knows these etags; returns the etags that are missing at last.
 pub(super) async fn until_told(watchers: &[Watcher], finals: &BTreeMap<String, String>) -> Vec<String> {
     let begin = Instant::now();
     loop {

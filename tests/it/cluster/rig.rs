@@ -120,7 +120,7 @@ impl Rig {
         stream.cached_info().state.last_sequence
     }
 
-    /// Fails with these problems, and with what the nodes have said.
+    /// Fails with these problems, and with the logs of the nodes.
     #[track_caller]
     pub(super) fn assert_none(&self, problems: &[String]) {
         let logs: Vec<String> = self.nodes.iter().map(Node::log_text).collect();

@@ -2,8 +2,8 @@
 //! nodes are killed, stopped and cut off in a disorder that a seed repeats. At rest every client must know the
 //! newest versions, the nodes must be equal, and every answered change must be there.
 //!
-//! The short form runs with all tests. The long one runs by command: `CLUSTER_SECONDS=600 cargo test
-//! --all-features --test it long_cluster_storm -- --ignored --nocapture`
+//! The short form runs with all tests. The long one runs by command:
+//! `CLUSTER_SECONDS=600 cargo test --all-features --test it long_cluster -- --ignored --nocapture`
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -52,7 +52,7 @@ struct Report {
     missing: Vec<String>,
     connections: u64,
     notices: u64,
-    /// Notices of what a client knew, and of older versions, by its kind.
+    /// Notices of etags that a client knew, and of older versions, by its kind.
     repeats: BTreeMap<WatcherKind, u64>,
     older: BTreeMap<WatcherKind, u64>,
     observed: u64,
@@ -132,7 +132,7 @@ async fn judge(rig: &Rig, work: &Work, table: &str, report: &mut Report) {
 }
 
 impl Report {
-    /// Adds what the clients have met.
+    /// Adds the notices of the clients.
     fn count(&mut self, watchers: &[Watcher]) {
         for watcher in watchers {
             let seen = watcher.seen();

@@ -1,6 +1,6 @@
 //! Clients of all kinds that follow some resources, and go to the next node whenever they lose one.
 //!
-//! A client keeps what it knows over its connections, and says it when it comes back.
+//! A client keeps its etags over its connections, and says them when it comes back.
 
 mod kinds;
 
@@ -40,7 +40,7 @@ impl WatcherKind {
     ];
 }
 
-/// What a client knows and has met.
+/// The knowledge of a client, and its notices.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// The etag that it knows of each resource that it follows.
@@ -49,9 +49,9 @@ pub(super) struct Seen {
     pub(super) is_connected: bool,
     /// The connections that it has opened.
     pub(super) opened: u64,
-    /// Notices that were newer than what it knew.
+    /// Notices of newer versions than it knew.
     pub(super) notices: u64,
-    /// Notices of what it knew.
+    /// Notices of etags that it knew.
     pub(super) repeats: u64,
     /// Notices of an older version than it knew.
     pub(super) older: Vec<String>,
