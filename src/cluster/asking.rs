@@ -13,6 +13,7 @@ use futures_util::stream::FuturesUnordered;
 pub(super) async fn first_end<F: Future>(pause: Duration, mut ask: impl FnMut() -> F) -> F::Output {
     let mut asked = FuturesUnordered::new();
     loop {
+        // The requests before are kept: the answer to one of them may only be slow.
         asked.push(ask());
         tokio::select! {
             Some(answer) = asked.next() => return answer,

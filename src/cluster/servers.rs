@@ -60,6 +60,7 @@ impl ServerRing {
         let count = self.servers.len();
         let first = self.next.checked_rem(count)?;
         let order = (0..count).map(|step| (first + step) % count);
+        // One that has failed is better than none: all of them may have been away together.
         let chosen = order.clone().find(|place| self.servers[*place].may_work(now));
         let place = chosen.or(order.clone().next())?;
         self.next = place + 1;
@@ -119,6 +120,7 @@ pub(super) async fn connect_next(
     settings: &ClusterSettings,
     ring: &mut ServerRing,
 ) -> Result<ServerConnection, ServerError> {
+    // Each once: a caller that learns that none answers can say so, and wait before it tries them again.
     let mut left = ring.servers.len();
     let mut tried = FuturesUnordered::new();
     loop {

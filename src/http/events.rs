@@ -134,6 +134,8 @@ async fn wait_for_place(hub: &HubState, client: &EventClient, resume: Option<&st
     let Some(position) = client.event_ids().read(text) else {
         return;
     };
+    // Not for long: after a log was restored from a copy, the position may never be reached, and the client
+    // must learn that it has missed something.
     let begin = Instant::now();
     while hub.lock().history.is_behind(position) && begin.elapsed() < BEHIND_MAX {
         tokio::time::sleep(LOOK_EVERY).await;

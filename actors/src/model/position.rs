@@ -46,6 +46,7 @@ impl Lineage {
     /// last offset of the current life. With a shared log all places behind its record count as reached:
     /// other nodes have lists of their own there.
     pub fn offset_of(&self, position: Position, head: u64) -> Option<u64> {
+        // A position is judged by its record, since the places behind it belong to each node alone.
         let step = self.offsets_per_change.max(1);
         let end = match position.epoch == self.epoch {
             true => (head - head % step).saturating_add(step - 1),

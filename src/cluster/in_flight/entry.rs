@@ -152,6 +152,7 @@ impl InFlightEntry {
 
     /// The time for which the answer to an attempt is waited for that was sent at `since`.
     pub(super) fn patience(&self, since: Instant, decided: Instant) -> Duration {
+        // The first try is given its time, since a log that had nothing to answer is silent, too.
         let is_first = self.first_sent == Some(since);
         let is_silent = match self.first_sent {
             Some(first) => decided <= first && !is_first,

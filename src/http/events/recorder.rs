@@ -61,6 +61,7 @@ impl Recorder {
     fn record_loss(&self, contents: &mut HubContents, lost: u64) {
         if lost > 0 {
             let position = contents.history.after_loss(lost);
+            // A number that is no count of events would send a client looking for them.
             let counted = contents.history.countable(lost);
             contents
                 .history

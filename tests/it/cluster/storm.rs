@@ -1,6 +1,6 @@
 //! Storms: publishers change resources at all nodes and clients of all kinds follow them, while servers and
-//! nodes are killed, stopped and cut off in a disorder that a seed repeats. At rest every client must know the
-//! newest versions, the nodes must be equal, and every answered change must be there.
+//! nodes are killed, stopped and cut off in a disorder that a seed repeats. At rest every client must know
+//! the newest versions, the nodes must be equal, and every answered change must be there.
 //!
 //! The short form runs with all tests. The long one runs by command:
 //! `CLUSTER_SECONDS=600 cargo test --all-features --test it long_cluster -- --ignored --nocapture`

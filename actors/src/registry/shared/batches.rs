@@ -217,6 +217,7 @@ impl Registry {
             Some(since) => since.elapsed() >= patience,
             None => false,
         };
+        // One record at a time; it may wait for as long as the log has no leader.
         let is_told = shared.in_flight.values().any(|aim| matches!(aim, Aim::List(_)));
         if is_late && !is_told && shared.state.is_caught_up && self.has_unannounced() {
             self.propose_list(ListEnd::Burst(None));
