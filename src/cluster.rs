@@ -46,7 +46,9 @@ pub use lease::{LEASE_TTL, Lease, LeaseHolder};
 pub use newest::ask_newest;
 pub use presence::{CallerUsage, NodeLists, NodePresence, NodeReport, PresentNode, present_nodes};
 pub use settings::{ClusterLogin, ClusterSettings};
-pub use shared_state::{Expected, HeardEntry, SharedEntry, SharedState, StateError, StateKey, StateKind};
+pub use shared_state::{
+    Expected, HeardEntry, NodeQuestion, SharedEntry, SharedState, StateError, StateKey, StateKind,
+};
 
 use async_nats::ServerAddr;
 use node_state::{NodeState, Stopped, spread};

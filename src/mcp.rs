@@ -7,6 +7,9 @@
 mod options;
 mod revision;
 mod frames;
+mod session_records;
+mod session_record;
+mod shared_session;
 mod session;
 mod cursor;
 mod convert;
@@ -32,5 +35,8 @@ pub use options::McpOptions;
 pub use revision::{ETAG_META_KEY, Revision};
 #[doc(no_inline)]
 pub use rmcp;
+pub use session_records::{
+    OwnedSessions, RecordError, RecordFuture, RecordOwner, SessionRecords, StoredRecord,
+};
 pub use stdio::{serve_stdio, serve_stdio_as};
 pub use wrap::{Wrap, Wrapped};

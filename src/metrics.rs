@@ -17,12 +17,14 @@ use std::time::Instant;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
+pub(crate) use audit::AuditMetrics;
 #[cfg(feature = "nats")]
 pub(crate) use cluster::{ClusterMetrics, ClusterNodeMetrics, JanitorMetrics};
 #[cfg(feature = "service")]
 pub(crate) use exporter::Exporter;
 #[cfg(feature = "service")]
 pub(crate) use metric_line::MetricLine;
+pub(crate) use moved_sessions::MovedSessionMetrics;
 #[cfg(feature = "service")]
 pub(crate) use transport::{EventsMetrics, NoticeBodyMetrics, TlsMetrics, WsMetrics};
 
@@ -42,6 +44,8 @@ macro_rules! metric_table {
 
 #[cfg(feature = "nats")]
 mod cluster;
+mod audit;
+mod moved_sessions;
 
 metric_table! {
     describe_histogram DELIVERY = "tidings_delivery_seconds",
@@ -63,7 +67,6 @@ metric_table! {
         "End of the validity of the listener's certificate, since 1970-01-01 UTC; 0 without TLS.";
     describe_gauge TLS_LIST_EXPIRY = "tidings_tls_revocation_list_expiry_seconds",
         "First end of a revocation list of clients' certificates, since 1970-01-01 UTC; 0 without lists.";
-    describe_counter AUDIT_LINES = "tidings_audit_lines_total", "Lines of the audit, written or lost.";
     describe_counter AUTH = "tidings_auth_total", "Requests that came to the border, by what their credentials were.";
     describe_counter INTROSPECTIONS = "tidings_introspections_total",
         "Requests to an authorization server for the state of an opaque token, by outcome.";
@@ -148,6 +151,8 @@ label_table! {
         LoginFailures = "wrong logins of one address",
         Logins = "logins at a time",
         Introspected = "tokens that are looked up",
+        SessionRecord = "subscriptions in the record of a session",
+        SessionRecordsDue = "records of sessions to write",
     }
 }
 
@@ -252,6 +257,8 @@ pub(crate) fn register() {
     }
     drop(AuthMetrics::new());
     drop(AuditMetrics::new());
+    #[cfg(feature = "nats")]
+    drop(MovedSessionMetrics::new());
     #[cfg(feature = "service")]
     transport::register();
     #[cfg(feature = "nats")]
@@ -365,21 +372,6 @@ impl AuthMetrics {
 }
 
 const STATUSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-
-/// The metrics of the audit.
-pub(crate) struct AuditMetrics {
-    pub(crate) written: Counter,
-    pub(crate) lost: Counter,
-}
-
-impl AuditMetrics {
-    pub(crate) fn new() -> AuditMetrics {
-        AuditMetrics {
-            written: counter!(AUDIT_LINES, "outcome" => "written"),
-            lost: counter!(AUDIT_LINES, "outcome" => "lost"),
-        }
-    }
-}
 
 /// The metrics of an HTTP listener.
 #[derive(Clone)]

@@ -184,7 +184,8 @@ impl LogState {
     }
 }
 
-/// Returns the offset of the record to which an offset belongs: the others behind it differ from node to node.
+/// Returns the offset of the record to which an offset belongs: the others behind it differ from node to
+/// node.
 pub fn offset_of_record(offset: u64) -> u64 {
     offset / OFFSETS_PER_RECORD * OFFSETS_PER_RECORD
 }

@@ -6,6 +6,7 @@
 
 mod key;
 mod entries;
+mod questions;
 mod upkeep;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,8 +23,10 @@ use tokio::time::Instant;
 
 use entries::HeardEntries;
 pub use entries::{HeardEntry, SharedEntry};
-use key::StateNames;
 pub use key::{StateKey, StateKind};
+use key::{StateNames, StateStream};
+pub use questions::NodeQuestion;
+use questions::Questions;
 
 use super::error::ClusterError;
 use super::names::LogNames;
@@ -87,6 +90,7 @@ impl Drop for Connected {
 
 struct Inner {
     settings: ClusterSettings,
+    stream: StateStream,
     names: StateNames,
     /// Random for each start.
     boot: u32,
@@ -101,6 +105,8 @@ struct Inner {
     failed: Notify,
     /// The newest sequence number of the log, once it is known.
     head: watch::Sender<Option<u64>>,
+    /// The questions of other nodes.
+    questions: Questions,
 }
 
 impl SharedState {
@@ -110,11 +116,28 @@ impl SharedState {
     /// # Errors
     /// [`ClusterError`] for settings that cannot be used, and for a system without random numbers.
     pub fn open(settings: ClusterSettings) -> Result<SharedState, ClusterError> {
+        let boot = getrandom::u32().map_err(ClusterError::Random)?;
+        SharedState::open_stream(settings, StateStream::Nodes, boot)
+    }
+
+    /// Connects to the state of sessions, for the start of a node that has this number.
+    ///
+    /// # Errors
+    /// [`ClusterError`] for settings that cannot be used.
+    pub fn open_sessions(settings: ClusterSettings, boot: u32) -> Result<SharedState, ClusterError> {
+        SharedState::open_stream(settings, StateStream::Sessions, boot)
+    }
+
+    fn open_stream(
+        settings: ClusterSettings,
+        stream: StateStream,
+        boot: u32,
+    ) -> Result<SharedState, ClusterError> {
         settings.check()?;
         let servers = settings.server_addresses()?;
-        let boot = getrandom::u32().map_err(ClusterError::Random)?;
         let inner = Arc::new(Inner {
-            names: StateNames::new(&settings.namespace),
+            names: StateNames::new(&settings.namespace, stream),
+            stream,
             settings,
             boot,
             context: watch::Sender::default(),
@@ -123,6 +146,7 @@ impl SharedState {
             failures: AtomicU32::new(0),
             failed: Notify::new(),
             head: watch::Sender::default(),
+            questions: Questions::default(),
         });
         // A connection of its own: leases are renewed also while the log is read from its beginning.
         let ring = ServerRing::new(servers, boot);

@@ -24,9 +24,9 @@ pub enum ClusterEngine {
 #[serde(rename_all = "snake_case")]
 pub enum ClusterSessions {
     /// The one that opened it; another one answers 404, and the client initializes anew.
-    #[default]
     Sticky,
     /// Any; the node that gets a request takes the session over.
+    #[default]
     Resume,
 }
 
@@ -100,8 +100,9 @@ table! { ClusterConfig = "Several nodes with one order of changes. Without an en
     /// Time after which a body that is kept beside the log is removed, when no record of the log has named it
     /// since. Longer than a change may take on any node.
     sweep_after: Duration = Duration::from_secs(600), "Checked::<Time<SECOND, { 24 * HOUR }>>";
-    /// The node that may answer the requests of a session of revisions before 2026-07-28: the one that opened
-    /// it, to which a balancer must send them, or any. `resume` is refused by this version.
+    /// The node that may answer the requests of a session of revisions before 2026-07-28: any, which takes
+    /// the session over with its subscriptions, or the one that opened it, to which a balancer must send
+    /// them.
     sessions: ClusterSessions = ClusterSessions::default();
     /// The state from which reads are answered: what this node has applied, or what the log had when the
     /// request came, for which it asks the leader of the log. That costs a round trip, which reads share.

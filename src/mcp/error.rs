@@ -14,6 +14,9 @@ use super::options::McpOptions;
 use crate::http::{Exceeded, refused_subscription};
 use crate::{Closed, EndReason, InvalidUri, NotLatest, OpenError, PublishError, ReadError, SubscribeError};
 
+/// The refusal of a subscription for which the record of its session has no room.
+pub(crate) const RECORD_FULL: &str = "the session has as many subscriptions as other nodes can take over with it,      64 KiB of URIs and versions; unsubscribe from some, open another session, or have the operator set      cluster.sessions = \"sticky\"";
+
 /// Makes the error of a request whose parameters are wrong: -32602.
 pub(crate) fn invalid_params(text: impl Into<String>) -> ErrorData {
     ErrorData::invalid_params(text.into(), None)
@@ -111,6 +114,7 @@ pub(crate) fn end_reason(reason: EndReason, options: &McpOptions) -> String {
                 .to_owned()
         }
         EndReason::Unauthorized => "its credential expired or was revoked".to_owned(),
+        EndReason::Moved => "it moved to another node, which goes on with it".to_owned(),
         EndReason::Shutdown => "the server is stopping".to_owned(),
         _ => "it failed inside the server".to_owned(),
     }
@@ -123,9 +127,12 @@ fn limit_text(limit: Option<Duration>) -> String {
 /// Returns the comment that ends a stream whose session was ended while the client was connected; none for an
 /// end that the client expects.
 pub(crate) fn eviction_comment(reason: EndReason, options: &McpOptions) -> Option<String> {
-    reason
-        .is_eviction()
-        .then(|| format!(": evicted: {}\n\n", end_reason(reason, options)))
+    let word = match reason {
+        EndReason::Moved => "moved",
+        other if other.is_eviction() => "evicted",
+        _ => return None,
+    };
+    Some(format!(": {word}: {}\n\n", end_reason(reason, options)))
 }
 
 #[cfg(test)]

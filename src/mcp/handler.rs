@@ -282,6 +282,7 @@ impl ServerHandler for Handler {
         }
         let session = self.session(&context)?;
         session.log_threshold.set(convert::log_level(request.level));
+        session.save_soon();
         Ok(())
     }
 

@@ -8,6 +8,9 @@ use serde_json::value::RawValue;
 
 use super::revision::Revision;
 
+/// The characters of a client's name that are read.
+const CLIENT_LEN_MAX: usize = 200;
+
 /// The fields of a message that decide its route.
 #[derive(serde::Deserialize)]
 pub(super) struct Peek<'a> {
@@ -128,6 +131,32 @@ impl<'a> Peek<'a> {
     }
 
     /// Returns true for a request that calls a tool.
+    /// Returns true for a request that may change the subscriptions of a session.
+    pub(super) fn changes_subscriptions(&self) -> bool {
+        matches!(
+            self.request(),
+            Some((_, "resources/subscribe" | "resources/unsubscribe"))
+        )
+    }
+
+    /// Returns the name that the client of an `initialize` gives itself; empty if it gives none.
+    pub(super) fn client_name(&self) -> String {
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Initialize {
+            client_info: ClientInfo,
+        }
+        #[derive(serde::Deserialize)]
+        struct ClientInfo {
+            name: String,
+        }
+        let params = self.params().map(RawValue::get).unwrap_or_default();
+        match serde_json::from_str::<Initialize>(params) {
+            Ok(initialize) => initialize.client_info.name.chars().take(CLIENT_LEN_MAX).collect(),
+            Err(_) => String::new(),
+        }
+    }
+
     pub(super) fn is_tool_call(&self) -> bool {
         self.id.is_some() && self.method() == Some("tools/call")
     }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rmcp::model::Implementation;
 use rmcp::{ErrorData, Peer, RoleServer};
@@ -12,6 +13,7 @@ use super::frames::notification;
 use super::options::McpOptions;
 use super::revision::Revision;
 use super::running_calls::RunningCalls;
+use super::shared_session::SharedSession;
 use crate::auth::{Caller, Grant};
 use crate::http::{Counted, Place, SharedLimits};
 use crate::metrics::McpMetrics;
@@ -93,11 +95,17 @@ impl McpContext {
         options.announce = self.options.session.announce_on_connect;
         options.subscriptions_max = self.options.session.subscriptions_max;
         options.pending_subscriptions = self.options.session.pending_subscriptions;
-        if lifetime == SessionLifetime::Limited {
+        let age = match lifetime {
+            SessionLifetime::Connection => None,
+            SessionLifetime::Limited => Some(Duration::ZERO),
+            SessionLifetime::Resumed { age } => Some(age),
+        };
+        if let Some(age) = age {
             options.awaits_ready = true;
             options.idle_timeout = Some(self.options.session.idle_timeout);
             options.stall_timeout = self.options.session.stall_timeout;
-            options.age_max = self.options.session.age_max;
+            let age_max = self.options.session.age_max;
+            options.age_max = age_max.map(|max| max.saturating_sub(age));
         }
         let grant = Grant::of(caller);
         options.viewer = grant.clone().map(|grant| grant as Arc<dyn Viewer>);
@@ -114,6 +122,7 @@ impl McpContext {
             calls: RunningCalls::default(),
             metrics: self.metrics.clone(),
             pump_stage: Arc::new(watch::Sender::new(PumpStage::Waiting)),
+            shared: OnceLock::new(),
         }))
     }
 }
@@ -125,6 +134,11 @@ pub(crate) enum SessionLifetime {
     Connection,
     /// The session ends by the time-outs of [`McpOptions`].
     Limited,
+    /// The same, and it has been open for this long at another node.
+    Resumed {
+        /// The time since it was opened.
+        age: Duration,
+    },
 }
 
 /// The session of one client of an older revision.
@@ -143,6 +157,8 @@ pub(crate) struct McpSession {
     pub(crate) metrics: McpMetrics,
     /// The progress of the session's pump; unused on HTTP, where the streams are ours.
     pub(crate) pump_stage: Arc<watch::Sender<PumpStage>>,
+    /// The record by which other nodes know the session; none on a node that is alone.
+    pub(crate) shared: OnceLock<Arc<SharedSession>>,
 }
 
 /// The place where `initialize` leaves the session that it opened, for the transport to find.
@@ -176,6 +192,18 @@ impl LogThreshold {
         self.0.store(level as u8, Ordering::Relaxed);
     }
 
+    /// Returns the threshold as its place among all levels.
+    pub(crate) fn place(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets the threshold by its place among all levels; one that there is not changes nothing.
+    pub(crate) fn set_place(&self, place: u8) {
+        if let Some(level) = LogLevel::ALL.get(usize::from(place)) {
+            self.set(*level);
+        }
+    }
+
     /// Returns true when the client wants messages of this level.
     pub(crate) fn admits(&self, level: LogLevel) -> bool {
         level as u8 >= self.0.load(Ordering::Relaxed)
@@ -196,6 +224,13 @@ impl McpSession {
             grant.end_streams_at_expiry(&self.session);
         }
         true
+    }
+
+    /// Has the record of the session written soon, if it has one.
+    pub(crate) fn save_soon(self: &Arc<Self>) {
+        if let Some(shared) = self.shared.get() {
+            shared.save_soon(self);
+        }
     }
 
     /// Starts the pump that sends the session's notifications to `peer` until either of them ends.

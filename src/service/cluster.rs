@@ -2,10 +2,12 @@
 
 mod durability;
 mod lists;
+mod session_records;
 mod sink_turn;
 mod usage;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -14,13 +16,15 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::Store as _;
+use crate::auth::ConfiguredBorder;
 use crate::cluster::{
-    ClusterLogin, ClusterSettings, ImportReport, Janitor, Lease, LeaseHolder, NamedBodies, NatsLog,
-    NodeLists, NodePresence, NodeReport, SharedState, StateKind, ask_newest, import, present_nodes,
+    ClusterLogin, ClusterSettings, Expected, ImportReport, Janitor, Lease, LeaseHolder, NamedBodies, NatsLog,
+    NodeLists, NodePresence, NodeReport, SharedState, StateKey, StateKind, ask_newest, import, present_nodes,
 };
-use crate::config::{ClusterConfig, ClusterRead, Config};
+use crate::config::{ClusterConfig, ClusterRead, ClusterSessions, Config};
 use crate::http::SharedLimits;
 use crate::http::api::{ClusterHealth, ClusterLease, ClusterNode, ClusterReport, ClusterView};
+use crate::mcp::SessionRecords;
 use crate::shared_log::{LogHealth, LogState};
 use crate::sink::MakeTurn;
 use crate::small_file;
@@ -28,6 +32,7 @@ use crate::source::SourceTurn;
 use crate::store::{self, RedbStore};
 use crate::{AskNewest, Bus};
 use durability::Durability;
+use session_records::StateRecords;
 use sink_turn::SinkTurns;
 
 /// The largest file with a password or a token in bytes.
@@ -38,6 +43,9 @@ const NODE_LEN_MAX: usize = 63;
 
 /// The time between two looks at whether the node has caught up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The tries to get the key of event ids, each of which may wait for a server for some seconds.
+const POSITION_KEY_TRIES: usize = 30;
 
 /// The time after which a start says that it still waits.
 const TELL_AFTER: Duration = Duration::from_secs(10);
@@ -52,6 +60,8 @@ pub(super) struct NodeCluster {
     /// The leases of the sources.
     leases: Mutex<Vec<Lease>>,
     sinks: SinkTurns,
+    /// The records of sessions; none where a session stays on its node.
+    sessions: Option<Arc<StateRecords>>,
     /// The address of the listener, once it is known.
     address: Arc<OnceLock<String>>,
     presence: Option<NodePresence>,
@@ -60,6 +70,8 @@ pub(super) struct NodeCluster {
     removed_max: usize,
     /// The larger bodies that the log names, once it is made.
     named: OnceLock<NamedBodies>,
+    /// True once event ids are those of all nodes.
+    has_key: Arc<AtomicBool>,
     /// The hashes of the lists of this node.
     lists: watch::Receiver<NodeLists>,
     durability: watch::Receiver<Durability>,
@@ -73,7 +85,16 @@ impl NodeCluster {
         }
         let settings = settings(&config.cluster).context("the section [cluster] cannot be used")?;
         let state = SharedState::open(settings.clone()).context("the section [cluster] cannot be used")?;
+        let sessions = match config.cluster.sessions {
+            ClusterSessions::Sticky => None,
+            ClusterSessions::Resume => {
+                let sessions = SharedState::open_sessions(settings.clone(), state.boot());
+                let sessions = sessions.context("the section [cluster] cannot be used")?;
+                Some(Arc::new(StateRecords::new(sessions)))
+            }
+        };
         let cluster = NodeCluster {
+            sessions,
             sinks: SinkTurns::new(&state),
             durability: durability::follow(&state, settings.monitoring.clone()),
             settings,
@@ -84,6 +105,7 @@ impl NodeCluster {
             janitor: None,
             removed_max: config.bus.removed_max,
             named: OnceLock::new(),
+            has_key: Arc::default(),
             // Replaced when the node joins.
             lists: watch::channel(NodeLists::default()).1,
         };
@@ -154,6 +176,7 @@ impl NodeCluster {
         let lists = self.lists.clone();
         let durability = self.durability.clone();
         let must_be_durable = self.settings.require_durable;
+        let has_key = self.has_key.clone();
         let bus = bus.downgrade();
         ClusterView::new(move || {
             let log = match bus.upgrade() {
@@ -163,6 +186,7 @@ impl NodeCluster {
             let mut report = report(&state, &namespace, log, &lists.borrow());
             report.durable = durability.borrow().shown();
             report.must_be_durable = must_be_durable;
+            report.caught_up &= has_key.load(Ordering::Acquire);
             report
         })
     }
@@ -201,6 +225,46 @@ impl NodeCluster {
         }
     }
 
+    /// Returns the records of sessions; none where a session stays on its node.
+    pub(super) fn session_records(&self) -> Option<Arc<dyn SessionRecords>> {
+        let sessions = self.sessions.clone()?;
+        Some(sessions)
+    }
+
+    /// Takes the key of event ids that all nodes share, so that the ids of callers with rights are good on
+    /// each of them. Until then no client is served.
+    pub(super) async fn share_event_ids(&self, border: &ConfiguredBorder) -> anyhow::Result<()> {
+        if border.border().is_some() {
+            border.use_position_key(&self.position_key().await?);
+        }
+        self.has_key.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Returns the key of event ids, which the first of all nodes makes.
+    async fn position_key(&self) -> anyhow::Result<[u8; 32]> {
+        let key = StateKey::new(StateKind::Secret, "positions");
+        for _ in 0..POSITION_KEY_TRIES {
+            if let Ok(Some(found)) = self.state.load(&key).await {
+                let found: Result<[u8; 32], _> = found.value.as_ref().try_into();
+                return found.context("the key of event ids in the cluster has another length");
+            }
+            let mut made = [0; 32];
+            getrandom::fill(&mut made)
+                .map_err(|error| anyhow::anyhow!("no key of event ids could be made: {error}"))?;
+            let value = made.to_vec().into();
+            match self.state.write(&key, value, Expected::Absent, None).await {
+                Ok(_revision) => return Ok(made),
+                // Another node was faster, or no server leads at the moment.
+                Err(error) => tracing::debug!(%error, "the key of event ids is asked for again"),
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        anyhow::bail!(
+            "the servers of the cluster give no key of event ids; see whether its streams have a leader"
+        )
+    }
+
     /// Returns the turn of a source, which this node seeks from now on.
     pub(super) fn source_turn(&self, name: &str) -> SourceTurn {
         let lease = Lease::seek(&self.state, &format!("source.{name}"));
@@ -229,6 +293,9 @@ impl NodeCluster {
         }
         // The sources have stopped unless the start was cut off.
         release(&self.leases).await;
+        if let Some(sessions) = &self.sessions {
+            sessions.leave().await;
+        }
         self.sinks.finish().await;
         if let Some(presence) = self.presence {
             presence.stop().await;

@@ -1,8 +1,12 @@
 //! The place of the cluster in a build without an engine: there is never a value of [`NodeCluster`].
 
+use std::sync::Arc;
+
+use crate::auth::ConfiguredBorder;
 use crate::config::Config;
 use crate::http::SharedLimits;
 use crate::http::api::ClusterView;
+use crate::mcp::SessionRecords;
 use crate::sink::MakeTurn;
 use crate::source::SourceTurn;
 use crate::{AskNewest, Bus};
@@ -52,6 +56,17 @@ impl NodeCluster {
     /// Never called, as there is no value.
     #[allow(clippy::unused_async, reason = "the same form as with an engine")]
     pub(super) async fn caught_up(&self, _bus: &Bus) {
+        match *self {}
+    }
+
+    /// Never called, as there is no value.
+    pub(super) fn session_records(&self) -> Option<Arc<dyn SessionRecords>> {
+        match *self {}
+    }
+
+    /// Never called, as there is no value.
+    #[allow(clippy::unused_async, reason = "the same form as with an engine")]
+    pub(super) async fn share_event_ids(&self, _border: &ConfiguredBorder) -> anyhow::Result<()> {
         match *self {}
     }
 

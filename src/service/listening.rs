@@ -18,7 +18,7 @@ use crate::auth::{ConfiguredBorder, ProtectedResource};
 use crate::config::Config;
 use crate::http::api::{Api, ClusterView, StatsHistory};
 use crate::http::{Access, HttpServer, Listener, Page, PageTransport, SharedLimits, Tls};
-use crate::mcp::Endpoint;
+use crate::mcp::{Endpoint, SessionRecords};
 use crate::store::position_key;
 
 /// The way in which the service listens.
@@ -137,6 +137,8 @@ pub(super) struct Served {
     pub(super) stats: Option<StatsHistory>,
     /// The cluster of this node; none where it is alone.
     pub(super) cluster: Option<ClusterView>,
+    /// The records of sessions; none where each stays on its node.
+    pub(super) records: Option<Arc<dyn SessionRecords>>,
 }
 
 /// Returns the page, if it is served.
@@ -169,6 +171,7 @@ pub(super) async fn bind(
         routes,
         stats,
         cluster,
+        records,
     } = served;
     let http = &config.http;
     let socket = TcpListener::bind(http.listen)
@@ -181,7 +184,11 @@ pub(super) async fn bind(
     let limits = listening.limits.clone();
     // One rule for every endpoint: a caller that one refuses does not get in by another.
     let access = || listening.access.clone();
-    let endpoint = Endpoint::with_limits(bus.clone(), mcp_options(config), access(), limits.clone());
+    let options = mcp_options(config);
+    let endpoint = match records {
+        Some(records) => Endpoint::with_records(bus.clone(), options, access(), limits.clone(), records),
+        None => Endpoint::with_limits(bus.clone(), options, access(), limits.clone()),
+    };
     let api = Api::new(bus.clone(), access(), ready.clone())
         .batch_bytes_max(http.body_bytes_max)
         .limits(limits)

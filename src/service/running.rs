@@ -47,6 +47,7 @@ impl Running {
         parts: ServiceParts,
         signals: &mut Signals,
     ) -> anyhow::Result<Option<Running>> {
+        let border = parts.listening.border.clone();
         let mut running = Running::listen(config, bus, parts).await?;
         if let Some(cluster) = &running.cluster {
             tokio::select! {
@@ -56,6 +57,7 @@ impl Running {
                     return Ok(None);
                 }
             }
+            cluster.share_event_ids(&border).await?;
         }
         running.sources = ServedSources::start(config, bus, running.cluster.as_ref()).await?;
         bus.finish_start().await?;
@@ -103,6 +105,7 @@ impl Running {
                     routes,
                     stats,
                     cluster: cluster.as_ref().map(|cluster| cluster.view(bus)),
+                    records: cluster.as_ref().and_then(NodeCluster::session_records),
                 };
                 Some(bind(config, bus, &ready, served, &listening).await?)
             }

@@ -31,3 +31,5 @@ mod access;
 mod reads;
 mod quotas;
 mod positions;
+mod session_client;
+mod sessions;

@@ -32,6 +32,7 @@ impl Outbox {
             Some(EndReason::Shutdown) => false,
             Some(_) => return None,
         };
+        // Under one lock with the end: no entry is handed out after what is returned.
         let told = self.told_in(&state);
         self.count_pending(&mut state.set, OutboxSet::forget_pending);
         state.ended.get_or_insert(EndReason::Moved);

@@ -14,17 +14,43 @@ pub enum StateKind {
     Lease,
     /// The place at which a task goes on when another node takes it over.
     Cursor,
+    /// A secret that all nodes share.
+    Secret,
+    /// The record of a session. Not heard, since there are many: a node reads the one that it is asked for.
+    Session,
+    /// A note for one node: a session of it moved while it did not answer. The name begins with the number of
+    /// the node's start and a dot, and only that node hears it.
+    Moved,
+}
+
+/// A stream of entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StateStream {
+    /// The nodes and their tasks.
+    Nodes,
+    /// The sessions. One of their own, so that they never take the room of leases.
+    Sessions,
 }
 
 impl StateKind {
     /// Every kind.
-    const ALL: [StateKind; 3] = [StateKind::Presence, StateKind::Lease, StateKind::Cursor];
+    const ALL: [StateKind; 6] = [
+        StateKind::Presence,
+        StateKind::Lease,
+        StateKind::Cursor,
+        StateKind::Secret,
+        StateKind::Session,
+        StateKind::Moved,
+    ];
 
     const fn token(self) -> &'static str {
         match self {
             StateKind::Presence => "p",
             StateKind::Lease => "l",
             StateKind::Cursor => "c",
+            StateKind::Secret => "k",
+            StateKind::Session => "s",
+            StateKind::Moved => "m",
         }
     }
 }
@@ -70,14 +96,31 @@ pub(super) struct StateNames {
     /// The stream.
     pub(super) stream: String,
     prefix: String,
+    /// The subjects at which nodes ask each other.
+    questions: String,
 }
 
 impl StateNames {
-    pub(super) fn new(namespace: &str) -> StateNames {
+    pub(super) fn new(namespace: &str, stream: StateStream) -> StateNames {
+        let (suffix, token) = match stream {
+            StateStream::Nodes => ("V", "v"),
+            StateStream::Sessions => ("S", "s"),
+        };
         StateNames {
-            stream: format!("TIDINGS_{namespace}_V"),
-            prefix: format!("tidings.{namespace}.v."),
+            stream: format!("TIDINGS_{namespace}_{suffix}"),
+            prefix: format!("tidings.{namespace}.{token}."),
+            questions: format!("tidings.{namespace}.q."),
         }
+    }
+
+    /// The subject at which the node of this start is asked.
+    pub(super) fn questions_to(&self, boot: u32) -> String {
+        format!("{}{boot:08x}", self.questions)
+    }
+
+    /// The subjects of the notes for the node of this start.
+    pub(super) fn notes_for(&self, boot: u32) -> String {
+        format!("{}{}.{boot:08x}.>", self.prefix, StateKind::Moved.token())
     }
 
     /// The subjects of the stream.
@@ -97,6 +140,8 @@ impl StateNames {
         for byte in key.name.bytes() {
             match byte {
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => subject.push(char::from(byte)),
+                // The token of the node, by which it hears its notes alone.
+                b'.' if key.kind == StateKind::Moved => subject.push('.'),
                 other => subject.push_str(&format!("={other:02x}")),
             }
         }
@@ -125,7 +170,7 @@ mod tests {
 
     #[test]
     fn subject_shows_plain_names() {
-        let names = StateNames::new("default");
+        let names = StateNames::new("default", StateStream::Nodes);
         let key = StateKey::new(StateKind::Lease, "source.work/a");
         assert_eq!(names.subject(&key), "tidings.default.v.l.source=2ework=2fa");
         assert_eq!(key.to_string(), "l.source.work/a");
@@ -133,8 +178,20 @@ mod tests {
     }
 
     #[test]
+    fn note_stands_at_a_subject_of_its_node() {
+        let names = StateNames::new("default", StateStream::Sessions);
+        let key = StateKey::new(StateKind::Moved, "0000002a.abc");
+        let subject = names.subject(&key);
+        assert_eq!(subject, "tidings.default.s.m.0000002a.abc");
+        assert_eq!(names.notes_for(42), "tidings.default.s.m.0000002a.>");
+        assert_eq!(names.key(&subject), Some(key));
+        assert_eq!(names.stream, "TIDINGS_default_S");
+        assert_eq!(names.questions_to(42), "tidings.default.q.0000002a");
+    }
+
+    #[test]
     fn foreign_subjects_have_no_key() {
-        let names = StateNames::new("a");
+        let names = StateNames::new("a", StateStream::Nodes);
         for subject in [
             "",
             "tidings.a.v.",
@@ -158,7 +215,7 @@ mod tests {
     proptest! {
         #[test]
         fn key_is_read_back_from_its_subject(name in "\\PC{0,40}") {
-            let names = StateNames::new("n");
+            let names = StateNames::new("n", StateStream::Nodes);
             let key = StateKey::new(StateKind::Presence, &name);
             let subject = names.subject(&key);
             prop_assert!(!subject.contains([' ', '*', '>']));
@@ -167,8 +224,8 @@ mod tests {
         }
 
         #[test]
-        fn no_subject_makes_the_reader_panic(subject in "tidings.n.v.[plc].\\PC{0,20}") {
-            let names = StateNames::new("n");
+        fn no_subject_makes_the_reader_panic(subject in "tidings.n.v.[plcksm].\\PC{0,20}") {
+            let names = StateNames::new("n", StateStream::Nodes);
             if let Some(key) = names.key(&subject) {
                 prop_assert!(key.name().len() <= subject.len());
             }

@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use super::Inner;
 use super::entries::SharedEntry;
-use super::key::StateKind;
+use super::key::{StateKind, StateStream};
+use super::questions;
 use crate::cluster::names::LogNames;
 use crate::cluster::node_state::spread;
 use crate::cluster::servers::{self, REQUEST_TIMEOUT, ServerRing};
@@ -25,8 +26,11 @@ const FORMAT: &str = "1";
 /// The key of the format in the stream's metadata.
 const FORMAT_KEY: &str = "tidings.format";
 
-/// The bytes that the entries may take on each server.
-const BYTES_MAX: i64 = 64 << 20;
+/// The bytes that the entries of nodes may take on each server.
+const NODES_BYTES_MAX: u64 = 64 << 20;
+
+/// The part of the log's bytes that the records of sessions may take.
+const SESSIONS_PART: u64 = 4;
 
 /// The failed requests in a row after which another server is tried.
 const FAILURES_MAX: u32 = 3;
@@ -85,9 +89,15 @@ async fn follow(inner: &Inner, context: &Context, name: &str) -> String {
         return problem;
     }
     inner.context.send_replace(Some(context.clone()));
+    let beside = async {
+        match inner.stream {
+            StateStream::Nodes => look(inner, context).await,
+            StateStream::Sessions => questions::serve(inner, context).await,
+        }
+    };
     let ended = tokio::select! {
         ended = hear(inner, context, name) => ended,
-        ended = look(inner, context) => ended,
+        ended = beside => ended,
     };
     match ended {
         Ok(never) => match never {},
@@ -99,12 +109,15 @@ async fn follow(inner: &Inner, context: &Context, name: &str) -> String {
 async fn open(inner: &Inner, context: &Context) -> Result<(), String> {
     let wanted = Config {
         name: inner.names.stream.clone(),
-        description: Some("the nodes of a cluster of Tidings, and their tasks".to_owned()),
+        description: Some(match inner.stream {
+            StateStream::Nodes => "the nodes of a cluster of Tidings, and their tasks".to_owned(),
+            StateStream::Sessions => "the sessions of a cluster of Tidings".to_owned(),
+        }),
         subjects: vec![inner.names.all()],
         storage: StorageType::File,
         num_replicas: inner.settings.replicas,
         max_messages_per_subject: 1,
-        max_bytes: BYTES_MAX,
+        max_bytes: i64::try_from(bytes_max(inner)).unwrap_or(i64::MAX),
         // A full stream must not forget who does a task.
         discard: DiscardPolicy::New,
         allow_direct: true,
@@ -135,6 +148,13 @@ async fn open(inner: &Inner, context: &Context) -> Result<(), String> {
     Ok(())
 }
 
+fn bytes_max(inner: &Inner) -> u64 {
+    match inner.stream {
+        StateStream::Nodes => NODES_BYTES_MAX,
+        StateStream::Sessions => inner.settings.max_bytes / SESSIONS_PART,
+    }
+}
+
 pub(super) fn is_missing(kind: &GetStreamErrorKind) -> bool {
     match kind {
         GetStreamErrorKind::JetStream(error) => {
@@ -150,11 +170,14 @@ async fn hear(inner: &Inner, context: &Context, name: &str) -> Result<std::conve
         name: Some(name.to_owned()),
         // What was heard before is heard again, and known by its revision.
         deliver_policy: DeliverPolicy::LastPerSubject,
-        filter_subjects: vec![
-            inner.names.of_kind(StateKind::Presence),
-            inner.names.of_kind(StateKind::Lease),
-            inner.names.of_kind(StateKind::Cursor),
-        ],
+        filter_subjects: match inner.stream {
+            StateStream::Nodes => vec![
+                inner.names.of_kind(StateKind::Presence),
+                inner.names.of_kind(StateKind::Lease),
+                inner.names.of_kind(StateKind::Cursor),
+            ],
+            StateStream::Sessions => vec![inner.names.notes_for(inner.boot)],
+        },
         // Nothing is lost with the consumer, since another one begins anew.
         ack_policy: AckPolicy::None,
         memory_storage: true,

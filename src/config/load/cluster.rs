@@ -1,7 +1,7 @@
 //! The values of `[cluster]` that must agree.
 
 use super::Draft;
-use crate::config::{ClusterConfig, ClusterSessions, Config};
+use crate::config::Config;
 
 /// Whether this program has the engine.
 const HAS_NATS: bool = cfg!(feature = "nats");
@@ -20,7 +20,6 @@ impl Draft<'_> {
             return;
         }
         self.check_engine(HAS_NATS);
-        self.check_absent_choices(cluster);
         if cluster.urls.is_empty() {
             let text = "cluster.engine is set, but cluster.urls is empty: set cluster.urls to the addresses of the \
                         engine's servers, such as [\"nats://broker:4222\"]";
@@ -43,15 +42,6 @@ impl Draft<'_> {
             let text = "cluster.require_durable is true, but cluster.monitoring is empty, so it cannot be known: set it to \
                         the addresses of the servers' monitoring, such as [\"http://broker:8222\"]";
             self.note_disagreement(&["cluster.require_durable", "cluster.monitoring"], text);
-        }
-    }
-
-    /// Refuses the choices that no part of the program makes true yet: one who set them relies on them.
-    fn check_absent_choices(&mut self, cluster: &ClusterConfig) {
-        if cluster.sessions == ClusterSessions::Resume {
-            let text = "cluster.sessions is \"resume\", which this version cannot do yet: remove it, and have a balancer \
-                        send the requests of a session to its node";
-            self.note_disagreement(&["cluster.sessions"], text);
         }
     }
 
@@ -109,7 +99,7 @@ impl Draft<'_> {
 mod tests {
     use super::super::tests::{from_text, refusal};
     use super::*;
-    use crate::config::ClusterRead;
+    use crate::config::{ClusterConfig, ClusterRead, ClusterSessions};
     use std::path::Path;
 
     const HEAD: &str = "[cluster]\nengine = 'nats'\nurls = ['nats://a:4222', 'tls://b']\n";
@@ -119,6 +109,7 @@ mod tests {
         let config = from_text("").unwrap().cluster;
         assert_eq!(config, ClusterConfig::default());
         assert!(!config.is_on());
+        assert_eq!(config.sessions, ClusterSessions::Resume);
         assert!(from_text("cluster.engine = ''").is_ok());
     }
 
@@ -163,15 +154,6 @@ mod tests {
         draft.check_engine(false);
         let text = &draft.mistakes[0].text;
         assert!(text.contains("built without the feature nats"), "{text}");
-    }
-
-    #[test]
-    fn choices_without_an_effect_are_refused() {
-        let refused = refusal(&format!("{HEAD}sessions = 'resume'\n"));
-        assert!(
-            refused.starts_with("cluster.sessions") && refused.contains("cannot do yet"),
-            "{refused}"
-        );
     }
 
     #[test]

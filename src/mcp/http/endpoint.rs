@@ -20,7 +20,7 @@ use super::headers::{self, SESSION_ID};
 use super::outbox_stream::{OpenStream, StreamPermit};
 use super::reply::{self, EndpointBody, Refusal};
 use super::sessions::Sessions;
-use crate::Bus;
+use super::shared_sessions::{self, SessionsOfEndpoint, SharedSessions};
 use crate::auth::Caller;
 use crate::config::{HttpConfig, QuotaConfig};
 use crate::http::{Access, Counted, Place, SharedLimits};
@@ -28,7 +28,9 @@ use crate::mcp::error;
 use crate::mcp::handler::Handler;
 use crate::mcp::options::McpOptions;
 use crate::mcp::session::{McpContext, McpSession};
+use crate::mcp::session_records::SessionRecords;
 use crate::metrics::McpMetrics;
+use crate::{Bus, EndReason};
 
 /// The time between two sweeps of ended sessions out of the table.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -49,6 +51,8 @@ pub(super) struct EndpointState {
     pub(super) fast_path: FastPath,
     pub(super) server: McpContext,
     pub(super) sessions: Arc<Sessions>,
+    /// The records by which other nodes know the sessions; none on a node that is alone.
+    pub(super) shared: Option<SharedSessions>,
     streams: Arc<AtomicUsize>,
     pub(super) limits: SharedLimits,
 }
@@ -68,6 +72,27 @@ impl Endpoint {
 
     /// Makes an endpoint that shares `limits` with others. They replace the `per_peer_max` of `options`.
     pub fn with_limits(bus: Bus, options: McpOptions, access: Access, limits: SharedLimits) -> Endpoint {
+        Endpoint::build(bus, options, access, (limits, None))
+    }
+
+    /// Makes an endpoint whose sessions go on at other nodes, which share `records` with this one. The bus of
+    /// each has the same shared log.
+    pub fn with_records(
+        bus: Bus,
+        options: McpOptions,
+        access: Access,
+        limits: SharedLimits,
+        records: Arc<dyn SessionRecords>,
+    ) -> Endpoint {
+        Endpoint::build(bus, options, access, (limits, Some(records)))
+    }
+
+    fn build(
+        bus: Bus,
+        options: McpOptions,
+        access: Access,
+        (limits, records): (SharedLimits, Option<Arc<dyn SessionRecords>>),
+    ) -> Endpoint {
         let server = McpContext {
             bus,
             options: Arc::new(options),
@@ -87,16 +112,33 @@ impl Endpoint {
             rmcp_config(&server.options),
         );
         let sessions = Arc::<Sessions>::default();
+        let (shared, tasks) = match &records {
+            Some(records) => {
+                let (shared, tasks) = SharedSessions::new(records.clone(), &server.options);
+                (Some(shared), Some(tasks))
+            }
+            None => (None, None),
+        };
         let state = Arc::new(EndpointState {
             rmcp,
             access,
             fast_path: FastPath::new(&server, sessions.clone()),
             server,
             sessions,
+            shared,
             streams: Arc::default(),
             limits,
         });
         sweep_sessions(&state);
+        if let Some(tasks) = tasks
+            && let Some(shard) = state.server.bus.shards().first()
+        {
+            let weak = Arc::downgrade(&state);
+            shard.spawn(move || shared_sessions::keep(weak, tasks));
+        }
+        if let Some(records) = records {
+            records.serve(Arc::new(SessionsOfEndpoint(state.clone())));
+        }
         Endpoint { state }
     }
 
@@ -113,8 +155,8 @@ impl Endpoint {
         let (parts, body) = request.into_parts();
         let answered = match parts.method {
             Method::POST => self.state.receive_post(parts, body).await,
-            Method::GET => self.state.get(&parts),
-            Method::DELETE => self.state.delete(&parts),
+            Method::GET => self.state.get(&parts).await,
+            Method::DELETE => self.state.delete(&parts).await,
             _ => Ok(reply::method_not_allowed()),
         };
         reply::answer_or_refusal(answered)
@@ -191,17 +233,34 @@ impl EndpointState {
     ///
     /// # Errors
     /// The refusal of a request whose session is missing or has ended.
-    pub(super) fn session(&self, parts: &Parts, id: Option<&RawValue>) -> Result<Arc<McpSession>, Refusal> {
+    pub(super) async fn session(
+        &self,
+        parts: &Parts,
+        id: Option<&RawValue>,
+    ) -> Result<Arc<McpSession>, Refusal> {
         let Some(key) = headers::text(&parts.headers, &SESSION_ID) else {
             let text =
                 "the Mcp-Session-Id header is missing; send initialize first, then repeat its session id";
             return Err(reply::bad_request(id, text).into());
         };
-        let found = self.sessions.get(key, Caller::of(&parts.extensions));
-        found.map_err(|ended| {
-            let reason = ended.map(|reason| error::end_reason(reason, &self.server.options));
-            reply::session_not_found(id, reason.as_deref()).into()
-        })
+        let ended = match self.sessions.get(key, Caller::of(&parts.extensions)) {
+            Ok(session) => return Ok(session),
+            Err(ended) => ended,
+        };
+        match (&self.shared, ended) {
+            // Boxed: it is rare, and its state is larger than that of the usual way.
+            (Some(shared), None | Some(EndReason::Moved)) => {
+                Box::pin(self.adopt(shared, key, parts, id)).await
+            }
+            (Some(_), Some(EndReason::Shutdown)) => {
+                let text = "this node is stopping, and another one goes on with the session; connect again";
+                Err(reply::session_unavailable(id, text).into())
+            }
+            (_, ended) => {
+                let reason = ended.map(|reason| error::end_reason(reason, &self.server.options));
+                Err(reply::session_not_found(id, reason.as_deref()).into())
+            }
+        }
     }
 
     /// Takes a place among the sessions and streams of the request's caller; none when they are not counted.

@@ -11,6 +11,7 @@ use super::reply::{self, Answer, Refusal};
 use crate::Position;
 use crate::mcp::frames::{FrameFormat, event_ids};
 use crate::mcp::revision::Revision;
+use crate::mcp::session::McpSession;
 use crate::metrics::{self, Limit};
 
 /// The number of streams that one session may have open at once; a further GET is answered 409. More than
@@ -19,24 +20,22 @@ const STREAMS_PER_SESSION_MAX: usize = 4;
 
 impl EndpointState {
     /// Opens the stream of a session.
-    pub(super) fn get(&self, parts: &Parts) -> Result<Answer, Refusal> {
+    pub(super) async fn get(&self, parts: &Parts) -> Result<Answer, Refusal> {
         check_version(&parts.headers)?;
         let accepts = headers::text(&parts.headers, &ACCEPT).unwrap_or_default();
         if !accepts.contains(EVENT_STREAM) && !accepts.contains("*/*") {
             return Err(reply::not_acceptable().into());
         }
-        let session = self.session(parts, None)?;
+        let session = self.session(parts, None).await?;
         if session.session.readers() >= STREAMS_PER_SESSION_MAX {
             metrics::limit_reached(Limit::StreamsOfSession);
             return Err(reply::too_many_streams_of_session(STREAMS_PER_SESSION_MAX).into());
         }
         let open = self.open_stream(None)?;
+        let after = self.position_to_resume(parts, &session).await;
         let reader = session.session.reader();
-        if let Some(position) = headers::text(&parts.headers, &LAST_EVENT_ID) {
-            // An id that the server never sent proves nothing, so everything is sent again.
-            let unknown = Position { epoch: 0, offset: 0 };
-            let known = event_ids(session.grant.as_deref()).read(position);
-            reader.resume_after(known.unwrap_or(unknown));
+        if let Some(position) = after {
+            reader.resume_after(position);
         }
         follow_connection(&reader, parts);
         let format = FrameFormat::Session(session.revision, session.grant.clone());
@@ -46,15 +45,36 @@ impl EndpointState {
         Ok(reply::events(stream, parts.extensions.get()))
     }
 
-    /// Ends a session.
-    pub(super) fn delete(&self, parts: &Parts) -> Result<Answer, Refusal> {
+    /// Returns the position after which the client wants to go on; none if it names none.
+    async fn position_to_resume(&self, parts: &Parts, session: &McpSession) -> Option<Position> {
+        let id = headers::text(&parts.headers, &LAST_EVENT_ID)?;
+        // An id that the server never sent proves nothing, so everything is sent again.
+        let unknown = Position { epoch: 0, offset: 0 };
+        let Some(position) = event_ids(session.grant.as_deref()).read(id) else {
+            return Some(unknown);
+        };
+        // Another node may be ahead of this one. An id beyond the log is none of its history.
+        match self.shared.is_none() || self.has_applied(position).await {
+            true => Some(position),
+            false => Some(unknown),
+        }
+    }
+
+    /// Ends a session, on whichever node it is.
+    pub(super) async fn delete(&self, parts: &Parts) -> Result<Answer, Refusal> {
         check_version(&parts.headers)?;
-        let session = self.session(parts, None)?;
+        let session = self.session(parts, None).await?;
         session.session.end();
         session.calls.cancel_all();
         // Removed at once, so that the next request learns the reason without waiting for a sweep.
         if let Some(key) = headers::text(&parts.headers, &SESSION_ID) {
             self.sessions.remove(key);
+        }
+        if let Some(shared) = session.shared.get()
+            && let Err(error) = shared.delete().await
+        {
+            // The keeper of the records tries again.
+            tracing::debug!(%error, "the record of an ended session is deleted later");
         }
         Ok(reply::no_content())
     }

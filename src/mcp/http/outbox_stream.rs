@@ -103,6 +103,19 @@ impl OutboxStream {
         }
     }
 
+    /// Has the record of the session written soon if its client was told of a list: another node must not
+    /// tell it again.
+    fn note_lists(&self, entries: &[OutboxEntry]) {
+        if let StreamOwner::Session(session) = &self.owner
+            && session.shared.get().is_some()
+            && entries
+                .iter()
+                .any(|entry| matches!(entry, OutboxEntry::ListChanged(_)))
+        {
+            session.save_soon();
+        }
+    }
+
     /// Returns the bytes after which nothing more comes: the reason of an end that the client does not
     /// expect, and the result of a listen request whose stream did not fail.
     fn last_frame(&self, reason: EndReason) -> Option<Bytes> {
@@ -142,6 +155,7 @@ impl StreamSource for OutboxStream {
             Drained::Entries(position) => {
                 self.format.append(&entries, position, out);
                 self.open.metrics.wrote(&entries);
+                self.note_lists(&entries);
                 // A drain that was not full emptied the outbox and left the waker, so no second look is
                 // needed.
                 if entries.len() < self.reader.drain_max() {
@@ -185,6 +199,8 @@ impl Drop for OutboxStream {
         if let StreamOwner::Session(session) = &self.owner {
             // The session's idle time begins now.
             session.session.active();
+            // What it was told while it was connected is what the next node goes on from.
+            session.save_soon();
         }
     }
 }

@@ -50,7 +50,7 @@ impl EndpointState {
             return Err(reply::with_message(refusal, None, &[]).await.into());
         }
         if headers::names_session(&parts.headers) {
-            self.session(parts, None)?;
+            self.session(parts, None).await?;
         }
         Ok(())
     }
@@ -69,7 +69,7 @@ impl EndpointState {
 
     /// Answers a POST of several messages: an array of the answers to its requests, or 202 when it has none.
     pub(super) async fn batch(&self, parts: Parts, body: &Bytes) -> Result<Answer, Refusal> {
-        let session = self.session(&parts, None)?;
+        let session = self.session(&parts, None).await?;
         if !session.revision.rules().allows_batches {
             let text = format!(
                 "revision {} has no batches; send one message per request",
@@ -132,7 +132,7 @@ impl EndpointState {
             }
             return Ok(self.forward(parts, body.clone()).await);
         }
-        let session = self.session(&parts, peek.id())?;
+        let session = self.session(&parts, peek.id()).await?;
         // Noted before the message is handled: an idle session must not end while its request is on the way.
         session.session.active();
         self.session_message(session, parts, peek, body.clone()).await
@@ -152,6 +152,7 @@ impl EndpointState {
                     // The notification has no answer that could say so; the client's next request gets a 404.
                     tracing::debug!("a session ended before its client was ready");
                 }
+                self.note_ready(&session).await;
                 reply::accepted()
             }
             Some(_) => {
@@ -167,11 +168,16 @@ impl EndpointState {
                 // The oldest revisions have no such header, and rmcp would take its absence for 2025-03-26.
                 let version = HeaderValue::from_static(session.revision.as_str());
                 parts.headers.entry(PROTOCOL_VERSION).or_insert(version);
+                let recorded = peek.changes_subscriptions().then(|| session.clone());
                 parts.extensions.insert(session);
-                match peek.subscribe_id() {
+                let answer = match peek.subscribe_id() {
                     Some(id) => self.subscribe(parts, id, body).await,
                     None if peek.is_tool_call() => self.tool_call(parts, body).await,
                     None => self.forward(parts, body).await,
+                };
+                match recorded {
+                    Some(session) => self.with_record(&session, peek, answer).await,
+                    None => answer,
                 }
             }
         })
@@ -213,20 +219,15 @@ impl EndpointState {
         let slot: SessionSlot = Arc::new(OnceLock::new());
         parts.extensions.insert(slot.clone());
         parts.headers.remove(SESSION_ID);
-        let mut answer = self.forward(parts, body).await;
+        let mut answer = self.forward(parts.clone(), body).await;
         let Some(session) = slot.get() else {
             return Ok(reply::unavailable_if_full(answer).await);
         };
-        match self.sessions.insert(session.clone(), place) {
-            Ok(key) => {
-                answer.headers_mut().insert(SESSION_ID, key);
-                Ok(answer)
-            }
-            Err(error) => {
-                let text = format!("no session id could be made: {error}");
-                Err(reply::internal_error(&text).into())
-            }
+        let key = self.add_session(&parts, peek, session, place).await?;
+        if let Ok(key) = HeaderValue::from_str(&key) {
+            answer.headers_mut().insert(SESSION_ID, key);
         }
+        Ok(answer)
     }
 }
 

@@ -171,6 +171,13 @@ pub(super) fn session_not_found(id: Option<&RawValue>, reason: Option<&str>) -> 
     invalid_request(id, StatusCode::NOT_FOUND, &text)
 }
 
+/// Answers a request of a session that cannot be served now: the client keeps its session and tries again.
+pub(super) fn session_unavailable(id: Option<&RawValue>, problem: &str) -> Answer {
+    let text = format!("the session cannot be served at the moment: {problem}; try again");
+    let cause = ErrorData::internal_error(text, None);
+    unavailable(error(id, StatusCode::SERVICE_UNAVAILABLE, &cause))
+}
+
 /// Answers a request of a caller that has reached a limit of its own.
 pub(super) fn too_many_requests(id: Option<&RawValue>, exceeded: Exceeded) -> Answer {
     let cause = ErrorData::internal_error(exceeded.text, None);

@@ -37,6 +37,7 @@ struct Broker {
     config: PathBuf,
     log: PathBuf,
     client_port: u16,
+    monitor_port: u16,
     /// The shell that keeps the server, and the server's process; none while it is down.
     running: Option<(Child, Pid)>,
 }
@@ -170,6 +171,7 @@ impl Brokers {
             config,
             log,
             client_port,
+            monitor_port,
             running: None,
         });
     }

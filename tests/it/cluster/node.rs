@@ -241,10 +241,12 @@ pub(super) fn config(brokers: &Brokers, namespace: &str) -> String {
     config_at(&brokers.urls(), namespace)
 }
 
-/// The configuration of a node that reaches the servers at these addresses.
+/// The configuration of a node that reaches the servers at these addresses. Its streams are small, since the
+/// servers of all tests reserve their room.
 pub(super) fn config_at(urls: &[String], namespace: &str) -> String {
     format!(
-        "[cluster]\nengine = 'nats'\nurls = {urls:?}\nnamespace = '{namespace}'\nreplicas = {}\n",
+        "[cluster]\nengine = 'nats'\nurls = {urls:?}\nnamespace = '{namespace}'\nreplicas = {}\n\
+         max_bytes = '64MiB'\n",
         urls.len().min(3),
     )
 }

@@ -33,6 +33,7 @@ impl OutboxSet {
         slot.pending_since = Some(notice.at);
         slot.unsure = !is_sure;
         self.queue.push_back(Key::Slot(index));
+        // In the order of the log, since the safe position is that before the head of the queue.
         self.queue_again();
         MarkResult::New
     }
@@ -40,6 +41,7 @@ impl OutboxSet {
     /// Starts to watch a list of which the subscriber was told this.
     pub(crate) fn watch_list_from(&mut self, told: ToldList, current: ListHash, at: u64, is_unsure: bool) {
         let notified = told.hash;
+        // Not compared here: the mark that follows does that, as for any change.
         let slot = ListSlot {
             notified,
             notified_offset: told.offset,
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn unsure_notice_is_settled_by_the_position_of_the_client() {
+    fn unsure_notice_is_settled_by_a_position() {
         for (position, told) in [
             (Some(128), vec!["demo://2@2"]),
             (Some(256), vec![]),
