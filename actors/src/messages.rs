@@ -7,6 +7,7 @@
 mod applied;
 mod completion;
 mod decision;
+mod session;
 mod subscription;
 
 use std::collections::BTreeSet;
@@ -27,6 +28,7 @@ use crate::sink::{AttachmentState, NewestChanges};
 pub(crate) use applied::{AppliedList, AppliedRecord, ForgetRemoved, HeardBatch, Logged};
 pub(crate) use completion::{BatchAnswer, Completion, Finish, ManyCompletion};
 pub(crate) use decision::{Decision, Effect, FamilyChange, FamilyId, Found, IndexedResource, Known};
+pub(crate) use session::{ClientReady, EndSession, RightsJudged, StreamMoved, WatchFiltered};
 pub(crate) use subscription::{
     AcceptedSubscription, ResumeLists, ResumeUris, ResumedNotice, ResumedSubscription, StampedSubscription,
     SubscribeUris, UnsubscribeUri,
@@ -409,23 +411,6 @@ pub(crate) struct RightsChanged(pub(crate) Reply<()>);
 
 /// Ends every subscriber of a shard once it has drained its outbox; from the bus.
 pub(crate) struct EndAll(pub(crate) EndReason);
-
-// ── Session, all but the last from its handle ────────────────────────────────────────
-
-/// The client accepts notifications from here on.
-pub(crate) struct ClientReady(pub(crate) Reply<()>);
-
-/// Watches every resource that the filter accepts.
-pub(crate) struct WatchFiltered(pub(crate) Arc<Filter>, pub(crate) usize, pub(crate) Reply<()>);
-
-/// Another shard carries the stream from here on.
-pub(crate) struct StreamMoved;
-
-/// The outbox was judged by other rights; from the outbox.
-pub(crate) struct RightsJudged;
-
-/// Ends the session; from its handle, the drop of the handle, or its evicted outbox.
-pub(crate) struct EndSession(pub(crate) EndReason);
 
 messages!(EtagBatch, BatchStored, HeardBatch);
 messages!(

@@ -29,7 +29,7 @@ pub enum ClusterError {
     #[error("{0} copies of each record are not possible; set cluster.replicas to 1, 3 or 5")]
     Replicas(usize),
     /// A certificate without its key, or the reverse.
-    #[error("cluster.tls_certificate and cluster.tls_key go together; set both or neither")]
+    #[error("cluster.tls_cert and cluster.tls_key go together; set both or neither")]
     HalfCertificate,
     /// A file cannot be read.
     #[error("{path} cannot be read: {error}; check its path and its permissions", path = .path.display())]

@@ -16,7 +16,7 @@ use super::record_answer::{RecordAnswer, refusal};
 use crate::metrics::ClusterMetrics;
 use crate::{Body, ResourceUri};
 pub(super) use entry::{Attempt, OvertakenRecord};
-use entry::{InFlightEntry, ProposalStage, TimeStep};
+use entry::{InFlightEntry, ProposalStage, TimeStep, earlier};
 
 /// The pause while another record of the URI is being decided, which takes milliseconds.
 const IN_PROCESS_PAUSE: Duration = Duration::from_millis(10);
@@ -440,13 +440,6 @@ impl InFlight {
 
     fn count(&self) {
         self.metrics.in_flight.set(self.entries.len() as f64);
-    }
-}
-
-fn earlier(one: Option<Instant>, other: Instant) -> Option<Instant> {
-    match one {
-        Some(one) => Some(one.min(other)),
-        None => Some(other),
     }
 }
 

@@ -186,7 +186,7 @@ async fn options(settings: &ClusterSettings, lost: Arc<Notify>) -> Result<Connec
     if let Some(ca) = &settings.tls_ca {
         options = options.add_root_certificates(ca.clone()).require_tls(true);
     }
-    if let (Some(cert), Some(key)) = (&settings.tls_certificate, &settings.tls_key) {
+    if let (Some(cert), Some(key)) = (&settings.tls_cert, &settings.tls_key) {
         options = options.add_client_certificate(cert.clone(), key.clone());
     }
     Ok(options)

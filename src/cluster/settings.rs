@@ -31,7 +31,7 @@ pub struct ClusterSettings {
     /// The certificates of the authorities that sign the servers' certificates, as PEM. Makes TLS mandatory.
     pub tls_ca: Option<PathBuf>,
     /// The certificate of this node, as PEM; needs `tls_key`.
-    pub tls_certificate: Option<PathBuf>,
+    pub tls_cert: Option<PathBuf>,
     /// The private key of this node, as PEM.
     pub tls_key: Option<PathBuf>,
     /// The proposals that wait for an acknowledgement at a time. More wait for their turn.
@@ -67,7 +67,7 @@ impl Default for ClusterSettings {
             node: String::new(),
             login: ClusterLogin::None,
             tls_ca: None,
-            tls_certificate: None,
+            tls_cert: None,
             tls_key: None,
             in_flight_max: 256,
             publish_timeout: Duration::from_secs(10),
@@ -126,7 +126,7 @@ impl ClusterSettings {
         if !REPLICAS.contains(&self.replicas) {
             return Err(ClusterError::Replicas(self.replicas));
         }
-        if self.tls_certificate.is_some() != self.tls_key.is_some() {
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
             return Err(ClusterError::HalfCertificate);
         }
         let login = match &self.login {
@@ -136,7 +136,7 @@ impl ClusterSettings {
         for path in [
             login,
             self.tls_ca.as_ref(),
-            self.tls_certificate.as_ref(),
+            self.tls_cert.as_ref(),
             self.tls_key.as_ref(),
         ] {
             if let Some(path) = path
@@ -205,7 +205,7 @@ mod tests {
             (|s| s.namespace = "a_b".to_owned(), "\"a_b\""),
             (|s| s.node = "a.b".to_owned(), "node"),
             (|s| s.replicas = 6, "6 copies"),
-            (|s| s.tls_certificate = Some("a.pem".into()), "go together"),
+            (|s| s.tls_cert = Some("a.pem".into()), "go together"),
             (
                 |s| s.login = ClusterLogin::File("no/such.creds".into()),
                 "no/such.creds",

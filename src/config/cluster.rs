@@ -75,7 +75,7 @@ table! { ClusterConfig = "Several nodes with one order of changes. Without an en
     /// PEM file with the certificate of this node. A relative path starts at the folder of the configuration
     /// file.
     #[schemars(extend("x-path" = "read"))]
-    tls_certificate: Option<PathBuf> = None, "Checked::<OrNone<File>>";
+    tls_cert: Option<PathBuf> = None, "Checked::<OrNone<File>>";
     /// PEM file with the private key of that certificate. A relative path starts at the folder of the
     /// configuration file.
     #[schemars(extend("x-path" = "read"))]

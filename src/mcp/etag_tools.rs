@@ -4,6 +4,7 @@
 //! The tools are `get_resource_etag`, `get_resource_etags`, `read_resource` and `wait_for_resource_change`; a
 //! wrapper gives any other tool a `client_etag`.
 
+mod reader_rights;
 mod verdict;
 
 use std::sync::Arc;
@@ -17,13 +18,13 @@ use serde_json::{Map, Value, json};
 use crate::callback::{CallTool, WithContext};
 use crate::config::McpConfig;
 use crate::metrics::{self, Limit};
-use crate::rights::{Audience, Standing, Viewer};
 use crate::{
     Body, BoxFuture, Bus, CallContext, CallbackError, Closed, Drained, Etag, OpenError, PublishError,
     ReadError, ResourceUri, Session, SessionOptions, SubscribeError, SubscriberKind, SubscriptionRequest,
     Tool, ToolOutput, WeakBus,
 };
 
+use reader_rights::ReaderRights;
 pub(crate) use verdict::EtagVerdict;
 use verdict::{ItemError, ItemVerdict};
 
@@ -363,7 +364,7 @@ async fn wait_for_resource_change(bus: Bus, asked: Asked) -> Result<Value, Callb
     // A version may be polled without the right to subscribe, so it may be waited for too.
     options.trusted = true;
     if let Some(viewer) = asked.context.viewer() {
-        options.viewer = Some(Arc::new(Reads(viewer.clone())));
+        options.viewer = Some(Arc::new(ReaderRights(viewer.clone())));
     }
     let opened = bus.open(options).await;
     let session = opened.map_err(|error: OpenError| error.to_string())?;
@@ -398,32 +399,6 @@ async fn until_expired(context: &CallContext) {
         // An expiry in the past is due at once.
         Some(at) => tokio::time::sleep(at.duration_since(SystemTime::now()).unwrap_or_default()).await,
         None => std::future::pending().await,
-    }
-}
-
-/// The rights of a caller that waits for versions, which it may do wherever it may read.
-#[derive(Debug)]
-struct Reads(Arc<dyn Viewer>);
-
-impl Viewer for Reads {
-    fn generation(&self) -> u64 {
-        self.0.generation()
-    }
-
-    fn standing(&self) -> Standing {
-        self.0.standing()
-    }
-
-    fn may_be_told(&self, uri: &ResourceUri) -> bool {
-        self.0.may_read(uri)
-    }
-
-    fn expires(&self) -> Option<SystemTime> {
-        self.0.expires()
-    }
-
-    fn audience(&self) -> Arc<dyn Audience> {
-        self.0.audience()
     }
 }
 

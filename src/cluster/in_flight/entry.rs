@@ -189,3 +189,11 @@ impl InFlightEntry {
         }
     }
 }
+
+/// Returns the earlier of two points in time.
+pub(super) fn earlier(one: Option<Instant>, other: Instant) -> Option<Instant> {
+    match one {
+        Some(one) => Some(one.min(other)),
+        None => Some(other),
+    }
+}

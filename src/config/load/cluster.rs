@@ -59,12 +59,12 @@ impl Draft<'_> {
         let cluster = &config.cluster;
         let user = cluster.user.is_some();
         let password = cluster.password_file.is_some();
-        let certificate = cluster.tls_certificate.is_some();
+        let certificate = cluster.tls_cert.is_some();
         for (key, is_set, needed, has_needed) in [
             ("cluster.user", user, "cluster.password_file", password),
             ("cluster.password_file", password, "cluster.user", user),
             (
-                "cluster.tls_certificate",
+                "cluster.tls_cert",
                 certificate,
                 "cluster.tls_key",
                 cluster.tls_key.is_some(),
@@ -72,7 +72,7 @@ impl Draft<'_> {
             (
                 "cluster.tls_key",
                 cluster.tls_key.is_some(),
-                "cluster.tls_certificate",
+                "cluster.tls_cert",
                 certificate,
             ),
         ] {
@@ -188,7 +188,7 @@ mod tests {
             ),
             (
                 "tls_key = 'a'",
-                "cluster.tls_key is set, but cluster.tls_certificate is not",
+                "cluster.tls_key is set, but cluster.tls_cert is not",
             ),
             (
                 "token_file = 'a'\ncredentials = 'b'",

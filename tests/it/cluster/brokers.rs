@@ -151,7 +151,7 @@ impl Brokers {
         let folder = self.folder.path();
         let mut text = format!(
             "server_name: {name}; listen: \"127.0.0.1:{client_port}\"; http: \"127.0.0.1:{monitor_port}\"\n\
-             jetstream {{ store_dir: \"{}\", max_mem: 256MB, max_file: 4GB, sync_interval: always }}\n",
+             jetstream {{ store_dir: \"{}\", max_mem: 256MB, max_file: 64GB, sync_interval: always }}\n",
             self.store(number).display()
         );
         if !routes.is_empty() {
