@@ -124,8 +124,8 @@ impl Publishers<'_> {
                 let before = self.readers.count();
                 let course = lanes::run(load, self.brokers, |resource| self.raw_read.publish(resource));
                 let course = course.await?;
-                // A record that is replaced before a reader is sent it is not delivered; of the three readers'
-                // deliveries, most must have come.
+                // A record that is replaced before a reader is sent it is not delivered, but most are, three
+                // times each.
                 let deliveries = self.readers.count() - before;
                 anyhow::ensure!(
                     deliveries > load.1 as u64,

@@ -121,7 +121,8 @@ fn measure(
     let servers = brokers.cpu()?;
     let cpu = [idle, telling].map(|node| Cpu::read(node.pid(), Threads::All));
     let [of_idle, of_telling] = cpu;
-    let (of_idle, of_telling) = (of_idle?, of_telling?);
+    let of_idle = of_idle?;
+    let of_telling = of_telling?;
     let taken = load.measure(taking.pid(), &mut puts, CHANGES)?;
     settle(&mut control, nodes)?;
     let us = 1e-3 / CHANGES as f64;
@@ -147,14 +148,14 @@ fn settle(control: &mut BlockingConnection, nodes: &[Node; 3]) -> anyhow::Result
         "{uri} was answered with {}",
         answer.head.status
     );
-    wait_for(nodes, &body, uri.to_owned())
+    wait_for(nodes, &body, uri)
 }
 
-fn wait_for(nodes: &[Node; 3], body: &str, uri: String) -> anyhow::Result<()> {
+fn wait_for(nodes: &[Node; 3], body: &str, uri: &str) -> anyhow::Result<()> {
     let until = Instant::now() + HEARD_MAX;
     for node in nodes {
         let mut connection = connect(node.address())?;
-        let request = node.target.request_to("GET", &resource_path(&uri)).finish();
+        let request = node.target.request_to("GET", &resource_path(uri)).finish();
         while connection.exchange(&request)?.body != body.as_bytes() {
             ensure!(Instant::now() < until, "a node does not hear the others");
             std::thread::sleep(Duration::from_millis(5));

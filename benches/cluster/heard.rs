@@ -1,5 +1,5 @@
-//! Row `cluster-heard`: the time from when a change is due until the clients of all nodes have heard it, beside
-//! the time until the servers acknowledge a raw record, at one rate.
+//! Row `cluster-heard`: the time from the request of a change until the clients of all nodes have heard it,
+//! beside the time until the servers acknowledge a raw record, at one rate.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -65,11 +65,11 @@ pub(crate) fn run(_: &Options) -> anyhow::Result<Table> {
     let runs = super::runtime()?.block_on(measure(&brokers, &readers))?;
     // Before the nodes, which end their streams.
     readers.shutdown_background();
-    let raw = |part: fn(&Quantiles) -> f64| -> Vec<f64> { runs[0].iter().map(part).collect() };
+    let raw = &runs[0];
     for (number, runs) in runs.iter().enumerate() {
-        let part = |part: fn(&Quantiles) -> f64| -> Vec<f64> { runs.iter().map(part).collect() };
+        let part = |part| parts(runs, part);
         let is_twin = number == 0;
-        let beside = |quantile| ratios(&part(quantile), &raw(quantile)).filter(|_| !is_twin);
+        let beside = |quantile| ratios(&part(quantile), &parts(raw, quantile)).filter(|_| !is_twin);
         table.add_spreads(
             LABELS[number],
             vec![
@@ -82,7 +82,7 @@ pub(crate) fn run(_: &Options) -> anyhow::Result<Table> {
     }
     table.add_note(format!(
         "{RATE} changes per second of {RESOURCES} resources for {SECONDS} s, each heard by one client of each of \
-         three nodes, timed from when it is due."
+         three nodes, timed from its request; acknowledgements and answers from when it is due."
     ));
     Ok(table)
 }
@@ -110,10 +110,19 @@ async fn measure(brokers: &Brokers, readers: &Runtime) -> anyhow::Result<[Vec<Qu
         let changes = publishers.changes.take();
         let heard = heard_by_all(&changes, &listeners).await?;
         runs[2].push(quantiles(heard.iter().map(|times| times[0]).collect()));
-        let farthest = |times: &Vec<f64>| times.iter().copied().fold(0.0, f64::max);
-        runs[3].push(quantiles(heard.iter().map(farthest).collect()));
+        runs[3].push(quantiles(heard.iter().map(|times| farthest(times)).collect()));
     }
     Ok(runs)
+}
+
+/// Returns the time of the last of several nodes.
+fn farthest(times: &[f64]) -> f64 {
+    times.iter().copied().fold(0.0, f64::max)
+}
+
+/// Returns one of the two figures of all runs.
+fn parts(runs: &[Quantiles], part: fn(&Quantiles) -> f64) -> Vec<f64> {
+    runs.iter().map(part).collect()
 }
 
 fn quantiles(mut latencies: Vec<f64>) -> Quantiles {
@@ -163,8 +172,8 @@ fn path(resource: usize) -> String {
 struct Answered {
     resource: usize,
     version: u64,
-    /// The time at which its request was begun. The rate is far below what the lanes can do, so it is when the
-    /// change was due, within a timer's tick.
+    /// The time at which its request was begun: when the change was due, unless the change before it in its
+    /// lane was answered later than that.
     begun: Instant,
 }
 
@@ -248,6 +257,14 @@ async fn wait_for_all(node: &Node) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns true if the last version of each resource was heard.
+fn has_last(heard: &[Vec<Hearing>], last: &[u64]) -> bool {
+    std::iter::zip(heard, last).all(|(heard, last)| match heard.last() {
+        Some(newest) => newest.version >= *last,
+        None => *last == 0,
+    })
+}
+
 /// Waits until the clients of all nodes have the last changes. Returns for each change the milliseconds until
 /// those of each node had it, or a later one.
 async fn heard_by_all(changes: &[Answered], listeners: &[Listeners]) -> anyhow::Result<Vec<Vec<f64>>> {
@@ -259,13 +276,7 @@ async fn heard_by_all(changes: &[Answered], listeners: &[Listeners]) -> anyhow::
     for listeners in listeners {
         let until = Instant::now() + HEARD_MAX;
         let mut heard: Vec<Vec<Hearing>> = vec![Vec::new(); RESOURCES];
-        let has_last = |heard: &[Vec<Hearing>]| {
-            std::iter::zip(heard, last).all(|(heard, last)| match heard.last() {
-                Some(newest) => newest.version >= last,
-                None => last == 0,
-            })
-        };
-        while !has_last(&heard) {
+        while !has_last(&heard, &last) {
             ensure!(Instant::now() < until, "a client was not told of the last change");
             tokio::time::sleep(Duration::from_millis(10)).await;
             for hearing in listeners.take() {

@@ -1,5 +1,5 @@
-//! Row `cluster-start`: the time from the start of a node until it is ready with 100,000 resources that the log
-//! has, beside the time in which the client of NATS alone reads as many records.
+//! Row `cluster-start`: the time from the start of a node until it is ready with 100,000 resources that the
+//! log has, beside the time in which the client of NATS alone reads as many records.
 
 use std::time::{Duration, Instant};
 

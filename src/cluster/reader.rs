@@ -2,6 +2,7 @@
 //!
 //! A consumer costs little, so anything unusual ends it, and another one goes on from the last record heard.
 
+use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
@@ -129,12 +130,12 @@ impl<'n> LogReader<'n> {
         }
     }
 
-    async fn read_from(&mut self, consumer: &PullConsumer) -> Result<std::convert::Infallible, ReadEnd> {
+    async fn read_from(&mut self, consumer: &PullConsumer) -> Result<Infallible, ReadEnd> {
         if consumer.cached_info().num_pending == 0 {
             self.caught_up().await?;
         }
         let heartbeat = self.node.settings.heartbeat;
-        let mut messages = consumer
+        let messages = consumer
             .stream()
             .max_messages_per_batch(BATCH)
             .max_bytes_per_batch(BATCH_BYTES)
@@ -143,7 +144,13 @@ impl<'n> LogReader<'n> {
             .messages()
             .await
             .map_err(|error| broken("records cannot be asked for", &error))?;
-        let mut read = Vec::with_capacity(self.node.told_at_once_max());
+        self.tell_all(messages).await
+    }
+
+    /// Tells the node every record that is delivered.
+    async fn tell_all(&mut self, mut messages: pull::Stream) -> Result<Infallible, ReadEnd> {
+        let max = self.node.told_at_once_max();
+        let mut read = Vec::with_capacity(max);
         loop {
             let mut next = messages.next().await;
             // Those that have come meanwhile, too: handing each over would wake the node for each.
@@ -157,7 +164,7 @@ impl<'n> LogReader<'n> {
                     Ok(record) => read.push(record),
                     Err(end) => break Some(end),
                 }
-                if read.len() == read.capacity() {
+                if read.len() == max {
                     break None;
                 }
                 match messages.next().now_or_never() {

@@ -39,7 +39,8 @@ impl Resources {
         entry.owner = owner;
         entry.resource = resource;
         let installed = (entry.resource.clone(), entry.generation);
-        let (uri, now) = (entry.uri().clone(), entry.share());
+        let uri = entry.uri().clone();
+        let now = entry.share();
         self.relist_heard(&uri, before, now);
         installed
     }
