@@ -196,8 +196,8 @@ impl NodeState {
     }
 
     /// Tells the node records, at most [`told_at_once_max`](Self::told_at_once_max), and everything that is
-    /// due before and after each. Their places are taken at once, so that the node wakes once for all. A place
-    /// of the log without a record is one that was replaced before its body could be read.
+    /// due before and after each. Their places are taken at once, so that the node wakes once for all. A
+    /// place of the log without a record is one that was replaced before its body could be read.
     pub(super) async fn tell_records(
         &self,
         records: impl ExactSizeIterator<Item = (u64, Option<LogRecord>)>,

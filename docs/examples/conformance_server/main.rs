@@ -1,8 +1,9 @@
 //! A plain rmcp server with everything that the official conformance suite asks for, wrapped so that it has
 //! subscriptions, etags and list notifications too.
 //!
-//! Start it with `cargo run --example conformance_server -- --listen 127.0.0.1:0`. With `--stdio` it serves the
-//! client that started it, and with `--unwrapped` it stands alone, as a server that knows nothing of a bus.
+//! Start it with `cargo run --example conformance_server -- --listen 127.0.0.1:0`. With `--stdio` it serves
+//! the client that started it, and with `--unwrapped` it stands alone, as a server that knows nothing of a
+//! bus.
 
 #![expect(clippy::print_stdout, reason = "the program prints its address")]
 
@@ -53,7 +54,8 @@ fn arguments() -> Result<Arguments, CallbackError> {
                 let expected = "expected --listen ADDR, --stdio or --unwrapped";
                 return Err(format!("unknown argument {other:?}: {expected}").into());
             }
-            // A script that starts it like the service names a subcommand and a folder, which it has no use for.
+            // A script that starts it like the service names a subcommand and a folder; it has no use for
+            // them.
             _ => {}
         }
     }
@@ -75,7 +77,8 @@ async fn main() -> Result<(), CallbackError> {
     served
 }
 
-/// Serves clients, each with a handler of its own, until the program is asked to end or the one on stdio leaves.
+/// Serves clients, each with a handler of its own, until the program is asked to end or the one on stdio
+/// leaves.
 async fn serve<S: ServerHandler>(
     arguments: &Arguments,
     handler: impl Fn() -> S + Send + Sync + 'static,

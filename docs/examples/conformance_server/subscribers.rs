@@ -1,4 +1,5 @@
-//! The clients that are told of changes when the server stands alone. A wrapped one leaves that to its wrapper.
+//! The clients that are told of changes when the server stands alone. A wrapped one leaves that to its
+//! wrapper.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! The tools that make tasks (`io.modelcontextprotocol/tasks`): the client gets a handle at once, asks for the
-//! state, answers questions of the task in the meantime, and may cancel it.
+//! The tools that make tasks (`io.modelcontextprotocol/tasks`): the client gets a handle at once, asks for
+//! the state, answers questions of the task in the meantime, and may cancel it.
 
 use std::time::Duration;
 

@@ -143,8 +143,8 @@ impl Brokers {
         Some(started)
     }
 
-    /// Writes the configuration of a server with these ports, for servers, clients and monitoring, and with more
-    /// lines.
+    /// Writes the configuration of a server with these ports, for servers, clients and monitoring, and with
+    /// more lines.
     fn configure(&mut self, number: usize, routes: &[String], ports: [u16; 3], more: &str) {
         let [route_port, client_port, monitor_port] = ports;
         let name = format!("n{}", number + 1);
