@@ -181,7 +181,9 @@ impl NodeCluster {
             let mut report = report(&state, &namespace, log, &lists.borrow());
             report.durable = durability.borrow().shown();
             report.must_be_durable = must_be_durable;
-            report.caught_up &= has_key.load(Ordering::Acquire);
+            // The key is asked for only after the log is known to be durable enough.
+            let waits_for_durability = must_be_durable && report.durable != Some(true);
+            report.caught_up &= waits_for_durability || has_key.load(Ordering::Acquire);
             report
         })
     }

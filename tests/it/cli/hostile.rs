@@ -20,6 +20,10 @@ fn item(name: &str) -> Value {
     })
 }
 
+fn node(name: &str) -> Value {
+    json!({"node": name, "address": name, "version": name, "differs": [name]})
+}
+
 async fn answer(uri: axum::http::Uri) -> Response {
     let name = names().concat();
     match uri.path() {
@@ -31,6 +35,12 @@ async fn answer(uri: axum::http::Uri) -> Response {
             }
             let store = json!({"state": name, "reason": name});
             axum::Json(json!({"series": {}, "limits": limits, "store": store})).into_response()
+        }
+        "/v1/cluster" => {
+            let nodes: Vec<Value> = names().iter().map(|name| node(name)).collect();
+            let lease = json!({"name": name, "holder": name});
+            axum::Json(json!({"namespace": name, "health": name, "nodes": nodes, "leases": [lease]}))
+                .into_response()
         }
         "/healthz" => name.into_response(),
         path if path.starts_with("/v1/resources/") && !path.ends_with("/subscribers") => {
@@ -58,7 +68,8 @@ async fn hostile_names_steer_nothing() {
         (&["subscribers"], 301),
         (&["subscribers", "demo://a"], 301),
         (&["subscribers", "--json"], 300),
-        (&["top", "-n", "300"], 306),
+        (&["top", "-n", "300"], 609),
+        (&["cluster", "status", "--json"], 1),
         (&["top", "--json"], 1),
         (&["why", "s1", "demo://a"], 1),
         (&["why", "s1", "demo://a", "--json"], 1),

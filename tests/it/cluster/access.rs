@@ -53,7 +53,7 @@ fn config(brokers: &Brokers, folder: &Path, certificate: &str) -> String {
     let path = folder.display();
     format!(
         "[bus]\nremoved_max = 1\n[cluster]\nengine = 'nats'\nurls = {:?}\nreplicas = 1\nuser = 'tidings'\n\
-         password_file = '{path}/password'\ntls_ca = '{path}/ca.pem'\ntls_certificate = '{path}/{certificate}.pem'\n\
+         password_file = '{path}/password'\ntls_ca = '{path}/ca.pem'\ntls_cert = '{path}/{certificate}.pem'\n\
          tls_key = '{path}/{certificate}.key'\nread = 'latest'\nsweep_after = '2s'\n",
         brokers.urls(),
     )
