@@ -34,6 +34,7 @@ mod restore;
 mod cluster;
 mod request_load;
 mod server_process;
+mod ready_server;
 mod guard;
 mod twin;
 mod support;

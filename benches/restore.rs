@@ -19,7 +19,8 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 use crate::Options;
-use crate::server_process::{ServerProcess, serve_command};
+use crate::ready_server::ReadyServer;
+use crate::server_process::serve_command;
 use crate::sockets::connect;
 use crate::support::{Column, Spread, Table, quantile, resident_kib};
 
@@ -53,14 +54,14 @@ pub(crate) fn run(_: &Options) -> anyhow::Result<Table> {
         .worker_threads(1)
         .enable_all()
         .build()?;
-    let service = Restored::start(&folder)?;
+    let service = serve_store(&folder)?;
     runtime.block_on(fill(&service.target))?;
     drop(service);
     let mut ready = Vec::new();
     let mut memory = Vec::new();
     let mut latencies = Vec::new();
     for start in 0..STARTS {
-        let service = Restored::start(&folder)?;
+        let service = serve_store(&folder)?;
         ready.push(service.ready.as_secs_f64());
         memory.push(resident_kib(service.process.pid())? / 1e3);
         check_restored(service.target.address)?;
@@ -82,34 +83,13 @@ pub(crate) fn run(_: &Options) -> anyhow::Result<Table> {
     Ok(table)
 }
 
-/// A service with a store, and the time that it took to become ready.
-struct Restored {
-    process: ServerProcess,
-    target: HttpTarget,
-    ready: Duration,
-}
-
-impl Restored {
-    fn start(folder: &TempDir) -> anyhow::Result<Restored> {
-        let served = folder.path().join("served");
-        std::fs::create_dir_all(&served)?;
-        let mut command = serve_command(Path::new(&served));
-        command.arg("--data").arg(folder.path().join("data"));
-        let begin = Instant::now();
-        let mut process = ServerProcess::start(command, folder.path().join("log"))?;
-        let address = process.wait_for_address(START_MAX)?;
-        let target = HttpTarget::mcp(address);
-        let request = target.request_to("GET", "/readyz").finish();
-        while connect(address)?.exchange(&request)?.head.status != 200 {
-            ensure!(begin.elapsed() < START_MAX, "it is not ready after {START_MAX:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(Restored {
-            process,
-            target,
-            ready: begin.elapsed(),
-        })
-    }
+/// Starts a service with the store in `folder`.
+fn serve_store(folder: &TempDir) -> anyhow::Result<ReadyServer> {
+    let served = folder.path().join("served");
+    std::fs::create_dir_all(&served)?;
+    let mut command = serve_command(Path::new(&served));
+    command.arg("--data").arg(folder.path().join("data"));
+    ReadyServer::start(command, folder.path().join("log"), START_MAX)
 }
 
 fn uri(number: usize) -> String {

@@ -2,15 +2,15 @@
 
 use std::net::SocketAddr;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use tempfile::TempDir;
 use tidings::wire::http1::HttpTarget;
 
 use super::brokers::{Brokers, PROGRAM};
+use crate::ready_server::ReadyServer;
 use crate::server_process::{ServerProcess, program};
-use crate::sockets::connect;
 
 /// The limit on the time of a start, the election of new servers included.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -40,19 +40,15 @@ impl Node {
             .args(["serve", "--listen", "127.0.0.1:0", "--config"])
             .arg(&config);
         command.env_remove(PROGRAM);
-        let begin = Instant::now();
-        let mut process = ServerProcess::start(command, folder.path().join("log"))?;
-        let address = process.wait_for_address(START_MAX)?;
-        let target = HttpTarget::mcp(address);
-        let request = target.request_to("GET", "/readyz").finish();
-        while connect(address)?.exchange(&request)?.head.status != 200 {
-            ensure!(begin.elapsed() < START_MAX, "it is not ready after {START_MAX:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let ReadyServer {
+            process,
+            target,
+            ready,
+        } = ReadyServer::start(command, folder.path().join("log"), START_MAX)?;
         Ok(Node {
             process,
             target,
-            ready: begin.elapsed(),
+            ready,
             _folder: folder,
         })
     }

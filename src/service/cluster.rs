@@ -182,8 +182,7 @@ impl NodeCluster {
             report.durable = durability.borrow().shown();
             report.must_be_durable = must_be_durable;
             // The key is asked for only after the log is known to be durable enough.
-            let waits_for_durability = must_be_durable && report.durable != Some(true);
-            report.caught_up &= waits_for_durability || has_key.load(Ordering::Acquire);
+            report.caught_up &= !report.is_durable_enough() || has_key.load(Ordering::Acquire);
             report
         })
     }

@@ -157,7 +157,8 @@ impl ClusterView {
 }
 
 impl ClusterReport {
-    fn is_durable_enough(&self) -> bool {
+    /// True unless the log must be known to be durable, and is not.
+    pub(crate) fn is_durable_enough(&self) -> bool {
         !self.must_be_durable || self.durable == Some(true)
     }
 }

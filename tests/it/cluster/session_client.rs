@@ -88,6 +88,18 @@ struct Block {
 }
 
 impl EventStream {
+    /// Takes the answer of a node that must be a stream.
+    async fn of(node: &Node, response: Response) -> EventStream {
+        let status = response.status().as_u16();
+        if status != 200 {
+            panic!("{}: {status}: {}", node.name, response.text().await.unwrap());
+        }
+        EventStream {
+            response,
+            text: String::new(),
+        }
+    }
+
     /// Returns all that comes until the stream ends.
     pub(super) async fn rest(&mut self) -> String {
         let begin = Instant::now();
@@ -237,14 +249,7 @@ impl SessionClient {
             request = request.header("last-event-id", last);
         }
         let response = request.send().await.unwrap();
-        let status = response.status().as_u16();
-        if status != 200 {
-            panic!("{}: {status}: {}", node.name, response.text().await.unwrap());
-        }
-        EventStream {
-            response,
-            text: String::new(),
-        }
+        EventStream::of(node, response).await
     }
 
     /// Reads until it was told of these etags.
@@ -328,14 +333,7 @@ impl ListenClient {
             .header("mcp-protocol-version", "2026-07-28")
             .header("mcp-method", "subscriptions/listen");
         let response = request.json(&body).send().await.unwrap();
-        let status = response.status().as_u16();
-        if status != 200 {
-            panic!("{}: {status}: {}", node.name, response.text().await.unwrap());
-        }
-        EventStream {
-            response,
-            text: String::new(),
-        }
+        EventStream::of(node, response).await
     }
 
     /// Reads until it was told of these etags.
