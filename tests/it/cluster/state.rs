@@ -25,17 +25,36 @@ fn open(brokers: &Brokers, namespace: &str, node: &str) -> SharedState {
     SharedState::open(settings).unwrap()
 }
 
-/// Writes until a server is connected.
-async fn written(state: &SharedState, key: &StateKey, text: &'static str, expected: Expected) -> u64 {
+/// Asks until a server answers: a connection may take seconds on a busy machine.
+async fn answer<T, F>(ask: impl Fn() -> F) -> Result<T, StateError>
+where
+    F: Future<Output = Result<T, StateError>>,
+{
     let begin = Instant::now();
     loop {
-        let value = Bytes::from_static(text.as_bytes());
-        match state.write(key, value, expected, None).await {
-            Ok(revision) => return revision,
+        match ask().await {
             Err(StateError::Unavailable(_)) if begin.elapsed() < PATIENCE => {}
-            Err(error) => panic!("{key}: {error}"),
+            answer => return answer,
         }
     }
+}
+
+/// Writes until a server answers, and takes a conflict with this value for the answer that was lost.
+async fn written(state: &SharedState, key: &StateKey, text: &'static str, expected: Expected) -> u64 {
+    let value = Bytes::from_static(text.as_bytes());
+    let written = answer(|| state.write(key, value.clone(), expected, None)).await;
+    if written != Err(StateError::Conflict) {
+        return written.unwrap();
+    }
+    let entry = answer(|| state.load(key)).await.unwrap().unwrap();
+    assert_eq!(entry.value, value, "{key}");
+    entry.revision
+}
+
+/// Asserts that a write of another value is refused under this condition.
+async fn assert_conflict(state: &SharedState, key: &StateKey, expected: Expected) {
+    let refused = answer(|| state.write(key, Bytes::from_static(b"x"), expected, None)).await;
+    assert_eq!(refused, Err(StateError::Conflict));
 }
 
 /// Waits until `holds`, looking whenever an entry is heard.
@@ -54,27 +73,21 @@ async fn entry_is_written_under_its_condition() {
     let other = open(brokers, "conditions", "other");
     let key = StateKey::new(StateKind::Lease, "a b/ü.*>");
     let first = written(&one, &key, "first", Expected::Absent).await;
-    let again = other
-        .write(&key, Bytes::from_static(b"x"), Expected::Absent, None)
-        .await;
-    assert_eq!(again, Err(StateError::Conflict));
+    assert_conflict(&other, &key, Expected::Absent).await;
     let second = written(&other, &key, "second", Expected::Revision(first)).await;
-    let stale = one
-        .write(&key, Bytes::from_static(b"x"), Expected::Revision(first), None)
-        .await;
-    assert_eq!(stale, Err(StateError::Conflict));
-    let entry = one.load(&key).await.unwrap().unwrap();
+    assert_conflict(&one, &key, Expected::Revision(first)).await;
+    let entry = answer(|| one.load(&key)).await.unwrap().unwrap();
     assert_eq!((&entry.value[..], entry.revision), (&b"second"[..], second));
     until("it is heard", async || {
         one.heard(&key).map(|heard| heard.entry) == Some(entry.clone())
     })
     .await;
-    assert_eq!(
-        one.delete(&key, Expected::Revision(first)).await,
-        Err(StateError::Conflict)
-    );
-    one.delete(&key, Expected::Revision(second)).await.unwrap();
-    assert_eq!(one.load(&key).await, Ok(None));
+    let stale = answer(|| one.delete(&key, Expected::Revision(first))).await;
+    assert_eq!(stale, Err(StateError::Conflict));
+    answer(|| one.delete(&key, Expected::Revision(second)))
+        .await
+        .unwrap();
+    assert_eq!(answer(|| one.load(&key)).await, Ok(None));
     until("the end is heard", async || other.heard(&key).is_none()).await;
     // The mark of the deleted entry stands for none.
     assert!(written(&one, &key, "third", Expected::Absent).await > second);
@@ -113,15 +126,9 @@ async fn lease_of_a_dead_node_goes_to_another() {
     let dead = open(brokers, "dead", "dead");
     let key = StateKey::new(StateKind::Lease, "task");
     let begin = Instant::now();
-    let mut value = None;
-    while value.is_none() && begin.elapsed() < PATIENCE {
-        let entry = Bytes::from_static(br#"{"node":"dead","boot":1}"#);
-        value = dead
-            .write(&key, entry, Expected::Absent, Some(LEASE_TTL))
-            .await
-            .ok();
-    }
-    let before = value.unwrap();
+    let entry = Bytes::from_static(br#"{"node":"dead","boot":1}"#);
+    let before = answer(|| dead.write(&key, entry.clone(), Expected::Any, Some(LEASE_TTL))).await;
+    let before = before.unwrap();
     let state = open(brokers, "dead", "next");
     let lease = Lease::seek(&state, "task");
     let mut turns = lease.turns();
@@ -193,12 +200,6 @@ async fn state_survives_the_death_of_its_server() {
     let second = written(&state, &key, "second", Expected::Revision(first)).await;
     brokers.up(0);
     brokers.kill(1);
-    let begin = Instant::now();
-    let entry = loop {
-        match state.load(&key).await {
-            Ok(entry) => break entry.unwrap(),
-            Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
-        }
-    };
+    let entry = answer(|| state.load(&key)).await.unwrap().unwrap();
     assert_eq!((&entry.value[..], entry.revision), (&b"second"[..], second));
 }
